@@ -20,8 +20,7 @@ import yaml
 from docs.model_tables import PREDICATES, TRANSFORMS, escaped, section, sections
 from frazil.kafka.grants import ROLES
 from frazil.monitor.dashboard import dashboard
-from frazil.monitor.metrics import CATALOGUE
-from frazil.monitor.statsd import statsd_mapping
+from frazil.monitor.metrics import CATALOGUE, statsd_mapping
 from frazil.pipeline.capture import KINDS as KINDS_OF_CAPTURE
 from frazil.pipeline.editor_schema import editor_schema
 from frazil.pipeline.model import Pipeline

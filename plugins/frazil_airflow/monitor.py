@@ -112,8 +112,7 @@ def _done(what: str, act: Callable[[], list[str]]) -> list[str]:
 
 
 def _read(project: Project, pipeline: Pipeline, runs: Runs) -> Condition:
-    from frazil.monitor.letters import with_open_letters
-    from frazil.monitor.reading import read
+    from frazil.monitor.reading import read, with_open_letters
     from frazil_airflow.metrics import are_sent
 
     found = read(project, pipeline, runs=runs)
@@ -132,7 +131,7 @@ def _answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]
 
 
 def _looked(project: Project, pipeline: Pipeline, looked: Future[Condition], store: Store) -> list[str]:
-    from frazil.monitor.promise import promise_of
+    from frazil.monitor.freshness import promise_of
     from frazil_airflow.metrics import emit_condition
 
     error = looked.exception()
@@ -174,8 +173,7 @@ def tell(project: Project, pipeline: Pipeline, condition: Condition, now: dateti
 
 def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Store, page: Page) -> tuple[Page, Any]:
     from frazil.alerts.rules import Case
-    from frazil.monitor.promise import promise_of
-    from frazil.monitor.ticks import span_at
+    from frazil.monitor.freshness import promise_of, span_at
 
     name, alerts, settings = pipeline.name, pipeline.alerts, project.settings.alerts
     if alerts is False or settings is None:

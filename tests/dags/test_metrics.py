@@ -147,7 +147,7 @@ def test_letters_are_counted_where_nobody_hears_of_them(
     well = Condition("orders", "testers", datetime.now(UTC), n=3, lag=0)
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", str(sent))
     monkeypatch.setattr("frazil.monitor.reading.read", lambda *_, **__: well)
-    monkeypatch.setattr("frazil.monitor.letters.with_open_letters", lambda found, *_: replace(found, open_letters=7))
+    monkeypatch.setattr("frazil.monitor.reading.with_open_letters", lambda found, *_: replace(found, open_letters=7))
     monkeypatch.setattr("frazil_airflow.metrics.emit_condition", lambda found, _: told.append(found.open_letters))
 
     monitor.look()

@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from frazil.alerts.notice import Notice
+from frazil.monitor.freshness import Span
 from frazil.monitor.state import spoken
-from frazil.monitor.ticks import Span
 from frazil.pipeline.alerts import SEVERITIES, Severity
 
 PATIENCE: Mapping[str, int] = {"unreadable": 3}

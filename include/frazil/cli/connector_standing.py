@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from frazil.connect.control import ControlFacts, Standing, concerned_tables, reasons_against
-from frazil.connect.importing import Imported
-from frazil.connect.merge import Settings, with_values
-from frazil.connect.positions import Bounds, start_offsets
+from frazil.connect.control import Bounds, ControlFacts, Standing, concerned_tables, reasons_against, start_offsets
+from frazil.connect.importing import Imported, Settings, with_values
 from frazil.errors import Terminal
 from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.settings import ClusterSettings

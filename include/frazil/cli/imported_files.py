@@ -11,8 +11,7 @@ import yaml
 
 from frazil.connect.config import Connector, UnreadableConfig, read_connectors, read_properties
 from frazil.connect.findings import Finding
-from frazil.connect.importing import Imported, Known
-from frazil.connect.merge import Settings, import_all
+from frazil.connect.importing import Imported, Known, Settings, import_all
 from frazil.connect.written import holes, pipeline_text, settings_text
 from frazil.errors import Terminal
 

@@ -11,10 +11,9 @@ from frazil.doctor.finding import Check, Finding, State, tried
 from frazil.kafka.observe import matching_topics
 from frazil.kafka.permissions import NEEDED, TopicAccess, topic_access
 from frazil.monitor.condition import Condition
-from frazil.monitor.promise import promise_of
-from frazil.monitor.reading import read
+from frazil.monitor.freshness import promise_of
+from frazil.monitor.reading import read, table_health
 from frazil.monitor.state import HEALTH, state_of
-from frazil.monitor.table_health import table_health
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 

@@ -8,6 +8,7 @@ are forgotten with all that was read together with them. Threads may look at the
 from __future__ import annotations
 
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
 from threading import Lock, RLock
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,12 +24,74 @@ import pyarrow.compute as pc
 from frazil.iceberg.ledger import OF_LETTERS, PLACED, in_order, letter_rows
 from frazil.iceberg.ledger_files import LedgerFile, holding, ledger_files, read_ledger_files
 from frazil.iceberg.table import Table
-from frazil.monitor.figures import COLUMNS, Figures, figures
-from frazil.monitor.file_reads import FileReads
-from frazil.monitor.points import Point, points_of, stepped, within
+from frazil.monitor.figures import COLUMNS, Figures, Point, figures, points_of, stepped, within
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, batch_of
+
+_PARTS: Final = 16
+"""Reads that are kept apart; more are joined, so that many small ones take no more than they hold."""
+
+
+class Sized(Protocol):
+    """What tells the memory that it takes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+
+
+T = TypeVar("T", bound=Sized)
+
+
+class FileReads(Generic[T]):
+    """Reads files of a ledger once. Not safe for threads by itself.
+
+    Args:
+        read: Reads files.
+        join: Shows what was read of several as one.
+        pack: Makes one piece of that.
+        most: Bytes to keep; what was read longest ago is forgotten first. One read of more is not kept at all.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Sequence[LedgerFile]], T],
+        join: Callable[[Sequence[T]], T],
+        pack: Callable[[T], T],
+        most: float = math.inf,
+    ) -> None:
+        self._read, self._join, self._pack, self._most = read, join, pack, most
+        self._parts: list[tuple[frozenset[str], T]] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        return sum(part.nbytes for _, part in self._parts)
+
+    def keep(self, files: Sequence[LedgerFile]) -> None:
+        """Forget what was read of, or together with, files other than these."""
+        keys = {of.key for of in files}
+        self._parts = [part for part in self._parts if part[0] <= keys]
+
+    def of(self, files: Sequence[LedgerFile]) -> T | None:
+        """What is in these files, and perhaps in others of the ledger; None if there are none."""
+        missing = [file for file in files if not any(file.key in keys for keys, _ in self._parts)]
+        if missing:
+            read = self._read(missing)
+            if read.nbytes > self._most:
+                return self._join([*(part for _, part in self._parts), read])
+            self._parts.append((frozenset(of.key for of in missing), read))
+        asked = {file.key for file in files}
+        while (
+            self.nbytes > self._most and (old := next((p for p in self._parts if not p[0] & asked), None)) is not None
+        ):
+            self._parts.remove(old)
+        if len(self._parts) > _PARTS:
+            keys = frozenset[str]().union(*(keys for keys, _ in self._parts))
+            self._parts = [(keys, self._pack(self._join([part for _, part in self._parts])))]
+        return self._join([part for _, part in self._parts]) if self._parts else None
+
 
 MEMORY: Final = 256 * 2**20
 """Bytes that figures of all ledgers may take: about 400,000 batches. Those that nobody looked at for longest go."""
@@ -282,3 +345,35 @@ def _size(file: LedgerFile) -> int:
 
 def _reaches(n: int, file: LedgerFile) -> bool:
     return file.n[1] >= n
+
+
+SLICE: Final = timedelta(minutes=30)
+SLICES: Final = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What a pipeline landed over time, in slices of one length.
+
+    Attributes:
+        starts: Begin of each slice, UTC, ascending.
+        rows, dead: Records of the batches that were decided in it.
+    """
+
+    starts: tuple[datetime, ...] = ()
+    rows: tuple[int, ...] = ()
+    dead: tuple[int, ...] = ()
+
+
+def last_day(ledger: Ledger, now: datetime) -> Series:
+    """Rows and dead letters of the last day, the slice of now included.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    seconds = int(SLICE.total_seconds())
+    end = datetime.fromtimestamp((int(now.timestamp()) // seconds + 1) * seconds, UTC)
+    starts = tuple(end - number * SLICE for number in range(SLICES, 0, -1))
+    points = {point.begin: point for point in ledger.series(starts[0], end, SLICE)}
+    rows = tuple(points[at].rows if at in points else 0 for at in starts)
+    return Series(starts, rows, tuple(points[at].dead if at in points else 0 for at in starts))

@@ -1,28 +1,172 @@
-"""Reads how a pipeline is doing, from its tables, its ledger and its topics. Nothing is made, nothing is committed."""
+"""Reads how a pipeline is doing, from its tables, its ledger, its dead letters and its topics. Nothing is made, nothing is committed."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from frazil.batch.facts import ClusterFacts
 from frazil.batch.position import Position
 from frazil.batch.refusal import check_position, check_vanished
 from frazil.errors import FrazilError, Terminal
+from frazil.iceberg.holdings import BATCH_KEY, Held, lookup, lookup_position, still_held
+from frazil.iceberg.ledger import read_rewinds
+from frazil.iceberg.letter_scan import letters_open
+from frazil.iceberg.schema import check_destination
 from frazil.kafka.failure import unknown_topic
 from frazil.kafka.observe import observe
-from frazil.monitor.batches import Ledgers
+from frazil.maintain.need import Order
+from frazil.maintain.run import look
+from frazil.monitor.batches import Ledger, Ledgers
 from frazil.monitor.condition import Condition, Runs
-from frazil.monitor.tables import Told, told
-from frazil.monitor.unread import with_unread
-from frazil.monitor.window import with_batches
+from frazil.monitor.oldest_unread import with_unread
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.report.lag import Lag, lag_in, topics_of
+from frazil.run.identifier import refuse_no_key, refuse_other_key
+from frazil.run.open_letters import letter_history
 from frazil.run.scope import Clock, Scope, utc_now
+from frazil.run.shared import refuse_shared
 from frazil.run.source import vanished
+from frazil.run.standing import Standing, standing
+from frazil.run.tables import Tables, find_tables
+
+_LOOKS = 3
+"""How often a loss is looked at: tables are read one after another, and a run between them looks like one."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the tables say.
+
+    Attributes:
+        position: What holds the position; None before the first run.
+        unfinished: Number of the decided batch that is not finished; None if all are.
+        unfinished_since: When it was decided, as far as its snapshot is still there.
+        refusal: Why a plan would refuse; None if it would not.
+    """
+
+    position: Held | None = None
+    unfinished: int | None = None
+    unfinished_since: datetime | None = None
+    refusal: Terminal | None = None
+
+
+def told(scope: Scope) -> Told:
+    """Read the tables of a pipeline.
+
+    Raises:
+        Terminal: They can't be the tables of this pipeline; a plan refuses likewise.
+        Retryable: The catalog can't be reached.
+    """
+    seen: Standing | None = None
+    found = Told()
+    for _ in range(_LOOKS):
+        tables = find_tables(scope.lake, scope.pipeline)
+        if tables is None:
+            return found
+        grown = scope.told_by(tables.ledger)
+        if grown is not scope:  # a batch made tables meanwhile
+            scope = grown
+            continue
+        now = standing(scope.pipeline, tables)
+        lost = now.closing_lost or now.rollback or next(iter(now.followers_lost.values()), None)
+        found = _told(scope, tables, now, lost or _refusal(scope, tables, now))
+        if lost is None or (seen is not None and seen.seen == now.seen):
+            return found
+        seen = now
+    return replace(found, refusal=None)  # other runs keep moving it: that is no loss
+
+
+def _told(scope: Scope, tables: Tables, now: Standing, refusal: Terminal | None) -> Told:
+    name, metadata = scope.pipeline.name, tables.closing.metadata
+    # A position that can't be told is the refusal.
+    position = None if now.position is None else still_held(lookup_position(tables.closing, name, tables.closing_name))
+    if not now.unfinished or now.mark is None:
+        return Told(position, refusal=refusal)
+    last = still_held(lookup(metadata, BATCH_KEY.format(name), tables.closing_name))
+    snapshot = metadata.snapshot_by_id(last.snapshot_id) if last is not None else None
+    since = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC) if snapshot is not None else None
+    return Told(position, now.mark.n, since, refusal)
+
+
+def _refusal(scope: Scope, tables: Tables, now: Standing) -> Terminal | None:
+    """What a plan holds against tables that are sound. What is decided is finished before the file is looked at."""
+    pipeline = scope.pipeline
+    try:
+        refuse_shared(pipeline, tables)
+        if now.unfinished:
+            return None
+        for name, table in tables.destinations.items():
+            refuse_no_key(pipeline, name, table)
+            check_destination(table, pipeline.destination(name), fold=pipeline.value.folds_names)
+            refuse_other_key(pipeline, name, table.metadata)
+    except Terminal as refusal:
+        return refusal
+    return None
+
+
+def table_health(project: Project, pipeline: Pipeline) -> dict[str, int]:
+    """Table -> its health score, 0 to 100, of those that are there and that maintenance is for.
+
+    Raises:
+        Retryable: The catalog or the storage is not available now.
+        Terminal: The settings don't know a catalog, or a table can't be the pipeline's.
+    """
+    looked = look(Scope.of(project, pipeline), Order())
+    return {of.table: of.before.score for of in looked.tables}
+
+
+def with_batches(condition: Condition, ledger: Ledger) -> Condition:
+    """The condition with what batches landed in its window, and when one did last. Replays don't count: they land again.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    until = condition.at + timedelta(seconds=1)  # a commit of this very second counts
+    found = ledger.total(condition.at - timedelta(seconds=condition.window_seconds), until)
+    return replace(
+        condition,
+        last_commit=ledger.last_commit(),
+        rows=found.rows,
+        dead=found.dead,
+        filtered=found.filtered,
+        dead_codes=found.dead_codes,
+        freshness=found.freshness,
+    )
+
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def with_open_letters(condition: Condition, project: Project, pipeline: Pipeline) -> Condition:
+    """The condition with how many letters are open; without, where the tables can't be read now.
+
+    Manifests tell it, but for files with letters that a rollback of the closing table opened again.
+    """
+    if condition.n is None:
+        return condition
+    try:
+        return replace(condition, open_letters=_open(project, pipeline))
+    except FrazilError as problem:  # a gauge without a value: the next look has one
+        _LOG.info("open dead letters of pipeline %s: %s", pipeline.name, problem)
+        return condition
+
+
+def _open(project: Project, pipeline: Pipeline) -> int:
+    lake, name = project.lake_of(pipeline), pipeline.dead_letters_table
+    table = lake.find_table(name)
+    if table is None:
+        return 0
+
+    def undone() -> frozenset[int]:
+        return letter_history(read_rewinds(lake, pipeline.ledger_table, pipeline.name)).taken_back
+
+    return letters_open(table, name, undone)
+
 
 T = TypeVar("T")
 

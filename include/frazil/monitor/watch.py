@@ -12,13 +12,11 @@ from threading import Event, Lock, Thread
 from typing import Final, Self
 
 from frazil.errors import FrazilError
-from frazil.monitor.batches import Ledgers
+from frazil.monitor.batches import Ledgers, Series, last_day
 from frazil.monitor.condition import Condition, Runs
-from frazil.monitor.promise import promise_of
-from frazil.monitor.reading import read
-from frazil.monitor.series import Series, last_day
+from frazil.monitor.freshness import promise_of
+from frazil.monitor.reading import read, table_health
 from frazil.monitor.state import Promise
-from frazil.monitor.table_health import table_health
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.scope import utc_now

@@ -11,8 +11,8 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends, HTTPException
 
+from frazil.monitor.batches import Series
 from frazil.monitor.condition import Condition, Runs, State
-from frazil.monitor.series import Series
 from frazil.monitor.state import Promise, state_of
 from frazil.monitor.watch import REFRESH_SECONDS
 from frazil.pipeline.model import Pipeline

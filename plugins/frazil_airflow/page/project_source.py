@@ -13,10 +13,10 @@ from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, Retryable
+from frazil.monitor.batches import Series
 from frazil.monitor.condition import Condition
+from frazil.monitor.freshness import promise_of
 from frazil.monitor.project_files import ProjectFiles
-from frazil.monitor.promise import promise_of
-from frazil.monitor.series import Series
 from frazil.monitor.watch import Watch
 from frazil.report import dead_letters, letter_reports, table_past
 from frazil_airflow.secrets import connection_environment

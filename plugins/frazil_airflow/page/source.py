@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from frazil.monitor.batches import Series
 from frazil.monitor.condition import Condition
-from frazil.monitor.series import Series
 
 if TYPE_CHECKING:
     from frazil.batch.letters import LetterChoice, Place

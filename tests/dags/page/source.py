@@ -11,9 +11,8 @@ from typing import Any
 
 from frazil.batch.letters import LetterChoice, Place
 from frazil.iceberg.letter_scan import State
-from frazil.monitor.batches import BatchPage
+from frazil.monitor.batches import BatchPage, Series
 from frazil.monitor.condition import Condition, Freshness, Retention
-from frazil.monitor.series import Series
 from frazil.pipeline.model import Pipeline
 from frazil.report.dead_letters import DeadLetter, LetterMark, Listing, WholeLetter
 from frazil.report.history import BatchHistory

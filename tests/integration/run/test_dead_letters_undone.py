@@ -14,7 +14,7 @@ from frazil.crash_points import CrashPoint
 from frazil.iceberg import letter_scan
 from frazil.iceberg.removal import file_rows
 from frazil.monitor import reading
-from frazil.monitor.letters import with_open_letters
+from frazil.monitor.reading import with_open_letters
 from frazil.report.dead_letters import list_letters
 from frazil.run.dead_letters import bring_home
 from tests.letters import EVERY, bring, good_letters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from frazil.alerts.book import Page
-from frazil.monitor.ticks import Span, span_at
+from frazil.monitor.freshness import Span, span_at
 from frazil.pipeline.interval import Interval
 
 START = datetime(2026, 5, 1, tzinfo=UTC)

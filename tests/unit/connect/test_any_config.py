@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.connect.config import Connector, UnreadableConfig, read_connectors, read_properties
-from frazil.connect.importing import Imported, Known
-from frazil.connect.merge import import_all
+from frazil.connect.importing import Imported, Known, import_all
 from frazil.connect.names import APACHE, CANONICAL, LEGACY, TABULAR
 from frazil.connect.written import pipeline_text, settings_text
 

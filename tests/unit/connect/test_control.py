@@ -10,8 +10,15 @@ from dataclasses import replace
 import fastavro
 import pytest
 
-from frazil.connect.control import ControlFacts, FilesWritten, Standing, reasons_against, recorded_offsets
-from frazil.connect.positions import Bounds, start_offsets
+from frazil.connect.control import (
+    Bounds,
+    ControlFacts,
+    FilesWritten,
+    Standing,
+    reasons_against,
+    recorded_offsets,
+    start_offsets,
+)
 from frazil.kafka.control_topic import UnreadableEvent, decode_event
 from tests.sink_events import COORDINATOR, SUMMARY, sink_events
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from frazil.monitor.dashboard import dashboard
-from frazil.monitor.metrics import CATALOGUE, Metric
-from frazil.monitor.statsd import BUCKETS, statsd_mapping
+from frazil.monitor.metrics import BUCKETS, CATALOGUE, Metric, statsd_mapping
 
 PANELS: list[dict[str, Any]] = dashboard()["panels"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]

@@ -10,8 +10,7 @@ from croniter import croniter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.monitor.promise import LEAST, promise_of
-from frazil.monitor.ticks import last_ticks, span_at
+from frazil.monitor.freshness import LEAST, last_ticks, promise_of, span_at
 from frazil.pipeline.interval import Interval, parse_interval
 from frazil.pipeline.model import Pipeline
 

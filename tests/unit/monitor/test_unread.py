@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from frazil.batch.facts import PartitionFacts
 from frazil.kafka.topics import TopicRetention
 from frazil.monitor.condition import Condition, Retention, TopicLag
-from frazil.monitor.unread import aged
+from frazil.monitor.oldest_unread import aged
 from frazil.report.lag import Lag, PartitionLag
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

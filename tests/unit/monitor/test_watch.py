@@ -14,7 +14,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.monitor import watch as watching
 from frazil.monitor.batches import Ledger
 from frazil.monitor.condition import Condition, Runs
-from frazil.monitor.points import Point
+from frazil.monitor.figures import Point
 from frazil.monitor.watch import Watch
 from frazil.project import PIPELINES_VARIABLE, Project
 from tests.unit.monitor.conftest import BEGIN, FILE

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from frazil.capture.lines import LONGEST_LINE, batches
 from frazil.cli.verdict import judge
-from frazil.connect.patterns import UnusablePattern, python_regex
+from frazil.connect.routing import UnusablePattern, python_regex
 from frazil.errors import Terminal
 from frazil.kafka.observe import matching_topics
 from frazil.pipeline.model import Pipeline

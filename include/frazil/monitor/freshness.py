@@ -1,14 +1,18 @@
-"""When runs of a pipeline are due, by its interval, in UTC."""
+"""When runs of a pipeline are due, and how long its records may wait: as its file promises, else by its interval."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from croniter import croniter
 from croniter.croniter import CroniterError
 
+from frazil.monitor.state import Promise
 from frazil.pipeline.interval import Interval
+from frazil.pipeline.maintenance import parse_age
+from frazil.pipeline.model import Pipeline
 
 _SECOND = timedelta(seconds=1)
 
@@ -55,3 +59,27 @@ def span_at(interval: Interval, at: datetime, least: timedelta) -> Span:
 def _floor(at: datetime, step: timedelta) -> datetime:
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
     return at - since % step
+
+
+INTERVALS: Final = 3
+"""One to wait for the next run, one for the run itself, and one may fail and be made up for."""
+
+LEAST: Final = timedelta(minutes=10)
+
+
+def promise_of(pipeline: Pipeline, at: datetime) -> Promise:
+    """What its file promises (`alerts.fresh_within`). Without, three intervals, at least ten minutes; of a cron expression, what
+    came before the third last time at which a run was due is in, so a night without runs is no delay, and its length none by day.
+
+    Args:
+        pipeline: As its file says.
+        at: The time.
+    """
+    alerts = pipeline.alerts
+    if alerts is not False and alerts.fresh_within is not None:
+        return Promise(parse_age(alerts.fresh_within).total_seconds())
+    interval = pipeline.every
+    if interval.every is not None:
+        return Promise(max(LEAST, INTERVALS * interval.every).total_seconds())
+    ticks = last_ticks(interval, at, INTERVALS)
+    return Promise(max(LEAST, at - ticks[-1]).total_seconds()) if ticks else Promise()
