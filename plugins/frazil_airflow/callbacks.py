@@ -23,9 +23,9 @@ from frazil.pipeline.alerts import AlertSettings
 from frazil.pipeline.maintenance import parse_age
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil_airflow.notification_log import Store, Variables
 from frazil_airflow.pipelines import REPLAY_PREFIX, REPORT_PREFIX
 from frazil_airflow.secrets import load_project
-from frazil_airflow.variables import Store, Variables
 
 Callback = Callable[[Mapping[str, Any]], None]
 
@@ -123,7 +123,7 @@ def tell_of_late_run(pipeline: str) -> None:
     """
     from frazil.alerts.book import turned
     from frazil.alerts.notice import Notice
-    from frazil_airflow.book import by_the_book, late_variable, page_of
+    from frazil_airflow.notification_log import by_the_book, late_variable, page_of
 
     project, now, store = load_project(), datetime.now(UTC), Variables()
     settings = project.settings.alerts

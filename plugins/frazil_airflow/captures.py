@@ -160,7 +160,7 @@ def _order(context: Context) -> CaptureOrder:
 
 
 def _note(context: Context, text: str) -> None:
-    from frazil_airflow.notes import write_note
+    from frazil_airflow.run_summary import write_note
 
     run: Any = context["dag_run"]
     write_note(run.dag_id, run.run_id, text)

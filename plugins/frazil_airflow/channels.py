@@ -1,13 +1,9 @@
-"""The channels of the settings file as Airflow's own notifiers, and nothing secret of them in logs or errors.
-
-A notifier that Airflow calls renders its texts as templates first. Ours hold texts of records and servers, so only their
-`notify` is called, which sends them as they are.
-"""
+"""Telling people: a notice goes through every channel of the settings that its pipeline's file allows, as Airflow's own notifiers, and nothing secret of them reaches logs or errors."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from email.mime.text import MIMEText
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,10 +21,12 @@ from airflow.sdk.log import mask_secret
 
 from frazil.alerts import words
 from frazil.alerts.notice import Notice
-from frazil.pipeline.alerts import ChannelSettings
+from frazil.pipeline.alerts import Alerts, ChannelSettings, channels_for
+from frazil.project import Project
 
 if TYPE_CHECKING:
     from email.mime.multipart import MIMEMultipart
+
 
 TIMEOUT_SECONDS = 30
 """Bounds one answer of a server: without, a silent one would hold up what the other channels are told."""
@@ -193,3 +191,40 @@ def _parts(secret: str) -> Iterator[str]:
     if "/" in secret:
         path = urlsplit(secret).path if "://" in secret else secret
         yield from (path, *path.split("/"))
+
+
+_log = logging.getLogger(__name__)
+
+
+def send(project: Project, notice: Notice, channels: Collection[str] | None = None) -> dict[str, str | None]:
+    """Send a notice through the channels that are told of it. A channel that fails keeps no other from being told.
+
+    Nothing is remembered here: whoever calls twice tells twice.
+
+    Args:
+        project: Settings and pipelines.
+        notice: What to tell. A pipeline that there is no file of is told of to all channels.
+        channels: Names of those to tell; None: all that are told of it.
+
+    Returns:
+        Channel -> None, or why it was not sent, without secrets. Those that the settings don't have are left out.
+    """
+    alerts = project.settings.alerts
+    if alerts is None:
+        return {}
+    told: dict[str, str | None] = {}
+    for name in told_channels(project, notice) if channels is None else channels:
+        if name in alerts.channels:
+            told[name] = deliver(alerts.channels[name], notice)
+            if told[name] is None:
+                _log.info("told %s: %s", name, notice.title)
+            else:
+                _log.warning("channel %s was not told of %s: %s", name, notice.key, told[name])
+    return told
+
+
+def told_channels(project: Project, notice: Notice) -> list[str]:
+    """Return the names of the channels that are told of a notice."""
+    pipeline = project.pipelines.find(notice.pipeline)
+    alerts = pipeline.alerts if pipeline is not None else Alerts()
+    return channels_for(alerts, project.settings.alerts, notice.kind, notice.severity)

@@ -17,10 +17,10 @@ from frazil_airflow.callbacks import deadline
 from frazil_airflow.connect_operators import SparkConnectIngestOperator
 from frazil_airflow.docs import doc_md
 from frazil_airflow.head import head
-from frazil_airflow.manual import params
 from frazil_airflow.operators import AutoIngestOperator, InlineIngestOperator, SparkIngestOperator
 from frazil_airflow.order import FairOrder
 from frazil_airflow.pipelines import wanted_pipelines
+from frazil_airflow.request import params
 from frazil_airflow.timetable import timetable
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _record_task(pipeline: Pipeline) -> BaseOperator:
 
 def _catch_up_task(pipeline: Pipeline, records: int) -> BaseOperator:
     # Not at the top: it brings the models of Airflow's database, which few DAGs need.
-    from frazil_airflow.catch_up import CatchUpOperator
+    from frazil_airflow.tasks import CatchUpOperator
 
     return CatchUpOperator(
         task_id="catch_up",

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil import stopping
@@ -24,13 +26,24 @@ from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.assets import tell_complete
 from frazil_airflow.failures import terminal_is_final
-from frazil_airflow.manual import MAX_RECORDS, limited
-from frazil_airflow.request import AirflowRun, is_session, request_of
+from frazil_airflow.request import (
+    BACKFILL,
+    FROM,
+    MAX_RECORDS,
+    MODE,
+    REASON,
+    TO,
+    AirflowRun,
+    is_session,
+    limited,
+    request_of,
+)
 from frazil_airflow.secrets import load_project
 
 if TYPE_CHECKING:
     from frazil.run.plan import Planned
     from frazil.run.session import Session, Submit
+
 
 _log = logging.getLogger(__name__)
 
@@ -226,9 +239,8 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
         AirflowFailException: A person must act; the message says what to do.
     """
     from frazil.run.result import run_result
-    from frazil_airflow.facts import facts_of, sentence, told_of_tables
     from frazil_airflow.metrics import emit_run
-    from frazil_airflow.notes import write_note
+    from frazil_airflow.run_summary import facts_of, sentence, told_of_tables, write_note
 
     with terminal_is_final():
         project = load_project()
@@ -258,11 +270,78 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
 
 def _record_look(found: str, dag_run: Any) -> NoReturn:
     from frazil.run.dry_run import DryRun
-    from frazil_airflow.facts import look_sentence, sample_lines
-    from frazil_airflow.notes import write_note
+    from frazil_airflow.run_summary import look_sentence, sample_lines, write_note
 
     look = DryRun.from_json(found)
     for line in (look_sentence(look), *look.remarks, *sample_lines(look)):
         _log.info("%s", line)
     write_note(dag_run.dag_id, dag_run.run_id, look_sentence(look))
     raise AirflowSkipException(look_sentence(look))
+
+
+AT_WORK = ("queued", "running")
+
+
+class CatchUpOperator(TriggerDagRunOperator):
+    """Trigger the next run of this DAG if more waits than a threshold; else the task is skipped.
+
+    The next run is queued until this one ends: never two at once. It does the same at its end, so runs follow each other
+    until the pipeline is caught up. It is not started for a run that was asked to do less than all (limits, a replay, a dry
+    run, a backfill), nor while another run is queued, which goes on from here just as well.
+
+    Args:
+        pipeline: Name of the pipeline.
+        dag_id: Its DAG.
+        records: Records that must wait.
+        kwargs: As for any operator.
+    """
+
+    def __init__(self, *, pipeline: str, dag_id: str, records: int, **kwargs: Any) -> None:
+        super().__init__(
+            trigger_dag_id=dag_id,
+            logical_date=None,
+            skip_when_already_exists=True,  # another try finds the run that the first one made
+            openlineage_inject_parent_info=False,
+            **kwargs,
+        )
+        self.pipeline, self.records = pipeline, records
+
+    def execute(self, context: Context) -> None:
+        """Look what waits, and trigger.
+
+        Raises:
+            AirflowSkipException: The next run waits for its interval; the message says why.
+            AirflowFailException: A person must act.
+            Retryable: Kafka or the catalog is not available now.
+        """
+        run = context["dag_run"]
+        if narrowed(run.run_type, context["params"]):
+            self._rest("this run was asked for less than all there is")
+        with terminal_is_final():
+            records = self._waiting()
+        if records < self.records:
+            self._rest(f"caught up: {records:,} records wait, fewer than {self.records:,}")
+        if context["ti"].get_dr_count(self.trigger_dag_id, states=list(AT_WORK)) > 1:
+            self._rest(f"{records:,} records wait, and so does a run that takes them")
+        self.trigger_run_id = (
+            f"catch_up__{run.run_after.isoformat()}"  # of the run that it follows: the same in another try
+        )
+        self.conf = {REASON: f"catch up: {records:,} records waited"}
+        self.log.info("%s records wait: the next run starts at once", f"{records:,}")
+        super().execute(context)
+
+    def _rest(self, said: str) -> NoReturn:
+        self.log.info("%s", said)  # Airflow keeps a skip's reason apart from the lines of the log
+        raise AirflowSkipException(said)
+
+    def _waiting(self) -> int:
+        from frazil.report.waiting import Watch
+        from frazil_airflow.secrets import load_project
+
+        project = load_project()
+        return Watch(project, project.pipeline(self.pipeline)).look().records
+
+
+def narrowed(run_type: Any, params: Mapping[str, Any]) -> bool:
+    """Whether a run was asked to do less than land all there is."""
+    return run_type == BACKFILL or params[MODE] != "ingest" or any(params[of] for of in (FROM, TO, MAX_RECORDS))

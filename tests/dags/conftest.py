@@ -97,7 +97,7 @@ def probe() -> Callable[[Mapping[str, str]], dict[str, Any]]:
 def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The notes that are written to runs."""
     found: list[str] = []
-    monkeypatch.setattr("frazil_airflow.notes.write_note", lambda *of: found.append(of[-1]))
+    monkeypatch.setattr("frazil_airflow.run_summary.write_note", lambda *of: found.append(of[-1]))
     return found
 
 

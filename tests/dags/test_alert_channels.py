@@ -209,7 +209,7 @@ def test_a_server_that_refuses_counts_as_told(status: int, hook: Posts, connect:
 def test_a_connection_that_is_missing_silences_the_other_channels(hook: Posts, connect: Connect, tmp_path: Path):
     """Each channel is tried, and the answer says by name which was told."""
     from frazil.project import Project
-    from frazil_airflow.alerts import send
+    from frazil_airflow.channels import send
 
     web = connect("web", conn_type="http", host=f"http://127.0.0.1:{hook.port}")
     project = Project.load(

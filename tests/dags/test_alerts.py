@@ -18,7 +18,7 @@ from frazil.alerts.failure import failure, of_chore
 from frazil.monitor.condition import Condition
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow import callbacks, monitor, unwatched
+from frazil_airflow import callbacks, monitor
 from tests.dags.desk import Kept
 from tests.receivers import Posts
 
@@ -169,10 +169,10 @@ def test_a_pipeline_whose_file_breaks_stops_unseen(project: Callable[..., Projec
     sound = path.read_text()
     path.write_text(f"{sound}colour: red\n")
 
-    assert unwatched.tell_of_broken(Project.load(), NOW, store) == []
-    assert unwatched.tell_of_broken(Project.load(), NOW + timedelta(minutes=2), store) == []
+    assert monitor.tell_of_broken(Project.load(), NOW, store) == []
+    assert monitor.tell_of_broken(Project.load(), NOW + timedelta(minutes=2), store) == []
     path.write_text(sound)
-    assert unwatched.tell_of_broken(Project.load(), NOW + timedelta(minutes=4), store) == []
+    assert monitor.tell_of_broken(Project.load(), NOW + timedelta(minutes=4), store) == []
     assert tell(Project.load(), WELL, store, minutes=4) == []
 
     assert [(body["key"], body["status"]) for body in hook.bodies] == [
@@ -189,7 +189,7 @@ def test_names_that_the_settings_do_not_know_stop_a_pipeline_unseen(project: Cal
     path = project().pipelines_folder / "orders.yaml"
     path.write_text(path.read_text().replace("source: {", "source: {cluster: nowhere, "))
 
-    assert unwatched.tell_of_broken(Project.load(), NOW, Kept()) == []
+    assert monitor.tell_of_broken(Project.load(), NOW, Kept()) == []
 
     (body,) = hook.bodies
     assert (body["owner"], body["severity"]) == ("testers", "critical")

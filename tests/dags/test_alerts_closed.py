@@ -15,7 +15,7 @@ from frazil.alerts.rules import Case, Judged
 from frazil.monitor.condition import Condition
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil_airflow import callbacks, monitor, unwatched
+from frazil_airflow import callbacks, monitor
 from tests.dags.desk import Kept
 from tests.receivers import Posts
 
@@ -89,7 +89,7 @@ def test_a_pipeline_that_nobody_watches_any_more_leaves_an_incident_open(
     else:
         path.write_text(path.read_text() + becomes)
 
-    for _ in range(unwatched.MISSED if becomes is None else 1):
+    for _ in range(monitor.MISSED if becomes is None else 1):
         assert said(hook) == [("refused/orders", "firing")]
         monitor.look()
 
@@ -99,7 +99,7 @@ def test_a_pipeline_that_nobody_watches_any_more_leaves_an_incident_open(
 
 
 def closing(store: Kept, minutes: int = 0) -> list[str]:
-    return unwatched.close_unwatched(Project.load(), NOW + timedelta(minutes=minutes), store)
+    return monitor.close_unwatched(Project.load(), NOW + timedelta(minutes=minutes), store)
 
 
 def test_a_channel_that_is_away_when_a_pipeline_is_removed_is_never_told(project: Callable[..., Project], hook: Posts):
@@ -109,7 +109,7 @@ def test_a_channel_that_is_away_when_a_pipeline_is_removed_is_never_told(project
     (known.pipelines_folder / "orders.yaml").unlink()
     hook.status = 503
 
-    assert [closing(store) for _ in range(unwatched.MISSED - 1)] == [[], []]
+    assert [closing(store) for _ in range(monitor.MISSED - 1)] == [[], []]
     (problem,) = closing(store)
     hook.status = 200
 
@@ -134,7 +134,7 @@ def test_while_a_channel_is_away_the_others_are_told_at_each_look_that_a_late_ru
     found = [closing(variables, minutes) for minutes in range(0, 10, 2)]
 
     assert said(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
-    assert found[unwatched.MISSED - 1][0].startswith("channel away was not told of stale/orders")
+    assert found[monitor.MISSED - 1][0].startswith("channel away was not told of stale/orders")
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
 
@@ -143,11 +143,11 @@ def test_a_folder_that_is_away_for_a_moment_ends_what_was_told(project: Callable
     known, store = project(), Kept(texts={"frazil_failure__ingest__orders": "{}"})
     away = known.pipelines_folder.with_name("away")
 
-    for minutes in range(0, 12, 2 * unwatched.MISSED):
+    for minutes in range(0, 12, 2 * monitor.MISSED):
         assert tell(known, REFUSED, store, minutes) == []
         known.pipelines_folder.rename(away)
         known.pipelines_folder.mkdir()
-        assert [closing(store, minutes + 2 * of) for of in range(1, unwatched.MISSED)] == [[], []]
+        assert [closing(store, minutes + 2 * of) for of in range(1, monitor.MISSED)] == [[], []]
         known.pipelines_folder.rmdir()
         away.rename(known.pipelines_folder)
 
@@ -184,7 +184,7 @@ def test_a_file_that_is_being_edited_ends_what_was_told_of_its_pipeline(project:
     path = known.pipelines_folder / "orders.yaml"
     path.rename(path.with_name("shop.yaml")).write_text("name: [")
 
-    assert unwatched.close_unwatched(Project.load(), NOW, store) == []
+    assert monitor.close_unwatched(Project.load(), NOW, store) == []
 
     assert said(hook) == [("refused/orders", "firing")]
     assert "frazil_alerts__orders" in store.texts

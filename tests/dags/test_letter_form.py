@@ -16,8 +16,8 @@ from frazil.errors import Terminal
 from frazil.project import Project
 from frazil.records.dead import DeadCode
 from frazil.run.dead_letters import BroughtHome
-from frazil_airflow import letters_home
-from frazil_airflow.letter_form import ALL_CODES, choice_of
+from frazil_airflow import dead_letter_replay
+from frazil_airflow.dead_letter_replay import ALL_CODES, choice_of
 
 pytestmark = pytest.mark.dags
 
@@ -172,7 +172,7 @@ def asked(
         return found
 
     monkeypatch.setattr("frazil.run.dead_letters.bring_home", bring_home)
-    returned = letters_home.replay("orders", dag_run=Run, params=EMPTY | filled_in, outlet_events={})  # type: ignore[arg-type]
+    returned = dead_letter_replay.replay("orders", dag_run=Run, params=EMPTY | filled_in, outlet_events={})  # type: ignore[arg-type]
     return seen, returned
 
 
@@ -222,6 +222,6 @@ def test_a_wrong_value_is_tried_again(write_pipeline: Write, monkeypatch: pytest
     monkeypatch.setattr("frazil.run.dead_letters.bring_home", None)
 
     with pytest.raises(AirflowFailException, match="never read topic"):
-        letters_home.replay("orders", dag_run=Run, params=EMPTY | {"topics": ["x"]}, outlet_events={})  # type: ignore[arg-type]
+        dead_letter_replay.replay("orders", dag_run=Run, params=EMPTY | {"topics": ["x"]}, outlet_events={})  # type: ignore[arg-type]
     with pytest.raises(AirflowFailException, match="orders2"):
-        letters_home.replay("orders2", dag_run=Run, params=EMPTY, outlet_events={})  # type: ignore[arg-type]
+        dead_letter_replay.replay("orders2", dag_run=Run, params=EMPTY, outlet_events={})  # type: ignore[arg-type]

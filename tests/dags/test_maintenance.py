@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from frazil.maintain.need import STEPS as ALL_STEPS
 from frazil.maintain.result import Figures, MaintenanceResult, StepOutcome, TableOutcome
 from frazil.pipeline.interval import parse_interval
-from frazil_airflow import maintenance_tasks
+from frazil_airflow import maintenance
 from frazil_airflow.maintenance import STEPS
 from frazil_airflow.timetable import timetable
 
@@ -85,19 +85,19 @@ def result(status: Any) -> str:
 def test_failed_step_looks_like_success(monkeypatch: pytest.MonkeyPatch):
     """A step that failed fails the run, with its reason; one that gave way to other writers does not."""
     notes: list[str] = []
-    monkeypatch.setattr("frazil_airflow.notes.write_note", lambda *of: notes.append(of[-1]))
+    monkeypatch.setattr("frazil_airflow.run_summary.write_note", lambda *of: notes.append(of[-1]))
     with pytest.raises(AirflowFailException, match="compaction failed in 1"):
-        maintenance_tasks.report("orders", result("failed"), dag_run=Run)
-    assert maintenance_tasks.report("orders", result("gave_way"), dag_run=Run) == json.loads(result("gave_way"))
+        maintenance.report_outcome("orders", result("failed"), dag_run=Run)
+    assert maintenance.report_outcome("orders", result("gave_way"), dag_run=Run) == json.loads(result("gave_way"))
     assert "1 failed" in notes[0]
     assert "1 gave way to other writers" in notes[1]
 
 
 def test_form_is_not_understood(pipelines: Path, write_pipeline: Write, monkeypatch: pytest.MonkeyPatch):
     """A pipeline that never ran has nothing due; a table that it does not have ends without another try."""
-    monkeypatch.setattr("frazil_airflow.notes.write_note", lambda *_: None)
+    monkeypatch.setattr("frazil_airflow.run_summary.write_note", lambda *_: None)
     write_pipeline("orders")
     params = {"table": None, "steps": ["compaction"], "force": True, "dry_run": False}
-    assert maintenance_tasks.look("orders", dag_run=Run, params=params) is None
+    assert maintenance.look_at_tables("orders", dag_run=Run, params=params) is None
     with pytest.raises(AirflowFailException, match=r"shop\.other: it has no such table"):
-        maintenance_tasks.look("orders", dag_run=Run, params=params | {"table": "shop.other"})
+        maintenance.look_at_tables("orders", dag_run=Run, params=params | {"table": "shop.other"})

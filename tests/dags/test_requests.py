@@ -20,8 +20,7 @@ from frazil.batch.target import EARLIEST, LATEST, Target
 from frazil.errors import Terminal
 from frazil.run.plan import Planned
 from frazil_airflow import tasks
-from frazil_airflow.manual import params
-from frazil_airflow.request import request_of
+from frazil_airflow.request import params, request_of
 
 pytestmark = pytest.mark.dags
 
@@ -207,7 +206,7 @@ def test_braces_in_a_form_are_text(parse: Callable[[], DagBag], write_pipeline: 
 
 def test_a_plan_loses_what_was_asked_for_on_its_way():
     """Mode, reason and who asked travel in the plan, also when its ends are drawn in."""
-    from frazil_airflow.manual import limited
+    from frazil_airflow.request import limited
 
     topics = {"orders": PlannedTopic("id", (0,), (10,))}
     plan = RunPlan(

@@ -15,10 +15,9 @@ from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.errors import Retryable, Terminal
 from frazil.run.dry_run import DryRun
 from frazil.run.result import RunResult
-from frazil_airflow.facts import facts_of, look_sentence, sample_lines, sentence, with_facts
 from frazil_airflow.failures import exit_code, terminal_is_final
-from frazil_airflow.manual import limited
-from frazil_airflow.notes import address
+from frazil_airflow.request import limited
+from frazil_airflow.run_summary import address, facts_of, look_sentence, sample_lines, sentence, with_facts
 from frazil_airflow.timetable import cron_of
 
 pytestmark = pytest.mark.dags

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from frazil.errors import FrazilError
-from frazil_airflow.page import letters_routes, overview_routes, pipeline_routes, start_routes, static_routes
+from frazil_airflow.page import letters_routes, pipeline_routes, rendering
 from frazil_airflow.page.rendering import render
 
 PREFIX = "/frazil"
@@ -35,7 +35,7 @@ HEADERS = {
 def create_app() -> FastAPI:
     """Make the application. Every route, static files and unknown paths too, asks Airflow who is there."""
     app = FastAPI(title="Frazil", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
-    for routes in (overview_routes, pipeline_routes, letters_routes, start_routes, static_routes):
+    for routes in (pipeline_routes, letters_routes, rendering):
         app.include_router(routes.router)
     app.add_api_route("/{path:path}", _unknown, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
     app.middleware("http")(_with_headers)

@@ -16,11 +16,9 @@ from frazil.monitor.condition import Condition, Runs, State
 from frazil.monitor.state import Promise, state_of
 from frazil.monitor.watch import REFRESH_SECONDS
 from frazil.pipeline.model import Pipeline
-from frazil_airflow.page.access import Access, AirflowAccess, may_see, visible
-from frazil_airflow.page.naming import ingest_of
-from frazil_airflow.page.project_source import shared_source
+from frazil_airflow.page.access import Access, AirflowAccess, ingest_of, may_see, visible
+from frazil_airflow.page.project_source import Source, shared_source
 from frazil_airflow.page.runs import RecentRuns
-from frazil_airflow.page.source import Source
 from frazil_airflow.page.words import ago
 
 RUNS = RecentRuns()

@@ -1,19 +1,54 @@
-"""Templates become pages. Whatever is put into one is escaped: names, messages and records come from others."""
+"""Templates become pages, and style sheets and scripts are handed out. Whatever is put into a page is escaped: names, messages and records come from others."""
 
 from __future__ import annotations
 
+# No `from __future__ import annotations`: FastAPI reads the signatures.
+import hashlib
 from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import Request
+from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from frazil.monitor.state import STATES
-from frazil_airflow.page import marks, words
-from frazil_airflow.page.naming import run_of
-from frazil_airflow.page.static_routes import digest
+from frazil_airflow.page import words
+from frazil_airflow.page.access import run_of
+
+FOLDER = Path(__file__).with_name("static")
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+
+router = APIRouter()
+
+
+@router.get("/static/{name:path}")
+def static_file(request: Request, name: str) -> Response:
+    """One file, or 304 if the browser has it. A changed file has another address, so browsers may keep it."""
+    content = _files().get(name)
+    if content is None:
+        raise HTTPException(404, "There is no such file")
+    headers = {"ETag": f'"{digest(name)}"', "Cache-Control": "private, max-age=86400"}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=_TYPES[Path(name).suffix], headers=headers)
+
+
+@cache
+def digest(name: str) -> str:
+    """What changes when the file does."""
+    return hashlib.sha256(_files()[name]).hexdigest()[:16]
+
+
+@cache
+def _files() -> dict[str, bytes]:
+    """All of them, read once: a name that a person sends never becomes a path."""
+    return {
+        path.relative_to(FOLDER).as_posix(): path.read_bytes()
+        for path in sorted(FOLDER.rglob("*"))
+        if path.suffix in _TYPES
+    }
 
 
 def render(request: Request, template: str, **values: Any) -> HTMLResponse:
@@ -44,8 +79,8 @@ def _environment() -> Environment:
         "size": words.size,
         "instant": words.instant,
         "plain": words.plain,
-        "bars": marks.bars,
-        "phases": marks.phases,
+        "bars": words.bars,
+        "phases": words.phases,
         "code": words.code,
         "segment": lambda text: quote(str(text), safe=""),
     }

@@ -1,6 +1,6 @@
 """What the page reads in tests: made-up conditions, batches and letters, hostile ones among them."""
 
-# ruff: noqa: ARG002, D102 - its methods are those of frazil_airflow.page.source.Source
+# ruff: noqa: ARG002, D102 - its methods are those of frazil_airflow.page.project_source.Source
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 from airflow.utils.types import DagRunType
 
-from frazil_airflow.page import marks, words
-from frazil_airflow.page.naming import pipeline_of, run_of
-from frazil_airflow.page.payload import MOST, shown
+from frazil_airflow.page import words
+from frazil_airflow.page.access import pipeline_of, run_of
+from frazil_airflow.page.letters_routes import MOST, shown
 
 UPLOT = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -94,21 +94,21 @@ def test_times_are_told_in_their_largest_unit():
 
 def test_phases_fill_the_line_in_the_order_of_a_batch():
     """Also with one that this page does not know, and with none that took time."""
-    found = marks.phases({"forward": 2.0, "stage": 6.0, "other": 2.0})
+    found = words.phases({"forward": 2.0, "stage": 6.0, "other": 2.0})
     assert [(of.name, of.x, of.width) for of in found] == [
         ("stage", 0.0, 60.0),
         ("forward", 60.0, 20.0),
         ("other", 80.0, 20.0),
     ]
-    assert [of.width for of in marks.phases({"stage": 0.0})] == [0.0]
-    assert marks.phases({}) == ()
+    assert [of.width for of in words.phases({"stage": 0.0})] == [0.0]
+    assert words.phases({}) == ()
 
 
 def test_one_dead_letter_beside_a_million_is_seen():
     """A bar above nothing is at least a line."""
-    assert marks.bars([0, 0]) == ""
-    assert marks.bars([]) == ""
-    assert "v-1.5" in marks.bars([1, 1_000_000])
+    assert words.bars([0, 0]) == ""
+    assert words.bars([]) == ""
+    assert "v-1.5" in words.bars([1, 1_000_000])
 
 
 def test_a_dag_tells_its_pipeline():
@@ -133,7 +133,7 @@ def test_a_link_to_a_run_leads_nowhere(kind: str, run: str, dag_id: str, run_id:
 
 def test_the_names_of_runs_are_those_that_are_written():
     """What is taken off for a link is what replays put on."""
-    from frazil_airflow.letters_home import _request
+    from frazil_airflow.dead_letter_replay import _request
     from frazil_airflow.request import _run_id
 
     run = SimpleNamespace(run_id="manual__x", clear_number=2, run_type=DagRunType.MANUAL, triggering_user_name=None)

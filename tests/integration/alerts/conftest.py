@@ -14,7 +14,7 @@ from frazil.cli.app import invoke
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.topics import create_topic
 from frazil.local.home import PORT_VARIABLES, Home
-from frazil_airflow.variables import Variables
+from frazil_airflow.notification_log import Variables
 from tests.conftest import FreePorts
 from tests.dags.desk import Kept
 from tests.integration.alerts.desk import Desk
@@ -31,7 +31,7 @@ def desk(
     monkeypatch.setattr(Variables, "names", lambda _, prefix: kept.names(prefix))
     monkeypatch.setattr(Variables, "set", lambda _, *of: kept.set(*of))
     monkeypatch.setattr(Variables, "delete", lambda _, name: kept.delete(name))
-    monkeypatch.setattr("frazil_airflow.notes.write_note", lambda *_: None)  # there is no Airflow to keep it
+    monkeypatch.setattr("frazil_airflow.run_summary.write_note", lambda *_: None)  # there is no Airflow to keep it
     monkeypatch.setenv("FRAZIL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("FRAZIL_JARS", str(Home.resolve().jars))
     monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
@@ -52,7 +52,7 @@ def desk(
         made = Desk(tmp_path, cluster, topic, hook, kept, capsys)
         made.configure()
         monkeypatch.setattr(
-            "frazil_airflow.monitor.runs_of", lambda _: {} if made.runs is None else {"orders": made.runs}
+            "frazil_airflow.run_summary.runs_of", lambda _: {} if made.runs is None else {"orders": made.runs}
         )
         yield made
 

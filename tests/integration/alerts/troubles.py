@@ -21,9 +21,10 @@ from frazil.run import inline
 from frazil.run.ingest import ingest
 from frazil.run.plan import plan_run
 from frazil.run.stage import StageOrder
-from frazil_airflow import callbacks, letters_home, maintenance_tasks
-from frazil_airflow.letter_operators import LetterReportOperator
-from frazil_airflow.manual import limited
+from frazil_airflow import callbacks, dead_letter_replay
+from frazil_airflow.dead_letter_reports import LetterReportOperator
+from frazil_airflow.maintenance import look_at_tables
+from frazil_airflow.request import limited
 from tests.integration.alerts.desk import LETTERS, Desk
 
 INTERVAL = timedelta(minutes=5)  # as the pipeline's file says
@@ -213,7 +214,7 @@ def maintenance(_: Desk) -> None:
     """A run of the maintenance DAG; nothing is due, so its job is skipped."""
     asked = {"table": None, "steps": [], "force": False, "dry_run": False}
     run = SimpleNamespace(dag_id="maintain__orders", run_id="scheduled__2", conf=asked)
-    assert maintenance_tasks.look("orders", dag_run=run, params=asked) is None
+    assert look_at_tables("orders", dag_run=run, params=asked) is None
     works_again(run)
 
 
@@ -252,7 +253,7 @@ def replay_works(desk: Desk) -> None:
 def filled_in() -> None:
     """A run of the form's DAG."""
     run = SimpleNamespace(run_id="manual__1", run_type=SimpleNamespace(value="manual"), triggering_user_name="ana")
-    letters_home.replay("orders", dag_run=run, params=FORM, outlet_events={})  # type: ignore[arg-type]
+    dead_letter_replay.replay("orders", dag_run=run, params=FORM, outlet_events={})  # type: ignore[arg-type]
 
 
 def catalog_away(desk: Desk) -> None:

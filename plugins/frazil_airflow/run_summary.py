@@ -1,8 +1,9 @@
-"""What a run did, as Airflow shows it: the extra of the asset event and the note of the run."""
+"""What a run did, as Airflow shows it: the extra of the asset event, and the note of the run, written through Airflow's REST API."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from frazil_airflow.assets import announced
 if TYPE_CHECKING:
     from airflow.sdk import Asset
 
+    from frazil.monitor.condition import Runs
     from frazil.run.dry_run import DryRun
+
 
 _NOTE_MARK = "Frazil: "
 """Begins our line of a note, so that another try replaces it and leaves the lines of people alone."""
@@ -113,3 +116,51 @@ def with_facts(note: str | None, said: str) -> str:
     """Return the note of a run, Markdown, with our paragraph at its end, in place of one we wrote before."""
     kept = "\n".join(line for line in (note or "").splitlines() if not line.startswith(_NOTE_MARK)).strip()
     return f"{kept}\n\n{_NOTE_MARK}{said}".strip()
+
+
+CONNECTION = "frazil_api"
+
+_log = logging.getLogger(__name__)
+
+
+def write_note(dag_id: str, run_id: str, said: str) -> None:
+    """Put a line into the note of a run. The data has landed by now, so a note that fails is a warning."""
+    try:
+        login = Connection.get(CONNECTION)
+    except AirflowNotFoundException:
+        _log.info("the run gets no note: there is no Airflow connection %r", CONNECTION)
+        return
+    try:
+        _write(login, dag_id, run_id, said)
+    except FrazilError as error:
+        _log.warning("the run gets no note: %s", error)
+
+
+def _write(login: Connection, dag_id: str, run_id: str, said: str) -> None:
+    from frazil.local.airflow_api import AirflowApi
+
+    with AirflowApi(address(login), login.login or "", login.password or "") as api:
+        api.note(dag_id, run_id, with_facts(api.run(dag_id, run_id).note, said))
+
+
+def address(login: Connection) -> str:
+    """Return the base address of the API: the host as it is when it names its scheme, else http."""
+    host = login.host or "localhost"
+    base = host if "://" in host else f"{login.schema or 'http'}://{host}"
+    return f"{base}:{login.port}" if login.port else base
+
+
+def runs_of(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
+    """Return what Airflow knows of the runs of pipelines; nothing without its API, then the tables tell."""
+    from frazil.local.airflow_api import AirflowApi
+    from frazil.monitor.airflow_runs import told_by
+
+    try:
+        login = Connection.get(CONNECTION)
+        with AirflowApi(address(login), login.login or "", login.password or "") as api:
+            return told_by(api, [of.name for of in pipelines])
+    except AirflowNotFoundException:
+        _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
+    except FrazilError as error:
+        _log.warning("Airflow does not say how runs went, the tables do: %s", error)
+    return {}

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.python import PythonOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Param
 from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil import stopping
 from frazil.batch.request import RunRequest
+from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.assets import landings
 from frazil_airflow.failures import terminal_is_final
 from frazil_airflow.head import head
-from frazil_airflow.letter_form import DRY_RUN, REASON, choice_of, params
 from frazil_airflow.pipelines import REPLAY_PREFIX, wanted_pipelines
 from frazil_airflow.request import AirflowRun, started_by
 from frazil_airflow.secrets import load_project
@@ -29,6 +29,147 @@ if TYPE_CHECKING:
     from frazil.batch.letters import LetterChoice
     from frazil.run.dead_letters import BroughtHome
     from frazil.run.result import RunResult
+
+
+CODES, TOPICS, SINCE, UNTIL = "codes", "topics", "since", "until"
+REASON, DRY_RUN = "reason", "dry_run"
+
+ALL_CODES = (
+    "RECORD_TOO_LARGE",
+    "UNREADABLE_BATCH",
+    "INVALID_HEADERS",
+    "NULL_VALUE",
+    "EMPTY_VALUE",
+    "INVALID_UTF8",
+    "INVALID_JSON",
+    "NOT_AN_OBJECT",
+    "TOO_DEEP",
+    "TOO_MANY_NAMES",
+    "TOO_WIDE",
+    "DUPLICATE_KEY",
+    "INVALID_WIRE",
+    "UNKNOWN_SCHEMA",
+    "SCHEMA_NOT_ASKED_FOR",
+    "UNUSABLE_SCHEMA",
+    "INVALID_AVRO",
+    "INVALID_PROTOBUF",
+    "SCHEMA_VIOLATION",
+    "INVALID_ENVELOPE",
+    "INVALID_DELIMITED",
+    "INVALID_SCALAR",
+    "INVALID_KEY",
+    "TRANSFORM_FAILED",
+    "UNROUTED",
+    "TABLE_NOT_MADE",
+    "UNKNOWN_FIELD",
+    "NOT_FINITE",
+    "LONE_SURROGATE",
+    "WRONG_TYPE",
+    "OUT_OF_RANGE",
+    "LOSSY_CAST",
+    "INVALID_TIME",
+    "INVALID_TEXT",
+    "MISSING_REQUIRED",
+    "TOO_MANY_PARTITIONS",
+    "PARTITION_TOO_LONG",
+)
+"""As in `frazil.records.dead`, which loads more than a DAG file may."""
+
+_INSTANT = r"^(\s*|\s*\d{1,6}[smhd]\s*|\s*\d{4}-\d{2}-\d{2}([T ]\S+)?\s*)$"
+"""An instant, or how long ago, as far as a pattern can tell: the rest is checked before anything is done."""
+
+_INSTANTS = (
+    "an instant such as 2026-05-01T10:00:00+00:00 (UTC if it names no offset), or how long ago it was: 90m, 24h, 7d"
+)
+
+
+def params(pipeline: Pipeline) -> dict[str, Param]:
+    """Return the fields of the form."""
+    return {
+        CODES: Param(
+            [],
+            type="array",
+            items={"type": "string", "enum": list(ALL_CODES)},
+            examples=list(ALL_CODES),
+            title="Codes",
+            description="Only letters of these reason codes. Empty: of all.",
+        ),
+        TOPICS: Param(
+            [],
+            type="array",
+            items={"type": "string"},
+            title="Topics",
+            description="Only letters of these topics. Empty: of all.",
+            **_known_topics(pipeline),
+        ),
+        SINCE: _instant("Since", f"Only records of this Kafka timestamp or later: {_INSTANTS}. Empty: of any time."),
+        UNTIL: _instant("Until", "Only records of before this Kafka timestamp, written alike."),
+        REASON: Param(
+            type="string",
+            minLength=1,
+            maxLength=500,
+            pattern=r"\S",
+            title="Reason",
+            description="What was mended, for whoever reads the ledger later: frazil history shows it.",
+        ),
+        DRY_RUN: Param(
+            default=False,
+            type="boolean",
+            title="Dry run",
+            description="Only look what would become of them; nothing is landed.",
+        ),
+    }
+
+
+def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence[str], now: datetime) -> LetterChoice:
+    """Return the letters that are chosen.
+
+    Args:
+        filled_in: The form.
+        pipeline: The pipeline.
+        topics: Further topics that it has read, though its file names them no more.
+        now: The time, UTC.
+
+    Raises:
+        Terminal: A value can't be what was meant.
+    """
+    from frazil.batch.letters import LetterChoice
+
+    since, until = (_read(filled_in[field], field, now) for field in (SINCE, UNTIL))
+    if since is not None and until is not None and since >= until:
+        raise Terminal(
+            f"the fields {SINCE!r} and {UNTIL!r} leave no time between them: {since.isoformat()} to {until.isoformat()}",
+            next_step=f"{SINCE!r} is the earlier one",
+        )
+    for topic in filled_in[TOPICS]:
+        if not pipeline.source.reads(topic) and topic not in topics:
+            known = sorted({*pipeline.source.topics, *topics})
+            raise Terminal(
+                f"the field {TOPICS!r}: pipeline {pipeline.name} never read topic {topic!r}",
+                next_step=f"its topics: {', '.join(known) or 'none yet'}",
+            )
+    return LetterChoice(frozenset(filled_in[CODES]), frozenset(filled_in[TOPICS]), since, until=until)
+
+
+def _known_topics(pipeline: Pipeline) -> dict[str, Any]:
+    """Topics to choose from; nothing, so that any can be written, where a pattern chooses what is read."""
+    return {} if pipeline.source.topics_pattern is not None else {"examples": sorted(pipeline.source.topics)}
+
+
+def _instant(title: str, description: str) -> Param:
+    return Param(None, type=["null", "string"], pattern=_INSTANT, title=title, description=description)
+
+
+def _read(text: str | None, field: str, now: datetime) -> datetime | None:
+    from frazil.batch.instant import parse_instant
+
+    if not text or not text.strip():
+        return None
+    try:
+        return parse_instant(text, now.astimezone(UTC))
+    except (ValueError, Terminal) as error:
+        raise Terminal(f"the field {field!r}: {error}", next_step=f"expected {_INSTANTS}") from error
+
 
 REPLAY_TIMEOUT = timedelta(hours=2)
 """Bounds a replay that hangs. What landed stays, the next one goes on with what is open."""
@@ -97,7 +238,7 @@ def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_
     from frazil.run.dead_letters import bring_home
     from frazil.run.result import run_result
     from frazil.run.scope import Scope
-    from frazil_airflow.notes import write_note
+    from frazil_airflow.run_summary import write_note
 
     stopping.end_with_parent()  # without its worker Airflow starts another try, beside this one
     with terminal_is_final():
@@ -120,7 +261,7 @@ def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_
 
 def _tell_landed(events: OutletEventAccessors, pipeline: Pipeline, result: RunResult, reason: str | None) -> None:
     """An event of each table that got rows: those of tables mean data."""
-    from frazil_airflow.facts import event_facts, told_of_tables
+    from frazil_airflow.run_summary import event_facts, told_of_tables
 
     facts = event_facts(result, "dead_letters", reason)
     for asset, extra in told_of_tables(pipeline, result, facts):

@@ -9,14 +9,53 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from airflow.sdk import Variable
 
 from frazil.pipeline.maintenance import parse_age
 from frazil.project import Project
-from frazil_airflow.variables import Store
 
 if TYPE_CHECKING:
     from frazil.alerts.book import Page
+
+
+class Store(Protocol):
+    """Texts by name."""
+
+    def get(self, name: str) -> str | None:
+        """Return the text; None if there is none."""
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin so."""
+
+    def set(self, name: str, text: str, description: str) -> None:
+        """Keep a text; people see it with its description in Airflow's UI."""
+
+    def delete(self, name: str) -> None:
+        """Forget a text."""
+
+
+class Variables:
+    """Airflow's Variables."""
+
+    def get(self, name: str) -> str | None:
+        """Return the value; None if there is no such variable."""
+        found: str | None = Variable.get(name, default=None)
+        return found
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of variables that begin so, of those in Airflow's database."""
+        return [name for name in Variable.keys(prefix) if name.startswith(prefix)]
+
+    def set(self, name: str, text: str, description: str) -> None:
+        """Make the variable, or give it another value."""
+        Variable.set(name, text, description=description)
+
+    def delete(self, name: str) -> None:
+        """Remove the variable."""
+        Variable.delete(name)
+
 
 _PREFIX, _LATE_PREFIX = "frazil_alerts__", "frazil_late__"
 
@@ -108,7 +147,7 @@ def by_the_book(
     """
     from frazil.alerts.book import due, settled, to_json
     from frazil.pipeline.alerts import Alerts, channels_for
-    from frazil_airflow.alerts import send
+    from frazil_airflow.channels import send
 
     settings, name = project.settings.alerts, variable or variable_of(pipeline)
     if settings is None:

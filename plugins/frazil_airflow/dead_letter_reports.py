@@ -1,24 +1,29 @@
-"""The operator that reports new dead letters."""
+"""Pipelines become report DAGs: what is new among their dead letters, kept as a page and told."""
 
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import DAG, BaseOperator, Context
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil.errors import Retryable
+from frazil.pipeline.interval import parse_interval
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil_airflow.failures import terminal_is_final
+from frazil_airflow.head import head
 from frazil_airflow.links import ReportLink, report_address
+from frazil_airflow.pipelines import REPLAY_PREFIX, REPORT_PREFIX, wanted_pipelines
 from frazil_airflow.secrets import load_project
+from frazil_airflow.timetable import timetable
 
 if TYPE_CHECKING:
     from frazil.report.letter_reports import KeptReport
+
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +84,7 @@ class LetterReportOperator(BaseOperator):
 
 def _say(run: Any, said: str) -> None:
     """In the log and the run's note: Airflow shows the reason of a skip nowhere."""
-    from frazil_airflow.notes import write_note
+    from frazil_airflow.run_summary import write_note
 
     _log.info("%s", said)
     write_note(run.dag_id, run.run_id, said)
@@ -89,7 +94,7 @@ def _told(project: Project, pipeline: Pipeline, kept: KeptReport) -> tuple[KeptR
     """Tell those who were not told yet: the report with who was noted, and why channels took no message, one line each."""
     from frazil.alerts.letter_notice import letters_notice
     from frazil.report.letter_reports import note_told, open_report
-    from frazil_airflow.alerts import send, told_channels
+    from frazil_airflow.channels import send, told_channels
 
     link = f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{report_address(pipeline.name, kept.name)}"
     notice = letters_notice(pipeline, kept, open_report(project, pipeline, kept.name), link)
@@ -128,3 +133,64 @@ def _facts(kept: KeptReport) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {name: of.isoformat() if isinstance(of, datetime) else of for name, of in asdict(kept).items()}
+
+
+REPORT_TIMEOUT = timedelta(minutes=30)
+"""Bounds reading codes and places of the new letters and of those before: a second or two, of millions a minute."""
+
+RUN_TIMEOUT = timedelta(hours=2)
+"""Bounds a whole run with all tries."""
+
+
+def letters_dag_id(pipeline: str) -> str:
+    """Return the id of the DAG that reports a pipeline's dead letters."""
+    return f"{REPORT_PREFIX}{pipeline}"
+
+
+def letter_dags(project: Project, only: str | None = None) -> list[DAG]:
+    """Make the report DAG of every pipeline that wants one.
+
+    Args:
+        project: Settings and pipelines.
+        only: Id of the one DAG to make; None for all.
+    """
+    return [
+        letter_dag(project, pipeline, reporting.schedule)
+        for pipeline in wanted_pipelines(project, letters_dag_id, only)
+        if (reporting := pipeline.dead_letters.report) is not False
+    ]
+
+
+def letter_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
+    """Make the report DAG of a pipeline."""
+    with DAG(
+        letters_dag_id(pipeline.name),
+        description=f"Reports new dead letters of {pipeline.name}",
+        doc_md=_doc(pipeline, schedule),
+        schedule=timetable(parse_interval(schedule)),
+        dagrun_timeout=RUN_TIMEOUT,
+        **head("dead_letters", pipeline, told=project, forgets=True),
+    ) as dag:
+        LetterReportOperator(
+            task_id="report",
+            pipeline=pipeline.name,
+            doc_md="Sums up what is new since the last report, keeps it, tells people. Nothing new: it is skipped.",
+            max_active_tis_per_dag=1,
+            execution_timeout=REPORT_TIMEOUT,
+        )
+    return dag
+
+
+def _doc(pipeline: Pipeline, schedule: str) -> str:
+    return f"""### Dead letters of {pipeline.name}
+
+Looks every `{schedule}` (UTC) for dead letters of batches that finished since the last report: how many by code and topic,
+against the period before, with samples. Nothing new: no report. Cleared, or started twice, it tells no letter again.
+
+```
+frazil dead-letters list {pipeline.name}
+frazil dead-letters report {pipeline.name} --since 7d
+```
+
+`{pipeline.dead_letters_table}` holds the letters; DAG `{REPLAY_PREFIX}{pipeline.name}` lands those that are good now.
+"""
