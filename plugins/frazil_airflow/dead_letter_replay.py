@@ -161,7 +161,7 @@ def _instant(title: str, description: str) -> Param:
 
 
 def _read(text: str | None, field: str, now: datetime) -> datetime | None:
-    from frazil.batch.instant import parse_instant
+    from frazil.batch.target import parse_instant
 
     if not text or not text.strip():
         return None

@@ -7,8 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
 from frazil.batch.facts import UnknownFields
 from frazil.batch.plan import RunPlan
+from frazil.errors import FrazilError
 from frazil.pipeline.model import Pipeline
 from frazil.run.result import RunResult
 from frazil_airflow.assets import announced

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.facts import ages_from, seconds
+from frazil.monitor.condition import Freshness
 
 COLUMNS: Final = (
     "pipeline",
