@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.cli.demo_page import look
+from frazil.cli.demo_report import look
 from frazil.local.airflow_rows import DagRun
 from frazil.maintain.last import last
 from frazil.verify.check import verify

@@ -31,7 +31,6 @@ from frazil.cli import (
     plugins,
     produce,
     repair,
-    replay,
     reset,
     run,
     sql,
@@ -109,7 +108,7 @@ _COMMANDS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     (lag.lag, ("frazil lag pizzas", "frazil lag pizzas --json")),
     (verify.verify, ("frazil verify pizzas", "frazil verify pizzas --from 2026-05-01T10:00:00+00:00 --json")),
     (
-        replay.replay,
+        repair.replay,
         (
             'frazil replay pizzas --from 2026-05-01T10:00:00Z --to 2026-05-01T12:00:00Z --reason "menu was wrong"',
             "frazil replay pizzas --from offsets.json --yes",

@@ -116,7 +116,7 @@ def _look(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
 
 def _ask(project: "Project", chosen: "Capture", to: str, *, yes: bool) -> None:
     from frazil.capture.run import ground_of
-    from frazil.cli.confirm import confirm
+    from frazil.cli.options import confirm
 
     found = ground_of(project, chosen).found()
     stands = "it has no position" if found is None else f"it stands at transaction {found.n} in topic {found.topic}"

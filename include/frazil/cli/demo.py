@@ -1,17 +1,70 @@
-"""`frazil demo`: the whole way of a record, from the topic through Airflow and Spark into the table."""
+"""`frazil demo`: the whole way of a record, from the topic through Airflow and Spark into the table. What the demo started is stopped at its end."""
 
+from __future__ import annotations
+
+import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from frazil.cli import console
+from frazil.cli.progress import Progress
 from frazil.errors import EXIT_FAILED, FrazilError
+from frazil.local import stack
+from frazil.local.files import write_atomically
+from frazil.local.home import Home
+from frazil.local.parts import PartName, names
 
 if TYPE_CHECKING:
     from frazil.local.home import Home
+
+
+_UNDISTURBED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
+    """Bring the stack up for the time of a block.
+
+    Which parts are the demo's is written down first: a demo that was killed outright is cleaned up by the next.
+
+    Raises:
+        FrazilError: As `frazil.local.stack.up` and `down`.
+    """
+    record = home.run / "demo.json"
+    now = stack.status(home)
+    owned = [part for part in names(home.profile) if part in _recorded(record) or not now.is_running(part)]
+    write_atomically(record, json.dumps(owned))
+    try:
+        with progress:
+            stack.up(home, report=progress.done)
+        yield
+    finally:
+        for number in _UNDISTURBED:
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of the stack behind
+        with progress:
+            progress.doing("stopping")
+            _stop(home, owned)
+            progress.done(f"stopped: {', '.join(owned) or 'nothing, all of it ran before'}")
+        record.unlink(missing_ok=True)
+
+
+def _recorded(record: Path) -> list[str]:
+    try:
+        return list(json.loads(record.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError):  # none, or cut off by a kill: then nothing is known to be the demo's
+        return []
+
+
+def _stop(home: Home, owned: list[PartName]) -> None:
+    stack.down(home, only=None if set(owned) == set(names(home.profile)) else owned)
+
 
 PIPELINE = "pizzas"
 _EXIT_VARIABLE = "DEMO_EXIT"
@@ -26,10 +79,8 @@ def demo(
     In a terminal the stack stays up until Ctrl-C; otherwise, or with DEMO_EXIT=1, it stops by itself. Ends with 1 if
     something failed or the counts differ. Only what the demo started is stopped; topics and tables stay.
     """
-    from frazil.cli.demo_page import print_page
-    from frazil.cli.demo_report import print_report
+    from frazil.cli.demo_report import print_page, print_report
     from frazil.cli.demo_run import land_pizzas
-    from frazil.cli.demo_stack import demo_stack
     from frazil.cli.progress import Progress
     from frazil.project import Project
 
@@ -56,8 +107,8 @@ def _is_attended() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and not wants_exit
 
 
-def _stay(home: "Home") -> None:
-    from frazil.cli.demo_page import page_address
+def _stay(home: Home) -> None:
+    from frazil.cli.demo_report import page_address
     from frazil.local.airflow_settings import credentials
 
     login = credentials(home)

@@ -1,5 +1,8 @@
-"""Options and arguments that several commands take."""
+"""Options and arguments that several commands take, and the question before something changes that no command takes back."""
 
+from __future__ import annotations
+
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, overload
 
@@ -7,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from frazil.batch.target import Target
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")]
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="Name of a pipeline.", show_default=False)]
@@ -32,10 +36,10 @@ PLACES = "earliest|latest|TIMESTAMP|FILE.json"
 
 
 @overload
-def place(text: str) -> "Target": ...
+def place(text: str) -> Target: ...
 @overload
-def place(text: str | None) -> "Target | None": ...
-def place(text: str | None) -> "Target | None":
+def place(text: str | None) -> Target | None: ...
+def place(text: str | None) -> Target | None:
     """The place in topics that an option names, None if it was not given.
 
     Raises:
@@ -52,3 +56,25 @@ def place(text: str | None) -> "Target | None":
         return parse_offsets(Path(text).read_text(encoding="utf-8"), text)
     except OSError as error:
         raise Terminal(f"the offsets can't be read: {error}") from error
+
+
+QUESTION = "Do it?"
+
+
+def confirm(*, yes: bool) -> None:
+    """Go on if the user says so.
+
+    Args:
+        yes: Whether it was said on the command line already.
+
+    Raises:
+        typer.BadParameter: There is no terminal to ask at.
+        typer.Exit: The answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask at; nothing was changed: add --yes to do it")
+    if not typer.confirm(QUESTION, default=False, err=True):
+        typer.echo("nothing was changed", err=True)
+        raise typer.Exit(1)

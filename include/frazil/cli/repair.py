@@ -1,4 +1,6 @@
-"""`frazil repair`: a follower or the ledger that lost something goes on, and is filled again by a replay."""
+"""`frazil replay` reads a range of offsets again; `frazil repair` does so for a follower or a ledger that lost something."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frazil.cli import console
-from frazil.cli.confirm import confirm
-from frazil.cli.options import Engine, Json, PipelineName, Reason, Yes
+from frazil.cli.options import PLACES, Engine, Json, PipelineName, Reason, Yes, confirm, place
 from frazil.cli.progress import Progress
-from frazil.cli.run import by_hand, carry_out, new_run_id, show_result
+from frazil.cli.run import by_hand, carry_out, empty_result, new_run_id, show_plan, show_result
 from frazil.errors import Terminal
 
 if TYPE_CHECKING:
@@ -18,6 +19,52 @@ if TYPE_CHECKING:
     from frazil.batch.facts import Range
     from frazil.run.repair import PlannedRepair
     from frazil.run.result import RunResult
+
+
+def replay(  # noqa: PLR0913 - the options of a command
+    pipeline: PipelineName,
+    *,
+    from_: Annotated[str, typer.Option("--from", metavar=PLACES, help="Where to begin.", show_default=False)],
+    to: Annotated[
+        str | None, typer.Option("--to", metavar=PLACES, help="Where to end.", show_default="the position")
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the ledger.", show_default=False)
+    ] = None,
+    engine: Engine = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Read a range again under the present pipeline file, and replace its rows and dead letters, all at once.
+
+    Readers see the old rows until the new ones are there. The position stays: records beyond it are for a run.
+    """
+    from frazil.project import Project
+    from frazil.run.plan import plan_run
+
+    project = Project.load()
+    chosen = project.pipeline(pipeline)
+    if engine is not None:
+        chosen = chosen.model_copy(update={"engine": engine})
+    run_id = new_run_id()
+    request = replace(by_hand(run_id), mode="replay", start=place(from_), end=place(to), reason=reason)
+    progress = Progress()
+    with progress:
+        planned = plan_run(project, chosen, request, progress.done)
+    if planned.plan is None:
+        progress.done(f"{pipeline}: nothing to read again: the range is empty, or lies beyond the position")
+        result = empty_result(pipeline, run_id, planned)
+    else:
+        if not as_json:
+            show_plan(planned.plan)
+        confirm(yes=yes)
+        with progress:
+            result = carry_out(project, chosen, planned.plan, progress)
+    if as_json:
+        typer.echo(result.to_json())
+    else:
+        show_result(result)
+        console.say(f"{pipeline}: the position stays; frazil history {pipeline} shows what was replaced")
 
 
 def repair(  # noqa: PLR0913 - the options of a command
@@ -76,14 +123,14 @@ def settle(_context: typer.Context) -> None:
     )
 
 
-def _replay(project: Any, pipeline: Any, request: Any, progress: Progress) -> "RunResult | None":
+def _replay(project: Any, pipeline: Any, request: Any, progress: Progress) -> RunResult | None:
     from frazil.run.plan import plan_run
 
     planned = plan_run(project, pipeline, request, progress.done) if request is not None else None
     return carry_out(project, pipeline, planned.plan, progress) if planned is not None and planned.plan else None
 
 
-def _shown(planned: "PlannedRepair", pipeline: str, *, is_replayed: bool) -> "Iterator[str]":
+def _shown(planned: PlannedRepair, pipeline: str, *, is_replayed: bool) -> Iterator[str]:
     table, loss = planned.table, planned.loss
     if loss is None and not planned.fill and not planned.gone:
         yield f"{pipeline}: table {table} holds what it should; nothing to repair"
@@ -102,14 +149,14 @@ def _shown(planned: "PlannedRepair", pipeline: str, *, is_replayed: bool) -> "It
         yield "not replayed now: repair again without --no-replay to fill the table"
 
 
-def _lines(ranges: "Iterable[Range]") -> "Iterator[str]":
+def _lines(ranges: Iterable[Range]) -> Iterator[str]:
     return (f"topic {r.topic}, partition {r.partition}, offsets {r.start:,} to {r.end - 1:,}" for r in ranges)
 
 
-def _report(planned: "PlannedRepair", pipeline: str, n: int | None, filled: "RunResult | None") -> dict[str, object]:
+def _report(planned: PlannedRepair, pipeline: str, n: int | None, filled: RunResult | None) -> dict[str, object]:
     import json
 
-    def listed(ranges: "Iterable[Range]") -> list[tuple[str, int, int, int]]:
+    def listed(ranges: Iterable[Range]) -> list[tuple[str, int, int, int]]:
         return [(r.topic, r.partition, r.start, r.end) for r in ranges]
 
     return {

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.cli import console
-from frazil.cli.confirm import confirm
-from frazil.cli.options import PLACES, Json, PipelineName, Reason, Yes, place
+from frazil.cli.options import PLACES, Json, PipelineName, Reason, Yes, confirm, place
 from frazil.cli.progress import Progress
 from frazil.cli.run import by_hand, new_run_id
 

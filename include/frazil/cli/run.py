@@ -1,4 +1,6 @@
-"""`frazil plan` and `frazil run`: a pipeline without Airflow."""
+"""`frazil plan` and `frazil run`: a pipeline without Airflow, once, as a session that stays, or as a dry run."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -7,17 +9,158 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.cli import console
-from frazil.cli.dry_run import look
 from frazil.cli.options import PLACES, Engine, Json, PipelineName, place
 from frazil.cli.progress import Progress
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from frazil.batch.plan import RunPlan
     from frazil.batch.request import RunRequest
     from frazil.pipeline.model import Pipeline
     from frazil.project import Project
+    from frazil.run.dry_run import DryRun
     from frazil.run.plan import Planned
     from frazil.run.result import RunResult
+    from frazil.run.session import Session
+
+
+def look(project: Project, pipeline: Pipeline, request: RunRequest, *, as_json: bool) -> None:
+    """Carry out a dry run with the pipeline's engine and show what it found."""
+    from frazil.run.dry_run import plan_dry_run
+
+    with Progress() as progress:
+        plan = plan_dry_run(project, pipeline, request, progress.done)
+        found = _carry_out(project, pipeline, plan, progress)
+    if as_json:
+        console.print_json(_report(found))
+    else:
+        _show(found)
+
+
+def _carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress) -> DryRun:
+    from frazil.run.dry_run import DryRun, dry_run
+    from frazil.run.engine import chosen_engine
+
+    engine = chosen_engine(pipeline, project.settings.auto, plan)
+    progress.done(f"{pipeline.name}: {plan.records:,} offsets to look at, engine {engine.said}")
+    progress.doing(f"{pipeline.name}: starting {engine.name}")
+    if engine.is_inline or not plan.ranges:
+        from frazil.run.inline import stage_inline
+
+        return dry_run(project, pipeline, plan, stage_inline, progress.done)
+    from frazil.errors import Retryable
+    from frazil.spark.submit.submission import run_spark
+
+    handed_back = run_spark(project, pipeline, plan, progress.done)
+    if handed_back is None:
+        raise Retryable("the Spark job ended well and handed nothing back")
+    return DryRun.from_json(handed_back)
+
+
+def _report(found: DryRun) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return asdict(found)
+
+
+def _show(found: DryRun) -> None:
+    if found.partitions:
+        console.show_table(_partitions(found))
+    counts = found.counts
+    console.say(
+        f"{found.pipeline}: dry run, nothing was landed; looked at {found.looked_at:,} of {found.offsets:,} offsets:"
+        f" {counts.read:,} read ({found.bytes:,} bytes) = {counts.written:,} rows + {counts.dead:,} dead"
+        f" + {counts.filtered:,} filtered, {found.seconds:.1f} s"
+    )
+    for code, count in sorted(found.dead_codes.items(), key=lambda item: -item[1]):
+        console.say(f"  dead letters {code}: {count:,}")
+        if code in found.samples:
+            sample = found.samples[code]
+            console.say(f"    {sample.topic}/{sample.partition}:{sample.offset} {sample.message}")
+    if left_out := found.unknown_fields.said:
+        console.say(f"  a run would leave out: {left_out}")
+    if found.too_many_dead is not None:
+        console.say(f"  a run would not publish this: {found.too_many_dead}")
+
+
+def _partitions(found: DryRun) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("topic", overflow="fold")
+    for column in ("partition", "from", "to", "looked to", "read", "rows", "dead", "filtered"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for p in found.partitions:
+        of = p.counts
+        numbers = (p.start, p.end, p.looked_to, of.read, of.written, of.dead, of.filtered)
+        table.add_row(p.topic, str(p.partition), *(f"{number:,}" for number in numbers))
+    return table
+
+
+def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
+    """What a session is started with.
+
+    Args:
+        pipeline: Name of the pipeline.
+        request: Id of the run, and who asks.
+        length: How long it stays, such as ``10m``.
+
+    Raises:
+        Terminal: That is no duration.
+    """
+    from frazil.batch.session import session_order
+    from frazil.errors import Terminal
+    from frazil.pipeline.interval import parse_duration
+
+    now = datetime.now(UTC)
+    try:
+        until = now + parse_duration(length)
+    except ValueError as error:
+        raise Terminal(f"--stay: {error}", next_step="say how long, such as 90s, 10m or 1h") from error
+    return session_order(pipeline, request, now, until)
+
+
+def stayed(order: RunPlan, engine: str | None, progress: Progress) -> RunResult:
+    """Land batches until the session ends, and tell what the ledger says of them.
+
+    Args:
+        order: By `order_of`.
+        engine: In place of the pipeline's own; None for that.
+        progress: Shows a line per phase.
+
+    Raises:
+        Stopped: A signal asked it to stop.
+        Terminal: A person must act.
+        Retryable, OutcomeUnknown: What a tick failed for, again and again.
+    """
+    from frazil.project import Project
+    from frazil.run.result import run_result
+    from frazil.run.session import Session
+
+    def load() -> tuple[Project, Pipeline]:
+        project = Project.load()
+        pipeline = project.pipeline(order.pipeline)
+        return project, pipeline if engine is None else pipeline.model_copy(update={"engine": engine})
+
+    session = Session(order, load, progress.done)
+    progress.done(f"{order.pipeline}: staying until {order.until}, a batch every {session.pipeline.interval}")
+    progress.doing(f"{order.pipeline}: waiting for records")
+    _serve(session, progress)
+    return run_result(session.project, session.pipeline, order.run)
+
+
+def _serve(session: Session, progress: Progress) -> None:
+    from frazil import stopping
+    from frazil.run.session import inline_lander, serve
+    from frazil.spark.submit.submission import run_spark
+    from frazil.spark.submit.watch import STOP_SECONDS
+
+    def submit(plan: RunPlan) -> str | None:
+        return run_spark(session.project, session.pipeline, plan, progress.done)
+
+    with stopping.heeded(progress.done, STOP_SECONDS):  # also what was asked while a job was about to end by itself
+        serve(session, inline_lander(progress.done), submit)
 
 
 def plan(pipeline: PipelineName, *, as_json: Json = False) -> None:
@@ -109,7 +252,6 @@ def run(  # noqa: PLR0913 - the options of a command
 
 
 def _stay(pipeline: str, engine: str | None, length: str, *, as_json: bool) -> None:
-    from frazil.cli.stay import order_of, stayed
 
     order = order_of(pipeline, by_hand(new_run_id()), length)
     with Progress() as progress:
@@ -125,7 +267,7 @@ def new_run_id() -> str:
     return f"cli__{datetime.now(UTC).isoformat(timespec='milliseconds')}"
 
 
-def by_hand(run_id: str) -> "RunRequest":
+def by_hand(run_id: str) -> RunRequest:
     """The request of a run that was started at a terminal, with the name of who did it."""
     import getpass
     import socket
@@ -135,7 +277,7 @@ def by_hand(run_id: str) -> "RunRequest":
     return RunRequest(run_id, started_by=f"cli:{getpass.getuser()}@{socket.gethostname()}")
 
 
-def carry_out(project: "Project", pipeline: "Pipeline", plan: "RunPlan", progress: Progress) -> "RunResult":
+def carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress) -> RunResult:
     """Run a plan with the pipeline's engine, and tell what the ledger says of it."""
     from frazil.run.engine import chosen_engine
     from frazil.run.result import run_result
@@ -155,12 +297,12 @@ def carry_out(project: "Project", pipeline: "Pipeline", plan: "RunPlan", progres
     return run_result(project, pipeline, plan.run)
 
 
-def _nothing_new(pipeline: str, planned: "Planned") -> str:
+def _nothing_new(pipeline: str, planned: Planned) -> str:
     through = f", complete through {planned.complete_through}" if planned.complete_through else ""
     return f"{pipeline}: nothing new{through}"
 
 
-def empty_result(pipeline: str, run_id: str, planned: "Planned") -> "RunResult":
+def empty_result(pipeline: str, run_id: str, planned: Planned) -> RunResult:
     """What a run did that had nothing to read."""
     from frazil.run.result import RunResult
 
@@ -180,7 +322,7 @@ def empty_result(pipeline: str, run_id: str, planned: "Planned") -> "RunResult":
     )
 
 
-def _planned_json(pipeline: str, planned: "Planned") -> dict[str, object]:
+def _planned_json(pipeline: str, planned: Planned) -> dict[str, object]:
     import json
 
     return {
@@ -192,7 +334,7 @@ def _planned_json(pipeline: str, planned: "Planned") -> dict[str, object]:
     }
 
 
-def show_plan(plan: "RunPlan") -> None:
+def show_plan(plan: RunPlan) -> None:
     """Print what a run reads, by partition."""
     from rich.table import Table
 
@@ -206,7 +348,7 @@ def show_plan(plan: "RunPlan") -> None:
     console.say(f"{plan.pipeline}: {plan.records:,} offsets to read")
 
 
-def show_result(result: "RunResult") -> None:
+def show_result(result: RunResult) -> None:
     """Print what a run did, in a few lines."""
     console.say(
         f"{result.pipeline}: {result.batches} {'batch' if result.batches == 1 else 'batches'}, {result.read:,} read = {result.written:,} written"

@@ -18,8 +18,18 @@ from hypothesis import strategies as st
 from frazil.batch.letters import Place
 from frazil.cli import console
 from frazil.cli.dead_letters import app
-from frazil.cli.letter_options import choice_of, instant_of, named_letter, naming
-from frazil.cli.letter_views import as_json, cut, hex_lines, letter_lines, letter_rows, part_lines
+from frazil.cli.letter_views import (
+    as_json,
+    choice_of,
+    cut,
+    hex_lines,
+    instant_of,
+    letter_lines,
+    letter_rows,
+    named_letter,
+    naming,
+    part_lines,
+)
 from frazil.errors import Terminal
 from frazil.report.dead_letters import DeadLetter, WholeLetter
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from frazil.cli.status_table import facts, lines
+from frazil.cli.status import facts, lines
 from frazil.local.home import Home
 from frazil.monitor.condition import Condition, Freshness
 from frazil.monitor.state import Promise
