@@ -42,7 +42,5 @@ def _is_read_as(staged: str, found: str) -> bool:
     """Whether values of one type are read as another; promotions as the table specification's version 2 has them."""
     if staged == found or (staged, found) in {("int", "long"), ("float", "double")}:
         return True
-    if "<" in staged:  # a manifest of an older Frazil spells structs, lists and maps out
-        return staged.partition("<")[0] == found
     before, after = _DECIMAL.fullmatch(staged), _DECIMAL.fullmatch(found)
     return bool(before and after and before[2] == after[2] and int(before[1]) <= int(after[1]))

@@ -92,11 +92,7 @@ def readable(
 
 def read_ranges(row: Row) -> tuple[Range, ...]:
     """What a batch read for the table of a row of the ledger."""
-    if row.get("table_ranges") or row.get("ranges"):
-        return _listed(row.get("table_ranges") or row["ranges"])
-    topics = Position.from_json(row["position"]).topics  # older ledgers say it by the position alone
-    moved = ((name, n, *at) for name, t in topics.items() for n, at in enumerate(zip(t.start, t.next, strict=True)))
-    return tuple(Range(*r) for r in moved if r[2] < r[3])
+    return _listed(row.get("table_ranges") or row["ranges"])
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[tuple[int, list[Row]]]:

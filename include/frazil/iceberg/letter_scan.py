@@ -52,7 +52,7 @@ class LetterQuestion:
         state: Whether they are landed.
         untimed: Whether letters without a timestamp are recent enough for any `choice.since`.
         undone: Numbers of batches that were taken back: what they landed is open again.
-        batches: Only those that batches behind the first number kept, up to the second. Older tables don't tell the batch.
+        batches: Only those that batches behind the first number kept, up to the second.
         newest: Only of batches up to this number, and of those that nobody numbered; None for all.
     """
 
@@ -80,8 +80,6 @@ class LetterFile:
 def letter_files(table: Table, name: str, question: LetterQuestion, columns: Sequence[str]) -> Iterator[LetterFile]:
     """Files that may hold letters that are asked for, those with the newest batches first.
 
-    A column that an older table does not have yet is null.
-
     Args:
         table: The dead-letter table.
         name: Its name.
@@ -93,9 +91,8 @@ def letter_files(table: Table, name: str, question: LetterQuestion, columns: Seq
     """
     if table.metadata.current_snapshot_id is None:
         return
-    there = [column for column in columns if column in _columns(table)]
-    where = _where(question, _columns(table))
-    scan = DataScan(table.metadata, table.io, where, tuple(there), snapshot_id=table.metadata.current_snapshot_id)
+    where = _where(question)
+    scan = DataScan(table.metadata, table.io, where, tuple(columns), snapshot_id=table.metadata.current_snapshot_id)
     with translated(f"reading manifests of table {name}"):
         found = [(_newest(table, task.file), task) for task in scan.plan_files()]
     for newest, task in sorted(found, key=lambda of: (of[0] is None, of[0] or 0), reverse=True):
@@ -128,8 +125,6 @@ def letters_open(table: Table, name: str, undone: Callable[[], Collection[int]])
     """
     if table.metadata.current_snapshot_id is None:
         return 0
-    if not can_be_landed(table):
-        return letters_held(table, name)
     with translated(f"reading manifests of table {name}"):
         tasks = list(table.scan().plan_files())
     field = table.schema().find_field(LANDED_COLUMN).field_id
@@ -141,11 +136,9 @@ def _open_in(table: Table, name: str, task: FileScanTask, field: int, undone: fr
     file = task.file
     if not task.delete_files and file.value_counts and undone.isdisjoint(_landed_by(file, field)):
         counts: Mapping[int, int] = file.null_value_counts or {}
-        return int(
-            counts.get(field, 0) if field in file.value_counts else file.record_count
-        )  # it is older than the column
+        return int(counts.get(field, 0))
     question = LetterQuestion(state="open", undone=undone)
-    where, column = _state(question, _columns(table)), table.schema().select(LANDED_COLUMN)
+    where, column = _state(question), table.schema().select(LANDED_COLUMN)
     with translated(f"reading table {name}"):
         return sum(batch.num_rows for batch in file_rows(table, task, column, where))
 
@@ -158,18 +151,7 @@ def _landed_by(file: DataFile, field: int) -> range:
     return range(int(from_bytes(LongType(), low)), int(from_bytes(LongType(), high)) + 1)
 
 
-def can_be_landed(table: Table) -> bool:
-    """Whether the table says of a letter that it was landed; older ones don't."""
-    return LANDED_COLUMN in _columns(table)
-
-
-def _columns(table: Table) -> frozenset[str]:
-    return frozenset(column.name for column in table.schema().fields)
-
-
 def _newest(table: Table, file: DataFile) -> int | None:
-    if _BATCH_COLUMN not in _columns(table):
-        return None
     bound = (file.upper_bounds or {}).get(table.schema().find_field(_BATCH_COLUMN).field_id)
     return None if bound is None else int(from_bytes(LongType(), bound))
 
@@ -181,17 +163,12 @@ def _rows(
     schema = pa.schema([types.field(column).with_nullable(nullable=True) for column in columns])
     with translated(f"reading table {name}"):
         for batch in file_rows(table, task, scan.projection(), scan.row_filter):
-            there = set(batch.schema.names)
-            arrays = [
-                batch.column(of.name).cast(of.type) if of.name in there else pa.nulls(batch.num_rows, of.type)
-                for of in schema
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield pa.RecordBatch.from_arrays([batch.column(of.name).cast(of.type) for of in schema], schema=schema)
 
 
-def _where(question: LetterQuestion, columns: frozenset[str]) -> BooleanExpression:
+def _where(question: LetterQuestion) -> BooleanExpression:
     choice = question.choice
-    parts = [_state(question, columns)]
+    parts = [_state(question)]
     if choice.codes:
         parts.append(_in("code", choice.codes))
     if choice.topics:
@@ -201,34 +178,29 @@ def _where(question: LetterQuestion, columns: frozenset[str]) -> BooleanExpressi
     if choice.until is not None:
         parts.append(LessThan("timestamp", choice.until.isoformat()))  # type: ignore[call-arg, arg-type]
     if question.batches is not None:
-        parts.append(_within(*question.batches) if _BATCH_COLUMN in columns else AlwaysFalse())
+        parts.append(_within(*question.batches))
     if choice.tables:
-        parts.append(_in(_TABLE_COLUMN, choice.tables) if _TABLE_COLUMN in columns else AlwaysFalse())
-    if question.newest is not None and _BATCH_COLUMN in columns:
+        parts.append(_in(_TABLE_COLUMN, choice.tables))
+    if question.newest is not None:
         parts.append(_up_to(question.newest))
     if choice.places or choice.of_tables:
         nothing: BooleanExpression = AlwaysFalse()
-        parts.append(reduce(Or, _named(choice, columns), nothing))
+        parts.append(reduce(Or, _named(choice), nothing))
     return reduce(And, parts)
 
 
-def _named(choice: LetterChoice, columns: frozenset[str]) -> Iterator[BooleanExpression]:
-    """The letters that are named one by one; an older table knows none of a destination."""
+def _named(choice: LetterChoice) -> Iterator[BooleanExpression]:
+    """The letters that are named one by one."""
     yield from map(_at, sorted(choice.places))
-    if _TABLE_COLUMN in columns:
-        yield from (
-            And(_at(place), _in(_TABLE_COLUMN, frozenset({table}))) for place, table in sorted(choice.of_tables)
-        )
+    yield from (And(_at(place), _in(_TABLE_COLUMN, frozenset({table}))) for place, table in sorted(choice.of_tables))
 
 
 # Below, mypy sees the fields of PyIceberg's models and not their __init__.
 
 
-def _state(question: LetterQuestion, columns: frozenset[str]) -> BooleanExpression:
+def _state(question: LetterQuestion) -> BooleanExpression:
     if question.state == "all":
         return AlwaysTrue()
-    if LANDED_COLUMN not in columns:
-        return AlwaysTrue() if question.state == "open" else AlwaysFalse()
     never: BooleanExpression = IsNull(LANDED_COLUMN)  # type: ignore[call-arg, arg-type]
     is_open = Or(never, _in(LANDED_COLUMN, question.undone)) if question.undone else never
     return is_open if question.state == "open" else Not(is_open)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In, IsNull, Or
+from pyiceberg.expressions import BooleanExpression, In, IsNull, Or
 from pyiceberg.table import DataScan, Table
 
 from frazil.batch.facts import StagedFile
@@ -22,7 +22,7 @@ from frazil.records.kafka import with_python_times
 _LETTERS_AT_ONCE = 250
 """Whole letters held in memory."""
 
-_NAMED = ("topic", "partition", "offset", "code", "timestamp", "_frazil_batch")
+_NAMED = ("topic", "partition", "offset", "code", "timestamp", "_frazil_batch", "destination")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +55,13 @@ def open_letters(table: Table, name: str, undone: Collection[int]) -> Iterator[L
     Raises:
         Retryable: The storage can't be read now.
     """
-    named = [column for column in (*_NAMED, "destination") if column in {of.name for of in table.schema().fields}]
-    for batch in _batches(table, name, _is_open(table, undone), tuple(named)):
+    for batch in _batches(table, name, _is_open(undone), _NAMED):
         for row in with_python_times(batch).to_pylist():
             place = Place(row["topic"], row["partition"], row["offset"])
-            yield Letter(place, row["code"], row["timestamp"], row["_frazil_batch"], row.get("destination"))
+            yield Letter(place, row["code"], row["timestamp"], row["_frazil_batch"], row["destination"])
 
 
-def _is_open(table: Table, undone: Collection[int]) -> BooleanExpression:
-    if all(column.name != "landed_batch" for column in table.schema().fields):
-        return AlwaysTrue()  # an older Frazil landed none
+def _is_open(undone: Collection[int]) -> BooleanExpression:
     never: Any = IsNull("landed_batch")  # type: ignore[call-arg, arg-type]  # mypy sees the fields, not __init__
     again: Any = In("landed_batch", frozenset(undone))  # type: ignore[call-arg, arg-type]
     return Or(never, again) if undone else never

@@ -90,7 +90,6 @@ def _unsound(scope: Scope) -> str | None:
         now = standing(scope.pipeline, tables)
     except Terminal as refusal:  # a plan refuses likewise
         return refusal.message
-    missing = now.closing_lost or now.rollback or next(iter(now.followers_lost.values()), None)
-    if missing is not None:
-        return missing.message
+    if now.loss is not None:
+        return now.loss.message
     return f"batch {now.mark.n} is not finished" if now.unfinished and now.mark is not None else None

@@ -73,9 +73,8 @@ def told(scope: Scope) -> Told:
             scope = grown
             continue
         now = standing(scope.pipeline, tables)
-        lost = now.closing_lost or now.rollback or next(iter(now.followers_lost.values()), None)
-        found = _told(scope, tables, now, lost or _refusal(scope, tables, now))
-        if lost is None or (seen is not None and seen.seen == now.seen):
+        found = _told(scope, tables, now, now.loss or _refusal(scope, tables, now))
+        if now.loss is None or (seen is not None and seen.seen == now.seen):
             return found
         seen = now
     return replace(found, refusal=None)  # other runs keep moving it: that is no loss

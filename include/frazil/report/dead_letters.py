@@ -12,7 +12,7 @@ import pyarrow as pa
 from frazil.batch.letters import LetterChoice, Place
 from frazil.batch.position import Position, TopicPosition
 from frazil.iceberg.ledger import read_letter_rows
-from frazil.iceberg.letter_scan import LetterFile, LetterQuestion, State, can_be_landed, letter_files
+from frazil.iceberg.letter_scan import LetterFile, LetterQuestion, State, letter_files
 from frazil.iceberg.schema import arrow_type, declared_columns
 from frazil.iceberg.table import Table
 from frazil.pipeline.model import Pipeline
@@ -211,9 +211,7 @@ def open_table(
     table = lake.find_table(pipeline.dead_letters_table)
     if table is None:
         return None
-    told: list[dict[str, Any]] = []
-    if can_be_landed(table):
-        told = rows() if rows is not None else read_letter_rows(lake, pipeline.ledger_table, pipeline.name)
+    told = rows() if rows is not None else read_letter_rows(lake, pipeline.ledger_table, pipeline.name)
     past, topics = letter_history(told), Position.from_json(told[-1]["position"]).topics if told else {}
     return OpenTable(table, LetterQuestion(choice, state, untimed, past.taken_back), past, topics)
 

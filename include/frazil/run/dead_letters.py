@@ -39,12 +39,11 @@ from frazil.run.letter_verdicts import Verdicts, asked_of, judged
 from frazil.run.made import Refusals, at_first, looked_for, make_tables, room_for
 from frazil.run.manifests import LETTER_COLUMNS, Batch
 from frazil.run.open_letters import find_open
-from frazil.run.publish import publish
 from frazil.run.record_spec import NONE_NOW, record_specs, route_of, without_fail
 from frazil.run.replay import refuse_forgotten_deletes, refuse_without_coordinates
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
-from frazil.run.staging import discard, partition_limit, refuse_if_asked, row_targets
+from frazil.run.staging import discard, partition_limit, publish, refuse_if_asked, row_targets
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 

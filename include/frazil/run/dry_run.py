@@ -48,12 +48,11 @@ from frazil.run.made import Refusals, looked_for, room_for
 from frazil.run.plan import planned_topics
 from frazil.run.record_spec import record_specs, route_of
 from frazil.run.scope import Clock, Report, Scope, unheard, utc_now
-from frazil.run.source import observe_source, offsets_of, read_limits, start_target
+from frazil.run.source import observe_source, offsets_of, read_limits, start_target, tolerance_of
 from frazil.run.stage import Stage, StageOrder
 from frazil.run.staging import forgetful_tables
 from frazil.run.standing import Standing, batch_offsets, standing
 from frazil.run.tables import find_tables
-from frazil.run.tolerance import tolerance_of
 
 
 def dry_staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage) -> tuple[Staged, tuple[str, ...]]:
@@ -255,9 +254,8 @@ def _standing(scope: Scope) -> Standing | None:
     if tables is None:
         return None
     now = standing(pipeline, tables)
-    for lost in (now.closing_lost, now.rollback, *now.followers_lost.values()):
-        if lost is not None:
-            raise lost
+    if now.loss is not None:
+        raise now.loss
     return now
 
 

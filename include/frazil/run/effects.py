@@ -186,9 +186,8 @@ def _on_position(scope: Scope, tables: Tables, change: PipelineChange) -> Iterat
     pipeline = scope.pipeline
     refuse_shared(pipeline, tables)
     now = standing(pipeline, tables)
-    for lost in (now.closing_lost, now.rollback, *now.followers_lost.values()):
-        if lost is not None:
-            raise lost
+    if now.loss is not None:
+        raise now.loss
     yield from _on_topics(change, now.position.topics if now.position else {})
     if now.unfinished and now.mark is not None:
         yield Effect(

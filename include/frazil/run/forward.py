@@ -32,7 +32,6 @@ from frazil.iceberg.holdings import (
 from frazil.iceberg.ledger import ledger_rows
 from frazil.iceberg.pipeline_lake import PipelineLake, branch_note
 from frazil.iceberg.table import Table, TableMetadata, staging_table
-from frazil.run.decided import lake_of_batch
 from frazil.run.follow import committed, follow_all, holds_last, summary_of
 from frazil.run.ledger_entry import entry_rows, told_after, told_json
 from frazil.run.letter_topic import send_letters
@@ -126,6 +125,11 @@ def _refuse_shared_now(scope: Scope, manifest: Manifest, metadata: TableMetadata
 
 def _described(mark: BatchMark | None) -> str:
     return "no position" if mark is None else f"position n={mark.n}, epoch={mark.epoch}, batch {mark.batch}"
+
+
+def lake_of_batch(lake: PipelineLake, manifest: Manifest) -> PipelineLake:
+    """The lake, with the tables of a decided batch where it was decided that they are, whatever the file names by now."""
+    return lake.decided({part.table: (part.catalog, part.branch) for part in manifest.parts})
 
 
 def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> None:

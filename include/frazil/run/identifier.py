@@ -13,7 +13,6 @@ from frazil.iceberg.pipeline_lake import PipelineLake
 from frazil.iceberg.table import Table, TableMetadata
 from frazil.pipeline.changes import merge_problems
 from frazil.pipeline.model import Destination, Pipeline
-from frazil.run.decided import last_batches
 
 
 def identified(lake: PipelineLake, pipeline: Pipeline) -> Pipeline:
@@ -57,9 +56,6 @@ def _keys(lake: PipelineLake, pipeline: Pipeline, name: str) -> Iterator[tuple[s
     if table is not None:
         yield identifier_columns(table)
         yield tuple(json.loads(table.metadata.properties.get(IDENTIFIER_KEY.format(pipeline.name), "[]")))
-    for manifest in last_batches(lake, pipeline):
-        operations = (part.operation for part in manifest.parts if part.table == name)
-        yield from (of.merge.keys for of in operations if of is not None and of.merge is not None)
 
 
 def refuse_no_key(pipeline: Pipeline, name: str, table: Table | None) -> None:

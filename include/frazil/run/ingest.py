@@ -18,13 +18,12 @@ from frazil.local.drivers import registered
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.run.manifests import Batch
-from frazil.run.mirror import mirror_position
-from frazil.run.publish import planned_position, publish
 from frazil.run.replay import replay
 from frazil.run.scope import Apply, Clock, Report, Scope, utc_now
 from frazil.run.settled import settled
+from frazil.run.source import mirror_position
 from frazil.run.stage import Stage
-from frazil.run.staging import Ingestion, stage_batch
+from frazil.run.staging import Ingestion, planned_position, publish, stage_batch
 from frazil.run.standing import Standing, batch_offsets
 from frazil.run.tables import Tables
 

@@ -168,5 +168,5 @@ def told_json(after: Mapping[str, TableMark]) -> str:
 
 
 def _told(of: TableMark) -> dict[str, Any]:
-    optional = {"role": of.role, "since": of.since}
-    return {"uuid": of.uuid} | dataclasses.asdict(of.mark) | {key: value for key, value in optional.items() if value}
+    since = {} if of.since is None else {"since": of.since}
+    return {"uuid": of.uuid} | dataclasses.asdict(of.mark) | {"role": of.role} | since

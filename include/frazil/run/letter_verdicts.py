@@ -189,9 +189,6 @@ def _by_destination(letters: pa.RecordBatch) -> list[tuple[str | None, pa.Record
 
 
 def _destinations(letters: pa.RecordBatch) -> list[str | None]:
-    """The table of each letter; an older table of letters knows none."""
-    if "destination" not in letters.schema.names:
-        return [None] * letters.num_rows
     found: list[str | None] = letters.column("destination").to_pylist()
     return found
 

@@ -25,17 +25,15 @@ from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.table import read_text
 from frazil.kafka.observe import observe
 from frazil.pipeline.model import Pipeline
-from frazil.run.decided import lake_of_batch
-from frazil.run.forward import roll_forward
+from frazil.run.forward import lake_of_batch, roll_forward
 from frazil.run.identifier import lacks_key, no_key
 from frazil.run.ledger_entry import entry_rows, told_after
 from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import Batch, read_manifest, recovered, refuse_foreign_parts, row_columns
-from frazil.run.publish import publish
 from frazil.run.replay import refuse_replay
 from frazil.run.scope import EngineNeeded, Scope
-from frazil.run.settled import ROUNDS, kept_moving
-from frazil.run.standing import Standing, standing, to_table_command
+from frazil.run.staging import publish
+from frazil.run.standing import LOOKS, Standing, kept_moving, read_state, to_table_command
 from frazil.run.tables import Tables, load_tables, open_tables
 
 Decided = tuple[str, Manifest]
@@ -110,7 +108,7 @@ def plan_repair(scope: Scope, table: str) -> PlannedRepair:
         Terminal: The table is no follower of the pipeline, or another one must be mended first.
         Retryable: Kafka or the catalog is not available now.
     """
-    for _ in range(ROUNDS):
+    for _ in range(LOOKS):
         tables, now = _look(scope, table)
         told = scope.told_by(tables.ledger)
         if told is not scope:
@@ -129,7 +127,7 @@ def plan_repair(scope: Scope, table: str) -> PlannedRepair:
                 raise no_key(of, is_there=of.table in tables.destinations)
         loss = _loss(scope, tables, now, now.position, table, decided) if is_lost else None
         return _planned(scope, tables, now, now.position, table, loss)
-    raise kept_moving(scope)
+    raise kept_moving(scope.pipeline)
 
 
 def repair(scope: Scope, planned: PlannedRepair, request: RunRequest) -> int | None:
@@ -176,19 +174,16 @@ def repair(scope: Scope, planned: PlannedRepair, request: RunRequest) -> int | N
 
 
 def _look(scope: Scope, table: str) -> tuple[Tables, Standing]:
-    """The tables and where the pipeline stands, with a loss that two looks agree on: a rival between two reads looks like one."""
+    """The tables and where the pipeline stands."""
     pipeline = scope.pipeline
-    seen: tuple[object, ...] | None = None
-    for _ in range(ROUNDS):
+
+    def load() -> Tables:
         # Both may have been dropped; the one that is not asked for shows as lost then, and is repaired next.
         _, closing = load_tables(scope.lake, pipeline)
         _refuse_other_table(pipeline, table, closing)
-        tables = open_tables(scope.lake, pipeline, recreate=_followers(pipeline, closing))
-        now = standing(pipeline, tables)
-        if not now.is_hurt or now.seen == seen:
-            return tables, now
-        seen = now.seen
-    raise kept_moving(scope)
+        return open_tables(scope.lake, pipeline, recreate=_followers(pipeline, closing))
+
+    return read_state(pipeline, load)
 
 
 def _followers(pipeline: Pipeline, closing: str) -> tuple[str, ...]:

@@ -24,11 +24,10 @@ from frazil.kafka.read import read_range
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.evolution import is_stale, joined
 from frazil.run.manifests import LETTER_COLUMNS, Batch, row_columns, row_removal
-from frazil.run.publish import planned_position, publish
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
 from frazil.run.source import refuse_compacted
-from frazil.run.staging import Ingestion, StagedBatch, discard, stage_batch
+from frazil.run.staging import Ingestion, StagedBatch, discard, planned_position, publish, stage_batch
 from frazil.run.standing import Standing, batch_offsets
 from frazil.run.tables import Tables, open_tables
 

@@ -25,12 +25,11 @@ from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.table import read_text
 from frazil.run.forward import decide, roll_forward
 from frazil.run.manifests import write_manifest
-from frazil.run.mirror import mirror_position
 from frazil.run.reset_batch import PlannedReset, ResetOrder, all_rows_gone, batch_of, found, lost_follower, may_mend
 from frazil.run.rewind import look_at_rewind, plan_rewind
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
-from frazil.run.source import observe_source, offsets_of, refuse_compacted
+from frazil.run.source import mirror_position, observe_source, offsets_of, refuse_compacted
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 

@@ -21,7 +21,7 @@ from frazil.pipeline.model import Pipeline
 from frazil.run.identifier import lacks_key, no_key
 from frazil.run.manifests import LETTER_COLUMNS, Batch, comes_again, row_removal
 from frazil.run.scope import Scope
-from frazil.run.standing import Standing, standing
+from frazil.run.standing import Standing, read_state
 from frazil.run.tables import Tables, find_tables, known_missing, load_tables, tables_of
 
 
@@ -155,7 +155,7 @@ def found(scope: Scope) -> tuple[Tables, Standing]:
         Terminal: The closing table was rolled back, a follower must be repaired first, or a table does not fit the pipeline.
         Retryable: The catalog can't be reached.
     """
-    tables, missing, now = read_twice(scope)
+    tables, missing, now = read_all(scope)
     if not may_mend(now):
         if now.rollback is not None:
             raise now.rollback
@@ -201,23 +201,17 @@ def lost_follower(pipeline: Pipeline, tables: Tables, now: Standing) -> str | No
     return lost[0] if lost else None
 
 
-def read_twice(scope: Scope) -> tuple[Tables, list[str], Standing]:
+def read_all(scope: Scope) -> tuple[Tables, list[str], Standing]:
     """The tables, empty ones for those that are not there, the names of these, and where the pipeline stands."""
-    tables, missing, now = _read(scope)
-    seen: tuple[object, ...] | None = None
-    # The tables are read one after another: a rival between them looks like a loss, but not twice alike.
-    while now.is_hurt and now.seen != seen:
-        seen = now.seen
-        tables, missing, now = _read(scope)
+    pipeline, missing = scope.pipeline, list[str]()
+
+    def load() -> Tables:
+        there, closing = load_tables(scope.lake, pipeline)
+        missing[:] = [name for name, table in there.items() if table is None]
+        return tables_of(pipeline, {name: table or absent_table(name) for name, table in there.items()}, closing)
+
+    tables, now = read_state(pipeline, load)
     return tables, missing, now
-
-
-def _read(scope: Scope) -> tuple[Tables, list[str], Standing]:
-    """The tables, the names of those that are not there, and where the pipeline stands."""
-    pipeline = scope.pipeline
-    there, closing = load_tables(scope.lake, pipeline)
-    tables = tables_of(pipeline, {name: table or absent_table(name) for name, table in there.items()}, closing)
-    return tables, [name for name, table in there.items() if table is None], standing(pipeline, tables)
 
 
 def _refuse_lost(scope: Scope, missing: list[str], now: Standing) -> None:

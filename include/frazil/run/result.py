@@ -16,9 +16,9 @@ from frazil.batch.position import Position
 from frazil.iceberg.ledger import first_rows, read_ledger
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
+from frazil.run.source import tolerance_of
 from frazil.run.standing import standing
 from frazil.run.tables import open_tables
-from frazil.run.tolerance import tolerance_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from frazil.iceberg.ledger import first_rows, read_ledger
 from frazil.iceberg.table import Table, missing_files, read_text
 from frazil.kafka.topics import compacted
 from frazil.run.manifests import row_columns
-from frazil.run.reset_batch import PlannedReset, ResetOrder, read_twice
+from frazil.run.reset_batch import PlannedReset, ResetOrder, read_all
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
 from frazil.run.source import observe_source
@@ -65,9 +65,9 @@ def look_at_rewind(scope: Scope, order: ResetOrder) -> PlannedReset:
 
 def _read(scope: Scope) -> tuple[Scope, Tables, list[str], Standing]:
     """The tables, those included that records made, the names of those that are not there, and where the pipeline stands."""
-    tables, missing, now = read_twice(scope)
+    tables, missing, now = read_all(scope)
     told = scope.told_by(tables.ledger)
-    return (scope, tables, missing, now) if told is scope else (told, *read_twice(told))
+    return (scope, tables, missing, now) if told is scope else (told, *read_all(told))
 
 
 def plan_rewind(scope: Scope, order: ResetOrder) -> PlannedReset:

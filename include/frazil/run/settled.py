@@ -6,28 +6,28 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final
 
+from frazil.batch.manifest import Manifest
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.branch import remove_stale_branches
 from frazil.iceberg.clocks import refuse_skew
+from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, MANIFEST_KEY, Held, lookup, mark_of
 from frazil.iceberg.pipeline_lake import PipelineLake
 from frazil.iceberg.schema import check_destination
-from frazil.run.decided import lake_of_last
+from frazil.iceberg.table import read_text
+from frazil.pipeline.model import Pipeline
 from frazil.run.evolution import with_declared_columns
-from frazil.run.forward import roll_forward
+from frazil.run.forward import lake_of_batch, roll_forward
 from frazil.run.identifier import refuse_no_key, refuse_other_key
 from frazil.run.manifests import read_manifest
-from frazil.run.mirror import mirror_position
 from frazil.run.scope import EngineNeeded, Scope
 from frazil.run.shared import refuse_shared
-from frazil.run.standing import Standing, standing
+from frazil.run.source import mirror_position
+from frazil.run.standing import LOOKS, Standing, kept_moving, read_state
 from frazil.run.tables import Tables, open_tables
 
 FILES_ARRIVE: Final = timedelta(minutes=15)
 """How long a changed pipeline file may take to reach every host: git-sync and Airflow's bundles look every five minutes at most,
 and images are rolled out in about ten."""
-
-ROUNDS = 5
-"""How often standing is read again when rivals keep finishing batches in between. Each round ends another's work."""
 
 
 def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) -> tuple[Scope, Tables, Standing]:
@@ -47,7 +47,7 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
     """
     waits = False
     has_worked = False
-    for _ in range(ROUNDS):
+    for _ in range(LOOKS):
         tables, now = _look(scope, mends)
         # By the ledger that says where the pipeline stands: one read before knows nothing of what rivals made since.
         told = scope.told_by(tables.ledger)
@@ -64,7 +64,7 @@ def settled(scope: Scope, mends: Collection[str] = (), *, leaves: bool = False) 
             return scope, tables, now
         waits = _advance(scope, tables, now, leaves=leaves)
         has_worked = True
-    raise kept_moving(scope)
+    raise kept_moving(scope.pipeline)
 
 
 def _look(scope: Scope, mends: Collection[str]) -> tuple[Tables, Standing]:
@@ -75,7 +75,7 @@ def _look(scope: Scope, mends: Collection[str]) -> tuple[Tables, Standing]:
     try:
         return _look_in(scope.lake, scope, mends)
     except Terminal as refusal:
-        decided = lake_of_last(scope.lake, scope.pipeline)
+        decided = _lake_of_last(scope.lake, scope.pipeline)
         if decided is None:
             raise
         scope.report(f"the last batch is finished where it was decided to; then: {refusal.message}")
@@ -83,24 +83,54 @@ def _look(scope: Scope, mends: Collection[str]) -> tuple[Tables, Standing]:
 
 
 def _look_in(lake: PipelineLake, scope: Scope, mends: Collection[str]) -> tuple[Tables, Standing]:
-    seen: Standing | None = None
-    for _ in range(ROUNDS):
+    def load() -> Tables:
         tables = open_tables(lake, scope.pipeline, recreate=mends)
         refuse_shared(scope.pipeline, tables)
-        now = standing(scope.pipeline, tables)
-        lost = _lost(now, tables.closing_name, mends)
-        if lost is None:
-            return tables, now
-        # The tables were read one after another: a rival between them looks like a loss, but not twice alike.
-        if seen is not None and seen.seen == now.seen:
-            raise lost
-        seen = now
-    raise kept_moving(scope)
+        return tables
+
+    tables, now = read_state(scope.pipeline, load)
+    lost = _lost(now, tables.closing_name, mends)
+    if lost is not None:
+        raise lost
+    return tables, now
 
 
-def kept_moving(scope: Scope) -> Retryable:
-    """The error where no two looks agree."""
-    return Retryable(f"pipeline {scope.pipeline.name}: other runs kept moving it over {ROUNDS} looks")
+def _lake_of_last(lake: PipelineLake, pipeline: Pipeline) -> PipelineLake | None:
+    """The lake as the last decided batch has it.
+
+    Returns:
+        The lake; None if that batch is finished, or can't be read, or if the pipeline file has its tables where they were.
+
+    Raises:
+        Retryable: A catalog can't be reached.
+    """
+    try:
+        manifest = _unfinished(lake, pipeline)
+    except Terminal:  # its manifest, or its branch, is gone: who needs it says so
+        return None
+    if manifest is None:
+        return None
+    moved = any(
+        (part.catalog, part.branch) != (lake.catalog_of(part.table).name, lake.branch_of(part.table))
+        for part in manifest.parts
+        if part.catalog is not None and part.table in pipeline.tables
+    )
+    return lake_of_batch(lake, manifest) if moved else None
+
+
+def _unfinished(lake: PipelineLake, pipeline: Pipeline) -> Manifest | None:
+    """The manifest of the last decided batch, if the ledger does not know it."""
+    ledger = lake.find_table(pipeline.ledger_table)
+    closing = None if ledger is None else ledger.metadata.properties.get(CLOSING_KEY.format(pipeline.name))
+    if ledger is None or closing is None:
+        return None
+    table = lake.as_landed(closing)
+    last = None if table is None else lookup(table.metadata, BATCH_KEY.format(pipeline.name), closing)
+    done = lookup(ledger.metadata, DONE_KEY.format(pipeline.name), pipeline.ledger_table)
+    if table is None or mark_of(last) == mark_of(done) or not isinstance(last, Held):
+        return None
+    path = last.summary.get(MANIFEST_KEY)
+    return None if path is None else Manifest.from_json(read_text(table, path))
 
 
 def _lost(now: Standing, closing: str, mends: Collection[str]) -> Terminal | None:

@@ -1,14 +1,16 @@
-"""What the broker says about the topics of a pipeline, and the offsets a target means in them."""
+"""What the broker says about the topics of a pipeline, the offsets a target means in them, and what the broker is told."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from frazil.batch.audit import Tolerance
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.position import Position
 from frazil.batch.target import EARLIEST, LATEST, Target, resolve
-from frazil.errors import Terminal
+from frazil.errors import FrazilError, Terminal
+from frazil.kafka.group import mirror_offsets
 from frazil.kafka.observe import matching_topics, observe, offsets_at
 from frazil.kafka.read import ReadLimits
 from frazil.kafka.topics import compacted
@@ -91,6 +93,12 @@ def read_limits(pipeline: Pipeline) -> ReadLimits:
     return ReadLimits(record_bytes=pipeline.limits.max_record_bytes, unreadable=pipeline.source.on_unreadable)
 
 
+def tolerance_of(pipeline: Pipeline) -> Tolerance:
+    """How many dead letters a batch may have, and whether one with more is refused."""
+    limits, on_exceed = pipeline.dead_letters.limits, pipeline.dead_letters.on_exceed
+    return Tolerance(limits.max_rate, limits.min_records, limits.max_count, fails=on_exceed == "fail")
+
+
 def start_target(pipeline: Pipeline) -> Target:
     """Where the very first run of a pipeline begins."""
     start = pipeline.start
@@ -99,3 +107,24 @@ def start_target(pipeline: Pipeline) -> Target:
     if start.offsets is not None:
         return Target("offsets", offsets=start.offsets)
     return Target("timestamp", instant=start.timestamp)
+
+
+def mirror_position(scope: Scope, position: Position | None) -> None:
+    """Write the position into the pipeline's consumer group. It is never read back.
+
+    Args:
+        scope: The pipeline and its doors.
+        position: The position as the caller saw or moved it last; None before the first run.
+
+    Best effort: the batches are in, and a group that somebody consumes with, or that may not be written, must not make
+    their run fail. Whoever watches hears of it.
+    """
+    group = scope.pipeline.consumer_group
+    if group is None:
+        return
+    try:
+        topics = position.topics if position is not None else {}
+        offsets = {(name, number): at for name, topic in topics.items() for number, at in enumerate(topic.next)}
+        mirror_offsets(scope.cluster, group, offsets)
+    except FrazilError as error:
+        scope.report(f"consumer group {group} could not be moved to the position: {error.message}")

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from frazil import stopping
 from frazil.batch import audit as batch_audit
 from frazil.batch.facts import Range, Staged
+from frazil.batch.manifest import Manifest
 from frazil.batch.plan import RunPlan
+from frazil.batch.position import Position
 from frazil.batch.schema_change import Demands
 from frazil.crash_points import CrashPoint, reached
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.iceberg.commit import Refused, fit_of, refuse_lost_files
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.partition_limit import PartitionLimit
 from frazil.iceberg.table import Table, delete_files, staging_table
 from frazil.pipeline.model import Pipeline
 from frazil.run.evolution import ROUNDS, columns_of, evolve_tables, is_stale, joined, still_lacking, too_early
+from frazil.run.follow import claim_topics
+from frazil.run.forward import decide, roll_forward
+from frazil.run.letter_topic import ready_letter_topic
 from frazil.run.made import Refusals, at_first, make_tables, room_for
+from frazil.run.manifests import Batch, write_manifest
 from frazil.run.record_spec import record_specs, route_of, without_new_columns
 from frazil.run.scope import Scope
-from frazil.run.source import observe_source, read_limits
+from frazil.run.source import observe_source, read_limits, tolerance_of
 from frazil.run.stage import Stage, StageOrder
-from frazil.run.tables import Tables
-from frazil.run.tolerance import named_letters, scattered, tolerance_of
+from frazil.run.standing import Standing
+from frazil.run.tables import Tables, in_parallel
 
 
 @dataclass(frozen=True)
@@ -88,8 +95,6 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     total = staged.total
     how = "stopped at" if staged.stopped else "staged"
     scope.report(f"batch {n}: {how} {total.written:,} rows, {staged.letters:,} dead letters in {staged_in:.1f} s")
-    for line in scattered(staged):
-        scope.report(f"batch {n}: {line}")
     if (left_out := staged.unknown_fields.said) is not None:
         scope.report(f"batch {n}: {left_out}")
     try:
@@ -149,6 +154,19 @@ def _audit(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], staged: Stage
         scope.report(f"ALERT: too many dead letters, published nevertheless: {too_many}")
     read = {r.topic for r in ranges}
     batch_audit.check_identity(plan, observe_source(scope), read, pipeline.name)
+
+
+def named_letters(staged: Staged) -> Iterator[str]:
+    """A line for each dead letter that staging names, then one for all others. Nothing of a record is in them.
+
+    These are letters: a record that does not fit two tables has two. A tolerance counts records.
+    """
+    for of in staged.named:
+        table = "" if of.destination is None else f" of table {of.destination}"
+        yield f"dead letter {of.code}{table}: topic {of.topic}, partition {of.partition}, offset {of.offset}"
+    more = staged.letters - len(staged.named)
+    if staged.named and more > 0:
+        yield f"and {more:,} more dead letters"
 
 
 def refuse_if_asked(scope: Scope, tables: Tables, n: int, staged: Staged) -> None:
@@ -227,3 +245,59 @@ def row_targets(pipeline: Pipeline, tables: Tables) -> dict[str, StagingTable]:
         name: staging_table(name, table, by_engine=pipeline.destination(name).by_engine)
         for name, table in tables.destinations.items()
     }
+
+
+def planned_position(scope: Scope, plan: RunPlan, now: Standing) -> Position:
+    """The position, if the plan is still meant for it.
+
+    Raises:
+        Terminal: There is none any more.
+        Retryable: It was reset since the plan.
+    """
+    if now.position is None:
+        raise Terminal(f"pipeline {scope.pipeline.name} was planned, but its table holds no position any more")
+    if now.position.epoch != plan.epoch:
+        raise Retryable(
+            f"pipeline {scope.pipeline.name} was planned in epoch {plan.epoch} and is in epoch {now.position.epoch}:"
+            " it was reset or rolled back meanwhile",
+            next_step="start a new run; it plans from where the pipeline stands now",
+        )
+    return now.position
+
+
+def publish(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> None:
+    """Write the manifest of a staged batch, decide it, roll it forward.
+
+    Raises:
+        Refused: A rival was first, a table no longer takes its files, or they lay so long that an orphan removal may have
+            taken some of them.
+        Retryable: Kafka, the catalog or the storage is not available now.
+        Terminal: A person must act; the dead-letter topic is looked at before the decision.
+        Stopped: The run was asked to stop, before the decision.
+    """
+    topic = ready_letter_topic(scope, batch)
+    manifest, path = write_manifest(scope, tables, now, replace(batch, letter_topic=topic))
+    _refuse_changed_followers(scope, manifest)
+    refuse_if_asked(scope, tables, batch.position.n, batch.staged)
+    with stopping.finishing():
+        snapshot = decide(scope, manifest, path, now)
+        scope.report(f"batch {batch.position.n}: decided, snapshot {snapshot}")
+        roll_forward(scope, manifest, path, now)
+        scope.report(f"batch {batch.position.n}: finished")
+
+
+def _refuse_changed_followers(scope: Scope, manifest: Manifest) -> None:
+    """After the decision a follower that can't take its files blocks the pipeline; before it, they are staged again."""
+    names = [part.table for part in manifest.followers]
+    found = in_parallel(scope.lake.load_table, names)
+    for part, table in zip(manifest.followers, found, strict=True):
+        mismatch = part.fit.mismatch(fit_of(table.metadata))
+        if mismatch is not None:
+            raise Refused(f"table {part.table}: {mismatch}")
+        refuse_lost_files(part.table, part.files, table)
+    there = dict(zip(names, found, strict=True))
+    for part in sorted(
+        manifest.followers, key=lambda of: of.table
+    ):  # in one order: of two pipelines one has all it needs
+        if part.role == "destination":
+            claim_topics(scope.lake, manifest, part, there[part.table].metadata)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from frazil.batch.cut import BatchSize
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, Position
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.holdings import (
     BATCH_KEY,
     DONE_KEY,
@@ -45,13 +45,13 @@ class TableMark:
     Attributes:
         uuid: Its UUID.
         mark: The batch that it was given last.
-        role: Its role; an older ledger has none.
+        role: Its role.
         since: When an edited pipeline file brought it, ISO 8601 UTC; None if the pipeline began with it, or records name it.
     """
 
     uuid: str
     mark: BatchMark
-    role: str | None = None
+    role: str
     since: str | None = None
 
 
@@ -110,9 +110,9 @@ class Standing:
         return tuple(mark for mark in marks if mark is not None)
 
     @property
-    def is_hurt(self) -> bool:
-        """Whether a table does not hold what it was given."""
-        return self.closing_lost is not None or self.rollback is not None or bool(self.followers_lost)
+    def loss(self) -> Terminal | None:
+        """Why a table does not hold what it was given, the closing one first; None if all do."""
+        return self.closing_lost or self.rollback or next(iter(self.followers_lost.values()), None)
 
     @property
     def seen(self) -> tuple[object, ...]:
@@ -139,7 +139,7 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
     )
     followers = dict(zip(tables.followers, found, strict=True))
     told = _told(pipeline, tables)
-    _refuse_other_letters(pipeline, told, closing)
+    _refuse_other_letters(pipeline, told)
     mark, done, dead = mark_of(last), mark_of(ledger), mark_of(letters)
     marks = {table: mark_of(of) for table, of in followers.items()}
     known = next(filter(None, (done, dead, *marks.values())), None)
@@ -179,17 +179,42 @@ def _followers(pipeline: Pipeline, tables: Tables) -> dict[str, Table]:
     return {pipeline.dead_letters_table: tables.dead_letters, **tables.followers}
 
 
+LOOKS: Final = 5
+"""How often tables are read again while rivals keep finishing batches in between. Each look ends another's work."""
+
+
+def read_state(pipeline: Pipeline, load: Callable[[], Tables]) -> tuple[Tables, Standing]:
+    """Read the tables and where the pipeline stands; a table that lost something only if two looks agree on it.
+
+    Tables are read one after another: a rival between them looks like a loss, but not twice alike.
+
+    Raises:
+        Retryable: No two looks agree.
+    """
+    seen: tuple[object, ...] | None = None
+    for _ in range(LOOKS):
+        tables = load()
+        now = standing(pipeline, tables)
+        if now.loss is None or now.seen == seen:
+            return tables, now
+        seen = now.seen
+    raise kept_moving(pipeline)
+
+
+def kept_moving(pipeline: Pipeline) -> Retryable:
+    """The error where no two looks agree."""
+    return Retryable(f"pipeline {pipeline.name}: other runs kept moving it over {LOOKS} looks")
+
+
 def batch_offsets(pipeline: Pipeline, now: Standing | None) -> int:
     """How many offsets the next batch may have: bounded by records, and by bytes as the last batch measured them."""
     size = BatchSize(pipeline.limits.max_records, pipeline.limits.max_bytes)
     return size.offsets(now.record_bytes if now else None)
 
 
-def _refuse_other_letters(pipeline: Pipeline, told: Mapping[str, TableMark], closing: str) -> None:
+def _refuse_other_letters(pipeline: Pipeline, told: Mapping[str, TableMark]) -> None:
     """Letters of a pipeline stay in one table: replays and resets would not find those in another one."""
-    kept_in = {
-        table for table, of in told.items() if of.role == "dead_letters" or (of.role is None and table != closing)
-    }
+    kept_in = {table for table, of in told.items() if of.role == "dead_letters"}
     for table in sorted(kept_in - {pipeline.dead_letters_table}):
         raise Terminal(
             f"pipeline {pipeline.name}: its dead letters are kept in table {table}, the pipeline file now names"
@@ -204,9 +229,7 @@ def _told(pipeline: Pipeline, tables: Tables) -> dict[str, TableMark]:
 
 
 def _table_mark(body: Mapping[str, Any]) -> TableMark:
-    return TableMark(
-        body["uuid"], BatchMark(body["n"], body["batch"], body["epoch"]), body.get("role"), body.get("since")
-    )
+    return TableMark(body["uuid"], BatchMark(body["n"], body["batch"], body["epoch"]), body["role"], body.get("since"))
 
 
 def _rolled_back(
@@ -310,7 +333,7 @@ def _followers_lost(
         lost[pipeline.ledger_table] = _ledger_lost(now, last, pipeline.ledger_table, found[pipeline.ledger_table])
     # A batch that others recover is behind all followers but those that they mend.
     earlier = ((part, of.mark) for of in unfinished[:-1] for part in of.followers)
-    given = {**now.told, **{part.table: TableMark(part.fit.uuid, mark) for part, mark in earlier}}
+    given = {**now.told, **{part.table: TableMark(part.fit.uuid, mark, part.role) for part, mark in earlier}}
     for table, loaded in _followers(pipeline, tables).items():
         uuid = str(loaded.metadata.table_uuid)
         lost[table] = _follower_lost(now, last, given.get(table), table, found[table], uuid)

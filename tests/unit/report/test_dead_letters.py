@@ -96,21 +96,6 @@ def test_a_short_list_reads_the_whole_table(project: Project, append: Append, mo
     assert len({path for path in opened if path.endswith(".parquet")}) <= 1
 
 
-def test_tables_of_older_versions_break_the_list(project: Project, append: Append) -> None:
-    """They don't tell attempts and landing, and the oldest no batch: then it was tried once, and is open."""
-    append(
-        letter(0), columns=[name for name in DEAD_LETTER_SCHEMA.column_names if name[:3] not in ("_fr", "att", "lan")]
-    )
-
-    found = list_letters(project, project.pipeline("orders"), ANY, "open", 10)
-
-    assert found is not None
-    assert [(of.batch, of.attempts, of.landed_batch) for of in found.letters] == [(None, 1, None)]
-    assert offsets(project, state="landed") == []
-    assert report(project).open == 1
-    assert find_letters(project, project.pipeline("orders"), Place("orders", 0, 0))[0].value == b'{"id": "x"}'
-
-
 def test_a_record_loses_bytes_on_the_way_to_the_eye(project: Project, append: Append) -> None:
     """Key, value and headers as they came; of a topic that was recreated there are several."""
     append(letter(0, value=b"\xff\x00", key=None, headers=None))
@@ -148,16 +133,6 @@ def test_letters_of_another_table_are_listed(
 
     assert found is not None
     assert sorted(((of.offset, of.destination) for of in found.letters), key=str) == sorted(expected, key=str)
-
-
-def test_letters_of_a_table_are_sought_in_a_table_without_the_column(project: Project, append: Append) -> None:
-    """An older one knows letters of whole records only: the choice finds none, and others are not hidden by it."""
-    append(letter(0), columns=[name for name in DEAD_LETTER_SCHEMA.column_names if name != "destination"])
-
-    assert offsets(project, LetterChoice(tables=frozenset({"shop.orders"}))) == []
-    assert offsets(project, LetterChoice(of_tables=ORDERS_AT_1)) == []
-    assert offsets(project) == [0]
-    assert find_letters(project, project.pipeline("orders"), Place("orders", 0, 0), "shop.orders") == ()
 
 
 def test_letters_of_two_tables_are_one_group(project: Project, append: Append) -> None:

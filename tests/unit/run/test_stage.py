@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from frazil.batch.audit import Tolerance
-from frazil.batch.facts import Counts, Range, Staged, StagedFile
+from frazil.batch.facts import Counts, Range
 from frazil.batch.schema_change import SchemaChange
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.ledger import TABLE_PROPERTIES, UNPARTITIONED
@@ -26,7 +26,6 @@ from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.spec import RecordSpec
 from frazil.run import stage
 from frazil.run.stage import StageOrder, stage_records
-from frazil.run.tolerance import scattered
 from tests.unit.records.kafka_batches import kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("id", pa.int64())]))
@@ -132,13 +131,3 @@ def test_files_of_such_a_task_are_forgotten(orders: StageOrder, monkeypatch: pyt
 
 def of(name: str, type_: str) -> SchemaChange:
     return SchemaChange((name,), "add", type_, position=1)  # the second field of its record
-
-
-def test_batch_with_a_file_for_each_row_says_how_to_partition() -> None:
-    """A partition value that never repeats costs a file each; the table is named, no value is."""
-    files = tuple(StagedFile(f"p{number}", 1, 10, "") for number in range(1_001))
-
-    (line,) = scattered(Staged(files={"shop.orders": files, "shop.other": files[1:]}))
-
-    assert line.startswith("1,001 files of table shop.orders for 1,001 rows")
-    assert "bucket(16, column)" in line

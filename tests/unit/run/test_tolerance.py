@@ -7,7 +7,8 @@ import pytest
 from frazil.batch.audit import Tolerance
 from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, NamedLetter, Staged, TableCounts
 from frazil.pipeline.model import Pipeline
-from frazil.run.tolerance import named_letters, tolerance_of
+from frazil.run.source import tolerance_of
+from frazil.run.staging import named_letters
 
 ORDERS = {
     "name": "orders",
