@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
 
 from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, UNPARTITIONED
 from frazil.project import Project
@@ -32,10 +31,8 @@ def project(tmp_path: Path) -> Project:
 def append(project: Project) -> Append:
     """Make the table and put rows into it, each call a file: `append(letter(0), letter(1))`."""
 
-    def do(*rows: dict[str, Any], columns: Iterable[str] | None = None) -> None:
+    def do(*rows: dict[str, Any]) -> None:
         schema = DEAD_LETTER_SCHEMA
-        if columns is not None:
-            schema = Schema(*(field for field in schema.fields if field.name in set(columns)))
         lake = project.lake("lake")
         table = lake.find_table(NAME) or lake.create_table(NAME, schema, UNPARTITIONED, {})
         wanted = [{name: row[name] for name in schema.column_names if name in row} for row in rows]
