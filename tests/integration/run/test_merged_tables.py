@@ -65,19 +65,22 @@ def test_a_table_without_key_is_made(shop: MakeShop) -> None:
     assert scope(told).pipeline.destination("shop.refunds").identifier == ("id",)
 
 
-def test_a_dropped_table_takes_its_key_along_and_blocks_every_command(shop: MakeShop) -> None:
-    """Its key is that of the last batch: plan and settle say what that batch waits for, and the table has its key again."""
+def test_dropped_table_is_repaired_once_the_file_names_the_key_that_only_the_table_had(shop: MakeShop) -> None:
+    """Each refusal names the next step, and the last one works: nothing guesses by what rows were merged."""
     orders = _merged(fanned_out(shop), "write: upsert, identifier: [id]")
     plan_run(orders.project, orders.pipeline, request())
     orders = _merged(orders, "write: upsert")
     _land(orders, range(4))
     drop(orders, "shop.refunds")
-    waiting = plan_run(orders.project, orders.pipeline, request()).plan
-    assert waiting is not None
-    assert waiting.waits
-    assert lake(orders).load_table("shop.refunds").schema().identifier_field_names() == {"id"}
-    with pytest.raises(EngineNeeded):
-        repair(orders, "shop.audit", replays=False)
+    with pytest.raises(Terminal, match=r"shop\.refunds is gone") as gone:
+        plan_run(orders.project, orders.pipeline, request())
+    assert "frazil repair orders shop.refunds" in str(gone.value.next_step)
+    with pytest.raises(Terminal, match="names no identifier") as keyless:
+        repair(orders, "shop.refunds", replays=False)
+    assert "name the columns under identifier" in str(keyless.value.next_step)
+    keyed = _merged(orders, "write: upsert, identifier: [id]")
+    assert repair(keyed, "shop.refunds", replays=False) is not None
+    assert lake(keyed).load_table("shop.refunds").schema().identifier_field_names() == {"id"}
 
 
 def test_a_table_that_moved_without_its_batch_takes_the_key_along(shop: MakeShop) -> None:
