@@ -125,7 +125,7 @@ def positioned(doors: Doors, imported: Imported) -> Imported:
 
 
 def _running(cluster: Cluster, standing: Standing) -> list[str]:
-    from frazil.kafka.group_members import count_members
+    from frazil.kafka.group import count_members
 
     members = count_members(cluster, standing.connect_group)
     return [f"the connector is running: its group {standing.connect_group} has {members} members"] if members else []

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.authentication import refusal
@@ -314,3 +315,29 @@ def _where(cluster: Cluster, topic: str | None, partition: int | None) -> str:
     if partition is not None:
         parts.append(f"partition {partition}")
     return ", ".join(parts)
+
+
+_SECONDS: Final = 5.0
+"""Bounds waiting for a leader or coordinator, usually well below a second. With the one request that
+may start just before it ends, REQUEST_SECONDS long at most, the caller hears within 15 s."""
+
+_WAIT_SECONDS: Final = 0.1
+
+
+class Changed(Retryable):
+    """A topic or partition was there at one question and not at the next: only asking anew tells what is there."""
+
+
+def while_changing() -> Retrying:
+    """Repeat a question as long as it fails for what passes by itself within moments."""
+    return Retrying(
+        retry=retry_if_exception(_passes),
+        stop=stop_after_delay(_SECONDS),
+        wait=wait_fixed(_WAIT_SECONDS),
+        reraise=True,
+    )
+
+
+def _passes(error: BaseException) -> bool:
+    moving = isinstance(error.__cause__, KafkaException) and is_moving(error.__cause__)
+    return moving or isinstance(error, Changed)

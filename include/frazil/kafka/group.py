@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import ConsumerGroupDescription
 
 from frazil.errors import FrazilError
 from frazil.kafka.client import REQUEST_SECONDS, Admin, Complaints, admin, consumer
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.failover import while_changing
-from frazil.kafka.failure import is_not_allowed, is_timeout, is_unknown_topic, translate_group
+from frazil.kafka.failure import is_not_allowed, is_timeout, is_unknown_topic, translate_group, while_changing
 
 
 def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
@@ -158,3 +158,20 @@ def outsider(cluster: Cluster, group: str) -> Iterator[Outsider]:
         yield Outsider(cluster, group, client, complaints)
     finally:
         client.close()
+
+
+def count_members(cluster: Cluster, group: str) -> int:
+    """How many members a consumer group has; 0 if there is no such group.
+
+    Raises:
+        Retryable: No broker answers.
+        Terminal: Credentials or permissions don't fit.
+    """
+    return len(while_changing()(_described, cluster, group).members)
+
+
+def _described(cluster: Cluster, group: str) -> ConsumerGroupDescription:
+    with admin(cluster) as asked:
+        futures = asked.client.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)
+        described: ConsumerGroupDescription = asked.answer(futures[group])
+        return described

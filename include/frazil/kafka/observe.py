@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition, Uuid
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+    Uuid,
+)
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec, TopicDescription
 
 from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, PartitionFacts, TopicFacts
-from frazil.errors import Terminal
-from frazil.kafka.client import REQUEST_SECONDS, Admin, admin
+from frazil.errors import Retryable, Terminal
+from frazil.kafka.client import REQUEST_SECONDS, Admin, Complaints, admin, consumer
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.failover import Changed, while_changing
-from frazil.kafka.failure import is_unknown_topic, translate, unknown_topic
+from frazil.kafka.failure import Changed, is_unknown_topic, reasons, translate, unknown_topic, while_changing
 
 _NO_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's written form of the zero UUID: what brokers older than topic ids (before 2.8) answer."""
@@ -225,3 +234,96 @@ def topic_id(uuid: Uuid) -> str | None:
     """
     text = str(uuid).translate(_URL_SAFE)
     return None if text == _NO_TOPIC_ID else text
+
+
+def log_ends(cluster: Cluster, partitions: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+    """Return the last stable offset of each partition: where what can be read ends. Two round trips, over a kept connection.
+
+    Raises:
+        Retryable: No broker answers, or a partition has no leader now.
+        Terminal: A topic or partition is not there any more, or access is refused.
+    """
+    if not partitions:
+        return {}
+    request = {TopicPartition(topic, number): OffsetSpec.latest() for topic, number in partitions}
+    with admin(cluster) as asked:  # of each look its own loan: a client that failed is not asked again
+        futures = asked.client.list_offsets(
+            request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
+        )
+        return {
+            (of.topic, of.partition): asked.answer(future, topic=of.topic, partition=of.partition).offset
+            for of, future in futures.items()
+        }
+
+
+_SMALL: Final[Mapping[str, str]] = {
+    # One record of each partition is wanted. A broker sends its first batch whole, however large it is.
+    "fetch.message.max.bytes": "1024",
+    "queued.min.messages": "1",
+    # A partition with a record in the queue makes all of its broker's wait so long: one second by default.
+    "fetch.queue.backoff.ms": "5",
+    "queued.max.messages.kbytes": "1024",
+}
+
+_NOTHING_THERE: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+"""The rest of the partition are transaction markers, or the offset is gone since it was told."""
+
+
+def first_times(cluster: Cluster, offsets: Mapping[_Key, int]) -> dict[_Key, int | None]:
+    """Read the timestamp of the first committed record at or after an offset of each partition.
+
+    Args:
+        cluster: Where.
+        offsets: Topic and partition -> offset.
+
+    Returns:
+        Milliseconds since 1970 UTC; None of a record without a timestamp. Partitions without such a record are left out.
+
+    Raises:
+        Retryable: No broker answers, or nothing arrives for `REQUEST_SECONDS`.
+        Terminal: Credentials or permissions don't fit.
+    """
+    if not offsets:
+        return {}
+    complaints = Complaints()
+    client = consumer(Cluster(cluster.name, {**cluster.properties, **_SMALL}), complaints)
+    found: dict[_Key, int | None] = {}
+    waiting = set(offsets)
+    try:
+        client.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()])
+        while waiting:
+            message = _next(client, cluster, complaints, min(waiting))
+            key = _key(message)
+            if key in waiting and message.error() is None:
+                found[key] = _milliseconds(message)
+            waiting.discard(key)
+            client.pause([TopicPartition(*key)])
+    finally:
+        client.close()
+    return found
+
+
+def _next(client: Consumer, cluster: Cluster, complaints: Complaints, waiting: _Key) -> Message:
+    """What Kafka hands out next: a record, or a sign that a partition has none."""
+    message = client.poll(REQUEST_SECONDS)
+    if message is None:
+        topic, partition = waiting
+        raise Retryable(
+            f"{cluster}, topic {topic!r}, partition {partition}: nothing arrived for {REQUEST_SECONDS:.0f} s"
+            f"{reasons(cluster, complaints)}",
+            next_step="try again; if it stays, look at the broker that leads the partition",
+        )
+    error = message.error()
+    if error is not None and error.code() not in _NOTHING_THERE:
+        topic, partition = _key(message)
+        raise translate(error, cluster, complaints, topic=topic, partition=partition)
+    return message
+
+
+def _key(message: Message) -> _Key:
+    return str(message.topic()), int(message.partition() or 0)
+
+
+def _milliseconds(message: Message) -> int | None:
+    kind, milliseconds = message.timestamp()
+    return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds

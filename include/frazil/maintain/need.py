@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, Self, get_args
 
-from frazil.iceberg.inspection import Inspection
+from frazil.iceberg.inspection import Inspection, PartitionFiles
 from frazil.maintain.ages import expirable, expiry_age, shown_age
-from frazil.maintain.compaction import portions
-from frazil.maintain.health import avoidable_manifests
 from frazil.pipeline.maintenance import (
     Compaction,
     Expiry,
@@ -208,3 +206,122 @@ def _stats(found: Inspection, own: Stats) -> Need:
     change = abs(found.rows - found.rows_counted) / max(1, found.rows_counted)
     said = f"{found.rows:,} rows, {found.rows_counted:,} when their values were counted, {due}"
     return Need("stats", due=change >= own.min_change, reason=said)
+
+
+WEIGHTS: Final[Mapping[str, int]] = {"small files": 40, "delete files": 20, "snapshots": 20, "manifests": 20}
+"""Points that each ailment takes at most; together they are 100."""
+
+_FEW: Final = 20
+"""Shares are of this many at least: a table of three files is not ill."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """How well a table is.
+
+    Attributes:
+        score: 0 to 100.
+        lost: Ailment -> points that it took, those above zero.
+    """
+
+    score: int
+    lost: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        took = ", ".join(f"{name} -{points}" for name, points in self.lost.items())
+        return f"{self.score} ({took})" if took else str(self.score)
+
+
+def health(found: Inspection, expirable: int) -> Health:
+    """Judge a table: 100, less each ailment's points times its share.
+
+    - small files: those that could be merged away, of all data files. Of a partition that is all small files but those
+      that they would fill.
+    - delete files: per data file, at most one.
+    - snapshots: those that an expiry would take, of all.
+    - manifests: those that could be merged away, of all.
+    """
+    shares = {
+        "small files": avoidable_files(found) / max(found.files, _FEW),
+        "delete files": min(1.0, found.deletes / max(found.files, _FEW)),
+        "snapshots": expirable / max(len(found.snapshots), _FEW),
+        "manifests": avoidable_manifests(found) / max(found.manifests, _FEW),
+    }
+    lost = {name: round(WEIGHTS[name] * share) for name, share in shares.items()}
+    return Health(100 - sum(lost.values()), {name: points for name, points in lost.items() if points})
+
+
+def avoidable_files(found: Inspection) -> int:
+    """Small files less those that they would fill, partition by partition."""
+    return sum(of.small_files - -(-of.small_bytes // found.target_bytes) for of in found.partitions if of.small_files)
+
+
+def avoidable_manifests(found: Inspection) -> int:
+    """Manifests less those that would do."""
+    return max(0, found.manifests - found.manifests_needed)
+
+
+_MONTHS: Final = 12
+_EPOCH_YEAR: Final = 1970
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A part of a compaction.
+
+    Attributes:
+        before: Only partitions of time before this; None: all that are left.
+        small_files: Small files in it, of partitions that have enough of them.
+        small_bytes: Their size.
+        partitions: How many such partitions.
+    """
+
+    before: datetime | None
+    small_files: int
+    small_bytes: int
+    partitions: int
+
+
+def portions(found: Inspection, rules: Compaction, now: datetime) -> tuple[Portion, ...]:
+    """What is to be compacted, closed partitions first; those without anything to do are left out."""
+    ready = [of for of in found.partitions if of.small_files >= rules.min_files]
+    start = None if found.time_field is None else period_start(found.time_field.unit, now)
+    if found.time_field is None or start is None:
+        return tuple(_portion(None, ready))
+    present = period(found.time_field.unit, now)
+    closed = [of for of in ready if of.period is not None and of.period < present]
+    others = [of for of in ready if of not in closed] if rules.partitions == "all" else []
+    return (*_portion(start, closed), *_portion(None, others))
+
+
+def _portion(before: datetime | None, partitions: list[PartitionFiles]) -> Iterator[Portion]:
+    if partitions:
+        files = sum(of.small_files for of in partitions)
+        yield Portion(before, files, sum(of.small_bytes for of in partitions), len(partitions))
+
+
+def most_files(portion: Portion, left_bytes: int, least: int) -> int | None:
+    """How many files of a portion fit into what is left of the run's bytes; None if all do."""
+    if portion.small_bytes <= left_bytes:
+        return None
+    mean = max(1, portion.small_bytes // max(1, portion.small_files))
+    return max(least, left_bytes // mean)
+
+
+def period(unit: str, at: datetime) -> int:
+    """Years, months, days or hours from 1970 to an instant, as Iceberg's transforms count them."""
+    if unit == "year":
+        return at.year - _EPOCH_YEAR
+    if unit == "month":
+        return (at.year - _EPOCH_YEAR) * _MONTHS + at.month - 1
+    seconds = int(at.timestamp())
+    return seconds // (86_400 if unit == "day" else 3_600)
+
+
+def period_start(unit: str, at: datetime) -> datetime:
+    """The beginning of the year, month, day or hour of an instant, in UTC."""
+    hour = at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    if unit == "hour":
+        return hour
+    day = hour.replace(hour=0)
+    return day if unit == "day" else day.replace(day=1) if unit == "month" else day.replace(month=1, day=1)

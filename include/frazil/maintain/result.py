@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
 from frazil.iceberg.inspection import Inspection
-from frazil.maintain.health import Health
+from frazil.maintain.need import Health
 
 Status = Literal["due", "done", "skipped", "gave_way", "failed"]
 """`due`: only looked. `gave_way`: others changed the same files meanwhile; the next run looks again."""

@@ -13,9 +13,8 @@ from frazil.iceberg.inspection import Inspection
 from frazil.iceberg.kept import named_manifests
 from frazil.iceberg.upkeep import expire_snapshots, set_property
 from frazil.maintain.ages import expirable, expiry_age, expiry_keep
-from frazil.maintain.compaction import most_files, portions
 from frazil.maintain.guard import Sound, hold, lost
-from frazil.maintain.need import ORPHANS_KEY
+from frazil.maintain.need import ORPHANS_KEY, most_files, portions
 from frazil.maintain.procedures import Argument, Before, GaveWay, Procedures, ZOrder
 from frazil.pipeline.maintenance import Compaction, Expiry, Orphans, Stats, parse_age
 from frazil.run.scope import Scope

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 
 from frazil.batch.facts import TopicPartition
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.first_times import first_times
+from frazil.kafka.observe import first_times
 from frazil.kafka.topics import TopicRetention, retention
 from frazil.monitor.condition import Condition, Retention, TopicLag
 from frazil.report.lag import Lag, PartitionLag

@@ -13,7 +13,7 @@ from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import bounded
 from frazil.errors import Terminal
 from frazil.records.block import Block, in_order, without
-from frazil.records.changes.staged import merge_columns
+from frazil.records.changes.spec import merge_columns
 from frazil.records.dead import DeadCode, Reason, dead_letters
 from frazil.records.evolve.asked import Asked
 from frazil.records.evolve.inferred import InferredJson

@@ -6,7 +6,7 @@ both; a record that can't be decoded or routed is a dead letter as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -14,24 +14,148 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.facts import TableCounts
-from frazil.batch.schema_change import first_names
+from frazil.batch.facts import TableCounts, UnknownFields
+from frazil.batch.schema_change import Demands, Untold, first_names, unfit_because
+from frazil.errors import Terminal
 from frazil.records.block import Block, in_order, without
-from frazil.records.dead import DEAD_SCHEMA, Reason, Stage, dead_letters
+from frazil.records.dead import DEAD_SCHEMA, DeadCode, Reason, Stage, dead_letters
 from frazil.records.declared_names import DeclaredNames
 from frazil.records.decode import Decoder, Filtered, screened, unread, with_kafka_columns
-from frazil.records.evolve.incompatible import refuse_incompatible
-from frazil.records.fanned_out import FannedOut
 from frazil.records.kafka import conform
 from frazil.records.orc_times import without_altered_times
-from frazil.records.outcome import FilterReason, count_outcomes
+from frazil.records.outcome import Counts, FilterReason, count_outcomes
 from frazil.records.partitions import PartitionBound, refused_by_partition
 from frazil.records.route import Route, Routed, Router
 from frazil.records.sheets import Sheet, Sheets
 from frazil.records.spec import RecordSpec
 from frazil.records.tombstones import with_deleted
 from frazil.records.unknown import UnknownAt
-from frazil.records.unrouted import no_table, without_table
+
+
+@dataclass(frozen=True, slots=True)
+class FannedOut:
+    """The outcome of one Arrow batch of records.
+
+    Attributes:
+        rows: Table -> rows, in the order of the records.
+        dead: Of `LETTER_SCHEMA`, in the order of the records.
+        counts: Per topic partition, one outcome per record: dead with any letter, written with rows and no letter.
+        tables: What became of the records that were meant for each table; empty where only one could be meant.
+        whole_dead: Dead letters of records as a whole, if `tables` is there.
+        unknown: Fields of the written records that are in no row, or, of several tables, not in the rows of each.
+        demands: Table -> what its records need that it does not have. If there is any, all else has no meaning.
+        new_tables: Names of tables that records need and that are not there. Likewise.
+        untold: Table -> paths without a column whose values tell no type.
+    """
+
+    rows: Mapping[str, pa.RecordBatch]
+    dead: pa.RecordBatch
+    counts: Counts
+    tables: Mapping[str, TableCounts] = field(default_factory=dict)
+    whole_dead: int = 0
+    unknown: UnknownFields = field(default_factory=UnknownFields)
+    demands: Demands = field(default_factory=dict)
+    new_tables: tuple[str, ...] = ()
+    untold: Untold = field(default_factory=dict)
+
+    @property
+    def asks(self) -> bool:
+        """Whether records need what is not there yet."""
+        return bool(self.demands or self.new_tables)
+
+
+_SHOWN: Final = 80
+"""Characters of a value that a message shows."""
+
+
+def unrouted(route: Route, text: str | None) -> Reason:
+    """Return why a record is in no table; `text` is what decides about it, or None."""
+    what = "topic" if route.field is None else ".".join(route.field)
+    if text is None:
+        return Reason(DeadCode.UNROUTED, "expected a text to find the table by, found none", what)
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    why = unfit_because(text) if route.new is not None and route.field is not None else None
+    so = f", which {why}" if why else ""
+    if route.field is None:
+        return Reason(DeadCode.UNROUTED, f"expected a topic that a destination is for, found {shown!r}")
+    return Reason(DeadCode.UNROUTED, f"expected a value that a destination is for, found {shown!r}{so}", what)
+
+
+def without_table(
+    route: Route, router: Router, texts: Iterable[tuple[int, str | None]], only: str | None = None
+) -> tuple[dict[int, Reason], set[str]]:
+    """Tell records that are in no table from those whose table is to be made first.
+
+    Args:
+        route: How records find their tables.
+        router: Knows the tables that are there.
+        texts: Position of a record, and what decides about it; a record may have several rows.
+        only: The one table that is asked about: no other is made then.
+
+    Returns:
+        Position -> why; and the names of tables that are to be made.
+    """
+    lost, new_tables = dict[int, Reason](), set[str]()
+    reasons: dict[str | None, Reason | None] = {}
+    for position, text in texts:
+        if text not in reasons:
+            name = router.new_table(text)
+            reasons[text] = unrouted(route, text) if name is None else _not_made(route, name, only)
+            if name is not None and reasons[text] is None:
+                new_tables.add(name)
+        if (reason := reasons[text]) is not None:
+            lost.setdefault(position, reason)
+    return lost, new_tables
+
+
+def _not_made(route: Route, name: str, only: str | None) -> Reason | None:
+    """Why a table that a record names is not made; None if it is to be."""
+    refusal = None if route.new is None else route.new.refusal(name)
+    if refusal is None and only is not None:
+        refusal = f"the letter is of table {only}"
+    what = "" if route.field is None else ".".join(route.field)
+    return None if refusal is None else Reason(DeadCode.TABLE_NOT_MADE, f"table {name} is not made: {refusal}", what)
+
+
+def no_table(record: Mapping[str, object], route: Route) -> Terminal:
+    """Return what ends a run: it says where the record is, never what it holds: errors go to logs, and payloads may be secrets."""
+    what = "its topic" if route.field is None else f"its field {'.'.join(route.field)}"
+    return Terminal(
+        f"topic {record['topic']}, partition {record['partition']}, offset {record['offset']}: {what} names no destination"
+        " for this record; nothing was published",
+        next_step="name its table under destinations and route, or set route.otherwise to dead_letter or filter",
+    )
+
+
+_CODES: Final = pa.array([DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANGE, DeadCode.LOSSY_CAST], pa.string())
+
+
+def refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec]) -> None:
+    """Refuse a batch that has such values for a table whose policy it is. Says where, never what.
+
+    Args:
+        letters: Dead letters, with the table in `destination`.
+        specs: Table -> how records become its rows.
+
+    Raises:
+        Terminal: there is one.
+    """
+    strict = [table for table, of in specs.items() if of.evolution and of.evolution.on_incompatible == "fail"]
+    if not strict or not letters.num_rows:
+        return
+    to = letters.column("destination")  # null where there is one table
+    meant = pc.or_(to.is_null(), pc.is_in(to, value_set=pa.array(strict, pa.string())))
+    found = letters.filter(pc.and_(meant, pc.is_in(letters.column("code"), value_set=_CODES)))
+    if not found.num_rows:
+        return
+    first = found.slice(0, 1).drop_columns("timestamp").to_pylist()[0]  # Python knows no years beyond 9999
+    path = DeclaredNames.of(specs.values()).shown(first["path"] or "")  # a key of a map, say, may be secret
+    raise Terminal(
+        f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}: field {path} does not fit"
+        f" its column of {first['destination'] or strict[0]} ({first['code']}), which can't be widened to it; nothing was published",
+        next_step="mend the producer, or set on_incompatible of the destination to rescue, dead_letter or variant_column",
+    )
+
 
 LETTER_SCHEMA: Final = DEAD_SCHEMA.append(pa.field("destination", pa.string()))
 """Dead letters with the table that the record does not fit; null for a record as a whole."""

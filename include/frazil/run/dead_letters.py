@@ -27,9 +27,9 @@ from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.commit import Refused
 from frazil.iceberg.data_files import DataFileWriter
 from frazil.iceberg.letters import letters_within
+from frazil.iceberg.row_files import TableWriters
 from frazil.iceberg.schema import declared_columns
 from frazil.iceberg.table import staging_table
-from frazil.iceberg.table_writers import TableWriters
 from frazil.local.drivers import registered
 from frazil.records.cells import in_steps
 from frazil.records.fan_out import FanOut

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from frazil.batch.facts import Counts, Staged, TopicPartition, UnknownFields
 from frazil.batch.letters import OpenLetter, Place
 from frazil.records.dead import DeadCode
-from frazil.records.fan_out import FanOut
-from frazil.records.fanned_out import FannedOut
+from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.outcome import FilterReason
 from frazil.records.redaction import Payload, has_record, redacted

@@ -17,8 +17,8 @@ from frazil.batch.plan import RunPlan
 from frazil.batch.request import RunRequest
 from frazil.batch.session import SessionEnd, next_tick
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
-from frazil.kafka.ends import log_ends
-from frazil.kafka.failover import Changed
+from frazil.kafka.failure import Changed
+from frazil.kafka.observe import log_ends
 from frazil.local.drivers import registered
 from frazil.pipeline.load import SCHEMAS
 from frazil.pipeline.model import Pipeline

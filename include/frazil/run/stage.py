@@ -25,13 +25,12 @@ from frazil.crash_points import CrashPoint, reached
 from frazil.garbage import collecting_rarely
 from frazil.iceberg.data_files import StagingTable
 from frazil.iceberg.partition_limit import PartitionLimit
-from frazil.iceberg.table_writers import TableWriters
+from frazil.iceberg.row_files import TableWriters
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.read import ReadLimits
-from frazil.records.ages import record_ages
 from frazil.records.cells import in_steps
-from frazil.records.fan_out import FanOut
-from frazil.records.fanned_out import FannedOut
+from frazil.records.fan_out import FannedOut, FanOut
+from frazil.records.positions import record_ages
 from frazil.records.redaction import Payload, redacted
 from frazil.records.route import Route
 from frazil.records.spec import RecordSpec

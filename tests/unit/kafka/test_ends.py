@@ -12,8 +12,8 @@ from frazil.errors import Retryable
 from frazil.kafka import client
 from frazil.kafka.client import Admin
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.ends import log_ends
 from frazil.kafka.kept import KeptAdmins
+from frazil.kafka.observe import log_ends
 
 HERE = Cluster("local", {"bootstrap.servers": "127.0.0.1:9092"})
 

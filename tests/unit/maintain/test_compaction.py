@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from frazil.iceberg.inspection import Inspection
-from frazil.maintain.compaction import period, period_start
+from frazil.maintain.need import period, period_start
 from frazil.maintain.procedures import Before, ZOrder
 from frazil.maintain.steps import compaction_arguments
 from frazil.pipeline.maintenance import Compaction

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frazil.iceberg.inspection import PartitionFiles
-from frazil.maintain.health import health
+from frazil.maintain.need import health
 from tests.unit.maintain.tables import small, table
 
 

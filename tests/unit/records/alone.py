@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
-from frazil.records.fan_out import FanOut
-from frazil.records.fanned_out import FannedOut
+from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.outcome import Counts, add_counts
 from frazil.records.route import Route

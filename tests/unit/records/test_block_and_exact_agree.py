@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frazil.records.json.blocks import SMALL, block_decoder
-from frazil.records.json.folded import FoldedBlockDecoder
+from frazil.records.json.values import FoldedBlockDecoder
 from frazil.records.spec import RecordSpec
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 

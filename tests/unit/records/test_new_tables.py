@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from frazil.batch.facts import Staged
 from frazil.batch.schema_change import NAMES_TOLD, unfit_because
 from frazil.errors import Terminal
-from frazil.records.fan_out import FanOut
-from frazil.records.fanned_out import FannedOut
+from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.formats.catalogue import FormatSpec
 from frazil.records.outcome import TopicPartition
 from frazil.records.route import FieldRoute, NewTables, Route, TopicRoute

@@ -18,8 +18,8 @@ from frazil.batch.facts import Counts, Range
 from frazil.batch.schema_change import SchemaChange
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.ledger import TABLE_PROPERTIES, UNPARTITIONED
+from frazil.iceberg.row_files import TableWriters
 from frazil.iceberg.table import staging_table
-from frazil.iceberg.table_writers import TableWriters
 from frazil.kafka.cluster import Cluster
 from frazil.records.evolve.policy import Evolution
 from frazil.records.kafka import KAFKA_SCHEMA

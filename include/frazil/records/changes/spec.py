@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from frazil.batch.changes import OP, PLACE
+from frazil.batch.changes import DELETE, OP, PLACE, UPSERT
 
 if TYPE_CHECKING:
     from frazil.records.changes.images import Images
     from frazil.records.changes.sent import Sent, SentImages
+
 
 OP_FIELD: Final = pa.field(OP, pa.string())
 """What happens to a row."""
@@ -62,3 +64,19 @@ class MergeSpec:
         """What staged rows carry beside the columns and where they are from; the mark is a column of the table."""
         mark = [] if self.deleted is None else [pa.field(self.deleted, pa.bool_())]
         return [*mark, OP_FIELD, pa.field(PLACE, pa.int32())]
+
+
+def merge_columns(merge: MergeSpec, rows: pa.RecordBatch, positions: pa.Int64Array) -> list[pa.Array]:
+    """Return the columns that tell what happens to rows: the mark of soft deletes if there is one, op, and place.
+
+    Args:
+        merge: How rows are merged.
+        rows: Decoded rows; without a column for what happens, each is a row as it is.
+        positions: Of the records that rows came from, ascending.
+    """
+    size = rows.num_rows
+    op = rows.column(OP) if OP in rows.schema.names else pa.repeat(pa.scalar(UPSERT, pa.string()), size)
+    first = pc.index_in(positions, value_set=positions)
+    place = pc.subtract(pa.arange(0, size).cast(pa.int32()), first)
+    deleted = [] if merge.deleted is None else [pc.equal(op, DELETE)]
+    return [*deleted, op, place]

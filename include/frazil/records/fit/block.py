@@ -19,7 +19,7 @@ from frazil.records.fit.presence import sent
 from frazil.records.fit.scalar import Exact, FitRules
 from frazil.records.fit.settle import scalar_settle
 from frazil.records.fit.source import Kind, as_lists, kind_of, plain, plain_type, values, window
-from frazil.records.json.carrier import Settled, any_of
+from frazil.records.json.carriers import Settled, any_of
 
 Settle = Callable[[pa.Array], Settled]
 

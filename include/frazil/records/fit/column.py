@@ -18,7 +18,7 @@ from frazil.records.fit.block import one_by_one, settle_plan
 from frazil.records.fit.nested import ExactPlan, build, matching
 from frazil.records.fit.scalar import Exact, FitRules, refuse
 from frazil.records.fit.source import Kind, kind_of, plain, plain_type, values
-from frazil.records.json.carrier import Settled
+from frazil.records.json.carriers import Settled
 from frazil.records.json.convert_nested import missing
 from frazil.records.json.record import ExactDecoder
 from frazil.records.spec import RecordSpec

@@ -6,6 +6,7 @@ A fraction crosses between binary and decimal by the shortest text that names th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,12 +19,20 @@ import pyarrow as pa
 from frazil.records import times
 from frazil.records.column import TimeUnit
 from frazil.records.dead import DeadCode, Rejection
-from frazil.records.fit.number_text import number_of
 from frazil.records.fit.source import Kind, kind_of, unit_nanos
 from frazil.records.fit.text import json_form, shortest, shown, to_single, uuid_text
 from frazil.records.json import convert
 from frazil.records.json.number import Number
 from frazil.records.json.text import describe
+
+_NUMBER: Final = re.compile(r"\+?(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
+
+
+def number_of(text: str) -> Number | None:
+    """Return the number that a text is, or None if it is none."""
+    match = _NUMBER.fullmatch(text)
+    return None if match is None or text.startswith("+-") else Number(match[1])
+
 
 Exact = Callable[[Any], object]
 """Takes a physical value that is not null, returns what `pa.array` takes for the target, or raises `Rejection`."""

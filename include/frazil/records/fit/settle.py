@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from frazil.records.fit.scalar import NO_COLUMNS, FitRules, Pair
 from frazil.records.fit.settle_time import Settle, by_carrier, certain, clock_texts, counts, moments, text_times, within
 from frazil.records.fit.source import Kind, kind_of
-from frazil.records.json.carrier import Settled
+from frazil.records.json.carriers import Settled
 from frazil.records.json.convert import UUID_BYTES
 from frazil.records.json.grammar import SURE_DOUBLE
 

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from frazil.records.fit.scalar import Pair
 from frazil.records.fit.source import DAY_NANOS, NANOS, integers, unit_nanos
-from frazil.records.json.carrier import Settled, any_of
-from frazil.records.json.carriers import carrier
+from frazil.records.json.carriers import Settled, any_of, carrier
 
 Settle = Callable[[pa.Array], Settled]
 

@@ -18,9 +18,8 @@ from frazil.records.cells import CellCount
 from frazil.records.dead import DeadCode, Reason, Rejection
 from frazil.records.formats.port import Decoded, Format, NamedSchema, SchemaSource, WriterSchema
 from frazil.records.formats.protobuf_cells import WireCells
-from frazil.records.formats.protobuf_former import FormerNames
 from frazil.records.formats.protobuf_schema import Schema
-from frazil.records.formats.protobuf_types import Compiler
+from frazil.records.formats.protobuf_types import Compiler, FormerNames
 from frazil.records.formats.registered import (
     Codec,
     Fields,

@@ -19,7 +19,7 @@ a message within itself              JSON text from there on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from frazil.records.cells import CellCount, width
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.fit.former import with_former
 from frazil.records.fit.presence import STANDS_IN
-from frazil.records.formats.protobuf_former import FormerNames
+from frazil.records.formats.port import WriterSchema
 from frazil.records.formats.protobuf_known import (
     CONFLUENT_DECIMAL,
     JSON_TYPES,
@@ -41,7 +41,41 @@ from frazil.records.formats.protobuf_known import (
     decimal_of,
     json_text,
 )
+from frazil.records.formats.protobuf_schema import Schema
 from frazil.records.formats.registered import MAX_COLUMNS, Fields, unusable
+
+
+class FormerNames:
+    """Tells former names.
+
+    Args:
+        earlier: Earlier versions of the schema, the last one first. One that does not compile tells nothing.
+
+    Raises:
+        Retryable: the compiler does not come to an end.
+    """
+
+    def __init__(self, earlier: Iterable[WriterSchema] = ()) -> None:
+        self._pools: Final = tuple(_pools(earlier))
+
+    def of(self, field: FieldDescriptor) -> Iterator[str]:
+        """Yield the names that the field of this number had in the message, the last one first."""
+        for pool in self._pools:
+            try:
+                known = pool.FindMessageTypeByName(field.containing_type.full_name).fields_by_number
+            except KeyError:
+                continue
+            if field.number in known:
+                yield known[field.number].name
+
+
+def _pools(earlier: Iterable[WriterSchema]) -> Iterator[DescriptorPool]:
+    for writer in earlier:
+        try:
+            yield Schema(writer).pool
+        except Rejection:
+            continue
+
 
 Take = Callable[[Any], object]
 """Takes a message, returns the value of one of its fields."""

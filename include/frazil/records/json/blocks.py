@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -32,13 +32,49 @@ from frazil.records.block import Block, concat_blocks
 from frazil.records.cells import StepSize, width_per_element
 from frazil.records.column import ColumnSpec
 from frazil.records.dead import MAX_CELLS
-from frazil.records.json.carrier import Carrier, Settled, any_of
-from frazil.records.json.carriers import carrier, settle_field
+from frazil.records.json.carriers import Carrier, Settled, any_of, carrier, settle_field
+from frazil.records.json.exact import parse_object
 from frazil.records.json.fields import NOT_COUNTED, field_at, fields_read, key_count
-from frazil.records.json.other_keys import OtherKeys
 from frazil.records.json.screen import Screen
 from frazil.records.spec import RecordSpec
 from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
+
+_QUESTION: Final = "SELECT json_keys(value) AS keys FROM records"
+
+
+class OtherKeys:
+    """Finds the fields at the top of values that are not among the ones taken.
+
+    DuckDB lists the names of a value in a quarter of the time that decoding it takes. It refuses halves of surrogate pairs:
+    then the exact parser lists the names of the whole block.
+
+    Args:
+        taken: Names of the others.
+    """
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken: Final = frozenset(taken)
+        self._set: Final = pa.array(sorted(self._taken), pa.string())
+
+    def of(self, texts: pa.StringArray) -> UnknownAt:
+        """Return the other names and the places of their values in `texts`, each of which is one JSON object."""
+        import duckdb
+
+        from frazil.records.transforms.sql_engine import run
+
+        try:
+            listed = run(_QUESTION, pa.table({"value": texts}))
+        except duckdb.Error:
+            return self._one_by_one(texts)
+        keys = listed.column("keys").combine_chunks()
+        names = keys.flatten()
+        others = pc.invert(pc.is_in(names, value_set=self._set))
+        return UnknownAt(keys.value_parent_indices().cast(pa.int64()).filter(others), names.filter(others))
+
+    def _one_by_one(self, texts: pa.StringArray) -> UnknownAt:
+        found = {at: parse_object(text.encode()).keys() - self._taken for at, text in enumerate(texts.to_pylist())}
+        return UnknownAt.of(found)
+
 
 SEGMENT_BYTES: Final = 32 << 20
 """About this much is parsed at once: bounds the memory of a batch of large values, far above a

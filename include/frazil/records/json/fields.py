@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.json.carrier import all_of
+from frazil.records.json.carriers import all_of
 
 Leaf = tuple[tuple[str, ...], pa.DataType]
 """Field names from the root to a field, and what it is read as."""

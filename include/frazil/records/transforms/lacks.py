@@ -2,17 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
 from frazil.errors import Terminal
 from frazil.records.frame import Checked, Frame, Lack, Transform
-from frazil.records.sample import sample
+from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.records.transforms.catalogue import TRANSFORMS
-from frazil.records.transforms.conditions import Filter
-from frazil.records.transforms.shapes import each_once, parted
+from frazil.records.transforms.conditions import Filter, When, WithKey
+from frazil.records.transforms.fields import batch_of
+
+
+def sample(shape: pa.Schema, key_shape: pa.Schema | None) -> Frame:
+    """Return one row of a shape, all of it null.
+
+    Args:
+        shape: The fields of the value.
+        key_shape: The fields of the key; None if there is none.
+    """
+    records = pa.RecordBatch.from_arrays([_sample(field) for field in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
+    key = None if key_shape is None else _nothing(key_shape)
+    return Frame.of(records, pa.array([0], pa.int64()), _nothing(shape), key)
+
+
+def _nothing(shape: pa.Schema) -> pa.RecordBatch:
+    """One row of a shape, all of it null."""
+    nullable = pa.schema([field.with_nullable(nullable=True) for field in shape])
+    # A shape may have no fields at all, and still has one row.
+    return batch_of([(field, pa.nulls(1, field.type)) for field in nullable], 1)
+
+
+def _sample(field: pa.Field) -> pa.Array:
+    """One value of a column of a consumed record: of a text or number some, else null."""
+    if field.nullable and field.name != "value":
+        return pa.nulls(1, field.type)
+    return pa.array([b"" if field.name == "value" else "topic" if field.name == "topic" else 0], field.type)
+
+
+_MOST: Final = 64
+"""Shapes that are followed: each condition may double them."""
+
+
+def parted(transform: Transform) -> tuple[Transform, bool, bool]:
+    """Return what is applied, whether only to some records, and whether only to those with a key."""
+    of_key = isinstance(transform, WithKey)
+    inner = transform.transform if isinstance(transform, WithKey) else transform
+    return (inner.transform, True, of_key) if isinstance(inner, When) else (inner, False, of_key)
+
+
+def left_by(transforms: Sequence[Transform], given: Frame) -> list[Frame]:
+    """Return one record of each shape that transforms can leave of a record of nulls, none where that depends on values.
+
+    Raises:
+        Terminal: a transform fits none of the shapes that it gets.
+    """
+    frames = [given]
+    for transform in transforms:
+        inner, conditional, of_key = parted(transform)
+        meant = [frame for frame in frames if not of_key or frame.key is not None]
+        left = [] if conditional and isinstance(inner, Filter) else _applied(inner, meant)
+        if not all(len(frame) for frame in left):
+            return []
+        passing = [frame for frame in frames if conditional or (of_key and frame.key is None)]
+        frames = each_once([*passing, *left]) or []
+    return frames
+
+
+def _applied(transform: Transform, frames: Sequence[Frame]) -> list[Frame]:
+    left: list[Frame] = []
+    refused: Terminal | None = None
+    for frame in frames:
+        try:
+            left += transform.apply(frame).frames
+        except Terminal as e:
+            refused = e
+    if refused is not None and not left:
+        raise refused
+    return left
+
+
+def each_once(frames: Iterable[Frame]) -> list[Frame] | None:
+    """Return one frame of each shape; None if there are too many."""
+    found: list[Frame] = []
+    for frame in frames:
+        if not any(_same(frame, known) for known in found):
+            found.append(frame)
+    return found if len(found) <= _MOST else None
+
+
+def _same(one: Frame, other: Frame) -> bool:
+    keys = [None if frame.key is None else frame.key.schema for frame in (one, other)]
+    return one.value.schema == other.value.schema and keys[0] == keys[1]
 
 
 def lacks(transforms: Sequence[Transform], shape: pa.Schema, key_shape: pa.Schema | None) -> Iterator[tuple[int, Lack]]:

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from frazil.iceberg.schema import declared_columns
 from frazil.pipeline.model import Pipeline
-from frazil.records.fan_out import FanOut
-from frazil.records.fanned_out import FannedOut
+from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.kafka import KAFKA_SCHEMA
 from frazil.run.record_problems import record_problems
 from frazil.run.record_spec import record_specs, route_of

@@ -11,8 +11,7 @@ import pytest
 from frazil.batch.changes import OP
 from frazil.iceberg.schema import declared_columns
 from frazil.pipeline.model import Pipeline
-from frazil.records.fan_out import FanOut
-from frazil.records.fanned_out import FannedOut
+from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.kafka import UNREAD_BYTES
 from frazil.run.record_spec import record_specs, route_of
 from tests.unit.records.changes.landing import TABLE, batch_of, filtered, landed, told

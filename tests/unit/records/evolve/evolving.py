@@ -12,8 +12,7 @@ import pyarrow as pa
 from frazil.batch.schema_change import SchemaChange
 from frazil.records.evolve.asked import changed, together
 from frazil.records.evolve.policy import Evolution
-from frazil.records.fan_out import FanOut
-from frazil.records.fanned_out import FannedOut
+from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.frame import Frame, Transformed
 from frazil.records.spec import KafkaColumns, RecordSpec
 from tests.unit.records.kafka_batches import kafka_batch

@@ -13,8 +13,7 @@ import pytest
 
 from frazil.records.dead import DeadCode
 from frazil.records.evolve.policy import Evolution
-from frazil.records.fan_out import FanOut
-from frazil.records.fanned_out import FannedOut
+from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.frame import Transform
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.catalogue import TRANSFORMS, transform
