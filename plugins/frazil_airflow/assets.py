@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias, AssetWatcher
 
 from frazil.local.completeness import asset_name
+from frazil.pipeline.interval import Trigger
 from frazil.pipeline.model import Pipeline
-from frazil.pipeline.trigger import Trigger
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.context import OutletEventAccessors

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from frazil.errors import Terminal
 from frazil.pipeline.capture import unknown_in_capture
+from frazil.pipeline.files import stated_owner
 from frazil.pipeline.load import writable
 from frazil.pipeline.model import Pipeline
-from frazil.pipeline.owner import stated_owner
 from frazil.pipeline.settings import unknown_names
 from frazil.project import Project
 

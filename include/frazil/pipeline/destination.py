@@ -1,17 +1,17 @@
-"""A destination as a model: the table, its columns, and how rows become part of it."""
+"""The tables of a pipeline: destinations, the log of changes beside a merged table, and the template of tables that records name."""
 
 from __future__ import annotations
 
 import json
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.changes import DELETED, Changes, Write, merge_problems
 from frazil.pipeline.columns import TableColumns
-from frazil.pipeline.layout import check_layout
-from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field, parse_sort_field
-from frazil.pipeline.strict import AtKey, BranchName, Model, TableName
+from frazil.pipeline.layout import PartitionField, SortField, check_layout, parse_partition_field, parse_sort_field
+from frazil.pipeline.strict import AtKey, BranchName, Model, Namespace, TableName
 from frazil.pipeline.types import VARIANT, Primitive, holds
 
 
@@ -242,3 +242,76 @@ class Destination(TableTemplate, NamedTable):
     def keyed(self, identifier: tuple[str, ...]) -> Destination:
         """The same with the key that its table says; what the file names stays what it was, and so does its hash."""
         return type(self).model_construct(self.model_fields_set, **{**dict(self), "identifier": identifier})
+
+
+_SAME: Final = ("catalog", "branch", "columns", "kafka_columns", "identifier", "order_by", "changes")
+"""Keys of a merged destination that its log has, too: what a change is, and where it is kept."""
+
+
+def with_histories(destinations: object) -> object:
+    """Destinations as the file lists them, and behind them the logs that they name and that it does not list itself."""
+    if not isinstance(destinations, list | tuple):
+        return destinations
+    listed = [of for of in destinations if isinstance(of, Mapping)]
+    there = {of.get("table") for of in listed if of.get("write") == "history"}
+    wanted = [of for of in listed if isinstance(of.get("append_history"), str) and of["append_history"] not in there]
+    return [*destinations, *map(_history, wanted)]
+
+
+def refuse_shared_logs(destinations: Sequence[Destination]) -> None:
+    """Refuse a log beside two tables: nothing in it would say of which one a change is.
+
+    Raises:
+        AtKey: There is one.
+    """
+    seen: dict[str, str] = {}
+    for at, of in enumerate(destinations):
+        if of.append_history is not None and (other := seen.setdefault(of.append_history, of.table)) != of.table:
+            raise AtKey(
+                f"destinations.{at}.append_history",
+                f"{of.append_history} is the log beside {other} already: name another one for {of.table}",
+            )
+
+
+def _history(of: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: of[key] for key in _SAME if key in of} | {"table": of["append_history"], "write": "history"}
+
+
+MOST_AT_ONCE: Final = 1_000
+"""Tables that one run may make at most."""
+
+
+class Create(TableTemplate):
+    """What tables are like that records name and that are not there yet, and how many of them may be made."""
+
+    max_new_tables: int = Field(
+        100,
+        gt=0,
+        le=MOST_AT_ONCE,
+        description="Tables that one run may make. Records that name further ones become what `route.otherwise` says.",
+    )
+    max_tables: int = Field(
+        1_000,
+        gt=0,
+        le=10_000,
+        description="Tables that the pipeline may make in all its runs together, dropped ones included. Records that name further"
+        " ones become what `route.otherwise` says.",
+    )
+    namespace: Namespace | None = Field(
+        None,
+        description="Namespace of ledger and dead letters. Without, they live beside the first destination; needed if none"
+        " is listed.",
+    )
+
+    @model_validator(mode="after")
+    def _has_a_key(self) -> Create:
+        if self.is_merged and not self.identifier:
+            raise ValueError(
+                f"write: {self.write} needs identifier: a new table has no identifier fields that could be the key"
+            )
+        return self
+
+    def destination(self, table: str) -> Destination:
+        """The table of that name as a destination."""
+        given = {name: getattr(self, name) for name in self.model_fields_set if name in TableTemplate.model_fields}
+        return Destination(table=table, **given)

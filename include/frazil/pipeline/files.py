@@ -1,4 +1,4 @@
-"""Files that a pull request may bring: read without surprises, and in bounded time and memory."""
+"""Files of a project's folder: how they are read, and whose a file is, also one that can't be used."""
 
 from __future__ import annotations
 
@@ -212,3 +212,16 @@ def _check_size(text: str, loader: type[Any]) -> None:
         if sizes.open[-1].values > MAX_VALUES:
             problem = f"expected at most {MAX_VALUES:,} values, aliases (*) counted as what they stand for, found more"
             raise _unfit(event, problem)
+
+
+_LINE: Final = re.compile(r"^owner\s*:\s(.*)$", re.MULTILINE)
+
+
+def stated_owner(file: Path) -> str | None:
+    """The `owner` that a pipeline file states, whatever else is in it; None if it can't be told."""
+    try:
+        said = [parse_yaml(line) for line in _LINE.findall(read_text(file, file.parent))]
+    except (UnreadableFileError, yaml.YAMLError):
+        return None
+    owner = said[0] if len(said) == 1 else None
+    return owner if isinstance(owner, str) and owner.strip() and "${" not in owner else None

@@ -12,21 +12,33 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_
 
 from frazil.pipeline.alerts import Alerts
 from frazil.pipeline.changes import Changes
-from frazil.pipeline.create import Create
 from frazil.pipeline.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
-from frazil.pipeline.destination import Destination, KafkaColumns, TableTemplate
+from frazil.pipeline.destination import (
+    Create,
+    Destination,
+    KafkaColumns,
+    TableTemplate,
+    refuse_shared_logs,
+    with_histories,
+)
 from frazil.pipeline.engines import INLINE_ENGINE, refuse_unfit_engine
-from frazil.pipeline.history import refuse_shared_logs, with_histories
-from frazil.pipeline.interval import SHORTEST_IN_SESSION, Interval, parse_duration, parse_interval
+from frazil.pipeline.interval import (
+    SHORTEST_IN_SESSION,
+    BatchInterval,
+    Interval,
+    SessionLength,
+    Trigger,
+    parse_duration,
+    parse_interval,
+    refuse_unfit_session,
+)
+from frazil.pipeline.layout import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.limits import Limits
 from frazil.pipeline.maintenance import Maintenance
-from frazil.pipeline.partition import PartitionField, SortField, parse_partition_field
 from frazil.pipeline.route import Route
-from frazil.pipeline.session import BatchInterval, SessionLength, refuse_unfit_session
 from frazil.pipeline.source import Source, Start
 from frazil.pipeline.strict import AtKey, Model, PipelineName
 from frazil.pipeline.transforms import TransformStep, refuse_work_on_keys
-from frazil.pipeline.trigger import Trigger
 from frazil.pipeline.value import Column, Key, Value
 
 _RULES: Final = 4

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from frazil.pipeline.create import Create
+from frazil.pipeline.destination import Create
 from frazil.pipeline.patterns import Expression, matches, refuse_unknown_groups
 from frazil.pipeline.strict import AtKey, Model, TableName
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from frazil.cli.verdict import judge
-from frazil.pipeline.files import MAX_BYTES
+from frazil.pipeline.files import MAX_BYTES, stated_owner
 from frazil.pipeline.folder import Pipelines
 from frazil.pipeline.load import ConfigError, load_pipeline, load_settings
 from frazil.pipeline.load_captures import load_capture
-from frazil.pipeline.owner import stated_owner
 from frazil.pipeline.references import References
 from frazil.run.record_problems import record_problems
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from frazil.cli.verdict import judge
-from frazil.pipeline.files import parse_yaml
+from frazil.pipeline.files import parse_yaml, stated_owner
 from frazil.pipeline.folder import load_pipelines
 from frazil.pipeline.load import MAX_IMPORTS, ConfigError, load_pipeline
-from frazil.pipeline.owner import stated_owner
 from frazil.pipeline.references import References
 
 NONE = References({}, {})

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from frazil.pipeline.destination import Destination
-from frazil.pipeline.partition import SortField, parse_partition_field, parse_sort_field
+from frazil.pipeline.layout import SortField, parse_partition_field, parse_sort_field
 
 COLUMNS = {"id": "long", "at": "timestamp", "name": "string", "tags": "list<string>", "at_day": "date"}
 
