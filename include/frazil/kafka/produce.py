@@ -59,6 +59,7 @@ def produce(
     records: Iterable[OutgoingRecord],
     rate: float | None = None,
     progress: Callable[[int], None] | None = None,
+    limit: int | None = None,
 ) -> Produced:
     """Send records and wait until every one is acknowledged.
 
@@ -70,6 +71,7 @@ def produce(
         records: What to send; taken one by one, so they may be endless or larger than memory.
         rate: Records per second, exact over the whole time; None for as fast as possible.
         progress: Called with the number of acknowledged records whenever it has grown.
+        limit: The topic's `record_limit`; None to ask for it.
 
     Raises:
         RecordTooLarge: the topic refuses a record for its size.
@@ -80,7 +82,7 @@ def produce(
     with admin(cluster) as asked:
         describe(asked, [topic])
     complaints = Complaints()
-    client = producer(cluster, complaints, batch_bytes=batch_limit(cluster, topic))
+    client = producer(cluster, complaints, batch_bytes=batch_limit(cluster, topic, limit))
     sending = _Sending(cluster, topic, client, complaints, progress)
     try:
         sending.send(records, rate)

@@ -358,8 +358,9 @@ class _Reading:
             # With isolation level read_committed, the upper one is the last stable offset.
             log_start, stable_end = self.client.get_watermark_offsets(TopicPartition(*place), timeout=seconds)
         except KafkaException as e:
+            cause = self._explained(e.args[0], place)
             self.client.poll(0)  # serves the complaints
-            raise translate(e, self.cluster, self.complaints, topic=place[0], partition=place[1]) from e
+            raise translate(cause, self.cluster, self.complaints, topic=place[0], partition=place[1]) from e
         of = self.left[place]
         said = (
             f"{self._name(place)} doesn't hold the whole range: expected offsets {of.start} to "
@@ -382,10 +383,7 @@ class _Reading:
             try:
                 self._require_held(silent, max(end - time.monotonic(), 0.01))
             except FrazilError as refused:
-                is_told = isinstance(refused, Terminal) and not (
-                    _lost_its_leader(refused) and self._is_unanswered(silent)
-                )
-                if is_told or refused.next_step == PLAN_AGAIN:
+                if isinstance(refused, Terminal) or refused.next_step == PLAN_AGAIN:
                     return refused
                 break  # as silent as before
         more = f", nor of {len(others)} other partitions" if others else ""
@@ -395,22 +393,19 @@ class _Reading:
             next_step="try again; if it stays, look at the broker that leads the partition",
         )
 
-    def _is_unanswered(self, place: Place) -> bool:
-        """Whether no broker says which partitions a topic has."""
+    def _explained(self, error: KafkaError, place: Place) -> KafkaError:
+        """The error, but for the client's own word that it knows no leader: then what a broker says of the partition."""
+        if error.code() != KafkaError._UNKNOWN_PARTITION:
+            return error
         try:
-            self.client.list_topics(place[0], timeout=_LAST_QUESTION_SECONDS)
-        except KafkaException:
-            return True
-        return False
+            topic = self.client.list_topics(place[0], timeout=_LAST_QUESTION_SECONDS).topics[place[0]]
+        except KafkaException as silence:
+            answer: KafkaError = silence.args[0]
+            return answer
+        return topic.error or (KafkaError(KafkaError.LEADER_NOT_AVAILABLE) if place[1] in topic.partitions else error)
 
     def _name(self, place: Place) -> str:
         return f"{self.cluster}, topic {place[0]!r}, partition {place[1]}"
-
-
-def _lost_its_leader(refused: FrazilError) -> bool:
-    """Whether the client knows no leader any more: the partition is gone, or no broker answers."""
-    cause = refused.__cause__
-    return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError._UNKNOWN_PARTITION
 
 
 def _parts(messages: list[Message], size: int) -> Iterator[list[Message]]:

@@ -199,15 +199,15 @@ def _retention(config: Mapping[str, ConfigEntry]) -> TopicRetention:
     return TopicRetention(ms if ms >= 0 else None, by_size=size >= 0)
 
 
-def batch_limit(cluster: Cluster, topic: str) -> int | None:
+def batch_limit(cluster: Cluster, topic: str, limit: int | None = None) -> int | None:
     """Return how many bytes a producer may put into one batch of records, so that a topic refuses no batch of records that
-    it takes one by one; None if the topic's limit must not be seen.
+    it takes one by one; None if the topic's limit must not be seen. `limit` is what `record_limit` said, if it was asked.
 
     Raises:
         Terminal: there is no such topic, or credentials or settings don't fit.
         Retryable: no broker answers.
     """
-    limit = record_limit(cluster, topic)
+    limit = limit or record_limit(cluster, topic)
     return None if limit is None else min(limit, _BATCH_BYTES)
 
 

@@ -81,7 +81,7 @@ def _send(scope: Scope, manifest: Manifest, topic: DeadLetterTopic, part: TableP
     most = maxsize if limit is None else limit - _FRAME
     while True:
         try:
-            return produce(scope.cluster, topic.name, _records(scope, manifest, part, most)).count
+            return produce(scope.cluster, topic.name, _records(scope, manifest, part, most), limit=limit).count
         except RecordTooLarge as refused:
             if refused.record.headers[-1][0] == OMITTED_HEADER:
                 raise Terminal(

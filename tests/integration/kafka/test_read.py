@@ -7,15 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from frazil.batch.facts import Range
-from frazil.errors import Retryable, Terminal
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.kafka.client import Complaints, consumer
 from frazil.kafka.cluster import Cluster
+from frazil.kafka.failure import translate
 from frazil.kafka.observe import observe
 from frazil.kafka.produce import produce
-from frazil.kafka.read import ReadLimits, read_range, read_ranges
+from frazil.kafka.read import ReadLimits, _Reading, read_range, read_ranges
 from frazil.kafka.record import OutgoingRecord
 from frazil.records.kafka import KAFKA_SCHEMA
 
@@ -255,6 +257,26 @@ def test_missing_topic_looks_like_a_silent_broker(cluster: Cluster) -> None:
     """A topic or partition that isn't there is said at once."""
     with pytest.raises(Terminal, match="has no topic 'not-there'"):
         read(cluster, "not-there", 0, 1)
+
+
+def test_lost_leader_is_what_a_broker_says_of_it(cluster: Cluster, nobody: Cluster, topic: Topic) -> None:
+    """The client has one word for a partition that is gone, one that is led again in a moment, and brokers that are silent."""
+    name = topic()
+
+    def told(asked: Cluster, place: tuple[str, int]) -> FrazilError:
+        complaints = Complaints()
+        client = consumer(asked, complaints)
+        reading = _Reading(asked, client, complaints, {place: Range(*place, 0, 1)})
+        try:
+            cause = reading._explained(KafkaError(KafkaError._UNKNOWN_PARTITION), place)
+        finally:
+            reading.close()
+        return translate(cause, asked, topic=place[0], partition=place[1])
+
+    assert isinstance(told(cluster, (name, 0)), Retryable)
+    assert isinstance(told(cluster, (name, 7)), Terminal)
+    assert isinstance(told(cluster, ("not-there", 0)), Terminal)
+    assert isinstance(told(nobody, (name, 0)), Retryable)
 
 
 def delete_before(cluster: Cluster, topic: str, offset: int) -> None:

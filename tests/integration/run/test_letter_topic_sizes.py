@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from frazil.kafka.topics import ready_topic
 from tests.letter_topic import limit, sending
@@ -52,6 +53,24 @@ def test_a_letter_of_900_kb_is_sent_with_its_headers(shop: MakeShop) -> None:
     orders.run()
 
     assert values(orders.cluster, topic) == sent
+
+
+def test_topic_is_asked_once_for_its_limit(shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which letters are sent whole, and how large a batch of them may be, is one question."""
+    orders, topic = sending(shop(partitions=1))
+    send(orders, {0: [bad(1)]})
+    asked: list[str] = []
+    describe = AdminClient.describe_configs
+
+    def counted(client: AdminClient, resources: list[ConfigResource], **options: Any) -> Any:
+        asked.extend(of.name for of in resources)
+        return describe(client, resources, **options)
+
+    monkeypatch.setattr(AdminClient, "describe_configs", counted)
+
+    orders.run()
+
+    assert asked.count(topic) == 1
 
 
 @pytest.mark.parametrize("limit_is_seen", [True, False])
