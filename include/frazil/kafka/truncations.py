@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from frazil.errors import Retryable
 from frazil.kafka.client import REQUEST_SECONDS, Complaints, consumer
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.failure import is_out_of_range, reasons, translate
+from frazil.kafka.failure import reasons, translate
 from frazil.kafka.messages import Place, place_of
 
 _SECONDS: Final = 3 * REQUEST_SECONDS
@@ -21,18 +21,18 @@ _SECONDS: Final = 3 * REQUEST_SECONDS
 _POLL_SECONDS: Final = 0.1
 
 _HELD: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError._BAD_COMPRESSION})
-"""What the client says, beside handing out a record, only after it compared the epochs: the end, and what it can't unpack."""
+"""What the client says, beside handing out a record, of a partition that it reads: the end, and what it can't unpack."""
 
-_END: Final = re.compile(r"broker end offset is (\d+)")
-"""Where the log of an epoch ends; librdkafka tells it in words only, and -1 where it does not know the epoch."""
+_END: Final = re.compile(r"broker end offset is (-1|\d+)")
+"""Where the log of an epoch ends, in the client's error of a truncated log; -1 if the leader does not know the epoch. It is
+told in words only: other words would be an error that a person sees."""
 
 
 def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict[Place, int | None]:
     """Find logs that lost the end of what was read of them, as by an unclean leader election (KIP-320).
 
-    The client asks the leader where the log of an epoch ends when a consumer is assigned an offset with an epoch, and
-    meets the partition's leader for the first time. So each call takes a consumer of its own, and reads one batch of
-    records of each partition.
+    The client asks the leader where the log of an epoch ends when a consumer seeks an offset with an epoch in a partition
+    that it reads. It also asks when it is assigned both, but not if it learns of the leader before it begins to read.
 
     Args:
         cluster: Where.
@@ -47,11 +47,11 @@ def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict
     """
     if not read:
         return {}
-    complaints, found, waiting = Complaints(), dict[Place, int | None](), {*read}
+    complaints, found, sought, waiting = Complaints(), dict[Place, int | None](), set[Place](), {*read}
     # A long range of aborted records would be silence under `read_committed`.
     client = consumer(cluster, complaints, committed=False)
     try:
-        client.assign([TopicPartition(*place, offset, leader_epoch=epoch) for place, (offset, epoch) in read.items()])
+        client.assign([_place(place, *at) for place, at in read.items()])
         deadline = time.monotonic() + _SECONDS
         while waiting:
             event = client.poll(_POLL_SECONDS)
@@ -59,18 +59,24 @@ def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict
                 if time.monotonic() > deadline:
                     raise _unanswered(cluster, read, min(waiting), complaints)
                 continue
-            error = event.error()
-            if error is not None and is_out_of_range(error):
-                end = _END.search(error.str())
-                found[place] = int(end[1]) if end is not None else None
+            deadline, error = time.monotonic() + _SECONDS, event.error()
+            if error is not None and (end := _END.search(error.str())) is not None:
+                found[place] = int(end[1]) if end[1] != "-1" else None
             elif error is not None and error.code() not in _HELD:
                 raise translate(error, cluster, complaints, topic=place[0], partition=place[1])
+            elif place not in sought:
+                sought.add(place)
+                client.seek(_place(place, *read[place]))
+                continue
             waiting.remove(place)
             client.pause([TopicPartition(*place)])
-            deadline = time.monotonic() + _SECONDS
     finally:
         client.close()
     return found
+
+
+def _place(place: Place, offset: int, epoch: int) -> TopicPartition:
+    return TopicPartition(*place, offset, leader_epoch=epoch)
 
 
 def _unanswered(

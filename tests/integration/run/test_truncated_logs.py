@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from frazil.batch.target import Target
 from frazil.errors import Terminal
+from frazil.kafka.client import consumer
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.truncations import truncations
 from frazil.local import broker as local_broker
@@ -128,9 +130,20 @@ def test_new_leader_with_the_whole_log_is_read_on(shop: MakeShop, patient: Patie
     assert_clean(orders)
 
 
-def test_epoch_that_the_log_does_not_know_has_no_end(shop: MakeShop, cluster: Cluster) -> None:
-    """As where all brokers were restored from a copy: nobody can say which records are the ones that were read."""
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_epoch_that_the_log_does_not_know_has_no_end(
+    shop: MakeShop, cluster: Cluster, is_warm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where all brokers were restored from a copy. A client that knows the leader before it reads asks it all the same."""
     orders = landed(shop)
+
+    def knowing(*args: Any, **options: Any) -> Consumer:
+        client = consumer(*args, **options)
+        client.get_watermark_offsets(TopicPartition(orders.topic, 0), timeout=10)
+        return client
+
+    if is_warm:
+        monkeypatch.setattr("frazil.kafka.truncations.consumer", knowing)
 
     found = truncations(cluster, {(orders.topic, 0): (6, 99), (orders.topic, 1): (6, 0)})
 
