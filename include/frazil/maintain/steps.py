@@ -16,6 +16,7 @@ from frazil.maintain.ages import expirable, expiry_age, expiry_keep
 from frazil.maintain.guard import Sound, hold, lost
 from frazil.maintain.need import ORPHANS_KEY, most_files, portions
 from frazil.maintain.procedures import Argument, Before, GaveWay, Procedures, ZOrder
+from frazil.pipeline.kept_rules import is_rules_file
 from frazil.pipeline.maintenance import Compaction, Expiry, Orphans, Stats, parse_age
 from frazil.run.scope import Scope
 
@@ -246,7 +247,8 @@ def _metadata(work: Work) -> TableMetadata:
 
 
 def _own(work: Work, paths: list[str]) -> dict[str, str]:
-    """Files in the table's folders, but for manifests of batches, and how the table spells their addresses.
+    """Files in the table's folders, but for manifests of batches and the rules that batches ran under, and how the table spells their
+    addresses.
 
     Another table may lie below a table's location, in a namespace of its name: its files are no orphans. And of listed files
     the procedure takes only those that begin with the location, letter by letter.
@@ -255,7 +257,11 @@ def _own(work: Work, paths: list[str]) -> dict[str, str]:
     location = metadata.location.rstrip("/")
     below = tuple(f"{_plain(location)}/{folder}/" for folder in OWN_FOLDERS)
     named = {_plain(path) for path in named_manifests(metadata)}
-    own = (path for path in paths if _plain(path).startswith(below) and _plain(path) not in named)
+    own = (
+        path
+        for path in paths
+        if _plain(path).startswith(below) and _plain(path) not in named and not is_rules_file(path)
+    )
     return {path: location + _plain(path).removeprefix(_plain(location)) for path in islice(own, MOST_ORPHANS)}
 
 

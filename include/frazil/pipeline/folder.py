@@ -53,6 +53,11 @@ class Pipelines:
         self._folder = folder
         self._references = references
 
+    @property
+    def references(self) -> References:
+        """What references in the files stand for."""
+        return self._references
+
     def again(self) -> Pipelines:
         """The same folder, read anew."""
         return Pipelines(self._folder, self._references)

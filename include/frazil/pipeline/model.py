@@ -44,7 +44,7 @@ from frazil.pipeline.value import Column, Key, Value
 _RULES: Final = 4
 """Version of what Frazil makes of a record: one more whenever the same file gives some record another outcome."""
 
-_DECIDING: Final[dict[str, Any]] = {
+DECIDING: Final[dict[str, Any]] = {
     **dict.fromkeys(("value", "key", "transforms", "destinations", "route"), True),
     "limits": {"max_record_bytes", "max_name_length", "max_partitions"},
 }
@@ -300,7 +300,7 @@ class Pipeline(Model):
         It has only what the file names, so that a newer Frazil, which knows more keys, has the same one. It holds no
         secrets. Tables that were made are no part of it.
         """
-        deciding = self.file.model_dump(mode="json", include=_DECIDING, exclude_unset=True)
+        deciding = self.file.model_dump(mode="json", include=DECIDING, exclude_unset=True)
         if not deciding.get("limits"):
             deciding.pop("limits", None)
         return hashlib.sha256(json.dumps([_RULES, deciding]).encode()).hexdigest()[:12]

@@ -19,7 +19,8 @@ from frazil.errors import Terminal
 from frazil.iceberg.commit import fit_of
 from frazil.iceberg.holdings import BATCH_KEY, landed, manifest_path
 from frazil.iceberg.removal import check_removable
-from frazil.iceberg.table import Table, read_text, write_text
+from frazil.iceberg.table import Table, metadata_path, missing_files, read_text, write_text
+from frazil.pipeline.kept_rules import rules_file, rules_text
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.run.evolution import told_changes
 from frazil.run.identifier import key_of
@@ -96,10 +97,18 @@ def write_manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) ->
     """
     manifest = _manifest(scope, tables, now, batch)
     _check_removals(scope, manifest)
+    _keep_rules(scope, tables, manifest.config)
     path = manifest_path(tables.closing, scope.pipeline.name, manifest.mark)
     write_text(tables.closing, path, manifest.to_json())
     reached(CrashPoint.MANIFEST_WRITTEN)
     return manifest, path
+
+
+def _keep_rules(scope: Scope, tables: Tables, fingerprint: str) -> None:
+    """Keep what decides outcomes beside the ledger, once per hash: `frazil verify` judges each batch by the file it ran under."""
+    path = metadata_path(tables.ledger, rules_file(scope.pipeline.name, fingerprint))
+    if missing_files(tables.ledger, [path]):
+        write_text(tables.ledger, path, rules_text(scope.pipeline, scope.project.pipelines.references))
 
 
 def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str | None) -> tuple[Manifest, str]:
