@@ -9,6 +9,8 @@ from frazil.cli.options import PLACES, Json, PipelineName
 from frazil.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.table import Table
 
     from frazil.verify.result import Verification
@@ -34,9 +36,9 @@ def verify(
 ) -> None:
     """Compare every record that Kafka still holds with its row or dead letter, value by value, and the ledger too.
 
-    An independent check: it shares no code with what writes. So it does not compare the values of rows that other formats
-    than JSON or transforms made, and says so. Exit code 1 with the first differences if there are any,
-    and if Kafka holds none of the records any more, so that nothing could be compared.
+    An independent check: it shares no code with what writes. What it can't work out anew it names, with the reason. Exit code 1
+    with the first differences if there are any, and if Kafka holds none of the records any more, so that nothing could be
+    compared.
     """
     from frazil.iceberg import variant as _variant  # noqa: F401  # PyIceberg must know the type to open such tables
     from frazil.project import Project
@@ -65,16 +67,29 @@ def _show(found: "Verification") -> None:
         console.say(str(difference))
     if found.count > _SHOWN:
         console.say(f"… and {found.count - _SHOWN:,} more")
-    if not found.values_compared:
-        console.say(
-            f"values were not compared, since {found.values_not_compared_because}: only places, bytes and counts"
-        )
-        for table, columns in found.columns_not_compared.items():
-            console.say(f"not compared in {table}: {', '.join(columns)}")
+    for line in _not_compared(found):
+        console.say(line)
     for count, what in _remarks(found):
         if count:
             console.say(f"{count:,} {what}")
     console.say(_verdict(found))
+
+
+def _not_compared(found: "Verification") -> "Iterator[str]":
+    """What could not be judged, and why."""
+    if not found.values_compared:
+        yield (f"values were not compared, since {found.values_not_compared_because}: only places, bytes and counts")
+        for table, columns in found.columns_not_compared.items():
+            yield (f"not compared in {table}: {', '.join(columns)}")
+    for table, cells in found.cells_not_compared.items():
+        for column, (count, why) in cells.items():
+            yield (f"{count:,} values of {table}.{column} were not compared: {why}")
+    for why, batches in found.batches_not_judged.items():
+        yield (f"{why}: {_numbers(batches)} held against the present file, as far as that says something of them")
+
+
+def _numbers(batches: tuple[int, ...]) -> str:
+    return f"batch {batches[0]}" if not batches[1:] else f"{len(batches):,} batches from {batches[0]} to {batches[-1]}"
 
 
 def _remarks(found: "Verification") -> tuple[tuple[int, str], ...]:
@@ -86,18 +101,22 @@ def _remarks(found: "Verification") -> tuple[tuple[int, str], ...]:
         (found.foreign, "rows without Kafka columns, or of another pipeline, are not ours and are left alone"),
         (expired, "offsets that batches read are gone from Kafka: not compared"),
         (unchecked, "rows and dead letters have no record in Kafka any more, or no batch in the ledger: not compared"),
-        (lenient, "rows of batches under another pipeline file: what it may have read otherwise was accepted"),
+        (
+            lenient,
+            "rows of batches whose file is not known, or from before their table changed: null was accepted for any value",
+        ),
         (given_up, "records lost their row or dead letter, which a repair gave up on record"),
     )
 
 
 def _verdict(found: "Verification") -> str:
     looked_at = f"{found.records:,} records through batch {found.n} in {found.seconds:.1f} s"
+    is_whole = found.values_compared and not found.cells_not_compared and not found.batches_not_judged
     if found.count:
         return f"{found.pipeline}: {found.count:,} difference{'s' if found.count > 1 else ''}, {looked_at}"
     if not found.records:
         return f"{found.pipeline}: nothing was compared, {looked_at}"
-    return f"{found.pipeline}: clean{'' if found.values_compared else ' but for values'}, {looked_at}"
+    return f"{found.pipeline}: clean{'' if is_whole else ' but for values'}, {looked_at}"
 
 
 def _table(found: "Verification") -> "Table":

@@ -22,18 +22,29 @@ from frazil.project import Project
 from frazil.verify.compare import Comparison, Subject
 from frazil.verify.coverage import Key, Segments, clip, coverage, given_up, holes
 from frazil.verify.kafka import PartitionReader, Source, TopicState
-from frazil.verify.ledger import Position, unrecorded
+from frazil.verify.ledger import READING, Position, unrecorded
 from frazil.verify.ledger_check import closing_differences, ledger_differences, total_differences, whole_batches
-from frazil.verify.merged import TOLD_TYPES, HistoryComparison, LettersAlone, MergedCheck, MergedComparison
+from frazil.verify.merged import HistoryComparison, LettersAlone, MergedCheck, MergedComparison
 from frazil.verify.merged_places import Certainty, PlacedCheck, PlacedComparison, Places
 from frazil.verify.model import Model
 from frazil.verify.outcomes import Outcomes, RowCounts, Topics, count
 from frazil.verify.reading import MeantFor, bounds, read_once, refuse_part_of_merged
+from frazil.verify.registries import Registries
 from frazil.verify.result import Difference, Findings, PartitionResult, Verification
 from frazil.verify.rules import Rules, exploding, rules_of, unread_because
-from frazil.verify.tables import LedgerRows, Tables, kafka_columns_of, open_tables, steady, with_key
-from frazil.verify.values.evolved_schema import EvolvedExpectation
+from frazil.verify.snapshot_facts import code_differences
+from frazil.verify.tables import (
+    LedgerReads,
+    Tables,
+    denied_beside,
+    kafka_columns_of,
+    letters_of_topics,
+    open_tables,
+    steady,
+    with_key,
+)
 from frazil.verify.values.routes import tables_of
+from frazil.verify.values.typed_expectation import TypedExpectation
 
 T = TypeVar("T")
 
@@ -56,9 +67,9 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
     that allowed duplicates an offset has one outcome per pass: a pass is a batch, and outcomes carry its number. Rows of
     topics that were recreated or are gone are left alone and counted.
 
-    What other formats than JSON and transforms make of values can't be worked out without the code that writes. There
-    rows are not held against values, a record of an exploded list has several rows, and how many records were filtered is
-    the ledger's word, batch by batch.
+    Each batch is judged by the pipeline file that it ran under. Where values can't be worked out without the code that writes, rows
+    are not held against them, a record of an exploded list has several rows, and how many records were filtered is the ledger's
+    word, batch by batch.
 
     Args:
         project: Settings.
@@ -74,7 +85,7 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
     """
     began = time.monotonic()
     source = Source(cluster := pipeline.source.cluster, _entry(project.settings.clusters, cluster, "clusters", project))
-    known: LedgerRows = {}
+    known = LedgerReads(project.pipelines.references, Registries(project.settings.registries))
     pipeline, checks = steady(
         project, pipeline, lambda told: [_opened(project, told, name, source, known) for name in told.tables]
     )
@@ -98,6 +109,8 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         columns_not_compared={}
         if unread is None
         else {of.tables.destination.name: _unread_columns(of) for of in checks},
+        cells_not_compared={check.tables.destination.name: cells for check in checks if (cells := _unjudged(check))},
+        batches_not_judged=_not_judged(checks),
     )
 
 
@@ -108,11 +121,44 @@ def _unread_columns(check: _Check) -> tuple[str, ...]:
     return tuple(field.name for field in tables.destination.table.schema().fields if field.name not in own)
 
 
-def _opened(project: Project, pipeline: Pipeline, name: str, source: Source, known: LedgerRows) -> _Check:
+def _unjudged(check: _Check) -> dict[str, tuple[int, str]]:
+    """Column -> values that could not be worked out, and why the first one could not."""
+    found: dict[str, tuple[int, str]] = {}
+    for of in () if check.rules is None else check.rules.all:
+        cells = of.expectation.unjudged if isinstance(of.expectation, TypedExpectation) else {}
+        for name, (more, why) in cells.items():
+            known, first = found.get(name, (0, why))
+            found[name] = known + more, first
+    return found
+
+
+def _not_judged(checks: Sequence[_Check]) -> dict[str, tuple[int, ...]]:
+    """Why the file that a batch ran under says nothing -> numbers of these batches."""
+    found: dict[str, set[int]] = {}
+    for check in checks:
+        for batch in check.tables.batches:
+            if batch.kind in READING and check.rules is not None and batch.n in check.rules.older:
+                file = check.tables.former.files.get(batch.config)
+                why = (
+                    file
+                    if isinstance(file, str)
+                    else f"gave {check.tables.destination.name} other columns, key or format"
+                )
+                found.setdefault(f"pipeline file {batch.config} {why}", set()).add(batch.n)
+            elif check.rules is not None and batch.kind in READING and batch.n in check.rules.former:
+                unread = check.rules.former[batch.n].unread
+                if unread is not None:
+                    found.setdefault(f"pipeline file {batch.config}: {unread}", set()).add(batch.n)
+    return {why: tuple(sorted(numbers)) for why, numbers in sorted(found.items())}
+
+
+def _opened(project: Project, pipeline: Pipeline, name: str, source: Source, known: LedgerReads) -> _Check:
     """Open one destination: as if all other tables were no business of the pipeline's."""
     catalogs = {of: _entry(project.settings.catalogs, of, "catalogs", project) for of in pipeline.catalogs}
     tables = open_tables(pipeline, catalogs, name, kafka_columns_of(pipeline, name), known)
     findings = Findings(table=name if pipeline.tables[1:] else None)
+    if name == pipeline.tables[0]:
+        findings.extend(denied_beside(tables, pipeline, known))
     pipeline = with_key(pipeline, name, tables.destination.table)
     return _Check(pipeline, tables, source, findings, can_compare=_check_books(pipeline, tables, findings))
 
@@ -138,31 +184,53 @@ def _compared(
                 work.check.take(comparison.result())
     for work in works:
         work.finish()
+    known = {n for work in works for n in work.check.findings.batches}
+    whole = [{batch.n: batch for batch in whole_batches(w.check.tables.batches, w.live, w.asked)} for w in works]
+    batches = [batch for n, batch in whole[0].items() if all(n in of for of in whole)]
+    letters = letters_of_topics(checks[0].tables.letters, works[0].live.keys())
+    checks[0].findings.extend(code_differences(batches, letters, known))
     return count
 
 
 def _meant_for(pipeline: Pipeline, works: Sequence[_Work]) -> MeantFor | None:
-    """Which tables a record is handed to, beside those that hold an outcome of it: all others count it as left out."""
-    tell = tables_of(pipeline)
-    if tell is None:
-        return None
+    """Which tables a record is handed to, beside those that hold an outcome of it: all others count it as left out.
+
+    By any pipeline file that batches ran under.
+    """
+    files = (pipeline, *(of for of in works[0].check.tables.former.files.values() if not isinstance(of, str)))
+    routes = [(tables_of(of), of) for of in files]
     of = {work.check.tables.destination.name: work for work in works}
-    rules = works[0].rules
-    if rules.unread is not None:  # the ledger says how many were left out; of a merged table every place is kept
-        placed = frozenset(name for name, work in of.items() if isinstance(work.model, Places))
-        return lambda _: placed
+    if any(route is None for route, _ in routes):
+        return None
+    # Of values that are not read the ledger says how many were left out; of a merged table every place is kept.
+    placed = frozenset(name for name, work in of.items() if isinstance(work.model, Places))
     bare, empty = (
-        frozenset(name for name, work in of.items() if not work.rules.leaves_out(value, "")) for value in (None, b"")
+        frozenset(name for name, work in of.items() if not all(rules.leaves_out(value, "") for rules in work.rules.all))
+        for value in (None, b"")
     )
+    read = [
+        (route, _filters_unrouted(file)) for route, file in routes if route is not None and unread_because(file) is None
+    ]
+    if not read:
+        return lambda _: placed
 
     def meant_for(message: Message) -> frozenset[str] | None:
         value = message.value()
         if not value:
             return bare if value is None else empty
-        found = tell(message.topic() or "", value)
-        return found if found or (found is not None and rules.filters_unrouted) else None
+        found = placed
+        for route, filters_unrouted in read:
+            meant = route(message.topic() or "", value)
+            if meant is None or not (meant or filters_unrouted):
+                return None
+            found |= meant
+        return found
 
     return meant_for
+
+
+def _filters_unrouted(pipeline: Pipeline) -> bool:
+    return pipeline.route is not None and pipeline.route.otherwise == "filter"
 
 
 def _entry(entries: Mapping[str, T], name: str, kind: str, project: Project) -> T:
@@ -181,7 +249,12 @@ def _check_books(pipeline: Pipeline, tables: Tables, findings: Findings) -> bool
             next_step=f"frazil run {pipeline.name}",
         )
     is_merged = pipeline.destination(tables.destination.name).is_merged
-    findings.extend(ledger_differences(tables.batches, exploding(pipeline, tables.batches), is_merged=is_merged))
+    findings.extend(tables.denied)
+    findings.extend(
+        ledger_differences(
+            tables.batches, exploding(pipeline, tables.batches, tables.former.files), is_merged=is_merged
+        )
+    )
     if tables.done is not None and tables.done > (-1 if finished is None else finished):
         lost = f"rows of batch {tables.done}, which the ledger marks as finished"
         findings.add(Difference("ledger", lost, f"batch {finished} as the last one", batch=tables.done))
@@ -206,6 +279,7 @@ class _Check:
     can_compare: bool
     row_counts: RowCounts = field(default_factory=RowCounts)
     results: list[PartitionResult] = field(default_factory=list)
+    rules: Rules | None = None
 
     @property
     def position(self) -> Position:
@@ -236,14 +310,11 @@ class _Check:
         rest = _EVERYTHING if from_ is None and to is None else _NOTHING
         keys = {*covered, *self.row_counts.counts}
         destination, columns = self.pipeline.destination(self.tables.destination.name), self.tables.columns
-        rules = rules_of(self.pipeline, batches, destination.table, columns, self.tables.earlier)
-        types, is_grown = (
-            {name: columns[name].parsed for name in rules.columns},
-            isinstance(rules.expectation, EvolvedExpectation),
-        )
-        types |= TOLD_TYPES if destination.is_history and types else {}
+        rules = rules_of(self.pipeline, batches, destination.table, columns, self.tables.earlier, self.tables.former)
+        self.rules = rules
         kind = LettersAlone if destination.is_merged else Outcomes
-        outcomes = kind(self.tables.destination, self.tables.letters, types, rules.lenient, is_grown=is_grown)
+        names = dict.fromkeys(name for of in rules.all for name in of.types)
+        outcomes = kind(self.tables.destination, self.tables.letters, lambda n: rules.at(n).reading, names)
         model: Model | Places | None = None
         if destination.is_merged:
             model = Model() if rules.unread is None else Places()

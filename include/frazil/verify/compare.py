@@ -15,7 +15,7 @@ from frazil.verify.outcomes import Cells, Found, Outcome, Outcomes, Stretch, cel
 from frazil.verify.result import Difference, Findings, Kind, PartitionResult, cut
 from frazil.verify.rules import Rules
 from frazil.verify.tables import NOT_MADE
-from frazil.verify.values.canonical import digest
+from frazil.verify.values.canonical import Digest, digest
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.timestamps import is_lost_in_orc
 
@@ -29,6 +29,9 @@ _BAD_HEADERS = "INVALID_HEADERS"
 _TOO_MANY_NAMES = "TOO_MANY_NAMES"
 _OF_OTHERS = ("TOO_MANY_PARTITIONS", "PARTITION_TOO_LONG", "TOO_WIDE")
 """Codes that depend on the records before, or on the columns or the layout that the table had then."""
+
+_OF_SCHEMAS = ("UNKNOWN_SCHEMA", "SCHEMA_NOT_ASKED_FOR", "UNUSABLE_SCHEMA", "SCHEMA_VIOLATION", "INVALID_WIRE")
+"""Codes that depend on what a registry knew then, and on rules of schemas."""
 
 _SHOWN_BYTES = 1_000
 """Bytes of a value that are written out, more than are shown."""
@@ -153,17 +156,23 @@ class Comparison:
         if self._segment < len(segments) and offset >= segments[self._segment].start:
             self.records += 1
             found, passes = self._found.pop(offset, ()), segments[self._segment].passes
-            if (code := self.unread_code(message)) is not None:
-                self._unread(message, offset, code, found, passes)
-            else:
+            if self.unread_code(message) is None:
                 self._record(message, offset, found, passes)
+                return
+            for n in passes:
+                mine = [outcome for outcome in found if outcome.batch == n]
+                if (code := self.unread_code(message, self.rules.at(n).max_record_bytes)) is not None:
+                    self._unread(message, offset, code, mine, n)
+                else:
+                    self._record(message, offset, mine, (n,))
+            self._not_of(passes, offset, found)
 
-    def unread_code(self, message: Message) -> str | None:
-        """Why a record must be a letter without its payload, whatever it holds; None if it need not."""
+    def unread_code(self, message: Message, most_bytes: int | None = None) -> str | None:
+        """Why a record must be a letter without its payload, whatever it holds; None if it need not, for any batch."""
         if message.error() is not None:
             return _UNREADABLE
         size = record_bytes(message.key(), message.value(), pairs(_headers(message)))
-        return _TOO_LARGE if size > self.rules.max_record_bytes else None
+        return _TOO_LARGE if size > (self.rules.least_record_bytes if most_bytes is None else most_bytes) else None
 
     @property
     def offsets(self) -> Collection[int]:
@@ -221,27 +230,25 @@ class Comparison:
                 self._judge(message, offset, outcome)
         self._not_of(passes, offset, found)
 
-    def _unread(self, message: Message, offset: int, code: str, found: Sequence[Outcome], passes: Passes) -> None:
+    def _unread(self, message: Message, offset: int, code: str, mine: Sequence[Outcome], n: int) -> None:
         """Compare a record that must be a letter without its payload: it is too large, or the client can't unpack it."""
-        for n in passes:
-            mine = [outcome for outcome in found if outcome.batch == n]
-            if not mine and n not in self.rules.lenient:
-                self._add("missing", offset, n, f"a dead letter {code}", "nothing")
-            self._doubles(offset, n, mine)
-            for outcome in mine:
-                if outcome.code != code and (code == _UNREADABLE or n in self.rules.lenient):
-                    self.unchecked += 1  # another client could unpack it, or another file allowed larger records
-                elif outcome.code != code:
-                    self._add("changed", offset, n, f"a dead letter {code}", _named(outcome))
-                elif code == _TOO_LARGE:
-                    self._hold_letter(message, offset, outcome)
-        self._not_of(passes, offset, found)
+        is_lenient = n in self.rules.at(n).lenient
+        if not mine and not is_lenient:
+            self._add("missing", offset, n, f"a dead letter {code}", "nothing")
+        self._doubles(offset, n, mine)
+        for outcome in mine:
+            if outcome.code != code and (code == _UNREADABLE or is_lenient):
+                self.unchecked += 1  # another client could unpack it, or another file allowed larger records
+            elif outcome.code != code:
+                self._add("changed", offset, n, f"a dead letter {code}", _named(outcome))
+            elif code == _TOO_LARGE:
+                self._hold_letter(message, offset, outcome)
 
     def _without_outcome(self, message: Message, offset: int, n: int) -> None:
         value, is_counted = message.value(), self.rules.is_counted(n)
-        if not is_counted and self.rules.leaves_out(value, self.subject.topic):
+        if not is_counted and self.rules.at(n).leaves_out(value, self.subject.topic, message):
             self.filtered += 1
-        elif self._is_given_up(value, offset, n):
+        elif self._is_given_up(message, offset, n):
             self.given_up += 1
         elif (is_counted or value is None) and self.rules.left_out.takes(n):
             self.filtered += 1
@@ -250,11 +257,14 @@ class Comparison:
             others = f": batch {n} left out {allowed} others" if allowed else ""
             self._add("missing", offset, n, f"a row or a dead letter for {_shown(value)}{others}", "nothing")
 
-    def _is_given_up(self, value: bytes | None, offset: int, n: int) -> bool:
+    def _is_given_up(self, message: Message, offset: int, n: int) -> bool:
+        value = message.value()
         repairs = [of for start, end, of in self.subject.given_up if start <= offset < end and n < of]
         if not repairs or not self.rules.abandoned.isdisjoint(repairs):
             return bool(repairs)
-        return value is None or self.rules.is_counted(n) or isinstance(self.rules.row(value, self.subject.topic), Bad)
+        if value is None or self.rules.is_counted(n):
+            return True
+        return isinstance(self.rules.at(n).row(value, self.subject.topic, message), Bad)
 
     def _doubles(self, offset: int, n: int | None, mine: Sequence[Outcome]) -> None:
         if len(mine) > 1 and (n not in self.rules.exploded or any(outcome.code is not None for outcome in mine)):
@@ -298,19 +308,19 @@ class Comparison:
             self._judge_letter(message, offset, outcome)
         elif (value := message.value()) is None:
             self._judge_tombstone(message, offset, outcome)
-        elif isinstance(outcome.digest, tuple):
+        elif isinstance(outcome.digest, tuple) and not self.rules.at(outcome.batch).reading.is_by_cell:
             self._judge_cells(value, micros(message), offset, outcome, outcome.digest)
         else:
-            row = self.rules.row(value, self.subject.topic)
+            row, stamp = self.rules.at(outcome.batch).row(value, self.subject.topic, message), micros(message)
             if isinstance(row, Bad):
-                self._must_be_none(value, offset, outcome, f"a dead letter ({row.why}) for {_shown(value)}")
-            elif digest((*row, micros(message))) != outcome.digest:
-                self._changed(offset, outcome, (*row, micros(message)))
+                self._must_be_none(message, offset, outcome, f"a dead letter ({row.why}) for {_shown(value)}")
+            elif not _is_equal((*row, stamp), outcome.digest):
+                self._changed(offset, outcome, (*row, stamp))
 
     def _judge_cells(self, value: bytes, stamp: int | None, offset: int, outcome: Outcome, found: Cells) -> None:
         """A row of a batch under another file, or of other columns: it may not have had one; what both say must be right."""
         self.lenient += 1
-        row, may_be_null = self.rules.cells(value, self.subject.topic, outcome.batch)
+        row, may_be_null = self.rules.at(outcome.batch).cells(value, self.subject.topic, outcome.batch)
         if isinstance(row, Bad):
             return  # the other file may have had another format
         *wanted, when = cell_digests((*row, stamp))
@@ -322,13 +332,14 @@ class Comparison:
     def _judge_tombstone(self, message: Message, offset: int, outcome: Outcome) -> None:
         """A row of a record without value, which only transforms and other formats make."""
         wanted = (micros(message),)
-        if self.rules.unread is None:
-            self._must_be_none(None, offset, outcome, "a dead letter NULL_VALUE")
+        if self.rules.at(outcome.batch).unread is None:
+            self._must_be_none(message, offset, outcome, "a dead letter NULL_VALUE")
         elif outcome.digest not in (digest(wanted), cell_digests(wanted)):
             self._changed(offset, outcome, wanted)
 
-    def _must_be_none(self, value: bytes | None, offset: int, outcome: Outcome, otherwise: str) -> None:
-        is_left_out = self.rules.leaves_out(value, self.subject.topic)
+    def _must_be_none(self, message: Message, offset: int, outcome: Outcome, otherwise: str) -> None:
+        value = message.value()
+        is_left_out = self.rules.at(outcome.batch).leaves_out(value, self.subject.topic, message)
         wanted = f"nothing: {_shown(value)} is filtered" if is_left_out else otherwise
         self._add("unexpected" if is_left_out else "changed", offset, outcome.batch, wanted, "a row")
 
@@ -339,15 +350,18 @@ class Comparison:
         self._hold_letter(message, offset, outcome)
         if outcome.code == _TOO_MANY_NAMES or (outcome.code == _BAD_HEADERS and not message.headers()):
             return  # names are counted over the records that were decoded together, which nobody knows any more
-        is_left_out = self.rules.leaves_out(value, self.subject.topic)
-        if n in self.rules.lenient or self.rules.unread is not None or (outcome.code == NOT_MADE and is_left_out):
+        rules = self.rules.at(n)
+        is_left_out = rules.leaves_out(value, self.subject.topic, message)
+        if n in rules.lenient or rules.unread is not None or (outcome.code == NOT_MADE and is_left_out):
             return  # the table of such a record may have been made since
         if is_left_out:
             self._add("unexpected", offset, n, f"nothing: {_shown(value)} is filtered", _named(outcome))
-        elif outcome.code in _OF_OTHERS or (self.rules.in_orc and is_lost_in_orc(micros(message) or 0)):
+        elif outcome.code in _OF_OTHERS or (rules.in_orc and is_lost_in_orc(micros(message) or 0)):
             return
-        elif value is not None and not isinstance(self.rules.row(value, self.subject.topic), Bad):
-            self._add("changed", offset, n, f"a row for {_shown(value)}", _named(outcome))
+        elif value is not None and outcome.code not in _OF_SCHEMAS:
+            row = rules.row(value, self.subject.topic, message)
+            if not isinstance(row, Bad) and not any(isinstance(cell, Bad) for cell in row):
+                self._add("changed", offset, n, f"a row for {_shown(value)}", _named(outcome))
 
     def _hold_letter(self, message: Message, offset: int, outcome: Outcome) -> None:
         """Hold what a letter keeps of its record against the record."""
@@ -361,7 +375,7 @@ class Comparison:
         expected, found = "the record's values", "others"
         if self.findings.has_room:
             stored = self.outcomes.row(self.subject.stretch(offset, offset + 1), outcome.batch)
-            names = (*self.rules.columns, "timestamp")
+            names = (*self.rules.at(outcome.batch).types, "timestamp")
             cells = zip(names, wanted, stored or wanted, strict=True)
             differing = [(name, a, b) for name, a, b in cells if repr(a) != repr(b) and not isinstance(a, Bad)]
             expected = ", ".join(f"{name}={cut(a)}" for name, a, _ in differing) or expected
@@ -371,6 +385,13 @@ class Comparison:
     def _add(self, kind: Kind, offset: int, n: int | None, expected: str, found: str, times: int = 1) -> None:
         setattr(self, kind, getattr(self, kind) + times)
         self.findings.add(Difference(kind, expected, found, self.subject.topic, self.subject.partition, offset, n))
+
+
+def _is_equal(row: tuple[Any, ...], found: Digest | Cells) -> bool:
+    """Whether a stored row has these values; those that are not known are not compared."""
+    if not isinstance(found, tuple):
+        return digest(row) == found
+    return all(isinstance(cell, Bad) or w == f for cell, w, f in zip(row, cell_digests(row), found, strict=True))
 
 
 def _within(offsets: Sequence[int], segment: Segment) -> tuple[int, int]:

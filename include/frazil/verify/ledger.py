@@ -77,6 +77,7 @@ class Batch:
         rows: Role -> rows put into its tables.
         tables: Tables of its ledger rows, one name per row.
         lost: Dead letters that it took out although the rows beside them stay: the table was no destination then.
+        dead_codes: Dead letters per code, in records; None where it does not say, and of letters that were tried again.
     """
 
     n: int
@@ -95,6 +96,7 @@ class Batch:
     rows: Mapping[str, int] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
     lost: tuple[Removed, ...] = ()
+    dead_codes: Mapping[str, int] | None = None
 
     @property
     def position(self) -> Position:
@@ -181,6 +183,7 @@ def _batch(n: int, rows: list[Mapping[str, Any]], ledger: str) -> Batch:
             rows=roles,
             tables=tuple(row["table"] for row in rows),
             lost=_removed(first.get("lost") or "[]"),
+            dead_codes=None if first["kind"] == "dead_letters" else json.loads(first.get("dead_codes") or "null"),
         )
     except (ValueError, TypeError) as error:
         raise Terminal(f"{where} can't be read: {error}", next_step=_EDITED) from error

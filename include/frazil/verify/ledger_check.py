@@ -87,6 +87,10 @@ def _steps(batches: Sequence[Batch]) -> Iterator[Difference]:
         if batch.kind in ("reset", "rewind") or batch.n != before.n + 1:
             continue
         known, now = offsets(before.position), offsets(batch.position)
+        for r in (*batch.ranges, *batch.skipped):
+            if (r.topic, r.partition) not in known | now:
+                expected = f"batch {batch.n} to read and to skip partitions of its position"
+                yield Difference("ledger", expected, f"{r.start} to {r.end}", r.topic, r.partition, batch=batch.n)
         moved = _spans([*batch.ranges, *_passed_over(batch, now)]) if batch.kind == "ingest" else {}
         for key in sorted(known.keys() | now.keys()):
             yield from _step(batch.n, key, known.get(key), now.get(key), moved.get(key, []))

@@ -9,9 +9,8 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from frazil.pipeline.changes import TOLD
 from frazil.pipeline.model import Destination
-from frazil.pipeline.types import ColumnType, Primitive
+from frazil.pipeline.types import Primitive
 from frazil.pipeline.value import Column
 from frazil.verify.compare import Comparison, micros
 from frazil.verify.coverage import Passes
@@ -45,7 +44,8 @@ class MergedComparison(Comparison):
 
     def _tell(self, message: Message, offset: int, n: int) -> None:
         value, topic = message.value(), self.subject.topic
-        told = None if not value or self.rules.leaves_out(value, topic) else self.rules.row(value, topic)
+        rules = self.rules.at(n)
+        told = None if not value or rules.leaves_out(value, topic) else rules.row(value, topic)
         if told is None or isinstance(told, Bad):
             self._without_outcome(message, offset, n)
         elif not told:
@@ -207,23 +207,19 @@ def _last(held: Held) -> str:
     return f"one whose last change is {_named(held.place)}"
 
 
-TOLD_TYPES: dict[str, ColumnType] = dict(zip(TOLD, (Primitive("string"), Primitive("int")), strict=True))
-"""Columns of a log behind those of its rows."""
-
-
 @dataclass
 class HistoryComparison(Comparison):
     """One partition of a log of changes."""
 
     def _record(self, message: Message, offset: int, found: Sequence[Outcome], passes: Passes) -> None:
         value, topic = message.value(), self.subject.topic
-        if self.rules.unread is not None or not value or self.rules.leaves_out(value, topic):
-            super()._record(message, offset, found, passes)
-            return
-        told = self.rules.row(value, topic)
         for n in passes:
-            mine = [outcome for outcome in found if outcome.batch == n]
-            if n in self.rules.older or isinstance(told, Bad) or any(outcome.code is not None for outcome in mine):
+            mine, rules = [outcome for outcome in found if outcome.batch == n], self.rules.at(n)
+            if rules.unread is not None or not value or rules.leaves_out(value, topic):
+                super()._record(message, offset, mine, (n,))
+                continue
+            told = rules.row(value, topic)
+            if n in rules.older or isinstance(told, Bad) or any(outcome.code is not None for outcome in mine):
                 super()._record(message, offset, mine, (n,))
             elif not told and not mine:
                 self.filtered += 1

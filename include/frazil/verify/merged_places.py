@@ -238,7 +238,7 @@ class PlacedComparison(Comparison):
         value, n = message.value(), passes[-1]
         is_dead = {outcome.batch for outcome in found}.issuperset(passes)
         kind = "letter" if is_dead else "tombstone" if value is None else "value"
-        is_left_out = self.rules.leaves_out(value, self.subject.topic)
+        is_left_out = self.rules.at(n).leaves_out(value, self.subject.topic)
         self.filtered += is_left_out and not found
         counts = not found and not is_left_out and n not in self.rules.older
         key = self.certainty.key(message.key())

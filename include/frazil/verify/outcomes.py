@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -66,39 +66,63 @@ def cell_digests(values: Sequence[Any]) -> Cells:
     return tuple(None if value is None else digest(value) for value in values)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How rows of a batch are read.
+
+    Attributes:
+        types: Columns that are compared, in order.
+        lenient: Numbers of batches of which each value is judged alone.
+        is_grown: Whether records brought columns: then what holds nothing counts as null.
+        is_by_cell: Whether each value is judged alone in every batch.
+    """
+
+    types: Mapping[str, ColumnType]
+    lenient: Collection[int | None] = ()
+    is_grown: bool = False
+    is_by_cell: bool = False
+
+
 class Outcomes:
     """Reads outcomes from the destination and the dead letters.
 
     Args:
         destination: The table of rows.
         letters: The dead letters.
-        columns: Declared columns of the destination, in order.
-        older: Numbers of batches that ran under another pipeline file.
-        is_grown: Whether records brought columns: then what holds nothing counts as null.
+        reading: How rows of a batch are read, by its number.
+        columns: All columns that some reading has.
     """
 
     def __init__(
         self,
         destination: Held,
         letters: Held,
-        columns: Mapping[str, ColumnType],
-        older: frozenset[int],
-        *,
-        is_grown: bool = False,
+        reading: Callable[[int | None], Reading],
+        columns: Collection[str],
     ) -> None:
         self._destination, self._letters = destination, letters
-        self._columns, self._older, self._is_grown = columns, older, is_grown
+        self._reading, self._columns = reading, tuple(columns)
 
     def rows(self, stretch: Stretch, found: Found, *, with_values: bool) -> int:
         """Add the rows of a stretch to `found` and return how many there are."""
         count = 0
-        for batch in self._scan(self._destination, stretch, list(self._columns) if with_values else []):
-            values = zip(*self._values(batch), strict=True) if with_values else iter([()] * batch.num_rows)
-            for offset, n, row in zip(*self._places(self._destination, batch), values, strict=True):
-                if n is None or n >= stretch.since:
-                    whole = cell_digests(row) if n in self._older else digest(row)
-                    found.setdefault(offset, []).append(Outcome(n, None, whole))
-                    count += 1
+        for batch in self._scan(self._destination, stretch, self._columns if with_values else ()):
+            rows: dict[int, list[tuple[Any, ...]]] = {}
+            last: object = rows  # the number of no batch
+            values: list[tuple[Any, ...]] | None = None
+            is_by_cell = False
+            for at, (offset, n) in enumerate(zip(*self._places(self._destination, batch), strict=True)):
+                if n is not None and n < stretch.since:
+                    continue
+                if n != last:  # rows of one batch stand together
+                    last, reading = n, self._reading(n)
+                    is_by_cell = reading.is_by_cell or n in reading.lenient
+                    if with_values and id(reading) not in rows:
+                        rows[id(reading)] = self._values(batch, reading)
+                    values = rows.get(id(reading))
+                row = () if values is None else values[at]
+                found.setdefault(offset, []).append(Outcome(n, None, cell_digests(row) if is_by_cell else digest(row)))
+                count += 1
         return count
 
     def letters(self, stretch: Stretch, found: Found) -> int:
@@ -125,12 +149,10 @@ class Outcomes:
 
     def row(self, stretch: Stretch, n: int | None) -> tuple[Any, ...] | None:
         """Values of the first row of a stretch that batch `n` landed, the timestamp last; None if it is gone."""
-        for batch in self._scan(self._destination, stretch, list(self._columns)):
-            for _, number, values in zip(
-                *self._places(self._destination, batch), zip(*self._values(batch), strict=True), strict=True
-            ):
-                if number == n:
-                    return tuple(values)
+        for batch in self._scan(self._destination, stretch, self._columns):
+            _, numbers = self._places(self._destination, batch)
+            if n in numbers:
+                return self._values(batch, self._reading(n))[numbers.index(n)]
         return None
 
     def _scan(self, held: Held, stretch: Stretch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -142,12 +164,13 @@ class Outcomes:
     def _places(held: Held, batch: pa.RecordBatch) -> tuple[list[int], list[int | None]]:
         return batch.column(held.columns.offset).to_pylist(), batch.column(held.columns.batch).to_pylist()
 
-    def _values(self, batch: pa.RecordBatch) -> list[list[Any]]:
-        """Declared columns, then the timestamp, in canonical form."""
-        declared = [column_values(batch.column(name), of) for name, of in self._columns.items()]
-        if self._is_grown:
-            declared = [[without_empties(value) for value in values] for values in declared]
-        return [*declared, column_values(batch.column(self._destination.columns.timestamp), _LONG)]
+    def _values(self, batch: pa.RecordBatch, reading: Reading) -> list[tuple[Any, ...]]:
+        """Of each row the columns of a reading, then the timestamp, in canonical form."""
+        columns = [column_values(batch.column(name), of) for name, of in reading.types.items()]
+        if reading.is_grown:
+            columns = [[without_empties(value) for value in values] for values in columns]
+        stamps = column_values(batch.column(self._destination.columns.timestamp), _LONG)
+        return list(zip(*columns, stamps, strict=True))
 
 
 def payload_of(letter: Sequence[Any]) -> str:

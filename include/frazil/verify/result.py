@@ -77,7 +77,8 @@ class PartitionResult:
         unchecked: Outcomes whose record Kafka does not hold any more, where only doubles can be found, and those of
             batches whose ledger rows were given up.
         given_up: Records whose lost row or dead letter a repair gave up, on record.
-        lenient: Rows of batches under another pipeline file: a null was accepted, because the column may be younger.
+        lenient: Rows of batches whose pipeline file is not known any more, or from before a column of their table changed: a null
+            was accepted, because the column may be younger.
         expired: Offsets that batches read and Kafka's log does not reach back to any more.
         table: Of several destinations, the one it is about.
     """
@@ -124,6 +125,9 @@ class Verification:
             record has its one outcome, a dead letter its bytes, and each batch as many of each as the ledger says.
         values_not_compared_because: Why not.
         columns_not_compared: Table -> its columns whose values were not compared, for that reason.
+        cells_not_compared: Table -> column -> how many of its values could not be worked out, and why the first one could not.
+        batches_not_judged: Why the pipeline file that batches ran under is not known -> their numbers: their rows were held
+            against the present file, where null may stand for any value, and what they left out is the ledger's word.
     """
 
     pipeline: str
@@ -138,6 +142,8 @@ class Verification:
     values_compared: bool = True
     values_not_compared_because: str | None = None
     columns_not_compared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    batches_not_judged: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    cells_not_compared: Mapping[str, Mapping[str, tuple[int, str]]] = field(default_factory=dict)
 
     @property
     def is_clean(self) -> bool:

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
+from confluent_kafka import Message
+
+from frazil.pipeline.changes import TOLD
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.transforms import KINDS
+from frazil.pipeline.types import ColumnType, Primitive
 from frazil.pipeline.value import Column
 from frazil.verify.coverage import Key, is_filled
+from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles
 from frazil.verify.ledger import MENDING, READING, Batch, unrecorded
+from frazil.verify.outcomes import Reading
 from frazil.verify.result import Difference
 from frazil.verify.values.cdc_expectation import ChangeReader, unread_changes
 from frazil.verify.values.column_readers import Bad, Expectation
 from frazil.verify.values.evolved_schema import EvolvedExpectation, Since, grows
 from frazil.verify.values.routes import WhereTo, where_to
+from frazil.verify.values.typed_expectation import LEFT_OUT, SchemasOf, TypedExpectation, is_typed, untyped_because
+
+LOG_TYPES: dict[str, ColumnType] = dict(zip(TOLD, (Primitive("string"), Primitive("int")), strict=True))
+"""Columns of a log of changes behind those of its rows."""
 
 
 @dataclass
@@ -80,7 +92,7 @@ class Unread:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rules:
     """How a pipeline turns records into outcomes.
 
@@ -90,8 +102,8 @@ class Rules:
         filters: Whether a record without value is left out. In a table that it could delete a row of, earlier batches may have
             left it out, as the ledger counts.
         filters_empty: Whether one with a value of 0 bytes is.
-        older: Numbers of batches that ran under another pipeline file: a record may have been bad or left out then, and not
-            every column was there.
+        older: Numbers of batches that ran under a pipeline file that is not known any more: a record may have been bad or left
+            out then, and not every column was there.
         unrecorded: Numbers of batches whose ledger rows were given up.
         unread: Why values are not compared; None if they are.
         exploded: Numbers of batches that made several rows of a record.
@@ -103,9 +115,11 @@ class Rules:
         steady: Places of the columns that were always there.
         max_record_bytes: Most bytes of a record that is not too large.
         in_orc: Whether the table has ORC files, which don't keep every timestamp of Kafka either.
+        former: Number of a batch that ran under another pipeline file -> the rules of that file.
+        types: Types of the columns that are compared.
     """
 
-    expectation: Expectation | EvolvedExpectation | ChangeReader | Unread
+    expectation: Expectation | EvolvedExpectation | ChangeReader | TypedExpectation | Unread
     columns: tuple[str, ...]
     filters: bool
     older: frozenset[int]
@@ -121,25 +135,52 @@ class Rules:
     steady: tuple[int, ...] = ()
     max_record_bytes: int = 16 * 2**20
     in_orc: bool = False
+    former: Mapping[int, Rules] = field(default_factory=dict)
+    types: Mapping[str, ColumnType] = field(default_factory=dict)
+
+    def at(self, n: int | None) -> Rules:
+        """The rules that batch `n` ran under."""
+        return self if n is None else self.former.get(n, self)
 
     @property
+    def all(self) -> tuple[Rules, ...]:
+        """These, and those of former pipeline files."""
+        return self, *{id(of): of for of in self.former.values()}.values()
+
+    @cached_property
     def lenient(self) -> frozenset[int]:
         """Numbers of batches of which not all is known."""
         return self.older | self.earlier.keys()
 
-    def leaves_out(self, value: bytes | None, topic: str) -> bool:
-        """Whether value and topic say that a record is left out, as far as the table goes."""
+    @cached_property
+    def reading(self) -> Reading:
+        """How rows of its batches are read."""
+        is_grown = isinstance(self.expectation, EvolvedExpectation)
+        return Reading(self.types, self.lenient, is_grown, isinstance(self.expectation, TypedExpectation))
+
+    @cached_property
+    def least_record_bytes(self) -> int:
+        """Most bytes of a record that no batch found too large."""
+        return min(of.max_record_bytes for of in self.all)
+
+    def leaves_out(self, value: bytes | None, topic: str, message: Message | None = None) -> bool:
+        """Whether a record is left out, as far as the table goes. Without the message, by value and topic alone."""
         if value is None:
             return self.filters
-        if self.where is None or self.unread is not None or not value:
+        if self.unread is not None or not value:
             return self.filters_empty and not value
-        meant = self.where(topic, value)
-        return meant == "elsewhere" or (meant == "nowhere" and self.filters_unrouted)
+        meant = "here" if self.where is None else self.where(topic, value)
+        if meant == "elsewhere" or (meant == "nowhere" and self.filters_unrouted):
+            return True
+        is_typed = isinstance(self.expectation, TypedExpectation) and message is not None
+        return is_typed and self.row(value, topic, message) is LEFT_OUT
 
-    def row(self, value: bytes, topic: str) -> tuple[Any, ...] | Bad:
+    def row(self, value: bytes, topic: str, message: Message | None = None) -> tuple[Any, ...] | Bad:
         """The row that a record must be, or why it must be a dead letter."""
         if self.where is not None and self.unread is None and self.where(topic, value) != "here":
             return Bad("it is not meant for this table")
+        if isinstance(self.expectation, TypedExpectation) and message is not None:
+            return self.expectation.record(message)
         return self.expectation.row(value)
 
     def cells(self, value: bytes, topic: str, n: int | None) -> tuple[tuple[Any, ...] | Bad, tuple[bool, ...]]:
@@ -152,7 +193,7 @@ class Rules:
 
     def is_counted(self, n: int) -> bool:
         """Whether only the ledger knows how many records a batch left out."""
-        return self.unread is not None or n in self.older
+        return self.at(n).unread is not None or n in self.older
 
 
 def rules_of(
@@ -161,6 +202,7 @@ def rules_of(
     table: str,
     columns: Mapping[str, Column],
     earlier: Mapping[int, Since] | None = None,
+    former: FormerFiles = NO_FORMER_FILES,
 ) -> Rules:
     """The rules of a pipeline file for what these batches landed in one destination.
 
@@ -170,19 +212,51 @@ def rules_of(
         table: Name of the destination.
         columns: Those of it that are compared.
         earlier: Number of a batch that may have landed while it had other ones -> what they have become since.
+        former: Other files that batches ran under.
     """
-    unread, others = unread_because(pipeline), earlier or {}
-    takes = pipeline.value.null_value == "delete" and pipeline.destination(table).takes_tombstones
-    may_explode = exploding(pipeline, batches)
+    older = frozenset(batch.n for batch in batches if batch.config != pipeline.outcome_fingerprint)
+    may_explode = exploding(pipeline, batches, former.files)
+    exploded = frozenset(batch.n for batch in batches if batch.has_more_rows and batch.n in may_explode)
+    rules = replace(
+        _rules(pipeline, batches, table, columns, earlier or {}, former.schemas), older=older, exploded=exploded
+    )
+    known: dict[int, Rules] = {}
+    for fingerprint, (of, then) in former.of_table(pipeline, table).items():
+        numbers = frozenset(batch.n for batch in batches if batch.config == fingerprint)
+        others = _rules(of, batches, table, then, earlier or {}, former.schemas)
+        if not _is_model(pipeline, table) or (
+            others.columns == rules.columns and others.unread is rules.unread is None
+        ):
+            known |= dict.fromkeys(numbers, replace(others, left_out=rules.left_out))
+    return replace(rules, former=known, older=older - known.keys())
+
+
+def _is_model(pipeline: Pipeline, table: str) -> bool:
+    """Whether what a table holds is a model of all changes, in which rows of several files meet."""
+    to = pipeline.destination(table)
+    return to.is_merged or to.is_history
+
+
+def _rules(
+    pipeline: Pipeline,
+    batches: Sequence[Batch],
+    table: str,
+    columns: Mapping[str, Column],
+    others: Mapping[int, Since],
+    schemas: SchemasOf,
+) -> Rules:
+    unread, destination = unread_because(pipeline), pipeline.destination(table)
+    takes = pipeline.value.null_value == "delete" and destination.takes_tombstones
+    types = {name: of.parsed for name, of in columns.items()} if unread is None else {}
     return Rules(
-        _expectation(pipeline, table, columns) if unread is None else Unread(),
-        tuple(columns) if unread is None else (),
+        _expectation(pipeline, table, columns, schemas) if unread is None else Unread(),
+        tuple(types),
         pipeline.value.null_value != "dead_letter" and not takes,
-        _older(pipeline, batches),
+        frozenset(),
         unrecorded(batches),
         pipeline.value.empty_value == "filter",
         unread,
-        frozenset(batch.n for batch in batches if batch.has_more_rows and batch.n in may_explode),
+        frozenset(),
         where_to(pipeline, table),
         pipeline.route is not None and pipeline.route.otherwise == "filter",
         frozenset(
@@ -194,14 +268,17 @@ def rules_of(
         {n: since for n, of in others.items() if (since := of.among(columns)).changed},
         tuple(at for at, name in enumerate(columns) if not any(name in of.added for of in others.values())),
         pipeline.limits.max_record_bytes,
-        in_orc=pipeline.destination(table).file_format == "orc",
+        in_orc=destination.file_format == "orc",
+        types=types | (LOG_TYPES if destination.is_history and types else {}),
     )
 
 
 def _expectation(
-    pipeline: Pipeline, table: str, columns: Mapping[str, Column]
-) -> Expectation | EvolvedExpectation | ChangeReader:
+    pipeline: Pipeline, table: str, columns: Mapping[str, Column], schemas: SchemasOf
+) -> Expectation | EvolvedExpectation | ChangeReader | TypedExpectation:
     destination = pipeline.destination(table)
+    if is_typed(pipeline):
+        return TypedExpectation(pipeline, columns, schemas, in_orc=destination.file_format == "orc")
     if destination.is_merged or destination.is_history:
         return ChangeReader(destination, columns, pipeline.value)
     expected = Expectation(columns, pipeline.value, in_orc=destination.file_format == "orc")
@@ -210,13 +287,7 @@ def _expectation(
 
 def unread_because(pipeline: Pipeline) -> str | None:
     """Why values can't be worked out anew without the code that writes; None if they can."""
-    reasons = []
-    if pipeline.value.format != "json":
-        reasons.append(f"value.format is {pipeline.value.format}")
-    if pipeline.key is not None:
-        reasons.append(f"keys are decoded (key.format is {pipeline.key.format})")
-    if pipeline.transforms:
-        reasons.append(f"transforms change them ({', '.join(step.name for step in pipeline.transforms)})")
+    reasons = list(untyped_because(pipeline)) if is_typed(pipeline) else []
     for of in pipeline.destinations:
         reasons += [f"{of.table}: {reason}" for reason in unread_changes(pipeline, of)]
     moved = [
@@ -231,14 +302,15 @@ def unread_because(pipeline: Pipeline) -> str | None:
     return " and ".join(reasons) or None
 
 
-def exploding(pipeline: Pipeline, batches: Sequence[Batch]) -> frozenset[int]:
-    """Numbers of batches that may have made several rows of a record: by Explode, changes or an own transform, of any file."""
+def exploding(
+    pipeline: Pipeline, batches: Sequence[Batch], former: Mapping[str, Pipeline | str] = MappingProxyType({})
+) -> frozenset[int]:
+    """Numbers of batches that may have made several rows of a record: by Explode, changes or an own transform."""
+    files: dict[str, Pipeline | str] = {**former, pipeline.outcome_fingerprint: pipeline}
+    explodes = {of for of, file in files.items() if isinstance(file, str) or _explodes(file)}
+    return frozenset(batch.n for batch in batches if batch.config in explodes or batch.config not in files)
+
+
+def _explodes(pipeline: Pipeline) -> bool:
     makes_several = any(of.is_merged or of.is_history for of in pipeline.destinations)
-    if makes_several or any(step.name == "Explode" or step.name not in KINDS for step in pipeline.transforms):
-        return frozenset(batch.n for batch in batches)
-    return _older(pipeline, batches)
-
-
-def _older(pipeline: Pipeline, batches: Sequence[Batch]) -> frozenset[int]:
-    now = pipeline.outcome_fingerprint
-    return frozenset(batch.n for batch in batches if batch.config != now)
+    return makes_several or any(step.name == "Explode" or step.name not in KINDS for step in pipeline.transforms)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyiceberg.expressions import (
@@ -23,12 +25,18 @@ from pyiceberg.table.metadata import TableMetadata
 from frazil.errors import Retryable, Terminal
 from frazil.pipeline.catalogs import CatalogSettings
 from frazil.pipeline.model import KafkaColumns, Pipeline
+from frazil.pipeline.references import References
 from frazil.pipeline.value import Column
 from frazil.project import Project
 from frazil.verify.catalogs import Catalogs, reading_tables
+from frazil.verify.coverage import rolled_back
 from frazil.verify.dead_letter_filter import letters_of, not_landed
+from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles, former_files, present_names
 from frazil.verify.ledger import Batch, Position, absent_from, batches_of, position_of, view
+from frazil.verify.result import Difference
+from frazil.verify.snapshot_facts import SnapshotFacts, altered_reasons, repeated_rows, with_configs
 from frazil.verify.values.evolved_schema import Since, columns_of, earlier_schemas, grows
+from frazil.verify.values.typed_expectation import SchemasOf, no_registry
 
 ROUNDS = 3
 """How often the tables are loaded until they show one batch: a run may be rolling one forward."""
@@ -48,7 +56,17 @@ _TOPICS, _CLOSING = "frazil.topics.", "frazil.closing."
 _LEDGER_COLUMNS = (
     *("n", "batch", "kind", "role", "table", "config", "rows", "position"),
     *("records_read", "records_written", "records_dead", "records_filtered"),
-    *("ranges", "skipped", "removed", "abandoned", "table_written", "table_dead", "table_ranges", "snapshot_id"),
+    *(
+        "ranges",
+        "skipped",
+        "removed",
+        "abandoned",
+        "dead_codes",
+        "table_written",
+        "table_dead",
+        "table_ranges",
+        "snapshot_id",
+    ),
 )
 
 
@@ -77,6 +95,10 @@ class Tables:
         others: Topics of other pipelines that land into the destination.
         columns: Those of the destination that are compared.
         earlier: Number of a batch that may have landed while it had other ones -> what they have become since.
+        former: Other pipeline files that batches ran under.
+        denied: What the ledger says of the destination, and its snapshots deny.
+        doubled: Several rows of the ledger for one batch and table.
+        decided: What the snapshots of the closing table say.
     """
 
     destination: Held
@@ -89,6 +111,10 @@ class Tables:
     others: frozenset[str] = frozenset()
     columns: Mapping[str, Column] = field(default_factory=dict)
     earlier: Mapping[int, Since] = field(default_factory=dict)
+    former: FormerFiles = NO_FORMER_FILES
+    denied: Sequence[Difference] = ()
+    doubled: Sequence[Difference] = ()
+    decided: SnapshotFacts = field(default_factory=lambda: SnapshotFacts(""))
 
     @property
     def n(self) -> int | None:
@@ -102,8 +128,32 @@ class Tables:
         return self.batches[-1].n if self.batches else None
 
 
-LedgerRows = dict[str, list[dict[str, Any]]]
-"""Location of a ledger's metadata -> the rows of the pipeline there: all destinations look at the same ones."""
+NO_REFERENCES: Final = References({}, {})
+
+
+@dataclass(frozen=True)
+class LedgerReads:
+    """What was read of ledgers, by the location of their metadata: all destinations look at the same.
+
+    Attributes:
+        references: What references in pipeline files stand for.
+        schemas: Knows the registries that formats need.
+        rows: Rows of the pipeline, each with the hash of the pipeline file that its snapshot names.
+        of_table: The same as they are written, by the location and the table.
+        former: Other pipeline files that its batches ran under.
+        doubled: Several rows for one batch and table.
+    """
+
+    references: References = NO_REFERENCES
+    schemas: SchemasOf = no_registry
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    former: dict[str, dict[str, Pipeline | str]] = field(default_factory=dict)
+    of_table: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
+    doubled: dict[str, list[Difference]] = field(default_factory=dict)
+
+    def rows_of(self, table: str) -> list[dict[str, Any]]:
+        """Rows of a table, as the ledger that was read last has them."""
+        return self.of_table.get((next(reversed(self.rows)), table), [])
 
 
 def open_tables(
@@ -111,7 +161,7 @@ def open_tables(
     settings: Mapping[str, CatalogSettings],
     name: str,
     columns: KafkaColumns,
-    known: LedgerRows | None = None,
+    known: LedgerReads | None = None,
 ) -> Tables:
     """Load the tables as one destination sees them, again if a run ended a batch in between.
 
@@ -120,13 +170,13 @@ def open_tables(
         settings: Its catalogs.
         name: The destination.
         columns: Its columns that say which record a row is.
-        known: Rows of ledgers that were read already; takes those that are read here.
+        known: What was read of ledgers already; takes what is read here.
 
     Raises:
         Terminal: A table is missing, or does not have the declared columns.
         Retryable: The catalog or the storage is not available now, or runs don't stop landing batches.
     """
-    catalogs, known = Catalogs(pipeline, settings), {} if known is None else known
+    catalogs, known = Catalogs(pipeline, settings), LedgerReads() if known is None else known
     tables = _load(catalogs, pipeline, name, columns, known)
     for _ in range(ROUNDS):
         # Letters that a rival lands between two of our looks would have no batch: look whether it still stands.
@@ -160,20 +210,29 @@ def kafka_columns_of(pipeline: Pipeline, name: str) -> KafkaColumns:
     return destination.kafka_columns
 
 
-def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColumns, known: LedgerRows) -> Tables:
+def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColumns, known: LedgerReads) -> Tables:
     declared = pipeline.destination(name)
     # The ledger comes last in a batch, so it is read last: what it names is in the others.
     destination = catalogs.table(name)
     letters = catalogs.table(pipeline.dead_letters_table)
     ledger = catalogs.table(pipeline.ledger_table)
     _require(destination, declared.table, [*declared.columns, *declared.added_columns])
-    if ledger.metadata_location not in known:
-        known[ledger.metadata_location] = list(_ledger_rows(ledger, pipeline))
-    rows = known[ledger.metadata_location]
-    batches = batches_of(view(rows, name), pipeline.ledger_table)
+    at = ledger.metadata_location
     first = pipeline.ledger_table if pipeline.create is not None else pipeline.destinations[0].table
     closing = ledger.metadata.properties.get(_CLOSING + pipeline.name, first)
     closes = {name: destination, pipeline.ledger_table: ledger}.get(closing) or catalogs.table(closing)
+    positions = _positions(closes, pipeline, closing)
+    decided = SnapshotFacts.of(closing, closes.metadata, pipeline.name)
+    if at not in known.rows:
+        written = list(_ledger_rows(ledger, pipeline))
+        for row in written:
+            known.of_table.setdefault((at, row["table"]), []).append(row)
+        known.doubled[at] = list(repeated_rows(written))
+        known.rows[at] = with_configs(written, decided)
+        known.former[at] = former_files(ledger, pipeline, {row["config"] for row in known.rows[at]}, known.references)
+    rows = known.rows[at]
+    batches = batches_of(view(rows, name), pipeline.ledger_table)
+    facts, undone = SnapshotFacts.of(name, destination.metadata, pipeline.name), rolled_back(batches)
     return Tables(
         Held(destination, declared.table, columns),
         Held(
@@ -184,12 +243,40 @@ def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColum
         ),
         closing,
         batches,
-        *_positions(closes, pipeline, closing),
+        *positions,
         _done(ledger.metadata, pipeline),
         _topics_of_others(destination.metadata, pipeline, name),
         columns_of(declared, destination.schema(), pipeline.value),
         earlier_schemas(rows, name, destination.metadata) if grows(declared) else {},
+        FormerFiles(known.former[at], destination.schema(), present_names(destination.metadata), known.schemas),
+        list(facts.differences(known.of_table.get((at, name), ()), undone)),
+        known.doubled[at],
+        decided,
     )
+
+
+def denied_beside(tables: Tables, pipeline: Pipeline, known: LedgerReads) -> Iterator[Difference]:
+    """What the ledger says of the tables beside the destinations, and is denied; and letters whose reason was altered."""
+    yield from tables.doubled
+    undone, letters = rolled_back(tables.batches), tables.letters.table
+    beside = [SnapshotFacts.of(tables.letters.name, letters.metadata, pipeline.name)]
+    if tables.closing == pipeline.ledger_table:
+        beside.append(tables.decided)
+    for of in beside:
+        yield from of.differences(known.rows_of(of.table), undone)
+    if tables.summary is None:
+        yield from tables.decided.without_manifest()
+    yield from altered_reasons(letters.metadata, partial(_rows_at, letters, tables.letters.name))
+
+
+def _rows_at(table: Table, name: str, snapshot: int, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Rows of a snapshot."""
+    there = {of.name for of in table.schema().fields}
+    past = copy(table)
+    past.metadata = table.metadata.model_copy(update={"current_snapshot_id": snapshot})
+    absent = dict.fromkeys(columns)
+    for batch in scan(Held(past, name, LETTER_COLUMNS), None, [of for of in columns if of in there]):
+        yield from ({**absent, **row} for row in batch.to_pylist())
 
 
 def _position_now(catalogs: Catalogs, pipeline: Pipeline, closing: str) -> tuple[Position | None, Position | None]:
@@ -378,3 +465,16 @@ def with_key(pipeline: Pipeline, name: str, table: Table) -> Pipeline:
         )
     keyed = [of.keyed(found) if of.table == name else of for of in pipeline.destinations]
     return pipeline.model_copy(update={"destinations": tuple(keyed)})
+
+
+def letters_of_topics(
+    held: Held, topics: Collection[str]
+) -> Iterator[tuple[int | None, tuple[str, int, int], str, int | None]]:
+    """Batch number, record, code and attempts of each dead letter of these topics, whatever became of it."""
+    there = {of.name for of in held.table.schema().fields}
+    columns = ["topic", "partition", "offset", "code", "_frazil_batch", *({"attempts"} & there)]
+    for batch in scan(replace(held, outcomes=AlwaysTrue()), None, columns):
+        for row in batch.to_pylist():
+            if row["topic"] in topics:
+                place = row["topic"], row["partition"], row["offset"]
+                yield row["_frazil_batch"], place, row["code"], row.get("attempts")

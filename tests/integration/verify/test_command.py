@@ -56,17 +56,19 @@ def test_a_clean_pipeline_ends_with_a_failure(shop: Make, frazil: Make) -> None:
 def test_values_that_were_not_compared_are_called_right(shop: Make, frazil: Make) -> None:
     """A verdict must say what it is about."""
     plain = shop(partitions=1)
-    orders = plain.with_pipeline(TEXTS % plain.topic)
+    orders = plain.with_pipeline(
+        TEXTS.replace("{format: string}", "{format: string}\n    transforms: [{type: Flatten}]") % plain.topic
+    )
     orders.produce([b"a", b"b"])
     orders.run()
 
     code, out = frazil(orders, "verify", "orders")
     assert code == 0
-    assert "values were not compared, since value.format is string: only places, bytes and counts" in out
+    assert "values were not compared, since transforms change them (Flatten): only places, bytes and counts" in out
     assert "orders: clean but for values, 2 records through batch 1" in out.splitlines()[-1]
 
     said = json.loads(frazil(orders, "verify", "orders", "--json")[1])
-    assert (said["values_compared"], said["values_not_compared_because"]) == (False, "value.format is string")
+    assert (said["values_compared"], said["values_not_compared_because"]) == (False, "transforms change them (Flatten)")
 
 
 def test_a_spoiled_pipeline_ends_with_success(shop: Make, frazil: Make, table: Make) -> None:

@@ -164,6 +164,15 @@ def _absent(column: Column, default: Any) -> Any:
     return None
 
 
+def column_default(name: str, column: Column, value: Value, *, in_orc: bool = False) -> Any:
+    """The canonical value of a column's default; None without one.
+
+    Raises:
+        Terminal: It is no value of the column.
+    """
+    return _default(name, column, column_reader(column, value, in_orc=in_orc))
+
+
 def _default(name: str, column: Column, read: Read) -> Any:
     if column.default is None:
         return None

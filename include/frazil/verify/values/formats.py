@@ -1,0 +1,467 @@
+"""Bytes of values and keys as fields, read with the field's own libraries: fastavro, Google's protobuf, csv, and Kafka's numbers.
+
+A field is a plain value of Python. `UNKNOWN` stands for one of which this reading does not say what it must be.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import struct
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from functools import lru_cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+from uuid import UUID
+
+import fastavro
+from fastavro.schema import expand_schema, parse_schema
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from frazil.pipeline.types import parse_type
+from frazil.pipeline.value import Decoding, Key
+from frazil.verify.values.json_document import Figure, Unfit, decoder_of, document_of, object_of
+from frazil.verify.values.native import UNKNOWN, Json, LineText, UnjudgedError, native_of
+from frazil.verify.values.readers import reader
+
+Fields = dict[str, Any]
+Decode = Callable[[bytes, Mapping[str, bytes]], Fields]
+"""Takes the bytes of a value and the record's headers. Raises Unfit where they are none of the format, UnjudgedError where this
+reading can't tell."""
+
+Schema = tuple[str, Mapping[str, str]]
+"""Text of a schema, and of what it refers to, by name."""
+
+BARE: Final = "value"
+"""Name of the field that a value without fields is."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Decode | None:
+    """The reader of a format; None for one that another package brings.
+
+    Args:
+        decoding: What the pipeline file says of values, or of keys.
+        schemas: Knows the schemas of the registry by their ids.
+    """
+    header = "__key_schema_id" if isinstance(decoding, Key) else "__value_schema_id"
+    if decoding.format in ("avro", "protobuf", "json-schema"):
+        of_schema = {"avro": _avro, "protobuf": _protobuf, "json-schema": _json_schema}[decoding.format]
+        if decoding.registry is None:
+            one = lru_cache(1)(lambda: of_schema((decoding.schema_ or "", decoding.schema_imports), decoding.message))
+            return lambda raw, _: one()(raw)
+        known = lru_cache(1_000)(lambda number: of_schema(schemas(number), None))
+        return lambda raw, headers: _registered(raw, headers.get(header), known)
+    read = {"delimited": _delimited, "json-envelope": _envelope, "json": _json}.get(decoding.format)
+    if read is not None:
+        return lambda raw, _: read(raw, decoding)
+    scalar = _SCALARS.get(decoding.format)
+    return None if scalar is None else lambda raw, _: {BARE: scalar(raw)}
+
+
+def _registered(raw: bytes, header: bytes | None, known: Callable[[int], Callable[[bytes], Fields]]) -> Fields:
+    """A value that names its schema, in a header or in front."""
+    wire = raw if header is None else header
+    if wire[:1] != b"\0":
+        raise UnjudgedError("its schema is named by a GUID, or not at all")
+    if len(wire) < _ID_END:
+        raise Unfit("no id of a schema")
+    of = known(int.from_bytes(wire[1:_ID_END], "big"))
+    return of(raw[_ID_END:]) if header is None else of(header[_ID_END:] + raw)
+
+
+_ID_END: Final = 5
+
+
+# --- one value alone
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise Unfit("not UTF-8") from error
+
+
+def _number(form: str, raw: bytes) -> Any:
+    try:
+        return struct.unpack(form, raw)[0]
+    except struct.error as error:
+        raise Unfit("another number of bytes") from error
+
+
+def _boolean(raw: bytes) -> bool:
+    if raw not in (b"\0", b"\1"):
+        raise Unfit("neither 0 nor 1")
+    return raw == b"\1"
+
+
+_SCALARS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+    "string": _text,
+    "bytes": bytes,
+    "boolean": _boolean,
+    "short": partial(_number, ">h"),
+    "int": partial(_number, ">i"),
+    "long": partial(_number, ">q"),
+    "float": partial(_number, ">f"),
+    "double": partial(_number, ">d"),
+}
+
+
+# --- JSON, and lines of text
+
+
+def _json(raw: bytes, decoding: Decoding) -> Fields:
+    """An object whose fields are declared."""
+    if not isinstance(decoding.fields, dict):
+        raise UnjudgedError("its fields are not declared")
+    whole = object_of(
+        raw, decoder_of(once=getattr(decoding, "duplicate_keys", "last") == "dead_letter", any_case=False)
+    )
+    found = {}
+    for name, text in decoding.fields.items():
+        of = parse_type(text)
+        found[name] = None if whole.get(name) is None else native_of(of, reader(of)(whole[name]))
+    return found
+
+
+def _json_schema(_schema: Schema, _message: str | None) -> Callable[[bytes], Fields]:
+    def read(raw: bytes) -> Fields:
+        whole = document_of(raw)
+        return {name: Json(of) for name, of in (whole if isinstance(whole, dict) else {BARE: whole}).items()}
+
+    return read
+
+
+def _delimited(raw: bytes, decoding: Decoding) -> Fields:
+    names = decoding.fields if isinstance(decoding.fields, tuple) else ()
+    rows = list(
+        csv.reader(
+            io.StringIO(_text(raw), newline=""),
+            delimiter=decoding.delimiter,
+            quotechar=decoding.quote,
+            escapechar=decoding.escape,
+            quoting=csv.QUOTE_NONE if decoding.quote is None else csv.QUOTE_MINIMAL,
+            strict=True,
+        )
+    )
+    if decoding.header:
+        names = tuple(rows.pop(0)) if rows else ()
+    if len(rows) != 1 or len(rows[0]) != len(names):
+        raise UnjudgedError("not one line of the declared fields")
+    is_quoted = decoding.quote is not None and decoding.quote.encode() in raw
+    null = UNKNOWN if is_quoted else None  # csv does not tell a quoted text from a bare one
+    return {
+        name: null if text == decoding.null_text else LineText(text) for name, text in zip(names, rows[0], strict=True)
+    }
+
+
+def _envelope(raw: bytes, _decoding: Decoding) -> Fields:
+    whole = object_of(raw)
+    schema, payload = whole.get("schema"), whole.get("payload")
+    if payload is None or not isinstance(schema, dict):
+        raise UnjudgedError("an envelope without payload or schema")
+    found = _connect(schema, payload)
+    return found if isinstance(found, dict) and schema.get("type") == "struct" else {BARE: found}
+
+
+def _connect(schema: Any, value: Any) -> Any:  # noqa: PLR0911 - a case for each kind
+    """A value by a schema of Kafka Connect's."""
+    if value is None:
+        return UNKNOWN if schema.get("default") is not None else None
+    kind, name = schema.get("type"), schema.get("name")
+    if kind in _CONNECT_NESTED:
+        return (
+            _CONNECT_NESTED[kind](schema, value)
+            if name is None or not str(name).startswith("io.debezium.data")
+            else UNKNOWN
+        )
+    if name in _CONNECT_NAMED:
+        return _CONNECT_NAMED[name](schema, value)
+    if str(name).startswith(("io.debezium.", "org.apache.kafka.")):
+        return UNKNOWN
+    if kind in _CONNECT_WHOLE and type(value) is Figure:
+        return int(value) if value.removeprefix("-").isdecimal() else UNKNOWN
+    if kind in ("float", "double") and type(value) is Figure:
+        return float(value) if kind == "double" else UNKNOWN
+    if kind == "bytes" and type(value) is str:
+        return b64decode(value)
+    return value if (kind, type(value)) in (("boolean", bool), ("string", str)) else UNKNOWN
+
+
+_CONNECT_WHOLE: Final = ("int8", "int16", "int32", "int64")
+
+
+def _connect_pairs(schema: Any, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return UNKNOWN
+    return {name: _connect(schema["values"], of) for name, of in value.items()}
+
+
+_CONNECT_NESTED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "struct": lambda schema, value: {of["field"]: _connect(of, value.get(of["field"])) for of in schema["fields"]},
+    "array": lambda schema, value: [_connect(schema["items"], of) for of in value],
+    "map": _connect_pairs,
+}
+
+
+def _since_epoch(**unit: int) -> Callable[[Any, Any], Any]:
+    step = timedelta(**unit)
+    return lambda _, value: _EPOCH + int(value) * step
+
+
+def _wall_time(**unit: int) -> Callable[[Any, Any], Any]:
+    step = timedelta(**unit)
+    return lambda _, value: (datetime(1970, 1, 1) + int(value) * step).time()  # noqa: DTZ001 - a time of day has no zone
+
+
+def _decimal(schema: Any, value: Any) -> Decimal:
+    scale = int(str(schema.get("parameters", {}).get("scale", 0)))
+    return Decimal(int.from_bytes(b64decode(value), "big", signed=True)).scaleb(-scale)
+
+
+_CONNECT_NAMED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "org.apache.kafka.connect.data.Decimal": _decimal,
+    "org.apache.kafka.connect.data.Date": lambda _, value: date(1970, 1, 1) + timedelta(int(value)),
+    "org.apache.kafka.connect.data.Time": _wall_time(milliseconds=1),
+    "org.apache.kafka.connect.data.Timestamp": _since_epoch(milliseconds=1),
+    "io.debezium.time.Date": lambda _, value: date(1970, 1, 1) + timedelta(int(value)),
+    "io.debezium.time.Timestamp": _since_epoch(milliseconds=1),
+    "io.debezium.time.MicroTimestamp": _since_epoch(microseconds=1),
+    "io.debezium.time.ZonedTimestamp": lambda _, value: value,
+    "io.debezium.data.Uuid": lambda _, value: UUID(value),
+}
+
+
+# --- Avro
+
+
+def _avro(schema: Schema, _message: str | None) -> Callable[[bytes], Fields]:
+    text, references = schema
+    named: dict[str, Any] = {}
+    for of in references.values():
+        parse_schema(json.loads(of), named)
+    parsed = parse_schema(json.loads(text), named)
+    whole = expand_schema({**parsed, "__named_schemas": named} if isinstance(parsed, dict) else parsed)
+    convert = _avro_part(whole)
+    is_record = isinstance(whole, dict) and whole.get("type") == "record"
+
+    def read(raw: bytes) -> Fields:
+        if raw[:2] == b"\xc3\x01":
+            raise UnjudgedError("Avro's single-object encoding, or a value that begins like it")
+        stream = io.BytesIO(raw)
+        try:
+            value = fastavro.schemaless_reader(stream, parsed, None)
+        except OverflowError as error:
+            raise UnjudgedError("a time that Python does not have") from error
+        except (EOFError, ValueError, IndexError, KeyError, TypeError, struct.error) as error:
+            raise Unfit("not of its schema") from error
+        if stream.read(1):
+            raise Unfit("bytes behind the value")
+        found = convert(value)
+        return found if is_record else {BARE: found}
+
+    return read
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _unknown(_value: Any) -> Any:
+    return UNKNOWN
+
+
+def _avro_part(schema: Any) -> Callable[[Any], Any]:  # noqa: C901, PLR0911 - a case for each kind
+    """What makes a field of what fastavro gives."""
+    match schema:
+        case str():
+            return _same if schema in _AVRO_PRIMITIVES else _unknown  # within itself: JSON text from there on
+        case list():
+            others = [of for of in schema if of != "null"]
+            if len(others) != 1:
+                return _unknown
+            inner = _avro_part(others[0])
+            return lambda value: None if value is None else inner(value)
+        case {"type": "record", "fields": fields}:
+            parts = {of["name"]: _avro_part(of["type"]) for of in fields}
+            return lambda value: {name: part(value[name]) for name, part in parts.items()}
+        case {"type": "array", "items": items}:
+            item = _avro_part(items)
+            return lambda value: [item(of) for of in value]
+        case {"type": "map", "values": values}:
+            inner = _avro_part(values)
+            return lambda value: {name: inner(of) for name, of in value.items()}
+        case {"type": "fixed", "size": size} if "logicalType" not in schema and size > _LARGE_FIXED:
+            return _unknown
+        case {"logicalType": str(logical)} if logical not in _AVRO_LOGICAL:
+            return _unknown
+        case {"type": str() as inner_type} if inner_type in ("enum", "fixed"):
+            return _same
+        case {"type": inner_type}:
+            return _avro_part(inner_type)
+    return _unknown
+
+
+_AVRO_PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+
+_LARGE_FIXED: Final = 4_096
+
+_AVRO_LOGICAL: Final = {
+    *("decimal", "uuid", "date", "time-millis", "time-micros"),
+    *("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros"),
+}
+
+
+# --- Protocol Buffers
+
+
+def _protobuf(schema: Schema, message: str | None) -> Callable[[bytes], Fields]:
+    pool, main = _compiled(schema[0], tuple(schema[1].items()))
+    by_name = None if message is None else pool.FindMessageTypeByName(message)
+
+    def read(raw: bytes) -> Fields:
+        of, rest = (by_name, raw) if by_name is not None else _indexed(pool, main, raw)
+        found = GetMessageClass(of)()
+        try:
+            found.ParseFromString(rest)
+        except DecodeError as error:
+            raise Unfit("not of its schema") from error
+        return _fields_of(found, ())
+
+    return read
+
+
+@lru_cache(256)
+def _compiled(text: str, imports: Sequence[tuple[str, str]]) -> tuple[DescriptorPool, str]:
+    with TemporaryDirectory() as folder:
+        for name, source in (*_IMPORTS.items(), *imports, (_MAIN, text)):
+            file = Path(folder, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(source, encoding="utf-8")
+        said = Path(folder, "descriptors")
+        command = [
+            sys.executable,
+            "-m",
+            "grpc_tools.protoc",
+            f"-I{folder}",
+            f"--descriptor_set_out={said}",
+            "--include_imports",
+        ]
+        done = subprocess.run([*command, _MAIN], cwd=folder, capture_output=True, timeout=60, check=False)
+        if done.returncode:
+            raise UnjudgedError("its schema does not compile here")
+        files = FileDescriptorSet.FromString(said.read_bytes()).file
+    pool = DescriptorPool()
+    for of in files:
+        pool.Add(of)
+    return pool, _MAIN
+
+
+_MAIN: Final = "verified.proto"
+
+_SYNTAX: Final = 'syntax = "proto3"; package google.type;'
+_IMPORTS: Final[Mapping[str, str]] = {
+    "google/type/date.proto": f"{_SYNTAX} message Date {{ int32 year = 1; int32 month = 2; int32 day = 3; }}",
+    "google/type/timeofday.proto": f"{_SYNTAX} message TimeOfDay"
+    " { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }",
+}
+"""What schemas import without referring to it, and the compiler does not bring."""
+
+
+def _indexed(pool: DescriptorPool, main: str, raw: bytes) -> tuple[Descriptor, bytes]:
+    """The message that the numbers in front lead to: how many, then each; one zero stands for the first message."""
+    at, numbers = 0, []
+    count, at = _zigzag(raw, at)
+    for _ in range(count):
+        number, at = _zigzag(raw, at)
+        numbers.append(number)
+    found: Any = None
+    for number in numbers or [0]:
+        among = (
+            list(pool.FindFileByName(main).message_types_by_name.values())
+            if found is None
+            else list(found.nested_types)
+        )
+        if not 0 <= number < len(among):
+            raise Unfit("no such message in its schema")
+        found = sorted(among, key=lambda of: of.index)[number]
+    return found, raw[at:]
+
+
+def _zigzag(raw: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(raw):
+            raise Unfit("no way to the message")
+        value |= (raw[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if not raw[at - 1] & 0x80:
+            return (value >> 1) ^ -(value & 1), at
+
+
+def _fields_of(message: Message, above: Sequence[str]) -> Fields:
+    name = message.DESCRIPTOR.full_name
+    return {of.name: _field(message, of, (*above, name)) for of in message.DESCRIPTOR.fields}
+
+
+def _field(message: Message, of: FieldDescriptor, above: Sequence[str]) -> Any:
+    value = getattr(message, of.name)
+    if of.message_type is not None and of.message_type.GetOptions().map_entry:
+        inner = of.message_type.fields_by_name["value"]
+        return {key: _one(value[key], inner, above) for key in value}
+    if of.is_repeated:
+        return [_one(part, of, above) for part in value]
+    return _one(value, of, above) if not of.has_presence or message.HasField(of.name) else None
+
+
+def _one(value: Any, of: FieldDescriptor, above: Sequence[str]) -> Any:  # noqa: PLR0911 - a case for each kind
+    if of.enum_type is not None:
+        known = of.enum_type.values_by_number.get(value)
+        return UNKNOWN if known is None else known.name
+    if of.message_type is None:
+        return value
+    name = of.message_type.full_name
+    if name in _WRAPPERS:
+        return value.value
+    if name in _KNOWN_MESSAGES:
+        try:
+            return _KNOWN_MESSAGES[name](value)
+        except (ValueError, OverflowError):
+            return UNKNOWN
+    if name in above or name.startswith(("google.", "confluent.")):
+        return UNKNOWN
+    return _fields_of(value, above)
+
+
+_WRAPPERS: Final = {
+    f"google.protobuf.{of}Value"
+    for of in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
+}
+
+
+def _timestamp(value: Any) -> datetime:
+    if value.nanos % 1_000:
+        raise Unfit("parts of a microsecond")
+    return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1_000)
+
+
+_KNOWN_MESSAGES: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "google.protobuf.Timestamp": _timestamp,
+    "google.type.Date": lambda value: date(value.year, value.month, value.day),
+    "google.type.TimeOfDay": lambda of: (
+        UNKNOWN if of.nanos % 1_000 else time(of.hours, of.minutes, of.seconds, of.nanos // 1_000)
+    ),
+}

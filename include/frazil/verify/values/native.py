@@ -1,0 +1,331 @@
+"""Fields of formats with types, and of transformed records, as what a column must hold.
+
+What this reading does not know raises `UnjudgedError`: the cell is then named in the result, and not compared.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from math import isfinite
+from struct import Struct
+from typing import Any, Final
+from uuid import UUID
+
+from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
+from frazil.verify.values import timestamps
+from frazil.verify.values.canonical import empty_list, ordered
+from frazil.verify.values.json_document import Figure, Misfit, Unfit, counted, scaled
+from frazil.verify.values.readers import Options, Read, reader
+
+UNKNOWN: Final = type("Unknown", (), {"__repr__": lambda _: "unknown"})()
+"""A field of which this reading does not say what it is."""
+
+
+class UnjudgedError(Exception):
+    """This reading can't tell what a value must become."""
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A field of JSON with a schema, as it was sent."""
+
+    value: Any
+
+
+class LineText(str):
+    """A field of a line of text: what it is, only the column says."""
+
+    __slots__ = ()
+
+
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_COUNTED: Final = {"int", "long", "float", "double", "decimal"}
+_TIMES: Final = {"time", "timestamp", "timestamptz"}
+_SURE_OF_JSON: Final = {"boolean", "int", "long", "double", "decimal", "date", "timestamptz", "uuid"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SINGLE: Final = Struct("<f")
+
+
+def native_reader(of: ColumnType, options: Options) -> Read:
+    """The reader of a column's type, for fields of any format."""
+    plain, as_json = _reader(of, options), reader(of, options)
+
+    def read(value: Any) -> Any:
+        if isinstance(value, Json):
+            return _of_json(value.value, of, as_json)
+        if isinstance(value, LineText):
+            return _of_line(value, of, options, as_json)
+        return plain(value)
+
+    return read
+
+
+def _of_json(value: Any, of: ColumnType, read: Read) -> Any:
+    """A value with a schema, where that changes nothing."""
+    if value is None:
+        return None
+    is_sure = isinstance(of, Primitive) and (of.name in _SURE_OF_JSON or (of.name == "string" and type(value) is str))
+    if not is_sure:
+        raise UnjudgedError("its JSON Schema decides")
+    try:
+        return read(value)
+    except Unfit as unfit:
+        raise UnjudgedError("its JSON Schema decides") from unfit
+
+
+def _of_line(value: str, of: ColumnType, options: Options, read: Read) -> Any:
+    if not isinstance(of, Primitive):
+        raise Unfit("a text")
+    if of.name in _COUNTED or (of.name in _TIMES and options.unit is not None and _NUMBER.fullmatch(value)):
+        if not _NUMBER.fullmatch(value):
+            raise UnjudgedError("a text that is no number of JSON's form")
+        return read(Figure(value))
+    if of.name == "boolean":
+        if value not in ("true", "false"):
+            raise UnjudgedError("neither true nor false")
+        return value == "true"
+    return read(str(value))
+
+
+def _reader(of: ColumnType, options: Options) -> Read:
+    match of:
+        case ListOf(element):
+            return _list(_reader(element, options), empty_list(element))
+        case MapOf(key, value):
+            return _map(_reader(key, options), _reader(value, options))
+        case StructOf(fields):
+            return _struct([(name, _reader(inner, options)) for name, inner in fields], options)
+        case Primitive():
+            return _known_only(_primitive(of, options))
+
+
+def _known_only(read: Read) -> Read:
+    def known(value: Any) -> Any:
+        if value is UNKNOWN:
+            raise UnjudgedError("a part that is not read here")
+        return read(value)
+
+    return known
+
+
+def _optional(value: Any, read: Read) -> Any:
+    return None if value is None else read(value)
+
+
+def _list(read: Read, empty: tuple[()] | None) -> Read:
+    def read_list(value: Any) -> Any:
+        if value is UNKNOWN:
+            raise UnjudgedError("a part that is not read here")
+        if not isinstance(value, list):
+            raise Misfit("not a list")
+        return tuple([_optional(part, read) for part in value]) or empty
+
+    return read_list
+
+
+def _map(read_key: Read, read: Read) -> Read:
+    def read_map(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise UnjudgedError("no map")
+        return ordered((read_key(key), _optional(part, read)) for key, part in value.items())
+
+    return read_map
+
+
+def _struct(fields: list[tuple[str, Read]], options: Options) -> Read:
+    def read_struct(value: Any) -> Any:
+        if not isinstance(value, dict) or options.any_case:
+            raise UnjudgedError("no struct, or names of any case")
+        return tuple([_optional(value.get(name), read) for name, read in fields])
+
+    return read_struct
+
+
+def _primitive(of: Primitive, options: Options) -> Read:
+    match of:
+        case Primitive("decimal", (precision, scale)):
+            return lambda value: _decimal(value, precision, scale)
+        case Primitive("fixed", (width,)):
+            return lambda value: _bytes(value, width)
+        case Primitive("string"):
+            return lambda value: _string(value, options)
+        case Primitive("timestamp" | "timestamptz" | "time" as name):
+            return lambda value: _kept(_time(value, name, options), name, options)
+        case Primitive(name):
+            return _PRIMITIVES[name]
+
+
+def _number(value: Any) -> int | float | Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise Misfit("not a number")
+    return value
+
+
+def _whole(value: Any, bits: int) -> int:
+    number = _number(value)
+    if not isinstance(number, int):
+        if not isfinite(number) or number != int(number):
+            raise Misfit("no whole number")
+        number = int(number)
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise Misfit("out of range")
+    return number
+
+
+def _double(value: Any) -> float:
+    number = _number(value)
+    if isinstance(number, float):
+        return number
+    try:
+        found = float(number)
+    except OverflowError as error:
+        raise Misfit("out of range") from error
+    if isinstance(number, Decimal) and Decimal(found) != number:
+        raise UnjudgedError("a decimal that no double is exactly")
+    if found != number:
+        raise Misfit("more digits than a double holds")
+    return found
+
+
+def _single(value: Any) -> float:
+    number = _double(value)
+    if not isfinite(number):
+        return number
+    try:
+        found: float = _SINGLE.unpack(_SINGLE.pack(number))[0]
+    except OverflowError as error:
+        raise Misfit("out of range") from error
+    if found != number:
+        raise Misfit("more digits than a float holds")
+    return found
+
+
+def _decimal(value: Any, precision: int, scale: int) -> int:
+    number = _number(value)
+    if not isinstance(number, float):
+        return scaled(format(Decimal(number), "f"), precision, scale)
+    if not isfinite(number):
+        raise Misfit("not finite")
+    try:
+        return scaled(format(Decimal(repr(number)), "f"), precision, scale)
+    except Unfit as unfit:
+        raise UnjudgedError("digits of a fraction") from unfit
+
+
+def _string(value: Any, options: Options) -> str:
+    if type(value) is str:
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise Unfit("half of a surrogate pair")
+        return value
+    if options.casts and isinstance(value, bool | int):
+        return json.dumps(value)
+    if options.casts or not isinstance(value, bool | int | float | Decimal | bytes):
+        raise UnjudgedError("the text of a value that is none")
+    raise Misfit("not a text")
+
+
+def _bytes(value: Any, width: int | None = None) -> bytes:
+    if not isinstance(value, bytes):
+        raise UnjudgedError("no bytes") if isinstance(value, UUID) else Misfit("no bytes")
+    if width is not None and len(value) != width:
+        raise Unfit("another width")
+    return value
+
+
+def _uuid(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return value.bytes
+    if isinstance(value, str):
+        return reader(Primitive("uuid"))(value)
+    raise UnjudgedError("no uuid")
+
+
+def _date(value: Any) -> int:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return (value - _EPOCH.date()).days
+    return _of_text(value, timestamps.day_number)
+
+
+def _of_text(value: Any, read: Callable[[str], int]) -> int:
+    if type(value) is not str:
+        raise (
+            Misfit("no time")
+            if isinstance(value, bool | int | float | Decimal | bytes)
+            else UnjudgedError("another kind of time")
+        )
+    try:
+        return read(value)
+    except ValueError as error:
+        raise Unfit(str(error)) from error
+
+
+def _time(value: Any, name: str, options: Options) -> int:
+    if isinstance(value, time) and name == "time":
+        return (datetime.combine(_EPOCH, value, UTC) - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, datetime) and name != "time":
+        if value.tzinfo is None and name == "timestamptz":
+            raise UnjudgedError("a time without zone")
+        instant = value.replace(tzinfo=UTC) if value.tzinfo is None else value
+        return (instant - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, int) and not isinstance(value, bool) and options.unit is not None:
+        first, last = timestamps.DAY_BOUNDS if name == "time" else timestamps.BOUNDS
+        return counted(str(value), options.unit, first, last)
+    if type(value) is str:
+        found: int = reader(Primitive(name), options)(value)
+        return found
+    return _of_text(value, int)
+
+
+def _kept(micros: int, name: str, options: Options) -> int:
+    if options.in_orc and name != "time" and timestamps.is_lost_in_orc(micros):
+        raise Unfit("a time that ORC files don't keep")
+    return micros
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Misfit("not true or false")
+    return value
+
+
+_PRIMITIVES: Final[Mapping[str, Read]] = {
+    "boolean": _truth,
+    "int": lambda value: _whole(value, 32),
+    "long": lambda value: _whole(value, 64),
+    "float": _single,
+    "double": _double,
+    "date": _date,
+    "uuid": _uuid,
+    "binary": _bytes,
+}
+
+
+def native_of(of: ColumnType, value: Any) -> Any:  # noqa: C901, PLR0911 - a case for each type
+    """A canonical value as the plain value of Python that transforms see."""
+    if value is None:
+        return None
+    match of:
+        case ListOf(element):
+            return [native_of(element, part) for part in value]
+        case MapOf(_, inner):
+            return {key: native_of(inner, part) for key, part in value}
+        case StructOf(fields):
+            return {name: native_of(inner, part) for (name, inner), part in zip(fields, value, strict=True)}
+        case Primitive("decimal", (_, scale)):
+            return Decimal(value).scaleb(-scale)
+        case Primitive("date"):
+            return _EPOCH.date() + timedelta(days=value)
+        case Primitive("timestamptz"):
+            return _EPOCH + timedelta(microseconds=value)
+        case Primitive("timestamp"):
+            return (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=None)
+        case Primitive("time"):
+            return (_EPOCH + timedelta(microseconds=value)).time()
+        case Primitive("uuid"):
+            return UUID(bytes=value)
+    return value

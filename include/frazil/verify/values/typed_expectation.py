@@ -1,0 +1,215 @@
+"""What a record of any format must have become, also behind transforms and with a decoded key.
+
+Of cells that this reading does not know nothing is expected: they are counted by column, with the first reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from frazil.errors import Terminal
+from frazil.pipeline.model import Pipeline
+from frazil.pipeline.value import Column, Decoding
+from frazil.verify.values.column_readers import Bad, ColumnReaders, Document, column_default, options_of
+from frazil.verify.values.evolved_schema import grows
+from frazil.verify.values.formats import Decode, Fields, Schema, format_decoder
+from frazil.verify.values.json_document import Unfit, decoder_of, object_of
+from frazil.verify.values.native import UnjudgedError, native_reader
+from frazil.verify.values.transforms import Record, transformed, unread_steps
+
+LEFT_OUT: Final = Bad("a transform leaves it out")
+"""Stands for a record that becomes nothing."""
+
+_UNJUDGED: Final = Bad("not read here")
+_ABSENT: Final = object()
+
+SchemasOf = Callable[[str], Callable[[int], Schema]]
+"""Knows the schemas of a registry, by its name."""
+
+
+def no_registry(name: str) -> Callable[[int], Schema]:
+    """Stands for registries where none is used."""
+    raise Terminal(f"registry {name} is not known here")
+
+
+def is_typed(pipeline: Pipeline) -> bool:
+    """Whether rows of a pipeline are more than the fields of a JSON object."""
+    return pipeline.value.format != "json" or pipeline.key is not None or bool(pipeline.transforms)
+
+
+def untyped_because(pipeline: Pipeline) -> Iterator[str]:
+    """Why what records of such a pipeline become can't be worked out here."""
+    value = pipeline.value
+    yield from _unread_formats(pipeline)
+    if unread := unread_steps(pipeline.transforms):
+        yield f"transforms change them ({', '.join(unread)})"
+    columns = [column for to in pipeline.destinations for column in to.columns.values()]
+    is_declared = not pipeline.transforms or value.format != "json" or isinstance(value.fields, dict)
+    if not is_declared and any(map(_is_special, columns)):
+        yield "transforms change fields that value.fields does not declare"
+    how = value.format if value.format != "json" else "transformed or with keys"
+    for to in pipeline.destinations:
+        if to.is_merged or to.is_history:
+            yield f"{to.table}: changes of records that are {how}"
+        elif grows(to):
+            yield f"{to.table}: columns that records bring, of records that are {how}"
+    is_changed = value.format != "json" or bool(pipeline.transforms)
+    if is_changed and pipeline.route is not None and pipeline.route.topic is None:
+        yield f"records that are {how} go by a field"
+    if value.field_names != "exact" or (value.unknown_fields != "ignore" and is_changed):
+        yield "value.field_names or value.unknown_fields decides about fields"
+
+
+def _unread_formats(pipeline: Pipeline) -> Iterator[str]:
+    if pipeline.value.format not in _OWN_FORMATS:
+        yield f"value.format is {pipeline.value.format}"
+    if pipeline.key is not None and pipeline.key.format not in _OWN_FORMATS:
+        yield f"keys are decoded (key.format is {pipeline.key.format})"
+
+
+_OWN_FORMATS: Final = frozenset(
+    {
+        *("json", "json-envelope", "avro", "protobuf", "json-schema", "delimited"),
+        *("string", "bytes", "boolean", "short", "int", "long", "float", "double"),
+    }
+)
+
+
+def _is_special(column: Column) -> bool:
+    return column.of == "value" and (
+        column.unit is not None or column.local_time != "keep" or column.has_default or len(column.source or ("",)) != 1
+    )
+
+
+@dataclass
+class TypedExpectation:
+    """Reads records into columns.
+
+    Args:
+        pipeline: The pipeline.
+        columns: Name -> column, in the order in which values are returned.
+        schemas: Knows registries.
+        in_orc: Whether the columns are in ORC files.
+    """
+
+    pipeline: Pipeline
+    columns: Mapping[str, Column]
+    schemas: SchemasOf = no_registry
+    in_orc: bool = False
+    unjudged: dict[str, tuple[int, str]] = field(default_factory=dict, init=False)
+    """Column -> cells that were not compared, and the first reason."""
+
+    def __post_init__(self) -> None:
+        self._last: tuple[Message, tuple[Any, ...] | Bad] | None = None
+        value, key = self.pipeline.value, self.pipeline.key
+        self._is_json = value.format == "json" and not self.pipeline.transforms
+        self._value = None if self._is_json else self._decoder(self._declared(value))
+        self._key = None if key is None else self._decoder(key)
+        of_value = {name: of for name, of in self.columns.items() if of.of == "value"}
+        self._json = ColumnReaders(of_value, value, in_orc=self.in_orc) if self._is_json else None
+        self._json_decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=False)
+        options = {name: options_of(of, value, in_orc=self.in_orc) for name, of in self.columns.items()}
+        self._reads = {name: native_reader(of.parsed, options[name]) for name, of in self.columns.items()}
+        self._defaults = {
+            name: column_default(name, of, value, in_orc=self.in_orc) for name, of in self.columns.items()
+        }
+
+    def _decoder(self, decoding: Decoding) -> Decode:
+        schemas = (lambda _: ("", {})) if decoding.registry is None else self.schemas(decoding.registry)
+        found = format_decoder(decoding, schemas)
+        if found is None:
+            raise Terminal(f"format {decoding.format} is not read by verify")
+        return found
+
+    def _declared(self, value: Decoding) -> Decoding:
+        """What values hold before transforms: what the file says, or the columns."""
+        if value.format != "json" or isinstance(value.fields, dict):
+            return value
+        fields = {(of.source or (name,))[0]: of.type for name, of in self.columns.items() if of.of == "value"}
+        return value.model_copy(update={"fields": fields})
+
+    def row(self, _raw: bytes) -> tuple[Any, ...] | Bad:
+        """Of the value alone nothing is known."""
+        raise Terminal("a record is asked for by its value alone")
+
+    def cells(self, _raw: bytes) -> tuple[Any, ...] | Bad:
+        """Other files are not known."""
+        return Bad("another file")
+
+    def record(self, message: Message) -> tuple[Any, ...] | Bad:
+        """The cells of the row that a record must be, `Bad` where one is not known; or why it must be a dead letter."""
+        if self._last is None or self._last[0] is not message:
+            self._last = message, self._record(message)
+        return self._last[1]
+
+    def _record(self, message: Message) -> tuple[Any, ...] | Bad:
+        headers = message.headers() or []
+        pairs = headers.items() if isinstance(headers, dict) else headers
+        by_name = {name: text.encode() if isinstance(text, str) else text or b"" for name, text in pairs}
+        try:
+            raw_key, raw = message.key(), message.value() or b""
+            key = None if raw_key is None or self._key is None else self._key(bytes(raw_key), by_name)
+            if self._json is not None:
+                return self._cells({}, key, self._json.document(self._own(object_of(raw, self._json_decoder))))
+            if self._value is None:
+                return LEFT_OUT
+            fields = self._value(raw, by_name)
+            kind, milliseconds = message.timestamp()
+            micros = None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1_000
+            place = message.topic() or "", message.partition() or 0, message.offset() or 0
+            found = transformed(Record(fields, key, *place, micros, frozenset(by_name)), self.pipeline.transforms)
+            return LEFT_OUT if found is None else self._cells(found.value, found.key, None)
+        except UnjudgedError as error:
+            return tuple(self._count(name, str(error)) for name in self.columns)
+        except Unfit as unfit:
+            return Bad(str(unfit))
+
+    def _own(self, whole: Fields) -> Fields:
+        """Fields of a JSON value, without those that only columns of the key are called by."""
+        taken = {(of.source or (name,))[0] for name, of in self.columns.items() if of.of == "value"}
+        keys = {name for name, of in self.columns.items() if of.of == "key"} - taken
+        return {name: of for name, of in whole.items() if name not in keys} if keys else whole
+
+    def _cells(self, value: Fields, key: Fields | None, document: Document | None) -> tuple[Any, ...]:
+        takes = iter(() if self._json is None else self._json.takes)
+        found = []
+        for name, column in self.columns.items():
+            try:
+                if document is not None and column.of == "value":
+                    found.append(next(takes)(document))
+                else:
+                    found.append(self._cell(name, column, key if column.of == "key" else value))
+            except UnjudgedError as error:
+                found.append(self._count(name, str(error)))
+        return tuple(found)
+
+    def _cell(self, name: str, column: Column, fields: Fields | None) -> Any:
+        path = (name,) if column.source is None else column.source
+        if not path:
+            raise UnjudgedError("the whole value as JSON")
+        here: Any = fields
+        for step in path:
+            if here is None or here is _ABSENT:
+                here = None if fields is None else _ABSENT
+                break
+            if not isinstance(here, dict):
+                raise UnjudgedError("no struct on the way to the field")
+            here = here.get(step, _ABSENT)
+        if here is _ABSENT and column.has_default:
+            return self._defaults[name]
+        if here is None or here is _ABSENT:
+            if column.required and column.has_default:
+                return self._defaults[name]
+            if column.required:
+                raise Unfit("a required field is missing or null")
+            return None
+        return self._reads[name](here)
+
+    def _count(self, name: str, why: str) -> Bad:
+        count, first = self.unjudged.get(name, (0, why))
+        self.unjudged[name] = count + 1, first
+        return _UNJUDGED

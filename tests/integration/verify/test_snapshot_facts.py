@@ -1,0 +1,77 @@
+"""What the ledger says is held against snapshots and dead letters: who edits the ledger edits those too, or is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def orders(shop: Make) -> Any:
+    """Two batches: good records, two bad ones, a tombstone."""
+    orders = shop()
+    orders.produce_orders(range(8))
+    orders.produce([b"broken", None])
+    orders.run()
+    orders.produce_orders(range(8, 12))
+    orders.produce([b'{"id": "x"}'])
+    orders.run()
+    return orders
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dead_codes": '{"INVALID_JSON": 2}'}, "INVALID_JSON"),
+        ({"snapshot_id": 1}, "snapshot"),
+        ({"config": "000000000000"}, "config"),
+        ({"skipped": '[["elsewhere", 0, 0, 9]]'}, "elsewhere"),
+        ({"kind": "replay"}, "kind"),
+    ],
+)
+def test_ledger_is_held_against_the_snapshots(
+    orders: Any, check: Make, table: Make, change: dict[str, Any], said: str
+) -> None:
+    """What the ledger alone was made to say, snapshots and dead letters deny: the batch and the fact are named."""
+    table(orders, "shop.orders__ledger").overwrite(lambda row: row | (change if row["n"] == 1 else {}))
+
+    found = [difference for difference in check(orders).differences if difference.kind == "ledger"]
+
+    assert {difference.batch for difference in found} == {1}
+    assert any(said in str(difference) for difference in found), list(map(str, found))
+
+
+def test_batch_is_judged_by_the_file_that_its_snapshot_names(orders: Any, check: Make, table: Make) -> None:
+    """An altered hash in the ledger makes no value unknown."""
+    table(orders, "shop.orders__ledger").overwrite(lambda row: row | {"config": "000000000000"})
+    table(orders).overwrite(lambda row: row | ({"name": None} if row["id"] == 7 else {}))
+
+    assert "changed" in {difference.kind for difference in check(orders).differences}
+
+
+@pytest.mark.parametrize("change", [{"code": "WRONG_TYPE"}, {"message": "all is well"}, {"stage": "route"}])
+def test_reason_of_a_letter_that_was_altered_is_found(
+    orders: Any, check: Make, table: Make, change: dict[str, Any]
+) -> None:
+    """The letter is named, with its reason as it was, while a snapshot of before is there."""
+    table(orders, "shop.orders__dead_letters").overwrite(
+        lambda row: row | change if row["code"] == "INVALID_JSON" else row
+    )
+
+    found = [difference for difference in check(orders).differences if difference.kind == "changed"]
+
+    assert [(of.batch, next(iter(change)) in of.expected, of.found) for of in found] == [(1, True, *change.values())]
+
+
+def test_manifest_of_the_last_batch_is_missed(orders: Any, check: Make) -> None:
+    """It has the position, which a rollback would need."""
+    head = orders.project.lake("lake").load_table("shop.orders").current_snapshot()
+    path = head.summary.additional_properties["frazil.manifest"]
+    Path(path.removeprefix("file://")).unlink()
+
+    assert ["manifest" in str(of) for of in check(orders).differences] == [True]

@@ -1,0 +1,174 @@
+"""Values of formats with types, decoded keys and transformed records: what is altered in a row is found by its column."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+
+Make = Callable[..., Any]
+
+SCHEMA = {
+    "type": "record",
+    "name": "order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "title", "type": ["null", "string"]},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}
+AVRO = """
+    name: orders
+    source: {topics: [%s]}
+    engine: inline
+    dead_letters: {tolerance: all}
+    value: {format: avro, schema: '%s'}
+    key: {format: long}
+    destinations:
+      - table: shop.orders
+        columns:
+          id: {type: long, required: true}
+          title: string
+          price: decimal(10,2)
+          tags: list<string>
+          customer: {type: long, from: value, of: key}
+"""
+TRANSFORMED = """
+    name: orders
+    source: {topics: [%s]}
+    engine: inline
+    dead_letters: {tolerance: all}
+    value: {fields: {id: long, name: string, amount: string}}
+    transforms:
+      - {type: Filter, when: {predicate: HasHeaderKey, name: test}}
+      - {type: ReplaceField, renames: "name:title"}
+      - {type: Cast, spec: "amount:int64"}
+      - {type: InsertField, static.field: origin, static.value: web}
+    destinations:
+      - {table: shop.orders, columns: {id: long, title: string, amount: long, origin: string}}
+"""
+
+
+def avro_values() -> Iterator[bytes]:
+    from decimal import Decimal
+
+    for number in range(4):
+        stream = io.BytesIO()
+        row = {"id": number, "title": f"t{number}", "price": Decimal(number), "tags": ["a", "b"]}
+        fastavro.schemaless_writer(stream, SCHEMA, row)
+        yield stream.getvalue()
+
+
+def produce(orders: Any, records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]]) -> None:
+    producer = Producer(dict(orders.cluster.properties))
+    for key, value, headers in records:
+        producer.produce(orders.topic, value, key, headers=headers, partition=0)
+    producer.flush(10)
+
+
+@pytest.fixture
+def avro(shop: Make) -> Any:
+    """Four rows, a bad value at offset 4, a tombstone at 5, a bad key at 6, a row without key at 7."""
+    plain = shop(partitions=1)
+    orders = plain.with_pipeline(AVRO % (plain.topic, json.dumps(SCHEMA)))
+    values = list(avro_values())
+    keyed = [((90 + at).to_bytes(8, "big"), value, []) for at, value in enumerate(values)]
+    produce(orders, [*keyed, (None, b"\xff", []), (None, None, []), (b"key", values[0], []), (None, values[1], [])])
+    orders.run()
+    return orders
+
+
+@pytest.fixture
+def transformed(shop: Make) -> Any:
+    """Three rows; offset 1 is filtered by its header, 2 is dead: its amount is no number; 4 is a tombstone."""
+    plain = shop(partitions=1)
+    orders = plain.with_pipeline(TRANSFORMED % plain.topic)
+    values = [
+        json.dumps({"id": at, "name": f"n{at}", "amount": "x" if at == 2 else str(at)}).encode() for at in range(6)
+    ]
+    headers: list[list[tuple[str, bytes]]] = [[("test", b"")] if at == 1 else [] for at in range(6)]
+    produce(orders, [(None, None if at == 4 else value, headers[at]) for at, value in enumerate(values)])
+    orders.run()
+    return orders
+
+
+def found_in(check: Make, orders: Any) -> list[tuple[str, int | None]]:
+    return [(of.kind, of.offset) for of in check(orders).differences]
+
+
+@pytest.mark.parametrize(("name", "counts"), [("avro", (5, 2, 1)), ("transformed", (3, 1, 2))])
+def test_typed_values_are_compared_and_clean(
+    request: pytest.FixtureRequest, check: Make, name: str, counts: tuple[int, ...]
+) -> None:
+    """Every cell is known; what was left out is told by the file, not by the ledger's count."""
+    found = check(request.getfixturevalue(name))
+
+    assert found.is_clean, list(map(str, found.differences))
+    assert (found.values_compared, found.cells_not_compared) == (True, {})
+    (of,) = found.partitions
+    assert (of.rows, of.letters, of.filtered) == counts
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "column"),
+    [
+        ("avro", {"title": None}, "title"),
+        ("avro", {"price": 7}, "price"),
+        ("avro", {"tags": ["a"]}, "tags"),
+        ("avro", {"customer": 1}, "customer"),
+        ("transformed", {"title": "other"}, "title"),
+        ("transformed", {"amount": None}, "amount"),
+        ("transformed", {"origin": "mail"}, "origin"),
+    ],
+)
+def test_altered_value_is_found(
+    request: pytest.FixtureRequest, check: Make, table: Make, name: str, change: dict[str, Any], column: str
+) -> None:
+    """The difference names the record and the column."""
+    orders = request.getfixturevalue(name)
+    table(orders).overwrite(lambda row: row | (change if row["_kafka_offset"] == 3 else {}))
+
+    (found,) = check(orders).differences
+
+    assert (found.kind, found.offset) == ("changed", 3)
+    assert f"{column}=" in found.expected
+
+
+@pytest.mark.parametrize("name", ["avro", "transformed"])
+def test_deleted_row_is_named_by_its_own_offset(
+    request: pytest.FixtureRequest, check: Make, table: Make, name: str
+) -> None:
+    """Not by a tombstone or a filtered record, which have no outcome either."""
+    orders = request.getfixturevalue(name)
+    table(orders).delete(id=3)
+
+    assert found_in(check, orders) == [("missing", 3)]
+
+
+def test_row_of_a_filtered_record_is_found(transformed: Any, check: Make, table: Make) -> None:
+    """A record that a transform leaves out has no row."""
+    row = table(transformed).rows().to_pylist()[0]
+    table(transformed).append([row | {"_kafka_offset": 1}])
+
+    assert ("unexpected", 1) in found_in(check, transformed)
+
+
+def test_letter_of_a_good_record_is_found(avro: Any, check: Make, table: Make) -> None:
+    """A value that its schema reads is no dead letter."""
+    letters = table(avro, "shop.orders__dead_letters")
+    (row,) = [of for of in table(avro).rows().to_pylist() if of["id"] == 3]
+    letter = letters.rows().to_pylist()[0] | {
+        "offset": 3,
+        "key": (93).to_bytes(8, "big"),
+        "value": list(avro_values())[3],
+    }
+    letters.append([letter | {"timestamp": row["_kafka_timestamp"]}])
+    table(avro).delete(id=3)
+
+    assert ("changed", 3) in found_in(check, avro)
