@@ -11,10 +11,9 @@ from typing import Any, Literal
 from frazil.batch.changes import ChangeCounts, Merge
 from frazil.batch.facts import Counts, Range, RecordAges, StagedFile, TableCounts, UnknownFields
 from frazil.batch.fit import Fit
-from frazil.batch.position import BatchMark, Position
+from frazil.batch.position import BatchMark, Position, check_version
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.batch.schema_change import Demands, SchemaChange
-from frazil.batch.written import check_version
 from frazil.errors import Terminal
 
 MANIFEST_VERSION = 2

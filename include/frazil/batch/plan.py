@@ -9,9 +9,8 @@ from itertools import zip_longest
 from typing import Any
 
 from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, Range, TopicPartition, known_epochs
-from frazil.batch.position import Position, TopicPosition, whole_numbers
+from frazil.batch.position import Position, TopicPosition, check_version, whole_numbers
 from frazil.batch.request import Mode
-from frazil.batch.written import check_version
 from frazil.errors import Terminal
 
 PLAN_VERSION = 2

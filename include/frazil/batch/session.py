@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
 from frazil.batch.plan import RunPlan
+from frazil.batch.position import check_version
 from frazil.batch.request import RunRequest
-from frazil.batch.written import check_version
 from frazil.errors import Terminal
 
 END_VERSION = 1

@@ -10,26 +10,73 @@ import base64
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TimeTransform, TruncateTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import IcebergType
+from pyiceberg.types import BinaryType, FixedType, IcebergType, NestedField, TimeType
 
 from frazil.batch.facts import StagedFile
 from frazil.iceberg import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection
 from frazil.iceberg import partition_keys as _partition_keys  # noqa: F401  # mends PyIceberg's partition keys
 from frazil.iceberg import variant as _variant  # noqa: F401  # a worker reads metadata with variants, too
 from frazil.iceberg.faults import translated
-from frazil.iceberg.sorting import in_order
 from frazil.iceberg.storage import opened_storage
+
+_COMPUTED = (BucketTransform, TimeTransform, TruncateTransform)
+
+
+def in_order(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
+    """Rows in the table's sort order; equal ones stay as they came."""
+    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
+    if order is None or order.is_unsorted:
+        return rows
+    columns: list[pa.ChunkedArray] = []
+    keys: list[tuple[str, str, str]] = []
+    for column, field in _computed(rows, metadata, order.fields):
+        direction = "descending" if field.direction == SortDirection.DESC else "ascending"
+        nulls = "at_start" if field.null_order == NullOrder.NULLS_FIRST else "at_end"
+        keys.append((str(len(keys)), direction, nulls))
+        columns.append(column)
+    if not keys:
+        return rows
+    return rows.take(pc.sort_indices(pa.table(columns, [name for name, *_ in keys]), sort_keys=keys))
+
+
+def _computed(
+    rows: pa.Table, metadata: TableMetadata, fields: list[SortField]
+) -> Iterator[tuple[pa.ChunkedArray, SortField]]:
+    """The values that rows are sorted by, field by field, up to the first that can't be computed."""
+    top = {field.field_id: field for field in metadata.schema().fields}
+    for field in fields:
+        source = top.get(field.source_id)
+        if source is None or source.name not in rows.column_names or not _is_computable(source, field):
+            return
+        column = rows.column(source.name)
+        if not isinstance(field.transform, IdentityTransform):
+            column = field.transform.pyarrow_transform(source.field_type)(column)
+        if isinstance(column.type, pa.BaseExtensionType):  # Arrow does not compare UUIDs
+            return
+        yield column, field
+
+
+def _is_computable(source: NestedField, field: SortField) -> bool:
+    if isinstance(field.transform, IdentityTransform):
+        return bool(source.field_type.is_primitive)
+    return isinstance(field.transform, _COMPUTED) and not isinstance(
+        source.field_type, BinaryType | FixedType | TimeType
+    )
+
 
 FLUSH_BYTES = 128 * 2**20
 """Decoded rows a task holds in memory per table before it writes a file: the bound of a task's memory."""

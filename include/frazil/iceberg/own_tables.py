@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from frazil.batch.written import check_version
+from frazil.batch.position import check_version
 from frazil.errors import Terminal
 from frazil.iceberg.faults import translated
 

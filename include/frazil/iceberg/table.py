@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.io import load_file_io
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from frazil.iceberg.data_files import StagingTable
@@ -97,3 +102,15 @@ def missing_files(table: Table, paths: list[str]) -> list[str]:
     with translated("looking for staged files"):
         is_there = ExecutorFactory.get_or_create().map(lambda path: table.io.new_input(path).exists(), paths)
         return [path for path, there in zip(paths, is_there, strict=True) if not there]
+
+
+def absent_table(name: str) -> Table:
+    """An empty table in memory, as one would be that was made this moment: no columns, no snapshots, a UUID of its own.
+
+    Args:
+        name: Its name.
+    """
+    metadata = new_table_metadata(
+        Schema(), UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location="", properties={}
+    )
+    return Table(tuple(name.split(".")), metadata, "", load_file_io(), NoopCatalog("absent"))

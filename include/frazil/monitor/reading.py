@@ -29,10 +29,9 @@ from frazil.report.lag import Lag, lag_in, topics_of
 from frazil.run.identifier import refuse_no_key, refuse_other_key
 from frazil.run.open_letters import letter_history
 from frazil.run.scope import Clock, Scope, utc_now
-from frazil.run.shared import refuse_shared
 from frazil.run.source import vanished
 from frazil.run.standing import Standing, standing
-from frazil.run.tables import Tables, find_tables
+from frazil.run.tables import Tables, find_tables, refuse_shared
 
 _LOOKS = 3
 """How often a loss is looked at: tables are read one after another, and a run between them looks like one."""

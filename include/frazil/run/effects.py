@@ -14,12 +14,10 @@ from frazil.iceberg.table import Table
 from frazil.pipeline.difference import PipelineChange
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
-from frazil.run.closing import closing_of_new
 from frazil.run.identifier import refuse_no_key, refuse_other_key
 from frazil.run.scope import Scope
-from frazil.run.shared import refuse_same_topics, refuse_shared
 from frazil.run.standing import standing
-from frazil.run.tables import Tables, find_tables
+from frazil.run.tables import Tables, closing_of_new, find_tables, refuse_same_topics, refuse_shared
 
 Weight = Literal["info", "warning", "refused"]
 

@@ -19,9 +19,8 @@ from frazil.iceberg.variant import FORMAT_VERSION
 from frazil.run.identifier import identifier_note
 from frazil.run.ledger_entry import ranges_json
 from frazil.run.scope import Apply, EngineNeeded
-from frazil.run.shared import landed_by_another, topics_landed
 from frazil.run.standing import BYTES_KEY, READ_KEY, REPAIRS_KEY, repair_command
-from frazil.run.tables import in_parallel
+from frazil.run.tables import in_parallel, landed_by_another, topics_landed
 
 
 def follow_all(lake: Lake, manifest: Manifest, path: str, apply: Apply | None = None) -> dict[str, int]:

@@ -37,8 +37,8 @@ from frazil.run.ledger_entry import entry_rows, told_after, told_json
 from frazil.run.letter_topic import send_letters
 from frazil.run.manifests import recovered, refuse_foreign_parts
 from frazil.run.scope import Scope
-from frazil.run.shared import refuse_same_topics
 from frazil.run.standing import Standing
+from frazil.run.tables import refuse_same_topics
 
 ORPHAN_WINDOW: Final = timedelta(days=3)
 """Age from which an orphan removal may take files that no snapshot names: Iceberg's default for `older_than`."""

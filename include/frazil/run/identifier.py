@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from frazil.batch.manifest import TablePart
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.holdings import IDENTIFIER_KEY
-from frazil.iceberg.identifier import identifier_columns
 from frazil.iceberg.pipeline_lake import PipelineLake
+from frazil.iceberg.schema import identifier_columns
 from frazil.iceberg.table import Table, TableMetadata
 from frazil.pipeline.changes import merge_problems
 from frazil.pipeline.model import Destination, Pipeline

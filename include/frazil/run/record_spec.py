@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from frazil.batch.changes import OP, PLACE
 from frazil.errors import Terminal
-from frazil.iceberg.identifier import IDENTIFIES
-from frazil.iceberg.schema import arrow_type, declared_columns, partition_names
+from frazil.iceberg.schema import IDENTIFIES, arrow_type, declared_columns, partition_names
 from frazil.pipeline.changes import DELETED, ENGINE_COLUMNS
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.pipeline.transform_step import Step

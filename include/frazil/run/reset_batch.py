@@ -13,10 +13,10 @@ from frazil.batch.request import RunRequest
 from frazil.batch.reset import Move, moves
 from frazil.batch.target import Target
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.absent import absent_table
 from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, RolledBack, lookup
 from frazil.iceberg.landed import count_rows
 from frazil.iceberg.schema import check_destination, check_layout
+from frazil.iceberg.table import absent_table
 from frazil.pipeline.model import Pipeline
 from frazil.run.identifier import lacks_key, no_key
 from frazil.run.manifests import LETTER_COLUMNS, Batch, comes_again, row_removal

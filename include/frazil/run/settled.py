@@ -20,10 +20,9 @@ from frazil.run.forward import lake_of_batch, roll_forward
 from frazil.run.identifier import refuse_no_key, refuse_other_key
 from frazil.run.manifests import read_manifest
 from frazil.run.scope import EngineNeeded, Scope
-from frazil.run.shared import refuse_shared
 from frazil.run.source import mirror_position
 from frazil.run.standing import LOOKS, Standing, kept_moving, read_state
-from frazil.run.tables import Tables, open_tables
+from frazil.run.tables import Tables, open_tables, refuse_shared
 
 FILES_ARRIVE: Final = timedelta(minutes=15)
 """How long a changed pipeline file may take to reach every host: git-sync and Airflow's bundles look every five minutes at most,

@@ -1,13 +1,15 @@
-"""The tables of a pipeline: loaded, and made if the pipeline, or a destination, is new."""
+"""The tables of a pipeline: loaded, made where pipeline or destination is new, which one closes, and which are shared with others."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from frazil.batch.manifest import Manifest
+from frazil.batch.position import Position
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.branch_table import BranchTable
 from frazil.iceberg.catalog import Lake
@@ -19,9 +21,11 @@ from frazil.iceberg.holdings import (
     MANIFEST_KEY,
     POSITION_KEY,
     TABLES_KEY,
+    TOPICS_KEY,
     Held,
     ledger_tables,
     lookup,
+    mirrored,
 )
 from frazil.iceberg.ledger import (
     DEAD_LETTER_SCHEMA,
@@ -33,11 +37,88 @@ from frazil.iceberg.ledger import (
 )
 from frazil.iceberg.own_tables import with_all_columns
 from frazil.iceberg.schema import declared_order, declared_schema, declared_spec
-from frazil.iceberg.table import Table, read_text
+from frazil.iceberg.table import Table, TableMetadata, read_text
 from frazil.pipeline.catalogs import refused_properties
 from frazil.pipeline.model import Destination, Pipeline
-from frazil.run.closing import closing_of_new, closing_table, refuse_other_closing
 from frazil.run.identifier import lacks_key, no_key
+
+
+def closing_table(pipeline: Pipeline, found: Mapping[str, Table | None]) -> str:
+    """Name of the closing table, from what the tables of a pipeline say; for a new pipeline, what it will be.
+
+    The ledger's word counts. Before its first rows, or where it was lost, the table that holds the position is the one.
+    A pipeline that begins with one destination keeps its position there. One that begins with several, or with one that only
+    an engine can write, or with `route.create`, keeps it in the ledger.
+
+    Args:
+        pipeline: The pipeline.
+        found: Its tables by name, None for one that is not there.
+
+    Raises:
+        Terminal: Two tables hold a position: two files began the pipeline at the same moment.
+    """
+    name = pipeline.name
+    holding = [table for table, of in found.items() if _has(of, POSITION_KEY.format(name))]
+    if len(holding) > 1:
+        raise Terminal(
+            f"pipeline {name}: tables {' and '.join(sorted(holding))} both hold a position of it: it was begun by two"
+            " pipeline files at the same moment",
+            next_step="drop these tables if nothing landed in them yet, and run again; else give the pipeline a new name",
+        )
+    ledger = found.get(pipeline.ledger_table)
+    told = ledger.metadata.properties.get(CLOSING_KEY.format(name)) if ledger is not None else None
+    if told is not None:
+        return told
+    if holding:
+        return holding[0]
+    # A follower's mark without a position anywhere: the ledger, which held it, was lost.
+    is_follower = any(_has(found.get(table), BATCH_KEY.format(name)) for table in pipeline.tables)
+    return pipeline.ledger_table if is_follower else closing_of_new(pipeline)
+
+
+def closing_of_new(pipeline: Pipeline) -> str:
+    """Name of the table that will close if the pipeline begins with this file."""
+    if pipeline.create is not None or len(pipeline.tables) > 1 or pipeline.destinations[0].by_engine:
+        return pipeline.ledger_table
+    return pipeline.destinations[0].table
+
+
+def _has(table: Table | None, key: str) -> bool:
+    return table is not None and key in table.metadata.properties
+
+
+def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
+    """Refuse a pipeline file that does not name the closing table any more, or says that only an engine can write it.
+
+    Raises:
+        Terminal: It does; the position moves in commits of PyIceberg.
+    """
+    namespace, _, own = closing.rpartition(".")
+    if closing != pipeline.ledger_table and pipeline.create is not None and own == f"{pipeline.name}__ledger":
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps its position in its ledger {closing}, and by the pipeline file its ledger would be"
+            f" {pipeline.ledger_table}",
+            next_step=f"say so in the pipeline file: route.create.namespace: {namespace}",
+        )
+    if closing != pipeline.ledger_table and pipeline.create is not None:
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps its position in table {closing}, and one that makes tables (route.create) keeps it"
+            " in its ledger",
+            next_step="list the tables under destinations, or give the pipeline a new name: its rows begin anew then",
+        )
+    if closing in pipeline.tables and pipeline.destination(closing).by_engine:
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps its position in table {closing}, and the pipeline file now declares it as one that"
+            " only Spark can write (write: upsert or cdc, format version 3, or no Parquet)",
+            next_step=f"declare {closing} as it was, or give the pipeline a new name and another table",
+        )
+    if closing not in (*pipeline.tables, pipeline.ledger_table):
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps its position in table {closing}, the pipeline file now names"
+            f" {', '.join(pipeline.tables)}",
+            next_step=f"name {closing} again, or give the pipeline a new name: its rows begin anew then",
+        )
+
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -296,3 +377,88 @@ def _refuse_if_moved(lake: Lake, pipeline: Pipeline) -> None:
                 f" the pipeline file it would be {pipeline.ledger_table} of catalog {lake.catalogs[0].name}",
                 next_step=f"name a destination of namespace {name.rpartition('.')[0]}, in catalog {catalog.name}, first again",
             )
+
+
+def refuse_shared(pipeline: Pipeline, tables: Tables) -> None:
+    """Refuse a table in which another pipeline's rows could be taken for this one's.
+
+    Rows say topic, partition and offset, not the cluster or the pipeline: two pipelines may write one destination as
+    long as no topic name is in both. A dead-letter table belongs to one pipeline.
+
+    Raises:
+        Terminal: A topic of this pipeline landed in the destination by another one, or the letters are another's.
+    """
+    letters = pipeline.dead_letters_table
+    metadata = tables.dead_letters.metadata
+    owner = {metadata.properties[LETTERS_KEY]} if LETTERS_KEY in metadata.properties else set[str]()
+    others = (mirrored(metadata, BATCH_KEY, letters).keys() | owner) - {pipeline.name}
+    if others:
+        raise Terminal(
+            f"pipeline {pipeline.name}: dead-letter table {letters} is for letters of pipeline {min(others)}: a replay or reset"
+            " of one would take out the other's",
+            next_step=f"give pipeline {pipeline.name} a dead-letter table of its own (dead_letters.table; without the key"
+            " it gets one)",
+        )
+    for name, table in tables.destinations.items():
+        refuse_same_topics(pipeline, name, table.metadata)
+
+
+def refuse_same_topics(pipeline: Pipeline, table: str, metadata: TableMetadata) -> None:
+    """Refuse a destination in which another pipeline landed a topic of the same name.
+
+    Args:
+        pipeline: The pipeline.
+        table: Name of the destination.
+        metadata: What it is now.
+
+    Raises:
+        Terminal: It did.
+    """
+    read = topics_landed(metadata, table)
+    own, all_read = read.get(pipeline.name), frozenset[str]().union(*read.values())
+    topics = frozenset(topic for topic in all_read if topic in (own or ()) or pipeline.source.reads(topic))
+    rival = landed_by_another(pipeline.name, topics, metadata, table)
+    if rival is not None:
+        raise Terminal(
+            f"{rival.said} already: with pipeline {pipeline.name} every record would be there twice, and neither could tell its"
+            " rows from the other's",
+            next_step=f"was it renamed? Call it {rival.pipeline} again; otherwise give it a table of its own"
+            if own is None
+            else rival.left_out(pipeline.name),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """Another pipeline that landed topics in a table."""
+
+    pipeline: str
+    topics: tuple[str, ...]
+    table: str
+
+    @property
+    def said(self) -> str:
+        """What it did."""
+        return f"pipeline {self.pipeline} landed topic {', '.join(self.topics)} in table {self.table}"
+
+    def left_out(self, pipeline: str) -> str:
+        """What ends it for a pipeline that has rows of other topics there."""
+        return (
+            f"leave {', '.join(self.topics)} out of the source of pipeline {pipeline}: list its other topics under source.topics, in"
+            " place of a pattern that matches it"
+        )
+
+
+def landed_by_another(pipeline: str, topics: frozenset[str], metadata: TableMetadata, table: str) -> Rival | None:
+    """The first other pipeline that landed one of these topics in a table."""
+    for other, read in sorted(topics_landed(metadata, table).items()):
+        if other != pipeline and topics & read:
+            return Rival(other, tuple(sorted(topics & read)), table)
+    return None
+
+
+def topics_landed(metadata: TableMetadata, table: str) -> dict[str, frozenset[str]]:
+    """The topics that each pipeline lands in a table, whose closing table it is or which follows."""
+    following = {name: frozenset(json.loads(text)) for name, text in mirrored(metadata, TOPICS_KEY, table).items()}
+    closing = mirrored(metadata, POSITION_KEY, table)
+    return following | {name: frozenset(Position.from_json(text).topics) for name, text in closing.items()}

@@ -14,9 +14,8 @@ from pyiceberg.transforms import IdentityTransform
 
 from frazil.errors import Terminal
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.data_files import data_file, write_rows
+from frazil.iceberg.data_files import data_file, in_order, write_rows
 from frazil.iceberg.schema import check_destination, declared_order, declared_schema
-from frazil.iceberg.sorting import in_order
 from frazil.iceberg.table import Table, staging_table
 from frazil.pipeline.model import Destination
 from tests.layouts import EXPECTED, LAYOUT, created, described, land, orders

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from frazil.batch.position import Position
 from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
-from frazil.run.closing import closing_table, refuse_other_closing
 from frazil.run.manifests import operation_of
 from frazil.run.record_spec import record_spec
+from frazil.run.tables import closing_table, refuse_other_closing
 
 DOC = {"type": "variant", "from": []}
 

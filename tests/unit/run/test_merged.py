@@ -12,9 +12,8 @@ from frazil.batch.position import Position, TopicPosition
 from frazil.batch.removal import Coordinates, RemovedRange
 from frazil.errors import Terminal
 from frazil.pipeline.model import Pipeline
-from frazil.run.closing import closing_table, refuse_other_closing
 from frazil.run.manifests import operation_of, row_removal
-from frazil.run.tables import _whole_bounds
+from frazil.run.tables import _whole_bounds, closing_table, refuse_other_closing
 
 COLUMNS = {"id": {"type": "long", "required": True}, "name": "string"}
 DEBEZIUM = {"format": "debezium"}
