@@ -159,7 +159,8 @@ def standing(pipeline: Pipeline, tables: Tables) -> Standing:
         else _rollback(pipeline, closing, last, mark, newest, is_told=position is not None or done is not None),
         closing_lost=_closing_lost(pipeline, tables, mark, known, told)
         or _untold(pipeline, tables, last)
-        or (unreadable if newest is None else None),  # a rewind takes the position from the ledger
+        # a rewind takes the position from the ledger
+        or (unreadable or _positionless(pipeline, closing, mark, position) if newest is None else None),
     )
     by_name = {pipeline.ledger_table: ledger, pipeline.dead_letters_table: letters, **followers}
     return replace(now, followers_lost=_followers_lost(pipeline, tables, now, by_name))
@@ -172,6 +173,18 @@ def _position(pipeline: Pipeline, tables: Tables) -> tuple[Position | None, Term
     except Terminal as unreadable:
         return None, unreadable
     return Position.from_json(found.value) if found else None, None
+
+
+def _positionless(pipeline: Pipeline, table: str, mark: BatchMark | None, position: Position | None) -> Terminal | None:
+    """A pipeline that has batches never begins anew at `start`."""
+    if mark is None or position is not None:
+        return None
+    return Terminal(
+        f"pipeline {pipeline.name}: closing table {table} holds {_of(mark)} last, and no position: its property"
+        f" {POSITION_KEY.format(pipeline.name)} is gone, and the snapshot of that batch expired",
+        next_step="set the property as the table's last metadata file that has it says; or take all rows of the pipeline out and"
+        f' land what Kafka still holds: frazil reset {pipeline.name} --to earliest --reason "position was removed"',
+    )
 
 
 def _followers(pipeline: Pipeline, tables: Tables) -> dict[str, Table]:

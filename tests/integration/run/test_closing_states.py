@@ -32,9 +32,11 @@ from tests.operations import (
     position,
     remove_manifest,
     replay,
+    reset,
     restore,
     roll_back,
     send,
+    state,
     to_table,
 )
 from tests.refusals import obey
@@ -263,4 +265,28 @@ def test_second_reset_to_the_table_is_told_to_look_again(shop: MakeShop, at: At,
 
     orders.run()
     assert_all(orders, 12)
+    assert_clean(orders)
+
+
+def test_table_without_position_property_does_not_begin_anew(shop: MakeShop) -> None:
+    """Expiry took the snapshot that says what the last batch moved, too. Nothing is decided; a reset lands all again."""
+    orders = landed(shop)
+    table = lake(orders).load_table(ORDERS)
+    table.append(table.scan(limit=0).to_arrow())
+    table.refresh()
+    old = [of.snapshot_id for of in table.snapshots() if of.snapshot_id != table.metadata.current_snapshot_id]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    with lake(orders).load_table(ORDERS).transaction() as edit:
+        edit.remove_properties("kafka.offsets.orders")
+    before, rows = state(orders), places(orders)
+    with pytest.raises(
+        Terminal, match=r"holds batch 3 .*, and no position: its property kafka\.offsets\.orders is gone"
+    ):
+        orders.run()
+    assert state(orders) == before
+
+    reset(orders, "earliest")
+    orders.run()
+
+    assert places(orders) == rows
     assert_clean(orders)
