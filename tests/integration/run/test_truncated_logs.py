@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from frazil.batch.request import RunRequest
 from frazil.batch.target import Target
 from frazil.errors import Terminal
 from frazil.kafka.client import consumer
@@ -17,6 +18,9 @@ from frazil.kafka.truncations import truncations
 from frazil.local import broker as local_broker
 from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.process import Processes
+from frazil.run.ingest import ingest
+from frazil.run.inline import stage_inline
+from frazil.run.plan import plan_run
 from frazil.verify.check import verify
 from tests.conftest import FreePorts
 from tests.log_truncation import truncate
@@ -105,6 +109,7 @@ def test_log_that_regrew_to_less_than_the_position_names_where_the_old_epoch_end
     assert reset_command(refused.value).offsets == {orders.topic: {"1": 2}}
 
 
+@pytest.mark.full
 def test_rows_of_lost_records_stay_if_a_person_says_so(shop: MakeShop, patient: Patient) -> None:
     """`--allow-duplicates`: what Kafka lost is nowhere else."""
     orders = landed(shop)
@@ -115,6 +120,25 @@ def test_rows_of_lost_records_stay_if_a_person_says_so(shop: MakeShop, patient: 
     orders.run()
 
     assert orders.ids() == [*range(6), *range(20, 28), *range(100, 106)]
+
+
+@pytest.mark.full
+def test_log_truncated_between_plan_and_read_is_refused_by_the_next_plan(shop: MakeShop, patient: Patient) -> None:
+    """The position takes the epoch that the plan heard of, which no record before the planned end is beyond."""
+    orders = landed(shop)
+    send(orders, {0: [order(6), order(7)]})
+    send(orders, {0: [order(8), order(9)]})
+    planned = plan_run(orders.project, orders.pipeline, RunRequest("run"))
+    patient.truncate(orders, 0, 8)
+    send(orders, {0: [order(number) for number in range(20, 26)]})
+    assert planned.plan is not None
+    ingest(orders.project, orders.pipeline, planned.plan, stage_inline, print)
+    assert position(orders).next_offset(orders.topic, 0) == 10
+
+    with pytest.raises(Terminal) as refused:
+        orders.run()
+
+    assert reset_command(refused.value).offsets == {orders.topic: {"0": 8}}
 
 
 def test_new_leader_with_the_whole_log_is_read_on(shop: MakeShop, patient: Patient) -> None:
