@@ -11,7 +11,7 @@ from frazil.batch.manifest import Manifest, TablePart
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change, Refused, commit
-from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
+from frazil.iceberg.holdings import BATCH_KEY, DONE_KEY, MANIFEST_KEY, TOPICS_KEY, Held, held, landed, lookup, mark_of
 from frazil.iceberg.pipeline_lake import branch_note
 from frazil.iceberg.refs import branch_name
 from frazil.iceberg.table import TableMetadata
@@ -209,9 +209,13 @@ def committed(lake: Lake, change: Change, manifest: Manifest, landing: Callable[
 
 def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
     """A run that slept may find its batch finished, and expired from where it looks, or taken back. Nobody has to act then."""
-    table = manifest.closing.table
-    last = lookup(lake.load_table(table).metadata, BATCH_KEY.format(manifest.pipeline), table)
-    if not isinstance(last, Held) or mark_of(last) != manifest.mark:
+    done, last = (
+        lookup(lake.load_table(table).metadata, key.format(manifest.pipeline), table)
+        for table, key in ((manifest.ledger, DONE_KEY), (manifest.closing.table, BATCH_KEY))
+    )
+    recorded = mark_of(done) if isinstance(done, Held) else None
+    is_finished = recorded is not None and recorded.n >= manifest.position.n
+    if is_finished or not isinstance(last, Held) or mark_of(last) != manifest.mark:
         raise Retryable(
             f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or was taken back",
             next_step="run again; it plans from where the pipeline stands now",
