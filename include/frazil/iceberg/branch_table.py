@@ -6,6 +6,7 @@ branch: one place knows of branches, and what holds for main holds for them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate, TableRequirement, TableUpdate
 
 from frazil.errors import Terminal
+from frazil.iceberg.refs import HOURLY_TAG
 
 U = TypeVar("U", TableUpdate, TableRequirement)
 
@@ -35,6 +37,7 @@ class BranchTable(Table):
         self._named = name
         self._branch = branch
         self.is_begun = branch in table.metadata.refs
+        self.whole = table.metadata
         self.metadata = on_branch(table.metadata, branch)
 
     def refresh(self) -> Table:
@@ -49,6 +52,7 @@ class BranchTable(Table):
                 f"table {self._named}: branch {self._branch} was dropped while a batch was committed there",
                 next_step=f"make it again, where it ended: ALTER TABLE {self._named} CREATE BRANCH …; then run again",
             )
+        self.whole = self.metadata
         self.metadata = on_branch(self.metadata, self._branch)
         return self
 
@@ -60,6 +64,7 @@ class BranchTable(Table):
 
     def _do_commit(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]) -> None:
         super()._do_commit(tuple(self._of_branch(updates)), tuple(self._of_branch(requirements)))
+        self.whole = self.metadata
         self.metadata = on_branch(self.metadata, self._branch)
 
     def _of_branch(self, parts: Iterable[U]) -> Iterable[U]:
@@ -72,10 +77,19 @@ class BranchTable(Table):
                 yield part
 
 
+def whole(table: Table) -> TableMetadata:
+    """Metadata of a table with all of its branches, main as it is."""
+    return table.whole if isinstance(table, BranchTable) else table.metadata
+
+
 def on_branch(metadata: TableMetadata, branch: str) -> TableMetadata:
     """Metadata whose main is a branch; as they are if there is no such branch."""
     ref = metadata.refs.get(branch)
     if ref is None:
         return metadata
-    others = {name: of for name, of in metadata.refs.items() if name not in (MAIN_BRANCH, branch)}
+    others = {
+        name: other
+        for name, other in metadata.refs.items()
+        if name not in (MAIN_BRANCH, branch) and re.fullmatch(HOURLY_TAG, name) is None  # those are of the other main
+    }
     return metadata.model_copy(update={"refs": {**others, MAIN_BRANCH: ref}, "current_snapshot_id": ref.snapshot_id})

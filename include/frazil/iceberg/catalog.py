@@ -181,6 +181,16 @@ class Lake:
             )
         return table
 
+    def set_property(self, name: str, key: str, value: str) -> None:
+        """Set a property of a table.
+
+        Raises:
+            Retryable: The catalog can't be reached, or others changed the table every time.
+        """
+        found = self.catalog_of(name).load_table(name)
+        with translated(f"setting {key} of table {name}"), found.transaction() as change:
+            change.set_properties({key: value})
+
     def refuse_code(self, table: Table) -> None:
         """Refuse a table to an engine, which would run a class that the table names.
 

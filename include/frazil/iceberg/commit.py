@@ -21,6 +21,7 @@ from typing import Literal
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableUpdate
 
 from frazil import crash_points
 from frazil.batch.facts import StagedFile
@@ -30,8 +31,10 @@ from frazil.crash_points import CrashPoint
 from frazil.errors import FrazilError, OutcomeUnknown, quotable, without_values
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.data_files import data_file, field_types
+from frazil.iceberg.expiry import Retention, expiry_updates
 from frazil.iceberg.faults import FOREIGN, as_frazil, shown
 from frazil.iceberg.holdings import mirror, moved_with
+from frazil.iceberg.ledger import renewed_properties
 from frazil.iceberg.producer import HeadMoved, Producer, SeenOnce, SnapshotRequest, append_of, overwrite_of
 from frazil.iceberg.refs import head_of
 from frazil.iceberg.removal import Rewrite, Rewriter
@@ -84,6 +87,7 @@ class Change:
         step: Which commit of a batch it is.
         properties: Further table properties that move in the same commit.
         removal: Rows that go in the same commit; the new files' rows are not asked.
+        retention: What of the table's past stays; None: nothing goes.
     """
 
     table: str
@@ -98,6 +102,7 @@ class Change:
     removal: Removal | None = None
     attached: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    retention: Retention | None = None
 
 
 def commit(lake: Lake, change: Change) -> int:
@@ -197,7 +202,8 @@ def moved_properties(change: Change, metadata: TableMetadata, snapshot_id: int) 
     for key, topics in change.topics.items():
         earlier = json.loads(moved_with(metadata, key, change.table)[0]) if key in metadata.properties else ()
         values[key] = json.dumps(sorted(topics.union(earlier)))
-    return {key: mirror(value, snapshot_id) for key, value in values.items()} | dict(change.properties)
+    moved = {key: mirror(value, snapshot_id) for key, value in values.items()}
+    return moved | dict(change.properties) | renewed_properties(metadata.properties)
 
 
 def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
@@ -209,8 +215,15 @@ def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
         if rewriter is not None and head_of(metadata) != head:
             raise HeadMoved(f"rows were removed from snapshot {head}, the head is {head_of(metadata)} now")
 
+    def expires(metadata: TableMetadata, now_ms: int) -> tuple[TableUpdate, ...]:
+        retention = change.retention
+        return () if retention is None else expiry_updates(metadata, change.table, retention, now_ms)
+
     request = SnapshotRequest(
-        change.summary, validate_again, lambda snapshot: moved_properties(change, table.metadata, snapshot)
+        change.summary,
+        validate_again,
+        lambda snapshot: moved_properties(change, table.metadata, snapshot),
+        expires=expires,
     )
     transaction = SeenOnce(table)
     producer = produced(transaction, table, change, request, rewriter)

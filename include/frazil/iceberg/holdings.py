@@ -1,9 +1,10 @@
 """What a table holds of a pipeline: a mark in the snapshot summaries of main, mirrored in a table property.
 
 The ancestry of main decides, and the property must agree with it: both move in one commit. The property decides only
-where expiry took our snapshot: it is gone from the metadata, and the oldest snapshot that can be reached was made on one
-that is gone too. A rollback is told apart from expiry: there the property names a snapshot that main does not descend
-from although it is still listed, or main carries an older one, or main has a head without a past.
+where expiry took our snapshot: it is gone from the metadata, or has a tag alone, and the oldest snapshot that can be
+reached was made on one that is gone too. A rollback is told apart from expiry: there the property names a snapshot that
+main does not descend from although it is still listed, or main carries an older one, or main has a head without a past,
+or lacks an hour that was main's.
 
 What grows with partitions and tables is in no summary, or metadata would grow with their number times the table's age.
 It is in properties that name the snapshot which moved them. The whole position is in the manifest of its batch, too: that
@@ -13,6 +14,7 @@ is read where the property tells of another snapshot, as after a rollback.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +25,7 @@ from pyiceberg.table.snapshots import Snapshot
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, is_whole
 from frazil.errors import Terminal
+from frazil.iceberg.refs import HOURLY_TAG
 from frazil.iceberg.table import Table, metadata_path, read_text
 from frazil.iceberg.variant import FORMAT_VERSION
 
@@ -124,10 +127,36 @@ def lookup(metadata: TableMetadata, key: str, table: str) -> Held | RolledBack |
         return found
     ours = metadata.snapshot_by_id(snapshot_id)
     cut_off = oldest is not None and _has_past(oldest)
-    if found is None and cut_off and ours is None:
+    if found is None and oldest is not None and cut_off and _is_expired(metadata, ours, oldest):
         return Held(value, snapshot_id, {})
     is_past_told = found is not None or not (cut_off or _may_replace(oldest, ours))
     return RolledBack(found, value, snapshot_id, ours is not None, is_past_told)
+
+
+def _is_expired(metadata: TableMetadata, ours: Snapshot | None, oldest: Snapshot) -> bool:
+    """Whether our snapshot went from main's past by expiry, although a tag may still list it.
+
+    Hours get their tags when they leave main's past, and only while it has all that pipelines brought. So they are older than
+    what main descends from, or in it: else main was set back to an hour before them.
+    """
+    hours = [one for name in metadata.refs if re.fullmatch(HOURLY_TAG, name) and (one := _tagged(metadata, name))]
+    after = [one for one in hours if _order(one) > _order(oldest)]
+    if after:
+        past = {one.snapshot_id for one in ancestry(metadata, metadata.current_snapshot_id)}
+        if any(one.snapshot_id not in past for one in after):
+            return False
+    if ours is None:
+        return True
+    return _order(ours) < _order(oldest) and any(_order(ours) <= _order(one) for one in hours)
+
+
+def _tagged(metadata: TableMetadata, name: str) -> Snapshot | None:
+    return metadata.snapshot_by_id(metadata.refs[name].snapshot_id)
+
+
+def _order(snapshot: Snapshot) -> tuple[int, int]:
+    """What orders snapshots by when they came."""
+    return snapshot.sequence_number or 0, snapshot.timestamp_ms
 
 
 def _lags(metadata: TableMetadata, found: Held, value: str, snapshot_id: int) -> bool:
@@ -151,10 +180,7 @@ def _may_replace(oldest: Snapshot | None, ours: Snapshot | None) -> bool:
     """Whether the past of main may begin after our snapshot: REPLACE TABLE … AS SELECT makes one with our rows in it."""
     if oldest is None:
         return False
-    return ours is None or (oldest.sequence_number or 0, oldest.timestamp_ms) > (
-        ours.sequence_number or 0,
-        ours.timestamp_ms,
-    )
+    return ours is None or _order(oldest) > _order(ours)
 
 
 def _has_past(snapshot: Snapshot) -> bool:

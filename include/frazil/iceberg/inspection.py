@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Final
@@ -12,11 +12,11 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
+from frazil.iceberg.expiry import BranchRules, History, SnapshotAge, Tag
 from frazil.iceberg.faults import translated
 from frazil.iceberg.schema import columns_with_times
 
@@ -59,24 +59,6 @@ class PartitionFiles:
     small_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotAge:
-    """A snapshot: when it was made, and on which one."""
-
-    id: int
-    made_ms: int
-    parent: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class BranchRules:
-    """Where a branch ends, and what of its past stays, if the branch itself says so."""
-
-    head: int
-    keep: int | None = None
-    max_age_ms: int | None = None
-
-
 @dataclass(frozen=True)
 class Inspection:
     """A table as its maintenance sees it.
@@ -91,7 +73,7 @@ class Inspection:
         manifests_needed: How many would do, each of its target size.
         snapshots: All snapshots.
         branches: Name -> where it ends.
-        tags: Snapshots with a name.
+        tags: Name -> a snapshot.
         properties: The table's.
         format_version: The table's.
         is_sorted: Whether the table has a sort order.
@@ -109,9 +91,9 @@ class Inspection:
     equality_deletes: int = 0
     manifests: int = 0
     manifests_needed: int = 0
-    snapshots: tuple[SnapshotAge, ...] = ()
+    snapshots: Sequence[SnapshotAge] = ()
     branches: Mapping[str, BranchRules] = field(default_factory=dict)
-    tags: frozenset[int] = frozenset()
+    tags: Mapping[str, Tag] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     format_version: int = 2
     is_sorted: bool = False
@@ -120,6 +102,11 @@ class Inspection:
     unreadable: str | None = None
     rows: int = 0
     rows_counted: int | None = None
+
+    @property
+    def history(self) -> History:
+        """What says which snapshots go."""
+        return History(self.snapshots, self.branches, self.tags, self.properties, self.format_version)
 
     @property
     def files(self) -> int:
@@ -156,7 +143,7 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
     """
     properties = metadata.properties
     target = int(properties.get("write.target-file-size-bytes", _DEFAULT_TARGET))
-    snapshot = table.current_snapshot()
+    snapshot, history = table.current_snapshot(), History.of(metadata)
     with translated(f"reading manifests of table {name}"):
         manifests = snapshot.manifests(table.io) if snapshot is not None else []
         files = _Files(metadata, target)
@@ -169,13 +156,9 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
         files.found(name),
         manifests=len(manifests),
         manifests_needed=_needed(manifests, properties),
-        snapshots=tuple(SnapshotAge(s.snapshot_id, s.timestamp_ms, s.parent_snapshot_id) for s in metadata.snapshots),
-        branches={
-            ref: BranchRules(of.snapshot_id, of.min_snapshots_to_keep, of.max_snapshot_age_ms)
-            for ref, of in metadata.refs.items()
-            if of.snapshot_ref_type == SnapshotRefType.BRANCH
-        },
-        tags=frozenset(of.snapshot_id for of in metadata.refs.values() if of.snapshot_ref_type == SnapshotRefType.TAG),
+        snapshots=history.snapshots,
+        branches=history.branches,
+        tags=history.tags,
         rows=_rows(snapshot),
         rows_counted=_rows_counted(metadata),
         is_sample=read < sum((of.added_files_count or 0) + (of.existing_files_count or 0) for of in manifests),

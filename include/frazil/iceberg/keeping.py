@@ -5,19 +5,21 @@ Rests on a private name of PyIceberg 0.12; a contract test pins it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import EMPTY_DICT, Properties
+from pyiceberg.table.update import RemoveSnapshotsUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from frazil.iceberg.clocks import ordered, refuse_skew
-from frazil.iceberg.past import with_past
+from frazil.iceberg.past import with_past, without_snapshots
 from frazil.iceberg.table_properties import for_storage, without_code
 
 MOST_SNAPSHOTS: Final = 50_000
@@ -66,12 +68,17 @@ class KeepingSqlCatalog(SqlCatalog):
         self._keep(done.metadata_location, done.metadata)
         return done
 
-    def _update_and_stage_table(self, current_table: Table | None, *request: Any) -> StagedTable:
+    def _update_and_stage_table(
+        self, current_table: Table | None, name: Identifier, requirements: tuple[Any, ...], updates: tuple[Any, ...]
+    ) -> StagedTable:
         if current_table is None:
-            return super()._update_and_stage_table(current_table, *request)
+            return super()._update_and_stage_table(current_table, name, requirements, updates)
         refuse_skew(current_table)
-        staged = super()._update_and_stage_table(current_table, *request)
-        staged.metadata = ordered(staged.metadata, current_table.metadata)
+        expired = [update for update in updates if isinstance(update, RemoveSnapshotsUpdate)]
+        others = tuple(update for update in updates if not isinstance(update, RemoveSnapshotsUpdate))
+        staged = super()._update_and_stage_table(current_table, name, requirements, others)
+        _refuse_named(staged.metadata, expired)
+        staged.metadata = without_snapshots(ordered(staged.metadata, current_table.metadata), expired)
         return staged
 
     def _taken(self, location: str) -> TableMetadata | None:
@@ -91,6 +98,14 @@ class KeepingSqlCatalog(SqlCatalog):
             for of in _beyond(list(self._kept.items())):
                 del self._kept[of]
         return shared
+
+
+def _refuse_named(metadata: TableMetadata, expired: Iterable[RemoveSnapshotsUpdate]) -> None:
+    """Refuse to take out a snapshot that somebody gave a name meanwhile: the name would go with it."""
+    gone = {number for update in expired for number in update.snapshot_ids}
+    named = [name for name, ref in metadata.refs.items() if ref.snapshot_id in gone]
+    if named:
+        raise CommitFailedException(f"snapshots that were to go are {', '.join(named)} by now")
 
 
 def _beyond(kept: Sequence[tuple[str, TableMetadata]]) -> list[str]:

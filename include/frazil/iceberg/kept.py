@@ -20,7 +20,6 @@ from frazil.iceberg.holdings import (
     TOPICS_KEY,
     Held,
     RolledBack,
-    ancestry,
     lookup,
     mirror,
     moved_with,
@@ -83,10 +82,9 @@ def named_manifests(metadata: TableMetadata) -> frozenset[str]:
 
 
 def _keys(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
-    """Marks that properties, or snapshots of any branch, carry: which one, and of which pipeline."""
+    """Marks that properties or snapshots carry: which one, and of which pipeline."""
     yield from _marks(metadata.properties)
-    heads = {metadata.current_snapshot_id, *(ref.snapshot_id for ref in metadata.refs.values())}
-    for snapshot in {of.snapshot_id: of for head in heads for of in ancestry(metadata, head)}.values():
+    for snapshot in metadata.snapshots:
         if snapshot.summary is not None:
             yield from _marks(snapshot.summary.additional_properties)
 

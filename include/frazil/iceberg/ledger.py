@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -32,15 +32,28 @@ UNPARTITIONED = PartitionSpec()
 TABLE_PROPERTIES = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
-    # A commit a minute writes 1,440 metadata files a day; the snapshots keep what matters.
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "50",
+    # A catalog that is restored from a backup names an older metadata file: orphan removal takes those, days later.
+    "write.metadata.delete-after-commit.enabled": "false",
+    "write.metadata.previous-versions-max": "100",
     # A manifest per batch would make every scan slower with the table's age.
     "commit.manifest-merge.enabled": "true",
     # Foreign expiry jobs keep at least these, so that the position stays in the ancestry of main.
     "history.expire.min-snapshots-to-keep": "20",
 }
 """Properties of every table Frazil creates: chosen for frequent commits."""
+
+
+_FIRST_PROPERTIES = TABLE_PROPERTIES | {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "50",
+}
+"""Those that the first Frazil gave its tables."""
+
+
+def renewed_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties that a table of the first Frazil gets; none of a table that somebody else made or changed."""
+    first = _FIRST_PROPERTIES.items() - {("format-version", "2")}  # no property of a table that is there
+    return dict(TABLE_PROPERTIES.items() - _FIRST_PROPERTIES.items()) if first <= properties.items() else {}
 
 
 LEDGER_PROPERTIES = {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 
 class Past(list[Any]):
@@ -26,3 +27,22 @@ def with_past(metadata: TableMetadata) -> TableMetadata:
     """Return metadata whose copies share their past."""
     log = {name: Past(getattr(metadata, name)) for name in ("snapshots", "snapshot_log", "metadata_log")}
     return metadata.model_copy(update=log)
+
+
+def without_snapshots(metadata: TableMetadata, updates: Sequence[RemoveSnapshotsUpdate]) -> TableMetadata:
+    """Metadata without the snapshots of these updates, as Iceberg's Java library leaves them.
+
+    PyIceberg copies all other snapshots, takes their parents' ids out, which tell an expiry from a table that was made anew,
+    and leaves gaps in the log of heads: a reader AS OF a time would be given what was the head before.
+    """
+    gone = {number for update in updates for number in update.snapshot_ids}
+    if not gone:
+        return metadata
+    log = metadata.snapshot_log
+    last_gap = max((place for place, entry in enumerate(log) if entry.snapshot_id in gone), default=-1)
+    left = {
+        name: type(old)(one for one in old if one.snapshot_id not in gone)
+        for name in ("snapshots", "statistics", "partition_statistics")
+        if (old := getattr(metadata, name))
+    }
+    return metadata.model_copy(update={**left, "snapshot_log": type(log)(log[last_gap + 1 :])})

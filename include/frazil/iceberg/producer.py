@@ -16,10 +16,19 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import AddSnapshotUpdate, SetPropertiesUpdate, TableUpdate, UpdatesAndRequirements
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+    UpdatesAndRequirements,
+    update_table_metadata,
+)
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles, _SnapshotProducer
 
+from frazil.iceberg.branch_table import whole
 from frazil.iceberg.clocks import next_timestamp
+from frazil.iceberg.past import without_snapshots
 
 Producer = _SnapshotProducer[Any]
 
@@ -40,7 +49,9 @@ class SeenOnce(Transaction):
         base, updates = self._table.metadata, self._updates
         # By identity: metadata that were read again and updates that were rebuilt are other objects, and ours are kept alive here.
         if self._seen is None or self._seen[0] is not base or self._seen[1] is not updates:
-            self._seen = base, updates, super().table_metadata
+            expired = [update for update in updates if isinstance(update, RemoveSnapshotsUpdate)]
+            others = tuple(update for update in updates if not isinstance(update, RemoveSnapshotsUpdate))
+            self._seen = base, updates, without_snapshots(update_table_metadata(base, others), expired)
         return self._seen[2]
 
 
@@ -57,12 +68,14 @@ class SnapshotRequest:
         validate: Called with the refreshed metadata before every retry; raises if the snapshot must not come.
         properties: Table properties that move in the same commit, given the snapshot's id.
         branch: Where the snapshot becomes the head; None: nowhere yet.
+        expires: Updates that take old snapshots out in the same commit, given the whole table and the new snapshot's time.
     """
 
     summary: Mapping[str, str]
     validate: Callable[[TableMetadata], None]
     properties: Callable[[int], Mapping[str, str]] = lambda _: {}
     branch: str | None = MAIN_BRANCH
+    expires: Callable[[TableMetadata, int], tuple[TableUpdate, ...]] = lambda *_: ()
 
 
 class _Checked(Producer):
@@ -86,10 +99,10 @@ class _Checked(Producer):
         # Returned here, so that a rebuild after a conflict keeps properties and snapshot in one commit.
         updates, requirements = super()._commit()
         updates = tuple(self._dated(update) for update in updates)
-        properties = self._request.properties(self.snapshot_id)
-        if not properties:
-            return updates, requirements
-        return (*updates, SetPropertiesUpdate(updates=dict(properties))), requirements
+        if properties := self._request.properties(self.snapshot_id):
+            updates = (*updates, SetPropertiesUpdate(updates=dict(properties)))
+        table = self._transaction._table
+        return (*updates, *self._request.expires(whole(table), next_timestamp(table.metadata))), requirements
 
     def _dated(self, update: TableUpdate) -> TableUpdate:
         if not isinstance(update, AddSnapshotUpdate):

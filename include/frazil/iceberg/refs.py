@@ -19,6 +19,9 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+HOURLY_TAG = r"frazil-hourly-\d{4}-\d\d-\d\dT\d\d"
+"""Tags of Frazil: main as it was at the end of an hour, UTC. They are set on what leaves the past that main's head names."""
+
 _NAME = re.compile(r"frazil-(?P<pipeline>.+)-(?P<n>\d+)-(?P<made>\d+)-[0-9a-f]{8}")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Self, get_args
 
+from frazil.iceberg.expiry import Retention, expired
 from frazil.iceberg.inspection import Inspection, PartitionFiles
-from frazil.maintain.ages import expirable, expiry_age, shown_age
 from frazil.pipeline.maintenance import (
     Compaction,
     Expiry,
@@ -27,6 +27,8 @@ STEPS: Final[tuple[Step, ...]] = get_args(Step)
 
 ORPHANS_KEY: Final = "frazil.orphans-removed-at"
 """Table property: when orphan files were looked for last."""
+
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 _VERSION_WITHOUT_FILES: Final = 3
 """Format version from which positions of deleted rows are no files of their own kind that could be merged."""
@@ -91,6 +93,18 @@ def needs(found: Inspection, rules: TableMaintenance, given: Circumstances) -> t
     )
 
 
+def expirable(found: Inspection, rules: Expiry, now: datetime) -> frozenset[int]:
+    """Snapshots that an expiry would take."""
+    return frozenset(expired(found.history, Retention.by(rules), int(now.timestamp() * 1000)).ids)
+
+
+def shown_age(age: timedelta) -> str:
+    """An age as pipeline files have it, in the largest unit that counts it whole: 5d, 36h, 90m."""
+    seconds = round(age.total_seconds())
+    unit, size = next(of for of in _UNITS if seconds % of[1] == 0)
+    return f"{seconds // size}{unit}"
+
+
 def _is_asked(step: Step, steps: Collection[Step]) -> bool:
     return not steps or step in steps
 
@@ -138,7 +152,7 @@ def _by_figures(step: Step, found: Inspection, rules: TableMaintenance, given: C
             said = f"{count:,} of {found.manifests:,} manifests could be merged away"
             return _by_count("manifests", count, own.min_files, said)
         case Expiry() as own:
-            count, age = len(expirable(found, own, given.now)), expiry_age(found, own)
+            count, age = len(expirable(found, own, given.now)), Retention.by(own).age_in(found.properties)
             return _by_count(
                 "expiry",
                 count,

@@ -9,10 +9,9 @@ from typing import Final
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.inspection import Inspection, inspect
 from frazil.maintain import steps
-from frazil.maintain.ages import expirable
 from frazil.maintain.guard import Unsound, sound
 from frazil.maintain.last import MAINTAINED_KEY, Maintained
-from frazil.maintain.need import Circumstances, Need, Order, Step, health, needs
+from frazil.maintain.need import Circumstances, Need, Order, Step, expirable, health, needs
 from frazil.maintain.procedures import GaveWay, Procedures
 from frazil.maintain.result import Figures, MaintenanceResult, Status, StepOutcome, TableOutcome
 from frazil.pipeline.maintenance import Expiry, Orphans, Stats, TableMaintenance

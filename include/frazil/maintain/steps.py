@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -9,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
 from frazil.errors import Terminal, without_values
+from frazil.iceberg.expiry import Retention, expire_snapshots
 from frazil.iceberg.inspection import Inspection
-from frazil.iceberg.kept import named_manifests
-from frazil.iceberg.upkeep import expire_snapshots, set_property
-from frazil.maintain.ages import expirable, expiry_age, expiry_keep
+from frazil.iceberg.kept import Kept, named_manifests
 from frazil.maintain.guard import Sound, hold, lost
 from frazil.maintain.need import ORPHANS_KEY, most_files, portions
 from frazil.maintain.procedures import Argument, Before, GaveWay, Procedures, ZOrder
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 OWN_FOLDERS: Final = ("data", "metadata", "frazil-staged")
 """Folders below a table's location that are the table's: beside them another table may lie."""
+
+_METADATA_FILE: Final = re.compile(r"/metadata/(\d+)-[^/]*\.metadata\.json(\.gz)?$")
+"""A metadata file, by its version: Iceberg's catalogs count it up with each commit."""
 
 _COMMIT_BYTES: Final = 2 * 2**30
 """Bytes that a compaction writes anew before it commits: a minute or two of work."""
@@ -72,7 +76,7 @@ class Work:
             Retryable: The catalog, or the engine, is not available now.
         """
         if self.found.unreadable is not None and self.found.format_version < _BY_ENGINE_ALONE:
-            set_property(self.scope.lake, self.table, key, value)
+            self.scope.lake.set_property(self.table, key, value)
         else:
             self.engine.note(self.catalog, self.table, key, value)
 
@@ -186,20 +190,12 @@ def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:
     Raises:
         Terminal: It is not.
     """
-    before = sound(work.table)
-    now = work.scope.clock()
-    older_than = now - expiry_age(work.found, rules)
-    if before.hold_ms is not None:
-        older_than = min(older_than, datetime.fromtimestamp(before.hold_ms / 1000, UTC))
-    if work.found.unreadable is not None:
-        counts = _expire_without_engine(work, rules, now, older_than)
+    before, retention = sound(work.table), Retention.by(rules)
+    if work.found.format_version < _BY_ENGINE_ALONE:
+        instant = int(work.scope.clock().timestamp() * 1000)
+        counts = {"expired_snapshots_count": expire_snapshots(work.scope.lake, work.table, retention, instant)}
     else:
-        counts = work.call(
-            "expire_snapshots",
-            older_than=older_than,
-            retain_last=expiry_keep(work.found, rules),
-            stream_results=True,
-        )
+        counts = _expire_by_engine(work, retention, before)
     missing = lost(before, hold(work.scope.lake, work.table))
     if missing:
         raise Terminal(
@@ -209,12 +205,12 @@ def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:
     return counts
 
 
-def _expire_without_engine(work: Work, rules: Expiry, now: datetime, older_than: datetime) -> dict[str, int]:
-    """The snapshots that Iceberg's procedure would take, out of the metadata; orphan removal takes their files."""
-    before_ms = older_than.timestamp() * 1000
-    old = {of.id for of in work.found.snapshots if of.made_ms < before_ms}
-    count = expire_snapshots(work.scope.lake, work.table, expirable(work.found, rules, now) & old)
-    return {"expired_snapshots_count": count}
+def _expire_by_engine(work: Work, retention: Retention, before: Kept) -> dict[str, int]:
+    older_than = work.scope.clock() - retention.age_in(work.found.properties)
+    if before.hold_ms is not None:
+        older_than = min(older_than, datetime.fromtimestamp(before.hold_ms / 1000, UTC))
+    keep = retention.keep_in(work.found.properties)
+    return work.call("expire_snapshots", older_than=older_than, retain_last=keep, stream_results=True)
 
 
 def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
@@ -247,8 +243,8 @@ def _metadata(work: Work) -> TableMetadata:
 
 
 def _own(work: Work, paths: list[str]) -> dict[str, str]:
-    """Files in the table's folders, but for manifests of batches and the rules that batches ran under, and how the table spells their
-    addresses.
+    """Files in the table's folders, but for manifests of batches, the rules that they ran under, and its last metadata; and their
+    addresses as the table spells them.
 
     Another table may lie below a table's location, in a namespace of its name: its files are no orphans. And of listed files
     the procedure takes only those that begin with the location, letter by letter.
@@ -257,12 +253,23 @@ def _own(work: Work, paths: list[str]) -> dict[str, str]:
     location = metadata.location.rstrip("/")
     below = tuple(f"{_plain(location)}/{folder}/" for folder in OWN_FOLDERS)
     named = {_plain(path) for path in named_manifests(metadata)}
+    newest = newest_metadata(paths)
     own = (
         path
         for path in paths
-        if _plain(path).startswith(below) and _plain(path) not in named and not is_rules_file(path)
+        if _plain(path).startswith(below)
+        and _plain(path) not in named
+        and path not in newest
+        and not is_rules_file(path)
     )
     return {path: location + _plain(path).removeprefix(_plain(location)) for path in islice(own, MOST_ORPHANS)}
+
+
+def newest_metadata(paths: Iterable[str]) -> frozenset[str]:
+    """Of superseded metadata files those of the newest version: until a younger file came, backups of the catalog name it."""
+    versions = {path: int(found[1]) for path in paths if (found := _METADATA_FILE.search(path)) is not None}
+    newest = max(versions.values(), default=0)
+    return frozenset(path for path, version in versions.items() if version == newest)
 
 
 def _plain(address: str) -> str:

@@ -18,12 +18,12 @@ from frazil.iceberg.table import TableMetadata
 from frazil.iceberg.variant import FORMAT_VERSION
 from frazil.run.identifier import identifier_note
 from frazil.run.ledger_entry import ranges_json
-from frazil.run.scope import Apply, EngineNeeded
+from frazil.run.scope import Apply, EngineNeeded, Scope
 from frazil.run.standing import BYTES_KEY, READ_KEY, REPAIRS_KEY, repair_command
 from frazil.run.tables import in_parallel, landed_by_another, topics_landed
 
 
-def follow_all(lake: Lake, manifest: Manifest, path: str, apply: Apply | None = None) -> dict[str, int]:
+def follow_all(scope: Scope, manifest: Manifest, path: str) -> dict[str, int]:
     """Give all followers their parts, and return the snapshots in which they became visible.
 
     One that can't take its part holds the batch open alone: all others have theirs when this raises.
@@ -39,7 +39,7 @@ def follow_all(lake: Lake, manifest: Manifest, path: str, apply: Apply | None = 
     failures: list[FrazilError] = []
     for group in (destinations, letters):
         for part, found in zip(
-            group, in_parallel(lambda of: _tried(lake, manifest, of, path, apply), group), strict=True
+            group, in_parallel(lambda part: _tried(scope, manifest, part, path), group), strict=True
         ):
             if isinstance(found, FrazilError):
                 failures.append(found)
@@ -50,9 +50,9 @@ def follow_all(lake: Lake, manifest: Manifest, path: str, apply: Apply | None = 
     return snapshots
 
 
-def _tried(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Apply | None) -> int | FrazilError:
+def _tried(scope: Scope, manifest: Manifest, part: TablePart, path: str) -> int | FrazilError:
     try:
-        return follow(lake, manifest, part, path, apply)
+        return follow(scope, manifest, part, path)
     except FrazilError as failure:
         return failure
 
@@ -68,14 +68,14 @@ def _together(failures: Sequence[FrazilError]) -> FrazilError:
     return told
 
 
-def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Apply | None = None) -> int:
+def follow(scope: Scope, manifest: Manifest, part: TablePart, path: str) -> int:
     """Give one follower its part of a decided batch, and return the snapshot in which it became visible.
 
     Raises:
         Terminal: It can't take it: dropped, rolled back, changed.
         EngineNeeded: Only an engine can, and there is none.
     """
-    key, topics_key = BATCH_KEY.format(manifest.pipeline), TOPICS_KEY.format(manifest.pipeline)
+    lake, key, topics_key = scope.lake, BATCH_KEY.format(manifest.pipeline), TOPICS_KEY.format(manifest.pipeline)
     topics = {topics_key: _topics(manifest, part)} if part.role == "destination" else {}
     holds = holds_last(key, part.table, manifest)
 
@@ -96,9 +96,10 @@ def follow(lake: Lake, manifest: Manifest, part: TablePart, path: str, apply: Ap
         fit=part.fit,
         landed=lambda metadata: landed(metadata, key, manifest.mark, part.table),
         check=check,
+        retention=scope.retention(part.table),
     )
     try:
-        return _committed(lake, change, manifest, part, apply)
+        return _committed(lake, change, manifest, part, scope.apply)
     except Terminal as refusal:
         _refuse_gone(lake, manifest, part, refusal)
         raise

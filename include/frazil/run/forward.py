@@ -81,6 +81,7 @@ def decide(scope: Scope, manifest: Manifest, path: str, now: Standing) -> int:
         fit=manifest.closing.fit,
         landed=lambda metadata: landed(metadata, batch_key, manifest.mark, table),
         check=_stands(scope, manifest, now),
+        retention=scope.retention(table),
     )
     if manifest.kind not in _ON_BRANCH or table == manifest.ledger:
         return commit(scope.lake, change)
@@ -159,7 +160,7 @@ def roll_forward(scope: Scope, manifest: Manifest, path: str, now: Standing) -> 
             next_step="run again; it plans from where the pipeline stands now",
         )
     snapshots: dict[str, int | None] = {table: decided}
-    snapshots |= follow_all(scope.lake, manifest, path, scope.apply)
+    snapshots |= follow_all(scope, manifest, path)
     _record(scope, manifest, closing, snapshots, path, now)
 
 
@@ -191,6 +192,7 @@ def _record(
         landed=lambda metadata: landed(metadata, key, manifest.mark, manifest.ledger),
         check=holds_last(key, manifest.ledger, manifest),
         properties={CLOSING_KEY.format(manifest.pipeline): manifest.closing.table},
+        retention=scope.retention(manifest.ledger),
     )
     committed(lake, change, manifest)
 

@@ -18,7 +18,6 @@ from frazil.errors import Terminal
 from frazil.iceberg.holdings import BATCH_KEY, BEGUN_KEY, MADE_BY_KEY, begun_tables, lookup
 from frazil.iceberg.schema import check_destination
 from frazil.iceberg.table import Table
-from frazil.iceberg.upkeep import set_property
 from frazil.run.scope import Scope
 from frazil.run.tables import Tables, in_parallel, make_destination
 
@@ -159,7 +158,7 @@ def _begun(scope: Scope) -> frozenset[str]:
 
 def _note_begun(scope: Scope, names: Collection[str]) -> None:
     key = BEGUN_KEY.format(scope.pipeline.name)
-    set_property(scope.lake, scope.pipeline.ledger_table, key, json.dumps(sorted(names)))
+    scope.lake.set_property(scope.pipeline.ledger_table, key, json.dumps(sorted(names)))
 
 
 def _with_room(scope: Scope, names: Sequence[str], room: int, begun: Collection[str]) -> tuple[str, ...]:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 from frazil.batch.facts import Range
 from frazil.batch.manifest import Manifest
-from frazil.batch.position import Position
+from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import RemovedRange, at_or_beyond
 from frazil.batch.repair import Row, lost_ranges, lost_removals, readable, unfilled, union
 from frazil.batch.request import RunRequest
 from frazil.batch.target import Target
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import Refused
-from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, RolledBack, landed, lookup
+from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, RolledBack, landed, lookup, manifest_path
 from frazil.iceberg.landed import summaries
 from frazil.iceberg.ledger import read_ledger
 from frazil.iceberg.table import read_text
@@ -303,7 +303,7 @@ def _all(position: Position) -> Iterator[Range]:
 def _ledger_loss(scope: Scope, tables: Tables, now: Standing, decided: Sequence[Decided]) -> Loss:
     """The rows of all batches after the one that the ledger holds; their manifests know them."""
     done = -1 if now.done is None else now.done.n
-    found = {of.position.n: (path, of) for path, of in (*_manifests(scope, tables, done), *decided)}
+    found = {of.position.n: (path, of) for path, of in (*_manifests(scope, tables, now.mark, done), *decided)}
     manifests = [found[n] for n in sorted(found)]
     newest = now.mark.n if now.mark is not None else done
     return Loss(
@@ -313,21 +313,27 @@ def _ledger_loss(scope: Scope, tables: Tables, now: Standing, decided: Sequence[
     )
 
 
-def _manifests(scope: Scope, tables: Tables, done: int) -> Iterator[Decided]:
-    """Manifests that snapshots of the closing table still name, and that are still there."""
-    of_pipeline = BATCH_KEY.format(scope.pipeline.name)
-    for summary in summaries(tables.closing.metadata):
-        path = summary.get(MANIFEST_KEY)
-        if path is None or of_pipeline not in summary:
-            continue
+def _manifests(scope: Scope, tables: Tables, mark: BatchMark | None, done: int) -> Iterator[Decided]:
+    """Manifests of the batches behind `done` that the closing table had, the newest first, as far as they are there.
+
+    Each names the batch before it, whose snapshot may be expired. Behind one that is gone, the next that a snapshot names.
+    """
+    key, name = BATCH_KEY.format(scope.pipeline.name), scope.pipeline.name
+    named = {
+        BatchMark.from_json(summary[key]): summary[MANIFEST_KEY]
+        for summary in summaries(tables.closing.metadata)
+        if key in summary and MANIFEST_KEY in summary
+    }
+    while mark is not None and mark.n > done:
+        path = named.get(mark) or manifest_path(tables.closing, name, mark)
         try:
             manifest = Manifest.from_json(read_text(tables.closing, path))
         except Terminal as error:
             scope.report(f"manifest {path} can't be read: {error.message}")
+            mark = next((earlier for earlier in named if earlier.n < mark.n), None)
             continue
-        if manifest.position.n <= done:
-            return
         yield path, manifest
+        mark = manifest.closing.after
 
 
 def _accepted(scope: Scope, now: Standing, known: list[Manifest]) -> frozenset[str]:

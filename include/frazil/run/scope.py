@@ -11,6 +11,7 @@ from frazil.batch.manifest import Operation
 from frazil.errors import Retryable
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import Change
+from frazil.iceberg.expiry import Retention
 from frazil.iceberg.holdings import made_tables
 from frazil.iceberg.pipeline_lake import PipelineLake
 from frazil.iceberg.table import Table
@@ -123,6 +124,11 @@ class Scope:
         halves = (self.pipeline.value, self.pipeline.key)
         names = {of.registry for of in halves if of is not None and of.registry is not None}
         return {name: shared_schemas(self.project.registry(name)) for name in sorted(names)}
+
+    def retention(self, table: str) -> Retention | None:
+        """What of a table's past its batches leave; None: all, as somebody else maintains it, or nobody expires it."""
+        rules = self.pipeline.maintenance.of(table)
+        return None if rules is None or rules.expiry is False else Retention.by(rules.expiry)
 
     def stamp(self) -> str:
         """The time as manifests and plans write it."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from frazil.batch.manifest import Manifest
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.branch import remove_stale_branches
+from frazil.iceberg.branch import BranchName, remove_stale_branches
 from frazil.iceberg.clocks import refuse_skew
 from frazil.iceberg.holdings import BATCH_KEY, CLOSING_KEY, DONE_KEY, MANIFEST_KEY, Held, lookup, mark_of
 from frazil.iceberg.pipeline_lake import PipelineLake
@@ -203,7 +203,7 @@ def _listed(tables: Collection[str]) -> str:
 
 def _tidy(scope: Scope, tables: Tables, now: Standing) -> None:
     closing = tables.destinations.get(tables.closing_name)
-    if now.mark is not None and closing is not None and len(closing.metadata.refs) > 1:
+    if now.mark is not None and closing is not None and any(map(BranchName.parse, closing.metadata.refs)):
         instant, table = int(scope.clock().timestamp() * 1000), tables.closing_name
         for name in remove_stale_branches(scope.lake, table, scope.pipeline.name, now.mark.n, instant):
             scope.report(f"dropped branch {name} of {table}, left behind by a run that ended early")

@@ -10,6 +10,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from frazil.errors import Retryable, Terminal
+from frazil.iceberg.holdings import MANIFEST_KEY
+from frazil.iceberg.table import delete_files
 from frazil.report.history import history
 from frazil.verify.check import verify
 from tests.fan_out import expected, fanned_out, fill, outcomes
@@ -127,11 +129,29 @@ def test_lost_ledger_is_written_again(shop: MakeShop, damage: Damage) -> None:
     assert_clean(orders)
 
 
+def test_lost_ledger_is_written_again_from_manifests_that_no_snapshot_names(shop: MakeShop) -> None:
+    """B1: batches took the snapshots of earlier ones out; each manifest names the one before it."""
+    orders = landed(shop)
+    before = [(row["n"], row["table"], row["ranges"]) for row in ledger(orders)]
+    table = lake(orders).load_table(ORDERS)
+    table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in table.metadata.snapshots][:-1]).commit()
+    drop(orders, LEDGER)
+
+    planned = repair(orders, LEDGER)
+
+    assert planned is not None
+    assert planned.loss is not None
+    assert planned.loss.batches == ()
+    assert [(row["n"], row["table"], row["ranges"]) for row in ledger(orders) if row["kind"] != "repair"] == before
+
+
 def test_batches_that_no_manifest_tells_are_given_up_by_number(shop: MakeShop) -> None:
     """Then nobody knows what a table lost: a repair of the dead letters reads everything again."""
     orders = landed(shop)
     table = lake(orders).load_table(ORDERS)
-    table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in table.metadata.snapshots][:2]).commit()
+    old = table.metadata.snapshots[:2]
+    table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in old]).commit()
+    delete_files(table, [s.summary.additional_properties[MANIFEST_KEY] for s in old if s.summary is not None])
     drop(orders, LEDGER)
 
     planned = repair(orders, LEDGER)

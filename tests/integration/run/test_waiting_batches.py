@@ -37,6 +37,7 @@ from tests.operations import (
     places,
     repair,
     roll_back,
+    scope,
     send,
     to_table,
 )
@@ -161,7 +162,7 @@ def test_late_letters_of_an_abandoned_batch_block_the_rewind(shop: MakeShop, at:
     orders = landed(shop)
     manifest, path = decided(orders, at)
     roll_back(orders, ORDERS)
-    at(point, lambda: follow.follow(lake(orders), manifest, manifest.followers[0], path))
+    at(point, lambda: follow.follow(scope(orders), manifest, manifest.followers[0], path))
 
     to_table(orders)
     orders.run()
@@ -178,7 +179,7 @@ def test_late_letters_land_after_the_rewind(shop: MakeShop, at: At) -> None:
     orders.run()
 
     with pytest.raises(Retryable, match="finished by another run"):
-        follow.follow(lake(orders), manifest, manifest.followers[0], path)
+        follow.follow(scope(orders), manifest, manifest.followers[0], path)
 
     assert_all(orders, 4)
 

@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
 
 from frazil.iceberg.catalog import Lake
+from frazil.iceberg.expiry import Tag
 from frazil.iceberg.inspection import Inspection, TimeField, inspect
 from frazil.iceberg.schema import declared_order, declared_schema, declared_spec
 from frazil.pipeline.model import Destination
@@ -103,7 +104,7 @@ def test_history_and_branches_are_left_out(lake: Lake) -> None:
     of = found(lake)
     assert [(s.id, s.parent) for s in of.snapshots] == [(first, None), (second, first)]
     assert (of.branches["main"].head, of.branches["audit"].head, of.branches["audit"].keep) == (second, first, 7)
-    assert (of.tags, of.manifests, of.manifests_needed) == ({first}, 2, 1)
+    assert (of.tags, of.manifests, of.manifests_needed) == ({"kept": Tag(first)}, 2, 1)
 
 
 def test_time_is_taken_for_a_timestamp(lake: Lake) -> None:

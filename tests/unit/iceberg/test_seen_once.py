@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pyiceberg.table
 import pytest
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import SetPropertiesUpdate
 
+from frazil.iceberg import producer
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import commit
 from frazil.iceberg.producer import SeenOnce
@@ -59,13 +59,13 @@ def test_a_commit_copies_the_table_with_every_look(orders: Lake, monkeypatch: py
     commit_batches(orders, 1)
     change = batch(orders, mark(2), mark(1), rows(2))
     copied: list[object] = []
-    really: Callable[..., TableMetadata] = pyiceberg.table.update_table_metadata
+    really: Callable[..., TableMetadata] = producer.update_table_metadata
 
     def counted(*given: Any) -> TableMetadata:
         copied.append(given)
         return really(*given)
 
-    monkeypatch.setattr(pyiceberg.table, "update_table_metadata", counted)
+    monkeypatch.setattr(producer, "update_table_metadata", counted)
 
     commit(orders, change)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from frazil.iceberg.inspection import BranchRules, Inspection, PartitionFiles, SnapshotAge, TimeField
+from frazil.iceberg.expiry import BranchRules, SnapshotAge
+from frazil.iceberg.inspection import Inspection, PartitionFiles, TimeField
 from frazil.maintain.need import Circumstances, Need, Order, Step, needs
 from frazil.pipeline.maintenance import TableMaintenance
 

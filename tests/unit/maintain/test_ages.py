@@ -1,4 +1,4 @@
-"""Snapshots that may go: never one that a branch or a tag keeps."""
+"""Snapshots that may go: never one that a branch or a tag keeps. And orphans that stay."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from frazil.iceberg.inspection import BranchRules, Inspection, SnapshotAge
-from frazil.maintain.ages import expirable
+from frazil.iceberg.expiry import BranchRules, SnapshotAge, Tag
+from frazil.iceberg.inspection import Inspection
+from frazil.maintain.need import expirable
+from frazil.maintain.steps import newest_metadata
 from frazil.pipeline.maintenance import Expiry
 from tests.unit.maintain.tables import NOW, line, with_snapshots
 
@@ -21,9 +23,10 @@ def gone(found: Inspection, **rules: Any) -> set[int]:
 
 
 def test_head_goes_because_it_is_old() -> None:
-    """The head stays, however old; its past goes from the age on."""
+    """The head stays, however old; its past goes once it was not the head for so long."""
     assert gone(with_snapshots(90, 80, 70)) == {1, 2}
-    assert gone(with_snapshots(90, 23, 1)) == {1}
+    assert gone(with_snapshots(90, 23, 1)) == set()
+    assert gone(with_snapshots(90, 23, 1, format_version=3)) == {1}
 
 
 @pytest.mark.parametrize(("keep", "expected"), [(1, {1, 2}), (2, {1}), (5, set())])
@@ -44,7 +47,7 @@ def test_property_of_the_table_is_not_heard() -> None:
 def test_branch_and_tag_lose_their_snapshots() -> None:
     """A tagged snapshot stays, and so does what a branch says of itself."""
     found = with_snapshots(90, 80, 70, 60)
-    assert gone(replace(found, tags=frozenset({2}))) == {1, 3}
+    assert gone(replace(found, tags={"report": Tag(2)})) == {1, 3}
     branches = {"main": BranchRules(4), "audit": BranchRules(3, keep=2)}
     assert gone(replace(found, branches=branches)) == {1}
     assert gone(replace(found, branches={"main": BranchRules(4, max_age_ms=75 * HOUR)})) == {1, 2}
@@ -52,7 +55,7 @@ def test_branch_and_tag_lose_their_snapshots() -> None:
 
 def test_snapshot_that_no_branch_has_goes_at_once() -> None:
     """What was prepared and dropped goes by its age alone."""
-    found = with_snapshots(90, 1)
+    found = with_snapshots(90, 80, 1)
     dropped = (*line(80, first=7), *line(1, first=8))
     assert gone(replace(found, snapshots=(*found.snapshots, *dropped))) == {1, 7}
 
@@ -62,3 +65,17 @@ def test_chain_that_ends_in_an_expired_parent_is_followed_for_ever() -> None:
     found = with_snapshots(90, 80)
     cut = SnapshotAge(1, found.snapshots[0].made_ms, 99)
     assert gone(replace(found, snapshots=(cut, found.snapshots[1]))) == {1}
+
+
+FOLDER = "file:///lake/shop/orders/metadata"
+
+
+def metadata_file(version: int, name: str = "a") -> str:
+    return f"{FOLDER}/{version:05}-{name}.metadata.json"
+
+
+def test_newest_superseded_metadata_file_stays() -> None:
+    """B7: it was the table's until a file came that is too young to go, however old it is itself."""
+    old, newest, rival = metadata_file(99_999), metadata_file(100_000), metadata_file(100_000, "b")
+    assert newest_metadata([old, newest, rival, f"{FOLDER}/snap-1.avro"]) == {newest, rival}
+    assert newest_metadata([f"{FOLDER}/x.avro"]) == frozenset()

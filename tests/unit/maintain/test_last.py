@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from frazil.maintain.ages import shown_age
 from frazil.maintain.last import Maintained
+from frazil.maintain.need import shown_age
 from frazil.maintain.result import Figures, StepOutcome, TableOutcome
 
 WHEN = datetime(2026, 5, 15, 10, 30, 7, tzinfo=UTC)
