@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,18 +15,26 @@ from frazil.errors import Terminal
 from frazil.iceberg.holdings import DONE_KEY, MANIFEST_KEY, POSITION_KEY, TABLES_KEY
 from frazil.iceberg.own_tables import FORMAT_KEY
 from frazil.iceberg.table import metadata_path, read_text, write_text
+from frazil.kafka.cluster import Cluster
+from frazil.kafka.observe import observe
+from frazil.kafka.produce import produce
+from frazil.kafka.topics import create_topic
+from tests.integration.conftest import Shop
+from tests.integration.run import older
 from tests.operations import (
     LEDGER,
     LETTERS,
     ORDERS,
     assert_clean,
     bad,
+    drop,
     lake,
     landed,
     ledger,
     letters,
     order,
     position,
+    repair,
     replay,
     roll_back,
     send,
@@ -73,6 +82,39 @@ def test_reset_to_the_table_gives_older_tables_their_columns(shop: MakeShop) -> 
 
     assert [row["kind"] for row in ledger(orders)][-1] == "rewind"
     assert orders.run().read == 4
+    assert_clean(orders)
+
+
+@pytest.mark.embedded
+def test_tables_that_the_first_frazil_wrote_go_on(
+    shop: MakeShop, cluster: Cluster, tmp_path: Path, home_at: Callable[[Path], Path]
+) -> None:
+    """Really written by it: batches go on, a replay finds its rows, a lost ledger is written again, metadata files stay."""
+    orders = shop(partitions=1)
+    name = orders.topic
+    create_topic(cluster, older.TOPIC, 1, {"retention.ms": "-1"})
+    text = (orders.project.pipelines_folder / "orders.yaml").read_text().replace(name, older.TOPIC)
+    orders = Shop(orders.with_pipeline(text).project, cluster, older.TOPIC)
+    produce(cluster, older.TOPIC, older.records())
+    facts = observe(cluster, [older.TOPIC])
+    older.extract(home_at(tmp_path / "home"), facts.cluster_id, facts.topics[older.TOPIC].id)
+    assert (position(orders).n, position(orders).topics[older.TOPIC].next) == (4, (12,))
+    assert_clean(orders)
+
+    send(orders, {0: [order(12), bad(13)]})
+    assert orders.run().read == 2
+    replay(orders, "earliest")
+
+    assert [offset for _, offset, _ in letters(orders)] == [1, 3, 5, 7, 9, 11, 13]
+    assert orders.ids() == [0, 2, 4, 6, 8, 10, 12]
+    assert_clean(orders)
+    drop(orders, LEDGER)
+    repair(orders, LEDGER)
+    assert [row["kind"] for row in ledger(orders) if row["table"] == ORDERS][:7] == [
+        *("start", "ingest", "ingest", "ingest", "replay", "ingest", "replay")
+    ]
+    enabled = "write.metadata.delete-after-commit.enabled"
+    assert {lake(orders).load_table(table).properties[enabled] for table in (ORDERS, LETTERS, LEDGER)} == {"false"}
     assert_clean(orders)
 
 
