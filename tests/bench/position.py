@@ -3,8 +3,8 @@
     python -m tests.bench.position [--catalog sqlite|rest] [--partitions 1 1000] [--tables 1 300] [--batches 10 7200]
 
 Prints CPU and wall seconds, best of three, and the bytes of metadata that each commit of the two tables writes. Each round
-opens the project anew, as a task of a run does. Histories are written straight into the metadata: as many snapshots of
-the closing table and of the ledger, each like the last batch's.
+opens the project anew, as a task of a run does. Histories are written straight into the metadata of the closing table and of
+the ledger: what default maintenance lists after so many batches a minute apart, each snapshot like the last batch's.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from frazil.batch.request import RunRequest
 from frazil.errors import Retryable
+from frazil.iceberg.expiry import BranchRules, History, Retention, SnapshotAge, expired
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.observe import observe
 from frazil.kafka.produce import produce
@@ -64,6 +65,7 @@ class Cost:
     plan: float = float("inf")
     batch: float = float("inf")
     wall: float = float("inf")
+    listed: int = 0
     closing: int = 0
     ledger: int = 0
 
@@ -91,19 +93,28 @@ def grow_old(of: Project, name: str, table: str, batches: int) -> None:
     count = batches - len(body["snapshots"])
     if count <= 0:
         return
+    made = [first["timestamp-ms"] - 60_000 * (count - number) for number in range(count)]
+    line = [SnapshotAge(number, made[number], number - 1 if number else None) for number in range(count)]
+    line.append(SnapshotAge(count, first["timestamp-ms"], count - 1))
+    properties = loaded.metadata.properties
+    old = expired(History(line, {"main": BranchRules(count)}, {}, properties), Retention(), line[-1].made_ms)
+    gone = set(old.ids)
     past = [
         {
             **newest,
             "snapshot-id": oldest + number,
             "sequence-number": 0,
-            "timestamp-ms": first["timestamp-ms"] - 60_000 * (count - number),
+            "timestamp-ms": made[number],
             "parent-snapshot-id": oldest + number - 1,
         }
         for number in range(count)
+        if number not in gone
     ]
-    del past[0]["parent-snapshot-id"]
-    body["snapshots"] = [*past, {**first, "parent-snapshot-id": past[-1]["snapshot-id"]}, *body["snapshots"][1:]]
-    log = [{"snapshot-id": one["snapshot-id"], "timestamp-ms": one["timestamp-ms"]} for one in past]
+    body["snapshots"] = [*past, {**first, "parent-snapshot-id": oldest + count - 1}, *body["snapshots"][1:]]
+    for hour, tag in old.tagged.items():
+        body["refs"][hour] = {"snapshot-id": oldest + tag.head, "type": "tag", "max-ref-age-ms": tag.max_age_ms}
+    heads = [one for one in past if one["snapshot-id"] - oldest > max(gone, default=-1)]
+    log = [{"snapshot-id": one["snapshot-id"], "timestamp-ms": one["timestamp-ms"]} for one in heads]
     body["snapshot-log"] = [*log, *body["snapshot-log"]]
     path = loaded.metadata_location.replace(".metadata.json", "-old.metadata.json")
     with loaded.io.new_output(path).create(overwrite=True) as stream:
@@ -146,6 +157,7 @@ def measured(case: Case, of: Project, cluster: Cluster) -> Cost:
         cost.batch = min(cost.batch, time.process_time() - planned_cpu)
         cost.wall = min(cost.wall, time.perf_counter() - begun)
     cost.ledger, cost.closing = (metadata_bytes(of, case.name, table) for table in (tables[0], tables[-1]))
+    cost.listed = len(of.lake_of(of.pipeline(case.name)).load_table(tables[-1]).metadata.snapshots)
     return cost
 
 
@@ -169,7 +181,8 @@ def main() -> None:
     for name, sizes in (("partitions", (1, 200, 1_000)), ("tables", (1, 300)), ("batches", (10, 1_440, 43_200))):
         asked.add_argument(f"--{name}", type=int, nargs="+", default=sizes)
     given = asked.parse_args()
-    print("| partitions | tables | snapshots | plan, CPU s | batch, CPU s | both, s | closing table, KB | ledger, KB |")  # noqa: T201
+    columns = "batches | listed | plan, CPU s | batch, CPU s | both, s | closing table, KB | ledger, KB"
+    print(f"| partitions | tables | {columns} |")  # noqa: T201
     with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder) / "broker") as home:
         root, cluster = Path(folder), Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
         with settings_of(given.catalog, root, home) as settings:
@@ -180,7 +193,14 @@ def main() -> None:
                 cost = measured(case, of, cluster)
                 figures = (cost.plan, cost.batch, cost.wall)
                 sizes = (cost.closing // 1000, cost.ledger // 1000)
-                row = [case.partitions, case.tables, case.batches, *(f"{of:.2f}" for of in figures), *sizes]
+                row = [
+                    case.partitions,
+                    case.tables,
+                    case.batches,
+                    cost.listed,
+                    *(f"{of:.2f}" for of in figures),
+                    *sizes,
+                ]
                 print("| " + " | ".join(map(str, row)) + " |", flush=True)  # noqa: T201
 
 

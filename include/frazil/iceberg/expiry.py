@@ -164,7 +164,8 @@ def expired(
     dropped = tuple(name for name, tag in history.tags.items() if _is_over(name, tag, by_id, now_ms))
     old = _by_age(_without(history, dropped), retention, now_ms, hold_ms, recent=RECENT)
     hours = dict(_hours(history, frozenset(old), now_ms - age_ms, age_ms))
-    going, tagged = [], {}
+    going: list[int] = []
+    tagged: dict[str, Tag] = {}
     for number in old:
         if most is not None and len(going) == most:
             break

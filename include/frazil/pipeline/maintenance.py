@@ -87,12 +87,12 @@ class Manifests(Model):
 
 
 class Expiry(Model):
-    """When old snapshots go, with the files that only they name. Branches and tags keep theirs."""
+    """Which snapshots go from the metadata, with each batch; their files are orphans then. Branches and tags keep theirs."""
 
     older_than: Age | None = Field(
         None,
-        description="Age at which a snapshot may go. Without: what the table's property `history.expire.max-snapshot-age-ms`"
-        " says, else 5d.",
+        description="Age at which a snapshot may go; of those beyond the newest 200 one per hour stays until then. Without: what"
+        " the table's property `history.expire.max-snapshot-age-ms` says, else 5d.",
     )
     keep: int | None = Field(
         None,
@@ -100,7 +100,9 @@ class Expiry(Model):
         description="Snapshots of each branch that stay whatever their age. Without: what the table's property"
         " `history.expire.min-snapshots-to-keep` says, else 1.",
     )
-    min_snapshots: int = Field(20, ge=1, description="Snapshots that would go, which make the step due.")
+    min_snapshots: int = Field(
+        20, ge=1, description="Snapshots that would go, which make the step of a maintenance run due."
+    )
 
 
 class Orphans(Model):
@@ -141,7 +143,9 @@ class TableMaintenance(Model):
         default_factory=Compaction, description="Small data files become large ones."
     )
     manifests: Manifests | Literal[False] = Field(default_factory=Manifests, description="Manifests are written anew.")
-    expiry: Expiry | Literal[False] = Field(default_factory=Expiry, description="Old snapshots go.")
+    expiry: Expiry | Literal[False] = Field(
+        default_factory=Expiry, description="Old snapshots go; `false`: batches take none out either."
+    )
     orphans: Orphans | Literal[False] = Field(default_factory=Orphans, description="Files that no snapshot names go.")
     stats: Stats | Literal[False] = Field(
         default=False,
