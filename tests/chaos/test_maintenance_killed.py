@@ -47,7 +47,7 @@ def writes_manifests(orders: Lab) -> Callable[[], bool]:
 
 
 def drops_snapshots(orders: Lab) -> Callable[[], bool]:
-    """The snapshots are gone, and their files are about to be."""
+    """The snapshots are gone, and nothing is noted of it."""
     before = len(orders.load().metadata.snapshots)
     return lambda: len(orders.load().metadata.snapshots) < before
 

@@ -24,7 +24,7 @@ POINTS = (
     CrashPoint.FOLLOW_COMMITTED,
     CrashPoint.RECORD_COMMITTED,
 )
-PROCEDURES = ("rewrite_data_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files")
+PROCEDURES = ("rewrite_data_files", "rewrite_manifests", "remove_orphan_files")
 ROUNDS = 10
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]

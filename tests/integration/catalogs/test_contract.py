@@ -15,6 +15,7 @@ from pyiceberg.types import LongType, NestedField
 from frazil.batch.facts import Staged
 from frazil.batch.request import RunRequest
 from frazil.errors import OutcomeUnknown, Terminal
+from frazil.iceberg import expiry
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.holdings import POSITION_KEY
 from frazil.pipeline.catalogs import CatalogSettings
@@ -176,6 +177,31 @@ def test_expiry_takes_the_position_along(catalog_shop: MakeShop) -> None:
     assert orders.run().read == 4
 
     assert_all(orders, 3)
+
+
+def test_batches_take_old_snapshots_out_and_tag_hours(catalog_shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B1: in the commits of a batch. An hour is read by its tag, and the batches go on."""
+    orders = landed(catalog_shop, 1)
+    for name in TABLES:
+        with lake(orders).load_table(name).transaction() as change:
+            change.set_properties({"history.expire.min-snapshots-to-keep": "1"})
+    monkeypatch.setattr(expiry, "RECENT", 1)
+    for n in range(1, 6):
+        monkeypatch.setattr(expiry, "_HOUR_MS", 1 if n == 5 else 1_000 * 3_600_000)
+        batch_of(orders, n)
+        assert orders.run().read == 4
+
+    for name in TABLES:
+        table = lake(orders).load_table(name)
+        [hour] = (ref for of, ref in table.metadata.refs.items() if of.startswith("frazil-hourly-"))
+        assert len(table.metadata.snapshots) == 3
+        assert hour.max_ref_age_ms is not None
+        assert 0 < table.scan(snapshot_id=hour.snapshot_id).count() < table.scan().count()
+    assert_all(orders, 6)
+    roll_back(orders, ORDERS)
+    to_table(orders)
+    orders.run()
+    assert_all(orders, 6)
 
 
 def test_rollback_or_drop_goes_unnoticed(catalog_shop: MakeShop) -> None:
