@@ -20,7 +20,9 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate,
 from frazil import crash_points
 from frazil.crash_points import CrashPoint
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
+from frazil.iceberg.branch_table import whole
 from frazil.iceberg.catalog import Lake
+from frazil.iceberg.clocks import next_timestamp
 from frazil.iceberg.commit import (
     ATTEMPTS,
     Change,
@@ -31,6 +33,7 @@ from frazil.iceberg.commit import (
     pause,
     produced,
     refuse_lost_files,
+    taken_out,
     validate,
 )
 from frazil.iceberg.faults import FOREIGN, as_frazil, shown
@@ -308,6 +311,7 @@ def _moved(table: Table, change: Change, prepared: Prepared) -> int:
             set_branch(MAIN_BRANCH, prepared.tip),
             SetPropertiesUpdate(updates=moved_properties(change, table.metadata, prepared.tip)),
             RemoveSnapshotRefUpdate(ref_name=prepared.branch),
+            *taken_out(change, whole(table), next_timestamp(table.metadata)),
         ),
         (
             AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=prepared.planned),

@@ -206,6 +206,12 @@ def moved_properties(change: Change, metadata: TableMetadata, snapshot_id: int) 
     return moved | dict(change.properties) | renewed_properties(metadata.properties)
 
 
+def taken_out(change: Change, metadata: TableMetadata, now_ms: int) -> tuple[TableUpdate, ...]:
+    """The part of a change's commit that takes old snapshots out of a table with all of its branches."""
+    retention = change.retention
+    return () if retention is None else expiry_updates(metadata, change.table, retention, now_ms)
+
+
 def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
     head = head_of(table.metadata)
 
@@ -215,15 +221,11 @@ def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
         if rewriter is not None and head_of(metadata) != head:
             raise HeadMoved(f"rows were removed from snapshot {head}, the head is {head_of(metadata)} now")
 
-    def expires(metadata: TableMetadata, now_ms: int) -> tuple[TableUpdate, ...]:
-        retention = change.retention
-        return () if retention is None else expiry_updates(metadata, change.table, retention, now_ms)
-
     request = SnapshotRequest(
         change.summary,
         validate_again,
         lambda snapshot: moved_properties(change, table.metadata, snapshot),
-        expires=expires,
+        expires=lambda metadata, now_ms: taken_out(change, metadata, now_ms),
     )
     transaction = SeenOnce(table)
     producer = produced(transaction, table, change, request, rewriter)

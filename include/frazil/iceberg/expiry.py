@@ -29,7 +29,7 @@ from frazil.errors import Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.faults import translated
 from frazil.iceberg.kept import kept
-from frazil.iceberg.refs import HOURLY_TAG, head_of, send
+from frazil.iceberg.refs import HOURLY_TAG, BranchName, head_of, send
 from frazil.iceberg.variant import FORMAT_VERSION
 from frazil.pipeline.maintenance import Expiry, parse_age
 
@@ -189,7 +189,7 @@ def _by_age(
         line = tuple(_ancestry(history, branch.head))
         past |= {one.id for one in line}
         oldest = before if branch.max_age_ms is None else now_ms - branch.max_age_ms
-        bound = recent if name == MAIN_BRANCH else None
+        bound = recent if name == MAIN_BRANCH or BranchName.parse(name) is not None else None
         for place, one in enumerate(line):
             is_recent = one.made_ms >= oldest and (bound is None or place < bound)
             is_held = hold_ms is not None and one.made_ms >= hold_ms

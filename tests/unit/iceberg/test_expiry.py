@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil.iceberg import expiry
+from frazil.iceberg.branch import branch_name, decide_on_branch, replacing
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import commit
 from frazil.iceberg.expiry import BranchRules, History, Retention, SnapshotAge, Tag, expire_snapshots, expired
@@ -279,6 +280,22 @@ def test_batches_on_a_branch_leave_main_and_its_hours(orders: Lake, wait: Callab
     assert isinstance(lookup(audit.load_table(TABLE).metadata, KEY, TABLE), Held)
     assert isinstance(looked_up(orders, BUSY), Held)
     assert len(found.snapshots) < 19
+
+
+def test_batches_that_are_prepared_on_branches_take_old_snapshots_out(
+    orders: Lake, wait: Callable[[float], None]
+) -> None:
+    """Merges and replays show a branch's snapshot: they list no more than appends do."""
+    for n in range(1, 31):
+        change = replace(batch(orders, mark(n), mark(n - 1) if n > 1 else None, rows(n)), retention=RETENTION)
+        if n == 1:
+            commit(orders, change)
+        else:
+            decide_on_branch(orders, change, branch_name("orders", n), replacing())
+        wait(20)
+
+    assert len(metadata(orders).snapshots) <= RECENT + 1 + HOURS + 1
+    assert ids(orders) == list(range(1, 31))
 
 
 def test_table_that_others_expire_loses_no_snapshot(orders: Lake, wait: Callable[[float], None]) -> None:
