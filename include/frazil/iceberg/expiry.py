@@ -42,7 +42,9 @@ MOST_REMOVED: Final = 100
 
 _AGE: Final = "history.expire.max-snapshot-age-ms"
 _KEEP: Final = "history.expire.min-snapshots-to-keep"
-_DEFAULT_AGE: Final = timedelta(days=5)
+_DEFAULT_AGE_MS: Final = 5 * 86_400_000
+_LONGEST_MS: Final = 1_000 * 365 * 86_400_000
+"""For ever, in milliseconds: a table may say 2^63 - 1, which no timedelta holds."""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -64,13 +66,29 @@ class Retention:
         return cls(None if rules.older_than is None else parse_age(rules.older_than), rules.keep)
 
     def age_in(self, properties: Mapping[str, str]) -> timedelta:
-        """The age, else the table's, else five days."""
-        own = properties.get(_AGE)
-        return self.age or (_DEFAULT_AGE if own is None else timedelta(milliseconds=int(own)))
+        """The age, else the table's, else five days.
+
+        Raises:
+            Terminal: The table's is no number.
+        """
+        return self.age or timedelta(milliseconds=min(_number(properties, _AGE, _DEFAULT_AGE_MS), _LONGEST_MS))
 
     def keep_in(self, properties: Mapping[str, str]) -> int:
-        """How many stay, else the table's number, else 1."""
-        return self.keep if self.keep is not None else int(properties.get(_KEEP, 1))
+        """How many stay, else the table's number, else 1.
+
+        Raises:
+            Terminal: The table's is no number.
+        """
+        return self.keep if self.keep is not None else _number(properties, _KEEP, 1)
+
+
+def _number(properties: Mapping[str, str], key: str, default: int) -> int:
+    text = properties.get(key, str(default))
+    if not text.isdecimal():
+        raise Terminal(
+            f"table property {key} is {text!r}, expected a number", next_step="was it edited by hand? Unset it"
+        )
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +270,11 @@ def expiry_updates(
     """
     try:
         standing = kept(metadata, table)
-    except Terminal:  # a property that nobody can read: whose it is says so in a run of its own
+        if standing.refusal is not None:
+            return ()
+        old = expired(History.of(metadata), retention, now_ms, standing.hold_ms, most)
+    except Terminal:  # a property that nobody can read stops no batch: who needs it says so in a run of its own
         return ()
-    if standing.refusal is not None:
-        return ()
-    old = expired(History.of(metadata), retention, now_ms, standing.hold_ms, most)
     return (
         *(_tag(name, tag) for name, tag in old.tagged.items()),
         *(RemoveSnapshotRefUpdate(ref_name=name) for name in old.dropped),

@@ -225,6 +225,27 @@ def test_snapshot_that_alone_carries_a_mark_stays(orders: Lake, wait: Callable[[
     assert found.snapshot_id == ours
 
 
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"history.expire.max-snapshot-age-ms": str(2**63 - 1)},
+        {"history.expire.max-snapshot-age-ms": "five days"},
+        {"history.expire.min-snapshots-to-keep": "-1"},
+    ],
+)
+def test_table_that_keeps_for_ever_or_says_no_number_gets_its_batches(
+    orders: Lake, wait: Callable[[float], None], properties: dict[str, str]
+) -> None:
+    """Whoever may alter a table stops no batch, and loses no snapshot by it that was to stay."""
+    with orders.load_table(TABLE).transaction() as change:
+        change.set_properties(properties)
+    for n in range(1, 12):
+        land(orders, n, Retention())
+        wait(60)
+
+    assert len(metadata(orders).snapshots) == 11
+
+
 def test_unreadable_property_of_another_pipeline_stops_no_batch(orders: Lake, wait: Callable[[float], None]) -> None:
     """Nothing goes while nobody knows what the table holds of it."""
     set_property(orders, KEY, "edited by hand")
