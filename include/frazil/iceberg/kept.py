@@ -28,6 +28,8 @@ from frazil.iceberg.holdings import (
 MARKS: Final = {BATCH_KEY: (POSITION_KEY, MADE_KEY, TOPICS_KEY), DONE_KEY: (TABLES_KEY,)}
 """Marks that are kept in summaries of snapshots and mirrored in properties -> further properties that move with each."""
 
+_KINDS: Final = {kind: kind.format("") for kind in MARKS}
+_PREFIXES: Final = tuple(_KINDS.values())
 _BRANCH: Final = BRANCH_KEY.format("")
 
 
@@ -91,7 +93,8 @@ def _keys(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
 
 def _marks(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     for name in names:
-        yield from ((kind, name.removeprefix(kind.format(""))) for kind in MARKS if name.startswith(kind.format("")))
+        if name.startswith(_PREFIXES):
+            yield from ((kind, name.removeprefix(of)) for kind, of in _KINDS.items() if name.startswith(of))
 
 
 def _has_position(metadata: TableMetadata, pipeline: str, found: Held) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 
@@ -23,9 +24,27 @@ class Past(list[Any]):
         return Past(self)
 
 
+class SharedRef(SnapshotRef):
+    """A branch or a tag that copies of metadata share: there is a tag per hour, and none changes."""
+
+    def __deepcopy__(self, _: dict[int, object] | None = None) -> SharedRef:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SnapshotRef) and dict(self) == dict(other)
+
+    __hash__ = SnapshotRef.__hash__
+
+
 def with_past(metadata: TableMetadata) -> TableMetadata:
     """Return metadata whose copies share their past."""
-    log = {name: Past(getattr(metadata, name)) for name in ("snapshots", "snapshot_log", "metadata_log")}
+    log: dict[str, Any] = {
+        name: Past(getattr(metadata, name)) for name in ("snapshots", "snapshot_log", "metadata_log")
+    }
+    log["refs"] = {
+        name: ref if isinstance(ref, SharedRef) else SharedRef.model_construct(**dict(ref))
+        for name, ref in metadata.refs.items()
+    }
     return metadata.model_copy(update=log)
 
 
