@@ -398,7 +398,7 @@ class _Work:
                 of, tables = check.pipeline.destination(check.tables.destination.name), check.tables
                 held, logs = (of, tables.columns, tables.destination, self.rules), self.rules.left_out.held
                 if isinstance(model, Places):
-                    placed = PlacedCheck(*held, self._certainty, logs, self.live, check.findings)
+                    placed = PlacedCheck(*held, logs, self.live, check.findings, certainty=self._certainty)
                     check.results[:] = placed.results(model, check.results)
                 else:
                     merged = MergedCheck(*held, logs, self.live, check.findings)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from confluent_kafka import Message
@@ -78,12 +79,12 @@ def _steady(both: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class MergedCheck:
-    """Holds the model against the table.
+class MergedTableCheck:
+    """Holds a merged table against what records tell of it.
 
     Attributes:
         destination: The table, as the file has it.
-        columns: Those of it that are compared.
+        columns: Those of it that can be read.
         held: The table.
         rules: How records become changes.
         logs: Per partition the first offset that Kafka holds, or the end of a compacted log.
@@ -99,44 +100,57 @@ class MergedCheck:
     live: Mapping[str, int]
     findings: Findings
 
-    def results(self, model: Model, results: Sequence[PartitionResult]) -> list[PartitionResult]:
-        """Compare, and add to the results of partitions what was found."""
-        rows = self._read(model)
+    def _rows(self, wanted: Sequence[str]) -> Iterator[tuple[Place, int | None, bool, tuple[Any, ...]]]:
+        """Of each row of the present topics its record, that one's time, whether it is marked as deleted, and some columns."""
+        names, mark = self.held.columns, self.destination.deleted_column
+        own = [names.topic, names.partition, names.offset, names.batch]
+        read = [*wanted, *own, names.timestamp, *([] if mark is None else [mark])]
+        for batch in scan(self.held, None, list(dict.fromkeys(read))):
+            cells = [column_values(batch.column(name), self.columns[name].parsed) for name in wanted]
+            stamps = column_values(batch.column(names.timestamp), _LONG)
+            marks = [False] * batch.num_rows if mark is None else batch.column(mark).to_pylist()
+            places = [batch.column(name).to_pylist() for name in own]
+            for at, (topic, partition, offset, n) in enumerate(zip(*places, strict=True)):
+                if topic in self.live and offset is not None and (n is None or n >= self.live[topic]):
+                    row = tuple(of[at] for of in cells)
+                    yield Place(topic, partition, offset, n), stamps[at], bool(marks[at]), row
+
+    def _with_counts(
+        self, results: Sequence[PartitionResult], kinds: Iterable[tuple[str, Place]]
+    ) -> list[PartitionResult]:
+        """The results of partitions, with what was found of their records."""
         counts: dict[Key, Counter[str]] = {}
-        for kind, place in self._compared(model):
+        for kind, place in kinds:
             counts.setdefault((place.topic, place.partition), Counter())[kind] += 1
-        for key, count in rows.items():
-            counts.setdefault(key, Counter())["rows"] += count
         return [with_counts(of, counts.pop((of.topic, of.partition), Counter())) for of in results]
 
-    def _read(self, model: Model) -> Counter[Key]:
+    def _is_old(self, place: Place) -> bool:
+        return place.offset < self.logs.get((place.topic, place.partition), 0)
+
+    def _add(self, kind: Kind, place: Place, expected: str, found: str) -> Kind:
+        self.findings.add(Difference(kind, expected, found, *place))
+        return kind
+
+
+@dataclass(frozen=True)
+class MergedCheck(MergedTableCheck):
+    """Holds the model against the table."""
+
+    def results(self, model: Model, results: Sequence[PartitionResult]) -> list[PartitionResult]:
+        """Compare, and add to the results of partitions what was found."""
+        return self._with_counts(results, chain(self._read(model), self._compared(model)))
+
+    def _read(self, model: Model) -> Iterator[tuple[str, Place]]:
         """Hand the rows of the present topics to the model."""
-        names, of, rows = self.held.columns, self.destination, Counter[Key]()
-        named = filter(None, (*self.rules.columns, *of.identifier, of.order_by))
-        types = {name: self.columns[name].parsed for name in named}
-        wanted = [*types, names.topic, names.partition, names.offset, names.batch, names.timestamp]
-        wanted += [of.deleted_column] if of.deleted_column is not None else []
-        for batch in scan(self.held, None, list(dict.fromkeys(wanted))):
-            cells = {name: column_values(batch.column(name), kind) for name, kind in types.items()}
-            stamps = column_values(batch.column(names.timestamp), _LONG)
-            marks = (
-                [False] * batch.num_rows if of.deleted_column is None else batch.column(of.deleted_column).to_pylist()
-            )
-            places = [
-                batch.column(name).to_pylist() for name in (names.topic, names.partition, names.offset, names.batch)
-            ]
-            for at, (topic, partition, offset, n) in enumerate(zip(*places, strict=True)):
-                if topic not in self.live or offset is None or (n is not None and n < self.live[topic]):
-                    continue
-                values = tuple(cells[name][at] for name in self.rules.columns)
-                values = tuple(map(without_empties, values)) if grows(of) else values
-                key = tuple(cells[name][at] for name in of.identifier)
-                order = None if of.order_by is None else cells[of.order_by][at]
-                place = Place(topic, partition, offset, n)
-                held = Held(place, digests(values, stamps[at], self.rules), bool(marks[at]))
-                model.row(key, order, stamps[at], held)
-                rows[topic, partition] += 1
-        return rows
+        of, names = self.destination, self.rules.columns
+        keys, is_grown = len(of.identifier), grows(of)
+        wanted = [*names, *of.identifier, *([] if of.order_by is None else [of.order_by])]
+        for place, stamp, is_deleted, row in self._rows(wanted):
+            values, key = row[: len(names)], row[len(names) : len(names) + keys]
+            values = tuple(map(without_empties, values)) if is_grown else values
+            order = None if of.order_by is None else row[-1]
+            model.row(key, order, stamp, Held(place, digests(values, stamp, self.rules), is_deleted))
+            yield "rows", place
 
     def _compared(self, model: Model) -> Iterator[tuple[Kind | str, Place]]:
         for wanted in model.wanted():
@@ -190,13 +204,6 @@ class MergedCheck:
         if wanted.is_late:
             return self.destination.deleted_column is None and not wanted.is_there
         return self._is_old(held.place) and held.place[:2] != wanted.place[:2]
-
-    def _is_old(self, place: Place) -> bool:
-        return place.offset < self.logs.get((place.topic, place.partition), 0)
-
-    def _add(self, kind: Kind, place: Place, expected: str, found: str) -> Kind:
-        self.findings.add(Difference(kind, expected, found, *place))
-        return kind
 
 
 def _named(place: Place) -> str:

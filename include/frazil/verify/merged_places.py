@@ -8,24 +8,21 @@ read here); and where keys are read, each whose last record has a value must hav
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Message
 
 from frazil.pipeline.model import Destination, Pipeline
 from frazil.pipeline.types import Primitive
-from frazil.pipeline.value import Column
 from frazil.verify.compare import Comparison, micros
 from frazil.verify.coverage import Passes
+from frazil.verify.merged import MergedTableCheck
 from frazil.verify.model import Place, key_of
 from frazil.verify.outcomes import Outcome
-from frazil.verify.result import Difference, Findings, Kind, PartitionResult, cut, with_counts
-from frazil.verify.rules import Rules
-from frazil.verify.tables import Held, scan
-from frazil.verify.values.canonical import column_values
+from frazil.verify.result import Kind, PartitionResult, cut
 from frazil.verify.values.column_readers import ColumnReaders
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
 
@@ -247,52 +244,25 @@ class PlacedComparison(Comparison):
 
 
 @dataclass(frozen=True)
-class PlacedCheck:
+class PlacedCheck(MergedTableCheck):
     """Holds the rows of such a table against the places of records.
 
     Attributes:
-        destination: The table, as the file has it.
-        columns: Those of it that can be read.
-        held: The table.
-        rules: How records become changes.
         certainty: What can be said.
-        logs: Per partition the first offset that Kafka holds, or the end of a compacted log.
-        live: Topics that are still what the position knows -> first batch number of their present incarnation.
-        findings: Takes the differences.
     """
 
-    destination: Destination
-    columns: Mapping[str, Column]
-    held: Held
-    rules: Rules
-    certainty: Certainty
-    logs: Mapping[Key, int]
-    live: Mapping[str, int]
-    findings: Findings
+    certainty: Certainty = field(kw_only=True)
 
     def results(self, places: Places, results: Sequence[PartitionResult]) -> list[PartitionResult]:
         """Compare, and add to the results of partitions what was found."""
-        counts: dict[Key, Counter[str]] = {}
-        for kind, place in (*self._read(places), *self._compared(places)):
-            counts.setdefault((place.topic, place.partition), Counter())[kind] += 1
-        return [with_counts(of, counts.pop((of.topic, of.partition), Counter())) for of in results]
+        return self._with_counts(results, chain(self._read(places), self._compared(places)))
 
     def _read(self, places: Places) -> Iterator[tuple[str, Place]]:
         """Hand the rows of the present topics over."""
-        names, mark = self.held.columns, self.destination.deleted_column
         keys = [name for name in self.destination.identifier if name in self.columns]
-        wanted = [*keys, names.topic, names.partition, names.offset, names.batch, names.timestamp]
-        for batch in scan(self.held, None, list(dict.fromkeys([*wanted, *([] if mark is None else [mark])]))):
-            cells = [column_values(batch.column(name), self.columns[name].parsed) for name in keys]
-            stamps = column_values(batch.column(names.timestamp), _LONG)
-            marks = [False] * batch.num_rows if mark is None else batch.column(mark).to_pylist()
-            lists = [batch.column(of).to_pylist() for of in (names.topic, names.partition, names.offset, names.batch)]
-            for at, (topic, partition, offset, n) in enumerate(zip(*lists, strict=True)):
-                if topic not in self.live or offset is None or (n is not None and n < self.live[topic]):
-                    continue
-                place = Place(topic, partition, offset, n)
-                places.row(tuple(of[at] for of in cells), place, stamps[at], is_deleted=bool(marks[at]))
-                yield "rows", place
+        for place, stamp, is_deleted, key in self._rows(keys):
+            places.row(key, place, stamp, is_deleted=is_deleted)
+            yield "rows", place
 
     def _compared(self, places: Places) -> Iterator[tuple[str, Place]]:
         for row in places.rows(are_keys_read=self.certainty.read is not None):
@@ -308,9 +278,7 @@ class PlacedCheck:
 
     def _judged(self, row: Row) -> str | None:
         place = row.place
-        is_old = (
-            row.kind is None and place.offset < self.logs.get((place.topic, place.partition), 0) and row.later is None
-        )
+        is_old = row.kind is None and row.later is None and self._is_old(place)
         if self.rules.abandoned or place.batch in self.rules.unrecorded or is_old:
             return "unchecked"
         wrong = next(self._wrong(row), None)
@@ -330,7 +298,3 @@ class PlacedCheck:
             yield "changed", f"{key}: the record has a value", "one marked as deleted"
         if row.kind is not None and row.stamp != row.record_stamp:
             yield "changed", f"the time of the record in {key}", "another"
-
-    def _add(self, kind: Kind, place: Place, expected: str, found: str) -> Kind:
-        self.findings.add(Difference(kind, expected, found, *place))
-        return kind

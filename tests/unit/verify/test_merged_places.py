@@ -131,7 +131,7 @@ def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 
         is_left_out, kind = rules.leaves_out(value, "orders"), "tombstone" if value is None else "value"
         place = Place("orders", 0, row["offset"], 7)
         places.record(place, MICROS, kind, certainty.key(row["key"]), counts=not is_left_out)
-    PlacedCheck(to, to.columns, kafka, rules, certainty, *rest).results(places, result)
+    PlacedCheck(to, to.columns, kafka, rules, *rest, certainty=certainty).results(places, result)
     places.close()
     return [(of.kind, of.offset) for of in findings.kept]
 
