@@ -30,8 +30,15 @@ _TOO_MANY_NAMES = "TOO_MANY_NAMES"
 _OF_OTHERS = ("TOO_MANY_PARTITIONS", "PARTITION_TOO_LONG", "TOO_WIDE")
 """Codes that depend on the records before, or on the columns or the layout that the table had then."""
 
-_OF_SCHEMAS = ("UNKNOWN_SCHEMA", "SCHEMA_NOT_ASKED_FOR", "UNUSABLE_SCHEMA", "SCHEMA_VIOLATION", "INVALID_WIRE")
-"""Codes that depend on what a registry knew then, and on rules of schemas."""
+_OF_SCHEMAS = (
+    "UNKNOWN_SCHEMA",
+    "SCHEMA_NOT_ASKED_FOR",
+    "UNUSABLE_SCHEMA",
+    "SCHEMA_VIOLATION",
+    "INVALID_WIRE",
+    "TOO_DEEP",
+)
+"""Codes that depend on what a registry knew then, and on rules of schemas and bounds that are not read here."""
 
 _SHOWN_BYTES = 1_000
 """Bytes of a value that are written out, more than are shown."""
@@ -245,12 +252,12 @@ class Comparison:
                 self._hold_letter(message, offset, outcome)
 
     def _without_outcome(self, message: Message, offset: int, n: int) -> None:
-        value, is_counted = message.value(), self.rules.is_counted(n)
-        if not is_counted and self.rules.at(n).leaves_out(value, self.subject.topic, message):
+        value, is_counted, rules = message.value(), self.rules.is_counted(n), self.rules.at(n)
+        if not is_counted and rules.leaves_out(value, self.subject.topic, message):
             self.filtered += 1
         elif self._is_given_up(message, offset, n):
             self.given_up += 1
-        elif (is_counted or value is None) and self.rules.left_out.takes(n):
+        elif (is_counted or value is None or rules.may_leave_out(message)) and self.rules.left_out.takes(n):
             self.filtered += 1
         else:
             allowed = self.rules.left_out.allowed.get(n, 0) if is_counted else 0
@@ -351,6 +358,8 @@ class Comparison:
         if outcome.code == _TOO_MANY_NAMES or (outcome.code == _BAD_HEADERS and not message.headers()):
             return  # names are counted over the records that were decoded together, which nobody knows any more
         rules = self.rules.at(n)
+        if rules.reading.is_by_cell and outcome.code in (*_OF_SCHEMAS, *_OF_OTHERS):
+            return  # not read at all: it may be made to be large
         is_left_out = rules.leaves_out(value, self.subject.topic, message)
         if n in rules.lenient or rules.unread is not None or (outcome.code == NOT_MADE and is_left_out):
             return  # the table of such a record may have been made since
@@ -358,7 +367,7 @@ class Comparison:
             self._add("unexpected", offset, n, f"nothing: {_shown(value)} is filtered", _named(outcome))
         elif outcome.code in _OF_OTHERS or (rules.in_orc and is_lost_in_orc(micros(message) or 0)):
             return
-        elif value is not None and outcome.code not in _OF_SCHEMAS:
+        elif value is not None:
             row = rules.row(value, self.subject.topic, message)
             if not isinstance(row, Bad) and not any(isinstance(cell, Bad) for cell in row):
                 self._add("changed", offset, n, f"a row for {_shown(value)}", _named(outcome))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from frazil.records.decode import Decoder
 from frazil.run.record_spec import record_spec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad
-from frazil.verify.values.typed_expectation import TypedExpectation, untyped_because
+from frazil.verify.values.typed_expectation import LEFT_OUT, TypedExpectation, untyped_because
 from tests.unit.records.formats.case import COLUMN, Case
 from tests.unit.records.formats.cases import cases
 from tests.unit.records.formats.test_cases import OneSchema
@@ -40,13 +42,20 @@ def landed(case: Case) -> Any:
     return [*column_values(outcomes.rows.column(COLUMN), of), *outcomes.dead.column("code").to_pylist()]
 
 
-def expected(case: Case) -> Any:
-    """What verify makes of it; `UNKNOWN` where it says nothing."""
+def message(data: bytes) -> Message:
+    return Message(topic="t", partition=0, offset=0, value=data, timestamp=(1, 0))
+
+
+def typed(case: Case) -> TypedExpectation:
     pipeline = pipeline_of(case)
     assert list(untyped_because(pipeline)) == []
     columns = pipeline.destinations[0].columns
-    expectation = TypedExpectation(pipeline, columns, lambda _: lambda _: (case.schema or "", {}))
-    row = expectation.record(Message(topic="t", partition=0, offset=0, value=case.data, timestamp=(1, 0)))
+    return TypedExpectation(pipeline, columns, lambda _: lambda _: (case.schema or "", {}))
+
+
+def expected(case: Case) -> Any:
+    """What verify makes of it; `UNKNOWN` where it says nothing."""
+    row = typed(case).record(message(case.data))
     if isinstance(row, Bad):
         return row
     return UNKNOWN if isinstance(row[0], Bad) else row[0]
@@ -72,3 +81,52 @@ def test_most_values_are_known(group: str) -> None:
     unknown = [case.sent for case in mine if expected(case) == UNKNOWN]
 
     assert len(unknown) <= len(mine) * (0.6 if group == "json-schema" else 0.2), unknown
+
+
+@pytest.mark.parametrize("group", sorted({case.group for case in CASES}))
+def test_no_bytes_stop_the_check(group: str) -> None:
+    """A reading says what it makes of any bytes, or that it does not know."""
+    random = Random(7)
+    for case in [case for case in CASES if case.group == group][:25]:
+        expectation = typed(case)
+        for _ in range(20):
+            data = bytearray(case.data or b"\0")
+            data[random.randrange(len(data))] = random.randrange(256)
+            cut = bytes(data[: random.randrange(len(data)) + 1])
+            for raw in (bytes(data), cut, bytes(data) + b"\0"):
+                assert isinstance(expectation.record(message(raw)), tuple | Bad)
+
+
+def test_record_within_itself_is_unknown_and_a_type_used_twice_is_not() -> None:
+    """What is JSON text from some level on is not read; a named type is looked at once."""
+    point = {"type": "record", "name": "point", "fields": [{"name": "x", "type": "int"}]}
+    fields = [
+        {"name": "a", "type": point},
+        {"name": "b", "type": "point"},
+        {"name": "next", "type": ["null", "node"]},
+    ]
+    schema = json.dumps({"type": "record", "name": "node", "fields": fields})
+    columns = {"a": "struct<x: int>", "b": "struct<x: int>", "next": "string"}
+    given = {"name": "p", "source": {"topics": ["t"]}, "value": {"format": "avro", "schema": schema}}
+    pipeline = Pipeline.model_validate(
+        given | {"destinations": [{"table": "a.b", "columns": {n: {"type": of} for n, of in columns.items()}}]}
+    )
+    expectation = TypedExpectation(pipeline, pipeline.destinations[0].columns)
+
+    a, b, following = expectation.record(message(b"\x02\x04\x00"))
+
+    assert (a, b, following) == ((1,), (2,), None)
+    assert isinstance(expectation.record(message(b"\x02\x04\x02\x02\x04\x00"))[2], Bad)
+
+
+@pytest.mark.parametrize(("null_value", "is_left_out"), [("delete", True), ("dead_letter", False)])
+def test_envelope_without_payload_is_a_tombstone(null_value: str, *, is_left_out: bool) -> None:
+    """`value.null_value` decides about it, as about a record without value."""
+    given = {"name": "p", "source": {"topics": ["t"]}, "value": {"format": "json-envelope", "null_value": null_value}}
+    pipeline = Pipeline.model_validate(given | {"destinations": [{"table": "a.b", "columns": {"c": {"type": "int"}}}]})
+    row = TypedExpectation(pipeline, pipeline.destinations[0].columns).record(
+        message(b'{"schema": null, "payload": null}')
+    )
+
+    assert isinstance(row, Bad)
+    assert (row is LEFT_OUT) == is_left_out

@@ -22,7 +22,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import fastavro
-from fastavro.schema import expand_schema, parse_schema
+from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -43,6 +43,11 @@ reading can't tell."""
 Schema = tuple[str, Mapping[str, str]]
 """Text of a schema, and of what it refers to, by name."""
 
+
+class TombstoneError(Exception):
+    """A value that stands for none."""
+
+
 BARE: Final = "value"
 """Name of the field that a value without fields is."""
 
@@ -62,13 +67,28 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
         if decoding.registry is None:
             one = lru_cache(1)(lambda: of_schema((decoding.schema_ or "", decoding.schema_imports), decoding.message))
             return lambda raw, _: one()(raw)
-        known = lru_cache(1_000)(lambda number: of_schema(schemas(number), None))
+        known = lru_cache(1_000)(lambda number: _of_registry(of_schema, schemas, number))
         return lambda raw, headers: _registered(raw, headers.get(header), known)
     read = {"delimited": _delimited, "json-envelope": _envelope, "json": _json}.get(decoding.format)
     if read is not None:
         return lambda raw, _: read(raw, decoding)
     scalar = _SCALARS.get(decoding.format)
     return None if scalar is None else lambda raw, _: {BARE: scalar(raw)}
+
+
+def _of_registry(
+    of_schema: Callable[[Schema, str | None], Callable[[bytes], Fields]], schemas: Callable[[int], Schema], number: int
+) -> Callable[[bytes], Fields]:
+    """The reader of a schema; one that is not known is asked for once."""
+    try:
+        return of_schema(schemas(number), None)
+    except UnjudgedError as error:
+        why = str(error)
+
+    def refuse(_: bytes) -> Fields:
+        raise UnjudgedError(why)
+
+    return refuse
 
 
 def _registered(raw: bytes, header: bytes | None, known: Callable[[int], Callable[[bytes], Fields]]) -> Fields:
@@ -147,16 +167,12 @@ def _json_schema(_schema: Schema, _message: str | None) -> Callable[[bytes], Fie
 
 def _delimited(raw: bytes, decoding: Decoding) -> Fields:
     names = decoding.fields if isinstance(decoding.fields, tuple) else ()
-    rows = list(
-        csv.reader(
-            io.StringIO(_text(raw), newline=""),
-            delimiter=decoding.delimiter,
-            quotechar=decoding.quote,
-            escapechar=decoding.escape,
-            quoting=csv.QUOTE_NONE if decoding.quote is None else csv.QUOTE_MINIMAL,
-            strict=True,
-        )
-    )
+    given = {"delimiter": decoding.delimiter, "quotechar": decoding.quote, "escapechar": decoding.escape}
+    quoting = csv.QUOTE_NONE if decoding.quote is None else csv.QUOTE_MINIMAL
+    try:
+        rows = list(csv.reader(io.StringIO(_text(raw), newline=""), quoting=quoting, strict=True, **given))  # type: ignore[arg-type]
+    except csv.Error as error:
+        raise UnjudgedError("a line that csv does not read") from error
     if decoding.header:
         names = tuple(rows.pop(0)) if rows else ()
     if len(rows) != 1 or len(rows[0]) != len(names):
@@ -171,9 +187,14 @@ def _delimited(raw: bytes, decoding: Decoding) -> Fields:
 def _envelope(raw: bytes, _decoding: Decoding) -> Fields:
     whole = object_of(raw)
     schema, payload = whole.get("schema"), whole.get("payload")
-    if payload is None or not isinstance(schema, dict):
-        raise UnjudgedError("an envelope without payload or schema")
-    found = _connect(schema, payload)
+    if payload is None:
+        raise TombstoneError
+    if not isinstance(schema, dict):
+        raise UnjudgedError("an envelope without schema")
+    try:
+        found = _connect(schema, payload)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise UnjudgedError("an envelope whose schema is none of Kafka Connect's, or of another value") from error
     return found if isinstance(found, dict) and schema.get("type") == "struct" else {BARE: found}
 
 
@@ -251,12 +272,14 @@ _CONNECT_NAMED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 def _avro(schema: Schema, _message: str | None) -> Callable[[bytes], Fields]:
     text, references = schema
     named: dict[str, Any] = {}
-    for of in references.values():
-        parse_schema(json.loads(of), named)
-    parsed = parse_schema(json.loads(text), named)
-    whole = expand_schema({**parsed, "__named_schemas": named} if isinstance(parsed, dict) else parsed)
-    convert = _avro_part(whole)
-    is_record = isinstance(whole, dict) and whole.get("type") == "record"
+    try:
+        for of in references.values():
+            parse_schema(json.loads(of), named)
+        parsed = parse_schema(json.loads(text), named)
+    except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UnjudgedError("its schema is none of Avro's") from error
+    convert = _AvroParts(named).part(parsed)
+    is_record = isinstance(parsed, dict) and parsed.get("type") == "record"
 
     def read(raw: bytes) -> Fields:
         if raw[:2] == b"\xc3\x01":
@@ -284,35 +307,52 @@ def _unknown(_value: Any) -> Any:
     return UNKNOWN
 
 
-def _avro_part(schema: Any) -> Callable[[Any], Any]:  # noqa: C901, PLR0911 - a case for each kind
-    """What makes a field of what fastavro gives."""
-    match schema:
-        case str():
-            return _same if schema in _AVRO_PRIMITIVES else _unknown  # within itself: JSON text from there on
-        case list():
-            others = [of for of in schema if of != "null"]
-            if len(others) != 1:
+class _AvroParts:
+    """Makes what turns values of fastavro into fields. A named type is looked at once, however often a schema names it."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._known: dict[str, Callable[[Any], Any]] = {}
+
+    def part(self, schema: Any) -> Callable[[Any], Any]:  # noqa: PLR0911 - a case for each kind
+        """What makes a field of a value of this schema."""
+        match schema:
+            case str():
+                return _same if schema in _AVRO_PRIMITIVES else self._of_name(schema)
+            case list():
+                others = [of for of in schema if of != "null"]
+                return self._optional(others[0]) if len(others) == 1 else _unknown
+            case {"logicalType": str(logical)} if logical not in _AVRO_LOGICAL:
                 return _unknown
-            inner = _avro_part(others[0])
-            return lambda value: None if value is None else inner(value)
-        case {"type": "record", "fields": fields}:
-            parts = {of["name"]: _avro_part(of["type"]) for of in fields}
-            return lambda value: {name: part(value[name]) for name, part in parts.items()}
-        case {"type": "array", "items": items}:
-            item = _avro_part(items)
-            return lambda value: [item(of) for of in value]
-        case {"type": "map", "values": values}:
-            inner = _avro_part(values)
-            return lambda value: {name: inner(of) for name, of in value.items()}
-        case {"type": "fixed", "size": size} if "logicalType" not in schema and size > _LARGE_FIXED:
-            return _unknown
-        case {"logicalType": str(logical)} if logical not in _AVRO_LOGICAL:
-            return _unknown
-        case {"type": str() as inner_type} if inner_type in ("enum", "fixed"):
-            return _same
-        case {"type": inner_type}:
-            return _avro_part(inner_type)
-    return _unknown
+            case {"type": "fixed", "size": int(size)} if size > _LARGE_FIXED:
+                return _unknown
+            case {"type": "record", "name": str(name)}:
+                return self._of_name(name)
+            case {"type": "array" | "map" as kind}:
+                inner = self.part(schema["items" if kind == "array" else "values"])
+                if kind == "array":
+                    return lambda value: [inner(of) for of in value]
+                return lambda value: {name: inner(of) for name, of in value.items()}
+            case {"type": "enum" | "fixed"}:
+                return _same
+            case {"type": inner_type}:
+                return self.part(inner_type)
+        return _unknown
+
+    def _optional(self, schema: Any) -> Callable[[Any], Any]:
+        inner = self.part(schema)
+        return lambda value: None if value is None else inner(value)
+
+    def _of_name(self, name: str) -> Callable[[Any], Any]:
+        if name not in self._known:
+            schema = self._named.get(name, {})
+            self._known[name] = _unknown  # within itself a record is JSON text from there on
+            if schema.get("type") == "record":
+                parts = {of["name"]: self.part(of["type"]) for of in schema["fields"]}
+                self._known[name] = lambda value: {field: part(value[field]) for field, part in parts.items()}
+            elif schema:
+                self._known[name] = self.part(schema)
+        return self._known[name]
 
 
 _AVRO_PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
@@ -330,7 +370,10 @@ _AVRO_LOGICAL: Final = {
 
 def _protobuf(schema: Schema, message: str | None) -> Callable[[bytes], Fields]:
     pool, main = _compiled(schema[0], tuple(schema[1].items()))
-    by_name = None if message is None else pool.FindMessageTypeByName(message)
+    try:
+        by_name = None if message is None else pool.FindMessageTypeByName(message)
+    except KeyError as error:
+        raise UnjudgedError("no such message in its schema") from error
 
     def read(raw: bytes) -> Fields:
         of, rest = (by_name, raw) if by_name is not None else _indexed(pool, main, raw)
