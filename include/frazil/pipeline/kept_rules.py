@@ -33,7 +33,7 @@ def is_rules_file(path: str) -> bool:
 def rules_text(pipeline: Pipeline, references: References) -> str:
     """What is kept of a pipeline: with references in place of what they stand for, which may be secrets."""
     parts = pipeline.file.model_dump(mode="json", by_alias=True, include=DECIDING, exclude_unset=True)
-    own = json.dumps(parts, sort_keys=True).replace("${", "$${")
+    own = json.dumps(parts).replace("${", "$${")
     return json.dumps({"v": _VERSION, "parts": references.hidden(own)})
 
 

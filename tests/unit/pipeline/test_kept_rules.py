@@ -38,6 +38,7 @@ MERGED = {
     "former",
     [
         pipeline(value={"unknown_fields": "fail", "fields": {"x": "string"}}),
+        pipeline(value={"fields": {"b": "string", "a": "string"}}),
         pipeline(key={"format": "long"}, limits={"max_record_bytes": 5_000}),
         pipeline(destinations=[MERGED]),
         pipeline(value={"format": "avro", "schema": '{"type": "string"}'}),
