@@ -50,7 +50,7 @@ def pipeline_of(text: str, present: Pipeline, fingerprint: str, references: Refe
         own = present.file.model_dump(
             mode="json", by_alias=True, include={"name", "source", "catalog"}, exclude_unset=True
         )
-        found = Pipeline.model_validate({**own, **parts}).with_made(present.made)
+        found = Pipeline.model_validate({**own, **parts})
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         raise UnfitRulesError(f"can't be read ({type(error).__name__})") from error
     if found.outcome_fingerprint != fingerprint:

@@ -64,7 +64,7 @@ NO_FORMER_FILES: Final = FormerFiles()
 
 
 def former_files(
-    ledger: Table, pipeline: Pipeline, hashes: Collection[str], references: References
+    ledger: Table, pipeline: Pipeline, hashes: Collection[str], references: References, made: Collection[str]
 ) -> dict[str, Pipeline | str]:
     """The pipeline as it was under other files, as far as they are kept beside the ledger; else why they can't be told."""
     found: dict[str, Pipeline | str] = {}
@@ -73,7 +73,9 @@ def former_files(
         with reading_tables(f"reading {path}"):
             try:
                 with ledger.io.new_input(path).open() as stream:
-                    found[fingerprint] = pipeline_of(stream.read().decode(), pipeline, fingerprint, references)
+                    found[fingerprint] = pipeline_of(
+                        stream.read().decode(), pipeline, fingerprint, references
+                    ).with_made(made)
             except FileNotFoundError:
                 found[fingerprint] = "is not kept beside the ledger"
             except UnfitRulesError as error:

@@ -229,7 +229,8 @@ def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColum
             known.of_table.setdefault((at, row["table"]), []).append(row)
         known.doubled[at] = list(repeated_rows(written))
         known.rows[at] = with_configs(written, decided)
-        known.former[at] = former_files(ledger, pipeline, {row["config"] for row in known.rows[at]}, known.references)
+        hashes, made = {row["config"] for row in known.rows[at]}, _made_tables(ledger, pipeline)
+        known.former[at] = former_files(ledger, pipeline, hashes, known.references, made)
     rows = known.rows[at]
     batches = batches_of(view(rows, name), pipeline.ledger_table)
     facts, undone = SnapshotFacts.of(name, destination.metadata, pipeline.name), rolled_back(batches)
@@ -422,6 +423,18 @@ def steady(project: Project, pipeline: Pipeline, opened: Callable[[Pipeline], T]
     )
 
 
+def _made_tables(ledger: Table, pipeline: Pipeline) -> tuple[str, ...]:
+    """Names of the tables that a pipeline made, whatever its file says by now."""
+    text = ledger.metadata.properties.get(_MADE + pipeline.name)
+    try:
+        return tuple(json.loads(json.loads(text)["value"])) if text is not None else ()
+    except (ValueError, KeyError, TypeError) as error:
+        raise Terminal(
+            f"table {pipeline.ledger_table}: property {_MADE}{pipeline.name} is not readable: {text!r}",
+            next_step="was it edited by hand?",
+        ) from error
+
+
 def with_made(project: Project, pipeline: Pipeline) -> Pipeline:
     """The pipeline with the tables that it made.
 
@@ -432,14 +445,7 @@ def with_made(project: Project, pipeline: Pipeline) -> Pipeline:
     if pipeline.create is None or pipeline.home_catalog not in project.settings.catalogs:
         return pipeline
     ledger = Catalogs(pipeline, project.settings.catalogs).table(pipeline.ledger_table)
-    text = ledger.metadata.properties.get(_MADE + pipeline.name)
-    try:
-        told = pipeline.with_made(json.loads(json.loads(text)["value"]) if text is not None else ())
-    except (ValueError, KeyError, TypeError) as error:
-        raise Terminal(
-            f"table {pipeline.ledger_table}: property {_MADE}{pipeline.name} is not readable: {text!r}",
-            next_step="was it edited by hand?",
-        ) from error
+    told = pipeline.with_made(_made_tables(ledger, pipeline))
     if not told.tables:
         raise Terminal(
             f"pipeline {pipeline.name} has no table yet: no record named one that could be made",
