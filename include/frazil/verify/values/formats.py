@@ -105,9 +105,6 @@ def _registered(raw: bytes, header: bytes | None, known: Callable[[int], Callabl
 _ID_END: Final = 5
 
 
-# --- one value alone
-
-
 def _text(raw: bytes) -> str:
     try:
         return raw.decode()
@@ -138,9 +135,6 @@ _SCALARS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "float": partial(_number, ">f"),
     "double": partial(_number, ">d"),
 }
-
-
-# --- JSON, and lines of text
 
 
 def _json(raw: bytes, decoding: Decoding) -> Fields:
@@ -266,9 +260,6 @@ _CONNECT_NAMED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-# --- Avro
-
-
 def _avro(schema: Schema, _message: str | None) -> Callable[[bytes], Fields]:
     text, references = schema
     named: dict[str, Any] = {}
@@ -363,9 +354,6 @@ _AVRO_LOGICAL: Final = {
     *("decimal", "uuid", "date", "time-millis", "time-micros"),
     *("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros"),
 }
-
-
-# --- Protocol Buffers
 
 
 def _protobuf(schema: Schema, message: str | None) -> Callable[[bytes], Fields]:
