@@ -14,8 +14,7 @@ from xml.etree import ElementTree as ET
 from zipfile import ZipFile
 
 from frazil.local.home import Home
-from frazil.local.jar_lock import read_lock
-from frazil.local.jars import fetch
+from frazil.local.jars import fetch, read_lock
 
 PAGE = Path(__file__).resolve().parent / "third-party-jars.md"
 SETS = {

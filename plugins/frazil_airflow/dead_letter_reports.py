@@ -92,7 +92,7 @@ def _say(run: Any, said: str) -> None:
 
 def _told(project: Project, pipeline: Pipeline, kept: KeptReport) -> tuple[KeptReport, list[str]]:
     """Tell those who were not told yet: the report with who was noted, and why channels took no message, one line each."""
-    from frazil.alerts.letter_notice import letters_notice
+    from frazil.alerts.notice import letters_notice
     from frazil.report.letter_reports import note_told, open_report
     from frazil_airflow.channels import send, told_channels
 

@@ -10,8 +10,7 @@ from importlib import metadata
 from platform import python_version
 from typing import Any, Final
 
-from frazil.doctor.clocks import TOLERATED, clock_finding
-from frazil.doctor.finding import Check, Finding, of_error
+from frazil.doctor.finding import TOLERATED, Check, Finding, clock_finding, of_error
 from frazil.errors import FrazilError
 from frazil.pipeline.engines import AUTO_ENGINE
 from frazil.pipeline.model import Pipeline

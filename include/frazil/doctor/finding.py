@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from typing import Final, Literal
 
 from frazil.errors import FrazilError
 
@@ -46,3 +51,72 @@ def tried(check: str, ask: Callable[[], Iterable[Finding]]) -> Iterator[Finding]
         yield from ask()
     except FrazilError as error:
         yield of_error(check, error)
+
+
+TOLERATED: Final = 5.0
+"""Seconds: far from what breaks anything, and more than a machine whose clock is kept ever shows."""
+
+REFUSED: Final = 900.0
+"""Seconds from which S3 refuses signed requests (RequestTimeTooSkewed); tokens expire long before."""
+
+_SECONDS: Final = 5.0
+"""Bounds the one request."""
+
+_STEP: Final = "keep the clocks of both machines by NTP: `timedatectl` says whether they are"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a server said of the time.
+
+    Attributes:
+        date: Its time, seconds since 1970 in whole seconds.
+        sent, got: When it was asked and when it answered, by this clock.
+    """
+
+    date: float
+    sent: float
+    got: float
+
+    @property
+    def ahead(self) -> float:
+        """Seconds that its clock is ahead of this one at least; below zero behind; 0 if both may agree."""
+        least, most = self.date - self.got, self.date + 1 - self.sent
+        return 0.0 if least <= 0 <= most else min(least, most, key=abs)
+
+
+def ask_time(url: str) -> Told | None:
+    """What the server of an address says of the time, whatever else it answers; None if it does not say, or does not answer."""
+    sent = time.time()
+    try:
+        with urllib.request.urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 - an address of the settings file
+            date = answer.headers.get("Date")
+    except urllib.error.HTTPError as refused:  # whoever refuses says the time all the same
+        with refused:
+            date = refused.headers.get("Date")
+    except (OSError, HTTPException, ValueError):  # reachability is another check's
+        return None
+    got = time.time()
+    try:
+        return None if date is None else Told(parsedate_to_datetime(date).timestamp(), sent, got)
+    except ValueError:
+        return None
+
+
+def clock_finding(who: str, ahead: float) -> Finding:
+    """Judge how far a clock is ahead of this one (below zero: behind), in seconds."""
+    check = f"clock of {who}"
+    if abs(ahead) <= TOLERATED:
+        return Finding(check, "ok", "as this machine's, within a few seconds")
+    found = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
+    return Finding(check, "failed" if abs(ahead) > REFUSED else "warning", found, f"within {TOLERATED:.0f} s", _STEP)
+
+
+def record_finding(cluster: str, newest: float, now: float) -> Finding:
+    """Judge the newest timestamp of a cluster's records, seconds since 1970."""
+    check, ahead = f"clock of cluster {cluster}", newest - now
+    if ahead <= TOLERATED:
+        return Finding(check, "ok", "no record is of the future, which is all that Kafka tells of clocks")
+    found = f"the newest record is {ahead:,.0f} s ahead of this machine's clock"
+    step = f"a producer's clock, a broker's (LogAppendTime) or this one is off. {_STEP}"
+    return Finding(check, "warning", found, "records of the past", step)

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from frazil.doctor.finding import Check, Finding
 from frazil.local.home import Home
-from frazil.local.jar_lock import first_mismatch, read_lock
+from frazil.local.jars import first_mismatch, read_lock
 from frazil.local.java import INSTALL_HINT, NEWEST, OLDEST, find_java
 
 _PACKAGE: Final = "frazil"

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from frazil.doctor.clocks import record_finding
-from frazil.doctor.finding import Check, Finding, State, tried
+from frazil.doctor.finding import Check, Finding, State, record_finding, tried
 from frazil.kafka.observe import matching_topics
 from frazil.kafka.permissions import NEEDED, TopicAccess, topic_access
 from frazil.monitor.condition import Condition

@@ -8,8 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Final
 
-from frazil.doctor.clocks import ask_time, clock_finding
-from frazil.doctor.finding import Check, Finding, of_error, tried
+from frazil.doctor.finding import Check, Finding, ask_time, clock_finding, of_error, tried
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.kafka.observe import observe

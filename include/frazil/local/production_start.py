@@ -74,7 +74,7 @@ def start_registry(home: Home, processes: Processes, report: Report) -> None:
 
 def start_kafka(home: Home, processes: Processes, report: Report) -> None:
     """Start the broker behind certificates and passwords; the one user of the stack may do everything."""
-    from frazil.kafka.access import grant, set_passwords
+    from frazil.kafka.grants import grant, set_passwords
 
     access = kafka_access(home)
     broker.start(home, processes, report, secured=access)

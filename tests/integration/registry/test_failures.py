@@ -17,9 +17,9 @@ import pytest
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.local.waiting import until
 from frazil.records.formats.port import NamedSchema, TooManyUnknownIds, WriterSchema
-from frazil.registry.answers import MAX_ANSWER
 from frazil.registry.client import (
     KEPT_SCHEMAS,
+    MAX_ANSWER,
     MAX_REFERENCES,
     MAX_UNKNOWN,
     UNKNOWN_SECONDS,

@@ -10,9 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.kafka.access import grant, set_passwords
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.grants import Grant, grants
+from frazil.kafka.grants import Grant, grant, grants, set_passwords
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic

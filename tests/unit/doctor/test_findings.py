@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from frazil.doctor.clocks import Told, clock_finding, record_finding
 from frazil.doctor.executors import executor_findings, failure_finding
+from frazil.doctor.finding import Told, clock_finding, record_finding
 from frazil.doctor.machine import disk_finding, jar_findings, packages_finding, python_finding
 from frazil.doctor.pipelines import access_finding, position_finding, tables_finding
 from frazil.errors import Retryable

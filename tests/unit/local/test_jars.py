@@ -13,8 +13,18 @@ import pytest
 from frazil.errors import Terminal
 from frazil.local.home import Home
 from frazil.local.ivy import Request, ivy_module
-from frazil.local.jar_lock import Artifact, Lock, parse_lock, read_lock, render_lock
-from frazil.local.jars import SETS, fetch, jar_paths, missing, publish
+from frazil.local.jars import (
+    SETS,
+    Artifact,
+    Lock,
+    fetch,
+    jar_paths,
+    missing,
+    parse_lock,
+    publish,
+    read_lock,
+    render_lock,
+)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.alerts.letter_notice import letters_notice
+from frazil.alerts.notice import letters_notice
 from frazil.errors import Terminal
 from frazil.project import Project
 from frazil.report.dead_letters_page import Bar

@@ -10,7 +10,6 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.batch.schema_change import UNTOLD_NAMED, SchemaChange
-from frazil.records.evolve.spelling import read_type, spelled
 from frazil.records.evolve.types import (
     leaves,
     list_of,
@@ -20,7 +19,9 @@ from frazil.records.evolve.types import (
     parts_of,
     placed,
     position_of,
+    read_type,
     settled,
+    spelled,
     struct_of,
 )
 from frazil.records.evolve.widest import Room, Widest, widest

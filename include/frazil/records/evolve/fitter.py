@@ -17,9 +17,8 @@ from frazil.records.evolve.shapes import Shape, Shapes
 from frazil.records.fit.fitter import Fitted, Fitter, refuse_unknown, rescued
 from frazil.records.fit.former import Settler, renamed
 from frazil.records.fit.nested import matching
-from frazil.records.fit.presence import sent
 from frazil.records.fit.scalar import FitRules
-from frazil.records.fit.source import Kind, as_lists, kind_of, plain
+from frazil.records.fit.source import Kind, as_lists, kind_of, plain, sent
 from frazil.records.spec import RecordSpec
 from frazil.records.unknown import NOTHING_UNKNOWN, UnknownAt
 

@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 
 from frazil.records.dead import Rejection
 from frazil.records.fit.nested import ExactPlan, build, keeps_keys_apart, matching
-from frazil.records.fit.presence import sent
 from frazil.records.fit.scalar import Exact, FitRules
 from frazil.records.fit.settle import scalar_settle
-from frazil.records.fit.source import Kind, as_lists, kind_of, plain, plain_type, values, window
+from frazil.records.fit.source import Kind, as_lists, kind_of, plain, plain_type, sent, values, window
 from frazil.records.json.carriers import Settled, any_of
 
 Settle = Callable[[pa.Array], Settled]

@@ -21,9 +21,8 @@ from frazil.records.fit.column import Column, column_plan
 from frazil.records.fit.former import Settler
 from frazil.records.fit.left_out import LeftOut, left_out
 from frazil.records.fit.nested import unknown
-from frazil.records.fit.presence import sent
 from frazil.records.fit.scalar import FitRules
-from frazil.records.fit.source import values
+from frazil.records.fit.source import sent, values
 from frazil.records.fit.text import json_form, unique
 from frazil.records.json.text import compact
 from frazil.records.positions import mask_without

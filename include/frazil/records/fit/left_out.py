@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.fit.nested import matching
-from frazil.records.fit.presence import sent
-from frazil.records.fit.source import Kind, as_lists, kind_of, plain, plain_type, window
+from frazil.records.fit.source import Kind, as_lists, kind_of, plain, plain_type, sent, window
 from frazil.records.unknown import UnknownAt
 
 Taker = tuple[tuple[str, ...], pa.DataType]

@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from frazil.records.dead import DeadCode, Rejection
-from frazil.records.fit.presence import is_sent
 from frazil.records.fit.scalar import Exact, FitRules, refuse, scalar_exact
-from frazil.records.fit.source import NESTED, Kind, kind_of, plain_type
+from frazil.records.fit.source import NESTED, Kind, is_sent, kind_of, plain_type
 from frazil.records.fit.text import json_form, unique
 from frazil.records.json.convert_map import distinct
 from frazil.records.json.convert_nested import missing, storage_type

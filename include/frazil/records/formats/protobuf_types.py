@@ -30,7 +30,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from frazil.records.cells import CellCount, width
 from frazil.records.dead import DeadCode, Rejection
 from frazil.records.fit.former import with_former
-from frazil.records.fit.presence import STANDS_IN
+from frazil.records.fit.source import STANDS_IN
 from frazil.records.formats.port import WriterSchema
 from frazil.records.formats.protobuf_known import (
     CONFLUENT_DECIMAL,

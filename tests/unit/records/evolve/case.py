@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from frazil.records.evolve.policy import Evolution
-from frazil.records.evolve.spelling import read_type
+from frazil.records.evolve.types import read_type
 from frazil.records.formats.catalogue import FormatSpec
 from tests.unit.records.evolve.evolving import land, land_still, spec
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from frazil.batch.schema_change import SchemaChange
 from frazil.records.evolve.policy import Evolution, Level, OnIncompatible
-from frazil.records.evolve.spelling import read_type, spelled
-from frazil.records.evolve.types import NOTHING, column_type
+from frazil.records.evolve.types import NOTHING, column_type, read_type, spelled
 from frazil.records.evolve.widest import widest
 from tests.unit.records.evolve.evolving import land, spec, transformed
 

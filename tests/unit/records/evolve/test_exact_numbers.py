@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from frazil.pipeline.value import Column
 from frazil.records.evolve.policy import Evolution
-from frazil.records.evolve.spelling import read_type, spelled
-from frazil.records.evolve.types import number_evidence, settled
+from frazil.records.evolve.types import number_evidence, read_type, settled, spelled
 from frazil.records.evolve.widest import widest
 from frazil.records.json.number import Number, is_held
 from frazil.verify.values.column_readers import Bad, Expectation
