@@ -71,6 +71,7 @@ def pages() -> dict[Path, str]:
         docs / "monitoring.md": filled(docs / "monitoring.md", "metrics", metric_tables()),
         docs / "formats.md": filled(docs / "formats.md", "cases", case_tables()),
         docs / "schema-evolution.md": filled(docs / "schema-evolution.md", "changes", change_tables()),
+        docs / "reliability.md": filled(docs / "reliability.md", "tamperings", tampering_table()),
         docs / "security.md": filled(docs / "security.md", "grants", grant_table()),
         docs / "transforms.md": filled(docs / "transforms.md", "transforms", transform_sections()),
         ROOT / "include" / "schemas" / "pipeline.schema.json": json.dumps(editor_schema(Pipeline), indent=1) + "\n",
@@ -118,6 +119,21 @@ def change_tables() -> str:
             parts.append(f"| {of.change} | {code(has)} | {code(of.sent)} | {' | '.join(results)} |")
         parts.append("")
     return "\n".join(["", *parts])
+
+
+def tampering_table() -> str:
+    """What `frazil verify` says of each way to tamper, from the cases of the tests."""
+    sys.path.append(str(ROOT))
+    suite = import_module("tests.tampering.suite")
+    names = list(import_module("tests.tampering.pipelines").CIRCUMSTANCES)
+    heads = ["", "what is done", *(name.replace("_", "-").replace("avro", "Avro") for name in names)]
+    rows = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    kind = ""
+    for of in suite.TAMPERINGS:
+        cells = (dict.fromkeys(suite.said_of(of, name, is_edited=edited) for edited in (False, True)) for name in names)
+        rows.append(f"| {' | '.join(['' if of.kind == kind else of.kind, of.name, *map('; edited: '.join, cells)])} |")
+        kind = of.kind
+    return "\n".join([*rows, ""])
 
 
 def changes(result: str) -> str:

@@ -25,6 +25,8 @@ from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
 from frazil.verify.result import Verification
+from tests.tampering.pipelines import CIRCUMSTANCES, Landed
+from tests.tampering.suite import MISSED, missed
 
 FILE = """
 name: {name}
@@ -164,3 +166,20 @@ def test_value_that_names_no_folder_is_a_dead_letter_and_the_longest_that_does_l
     found = lab.verified("towns")
     assert found.is_clean, found.differences
     assert [of.letters for of in found.partitions] == [2]
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Merge on read is not yet supported:UserWarning"
+)  # PyIceberg's, which edits the table
+@pytest.mark.short("as_landed")
+@pytest.mark.parametrize("is_edited", [False, True], ids=["as_landed", "edited_since"])
+def test_each_tampering_with_a_merged_table_is_named(
+    tmp_path: Path, cluster: Cluster, spark: SparkSession, is_edited: bool
+) -> None:
+    """What verify says is what docs/reliability.md says that it says."""
+    landed, session = Landed(tmp_path, cluster, CIRCUMSTANCES["merged"]), spark.newSession()
+    open_catalog(session, "lake", landed.project.settings.catalogs["lake"])
+    landed.land(is_edited=is_edited, apply=SparkApply(session))
+    assert [str(of) for of in landed.verified().differences] == []
+
+    assert missed(landed, "merged", is_edited=is_edited) == MISSED.get("merged_edited" if is_edited else "merged", {})

@@ -1,55 +1,25 @@
-"""Ways to spoil what a pipeline wrote, and a producer with transactions."""
+"""Tables that somebody edits, and a producer with transactions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from pyiceberg.expressions import And, EqualTo
-from pyiceberg.table import Table
 
 from frazil.kafka.cluster import Cluster
 from frazil.verify.check import verify
 from frazil.verify.result import Verification
+from tests.tampering.pipelines import EditedTable
 from tests.transactions import transaction
 
 
-@dataclass
-class Spoiled:
-    """A table of a pipeline, in the hands of somebody who edits our columns."""
-
-    load: Callable[[], Table]
-
-    def rows(self) -> pa.Table:
-        """All rows."""
-        return self.load().scan().to_arrow()
-
-    def append(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Add rows."""
-        table = self.load()
-        table.append(pa.Table.from_pylist(list(rows), table.schema().as_arrow()))
-
-    def overwrite(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
-        """Replace all rows by what `change` makes of each; None takes one out."""
-        table = self.load()
-        changed = [change(row) for row in self.rows().to_pylist()]
-        table.overwrite(pa.Table.from_pylist([row for row in changed if row], table.schema().as_arrow()))
-
-    def delete(self, **where: Any) -> None:
-        """Delete rows whose columns are equal to these values."""
-        filters = [EqualTo(name, value) for name, value in where.items()]
-        self.load().delete(filters[0] if len(filters) == 1 else And(*filters))
-
-
 @pytest.fixture
-def table() -> Callable[[Any, str], Spoiled]:
-    """A table of a shop to be spoiled: `table(orders, "shop.orders")`."""
-    return lambda shop, name="shop.orders": Spoiled(lambda: shop.project.lake("lake").load_table(name))
+def table() -> Callable[[Any, str], EditedTable]:
+    """A table of a shop to be edited: `table(orders, "shop.orders")`."""
+    return lambda shop, name="shop.orders": EditedTable(lambda: shop.project.lake("lake").load_table(name))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -17,33 +16,6 @@ Make = Callable[..., Any]
 
 def totals(found: Any, *names: str) -> tuple[int, ...]:
     return tuple(sum(getattr(partition, name) for partition in found.partitions) for name in names)
-
-
-def test_offsets_that_no_batch_read_are_taken_for_read(shop: Make, check: Make, table: Make) -> None:
-    """Books without contradiction, rows where they say, and yet records in between that never landed."""
-    orders = shop()
-    orders.produce_orders(range(30))
-    orders.produce([b"broken"])
-    orders.run()
-    ledger = table(orders, "shop.orders__ledger")
-    ((_, partition, start, end), *rest) = json.loads(
-        next(row["ranges"] for row in ledger.rows().to_pylist() if row["n"] == 1)
-    )
-    ranges = json.dumps([[orders.topic, partition, start + 3, end], *rest])
-    ledger.overwrite(lambda row: row | ({"ranges": ranges} if row["n"] == 1 else {}))
-    for name, columns in (("shop.orders", "_kafka_{}"), ("shop.orders__dead_letters", "{}")):
-        table(orders, name).overwrite(
-            lambda row, of=columns: (
-                None if row[of.format("partition")] == partition and row[of.format("offset")] < start + 3 else row
-            )
-        )
-
-    found = check(orders)
-
-    (hole,) = [difference for difference in found.differences if difference.kind == "missing"]
-    assert (hole.partition, hole.offset) == (partition, start)
-    assert "Kafka holds 3 of these records" in str(hole)
-    assert sum(p.missing for p in found.partitions) == 3
 
 
 def test_rows_that_vanished_with_their_records_are_not_missed(
