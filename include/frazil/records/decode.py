@@ -15,6 +15,7 @@ from frazil.errors import Terminal
 from frazil.records.block import Block, in_order, without
 from frazil.records.changes.spec import merge_columns
 from frazil.records.dead import DeadCode, Reason, dead_letters
+from frazil.records.evolve.agreement import EXACT, Agreement
 from frazil.records.evolve.asked import Asked
 from frazil.records.evolve.inferred import InferredJson
 from frazil.records.evolve.json_values import EvolvingJson
@@ -30,6 +31,7 @@ from frazil.records.positions import at, distinct
 from frazil.records.shaped import LeftOut, ShapedDecoder
 from frazil.records.spec import RecordSpec
 from frazil.records.tombstones import DeletedRows, Tombstones, with_deleted
+from frazil.records.transforms.flatten import Flatten
 from frazil.records.transforms.named_fields import named_fields
 
 Dead = dict[int, Reason]
@@ -262,7 +264,12 @@ def json_values(spec: RecordSpec, asked: Asked, *, blocks: bool = True) -> JsonV
 
 
 def shaped_decoder(
-    spec: RecordSpec, asked: Asked, *, specs: Sequence[RecordSpec] = (), blocks: bool = True
+    spec: RecordSpec,
+    asked: Asked,
+    *,
+    specs: Sequence[RecordSpec] = (),
+    route: Sequence[str] = (),
+    blocks: bool = True,
 ) -> ShapedDecoder:
     """Return what decodes values into fields before they become columns, also JSON values that could be rows at once.
 
@@ -270,6 +277,7 @@ def shaped_decoder(
         spec: What is wanted of the values.
         asked: Takes what they need.
         specs: What is wanted of them by all tables, if there are several.
+        route: Names from the root of a value to the field that routes it.
         blocks: Whether JSON may be parsed as blocks where that is exact.
 
     Raises:
@@ -277,8 +285,8 @@ def shaped_decoder(
     """
     fields = spec.of_value.columns if spec.fields is None else spec.fields
     keys, columns = _keys(spec, blocks=blocks)
-    exact = _exact_fields(specs or (spec,)) if spec.infers else None
-    values = _half("value", spec, spec.format, fields, exact, blocks=blocks)
+    agreement = agreement_of(specs or (spec,), route) if spec.infers else EXACT
+    values = _half("value", spec, spec.format, fields, agreement, blocks=blocks)
     return ShapedDecoder(spec, asked, values, keys, columns, blocks=blocks)
 
 
@@ -292,13 +300,21 @@ def _keys(spec: RecordSpec, *, blocks: bool) -> tuple[KeyDecoder | None, KeyColu
     return keys, KeyColumns(spec) if spec.of_key else None
 
 
-def _exact_fields(specs: Sequence[RecordSpec]) -> frozenset[str] | None:
-    """Return the folded names of fields that are not the same if they are null or not there; None: perhaps all."""
-    named = named_fields(specs[0].transforms)
-    if named is None or any(spec.whole_columns for spec in specs):
-        return None
+def agreement_of(specs: Sequence[RecordSpec], route: Sequence[str] = ()) -> Agreement:
+    """Return in what values may differ that are decoded together; `route` are the names down to the field that routes them."""
+    transforms = specs[0].transforms
+    named = named_fields(transforms)
+    flattens = [of for of in transforms if isinstance(of, Flatten) and of.target == "value"]
+    if named is None or len(flattens) > 1 or any(spec.whole_columns for spec in specs):
+        return EXACT
     columns = (of for spec in specs for of in spec.column_specs if of.has_default or of.steps != (of.name,))
-    return named | {of.steps[0].casefold() for of in columns}
+    exact = named | {of.steps[0].casefold() for of in columns} | {name.casefold() for name in route[:1]}
+    kinds = [{(of.name, of.type) for of in spec.columns} for spec in specs]
+    differing = (
+        set[tuple[str, pa.DataType]]().union(*kinds).difference(set[tuple[str, pa.DataType]].intersection(*kinds))
+    )
+    closed = frozenset(name.casefold() for name, _ in differing)
+    return Agreement(exact, closed, *((flattens[0].delimiter, flattens[0].depth) if flattens else ()))
 
 
 def _half(
@@ -306,14 +322,14 @@ def _half(
     spec: RecordSpec,
     of: FormatSpec,
     fields: pa.Schema | None,
-    exact: frozenset[str] | None = None,
+    agreement: Agreement = EXACT,
     *,
     blocks: bool,
 ) -> Half:
     if of.name != JSON:
         return Half(name, of, open_format(of))
     if fields is not None and name == "value" and spec.infers:
-        return Half(name, of, InferredJson(spec, fields, exact, blocks=blocks))
+        return Half(name, of, InferredJson(spec, fields, agreement, blocks=blocks))
     if fields is None:
         raise Terminal(f"record shape: nothing says which fields the JSON of a {name} has", next_step="declare them")
     json = RecordSpec(

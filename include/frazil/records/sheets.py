@@ -59,7 +59,7 @@ class Sheets:
         self._fold: Final = specs[0].field_names == "case_insensitive"
         self._shaped: Final = (
             [
-                shaped_decoder(spec, asked, specs=kinds, blocks=blocks)
+                shaped_decoder(spec, asked, specs=kinds, route=path or (), blocks=blocks)
                 for spec, asked in zip(kinds, self._asked, strict=True)
             ]
             if any(spec.is_shaped for spec in kinds) or specs[0].key

@@ -87,8 +87,15 @@ class EvolvingFitter:
         """Return, for values of `schema`, each column that none of them could ever fill, and why."""
         return [] if self._fitter is None else self._fitter.check(schema)
 
-    def fit(self, value: pa.RecordBatch) -> Fitted:
-        """Fit rows to the columns. They have no meaning if anything is asked for. No rows ask for nothing."""
+    def fit(self, value: pa.RecordBatch, records: pa.Int64Array | None = None) -> Fitted:
+        """Fit rows to the columns. They have no meaning if anything is asked for. No rows ask for nothing.
+
+        Args:
+            value: The fields.
+            records: As `Fitter.fit` has it.
+        """
+        # A row that does not fit is no dead one where its field may be rescued.
+        records = None if self._rescued_from else records
         value = self._settler.values(value)
         shape = self._shape(value.schema)
         rest = sorted(shape.rest.keys() | (shape.others if self._spec.unknown_fields == "rescue" else set()))
@@ -96,7 +103,7 @@ class EvolvingFitter:
         asked = Asked(self._spec.fold is not None)
         asked.take(shape.asked)
         named = self._named(value, value, shape, rest, asked, dead)
-        fitted = self._fitted(named)
+        fitted = self._fitted(named, records)
         if too_large := [row for row, of in fitted.dead.items() if of.code is DeadCode.OUT_OF_RANGE]:
             asked.take(self._exceeded(named.take(pa.array(too_large, pa.int64())), shape.wider))
         if (evolution := self._spec.evolution) is not None:
@@ -106,7 +113,7 @@ class EvolvingFitter:
             names = {of.name for of, at in zip(value.schema, shape.fields, strict=True) if at.name in misfits}
             kept, left = _parted(value, shape, misfits, names - set(rest))
             dead.clear()
-            fitted = self._fitted(self._named(kept, left, shape, sorted(names | set(rest)), asked, dead))
+            fitted = self._fitted(self._named(kept, left, shape, sorted(names | set(rest)), asked, dead), records)
         if len(value):
             self._asked.take(asked)
         return self._with_rescued(_without(fitted, dead), value, shape, misfits)
@@ -197,9 +204,9 @@ class EvolvingFitter:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(value), pa.struct([])))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
-    def _fitted(self, value: pa.RecordBatch) -> Fitted:
+    def _fitted(self, value: pa.RecordBatch, records: pa.Int64Array | None) -> Fitted:
         if self._fitter is not None:
-            return self._fitter.fit(value)
+            return self._fitter.fit(value, records)
         rows = pa.RecordBatch.from_struct_array(pa.array([{}] * len(value), pa.struct([])))
         whole = Fitted(rows, pa.arange(0, len(value)), {}, NOTHING_UNKNOWN)
         dead: dict[int, Reason] = {}

@@ -6,13 +6,13 @@ integer beside a fraction stays an integer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from frazil.records.dead import DeadCode, Reason, Rejection
+from frazil.records.evolve.agreement import EXACT, Agreement, Leaves, NestedTypes, Path, ShapeGroups
 from frazil.records.evolve.types import leaves, number_evidence, settled
 from frazil.records.evolve.widest import Widest
 from frazil.records.fit.source import Kind, kind_of
@@ -20,7 +20,7 @@ from frazil.records.formats.port import Decoded, Shaped
 from frazil.records.json.convert import check_characters
 from frazil.records.json.exact import parse_object
 from frazil.records.json.names import folded
-from frazil.records.json.number import Number, scaled
+from frazil.records.json.number import Number, is_held, scaled
 from frazil.records.json.text import JsonValue, describe
 from frazil.records.json.values import JsonValues
 from frazil.records.spec import RecordSpec
@@ -43,42 +43,31 @@ _MOST_SHAPES: Final = 250
 _MOST_CELLS: Final = _MOST_SHAPES * 250
 """Shapes that bring such names times the columns, those in structs counted one by one."""
 
-_LAST: Final = 64
-"""Shapes, the last ones, among which that of a value is sought."""
-
 _MOST_DIGITS: Final = 38
 
 _NULL: Final = pa.null()
+_LONG: Final = pa.int64()
+_LONG_DIGITS: Final = 18
+"""So many digits are surely a long."""
 
-_Fields = dict[str, tuple[str, pa.DataType]]
-"""Names and types of the fields of a value by name, or by folded name."""
+_DOUBLE: Final = pa.float64()
+_NOTHING: Final = pa.struct([])
+_NULLS: Final = pa.list_(_NULL)
+_LISTS: Final = frozenset(map(pa.list_, (pa.bool_(), pa.int64(), pa.float64(), pa.string())))
+"""Types of columns that lists of JSON values have as well."""
 
 
 class _Known(NamedTuple):
-    """What is known of a field: its type, and that of the parts of it."""
+    """What is known of a field: its type, that of the parts of it, and whether it is a struct whose fields may be null."""
 
     type: pa.DataType
     kind: Kind
     fields: Mapping[str, _Known]
     element: _Known | None = None
+    is_open: bool = False
 
 
 _UNKNOWN: Final = _Known(_NULL, Kind.NULL, {})
-
-
-@dataclass
-class _Shape:
-    """Values that are decoded together.
-
-    Attributes:
-        fields: Their names and types by folded name; by name if `is_closed`.
-        positions: Of the values.
-        is_closed: Whether two of the names differ in case only: then no value joins that has other fields.
-    """
-
-    fields: _Fields
-    positions: list[int]
-    is_closed: bool
 
 
 class InferredJson:
@@ -87,28 +76,29 @@ class InferredJson:
     Args:
         spec: What is wanted of the values.
         known: Fields of which decimals are read as such, since a double has fewer digits.
-        exact: Folded names of fields that are not the same to what comes behind if they are null or not there; None: all.
+        agreement: Which fields of values that are decoded together may differ.
         blocks: Whether values may be parsed as blocks where that is exact.
     """
 
     def __init__(
-        self, spec: RecordSpec, known: pa.Schema, exact: Collection[str] | None = None, *, blocks: bool = True
+        self, spec: RecordSpec, known: pa.Schema, agreement: Agreement = EXACT, *, blocks: bool = True
     ) -> None:
         self._spec: Final = spec
         self._blocks: Final = blocks
         self._fold: Final = spec.fold
-        self._exact: Final = exact
+        self._agreement: Final = agreement
         self._is_transformed: Final = bool(spec.transforms)
         self._columns: Final = {self._key(column.name): self._known(column.type) for column in known}
         self._most_names: Final = max(_MOST_NAMES, 0 if spec.evolution is None else spec.evolution.max_columns)
         columns = sum(1 for column in known for _ in leaves(column.type))
         self._most_shapes: Final = min(_MOST_SHAPES, 1 + _MOST_CELLS // max(1, columns))
+        self._nested: Final = NestedTypes()
         self._decoders: Final[dict[tuple[pa.Schema, bool], JsonValues]] = {}
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values, none of them null. No value makes this fail."""
         dead: dict[int, Reason] = {}
-        shapes: list[_Shape] = []
+        groups = ShapeGroups(self._agreement, self._both, _MOST_FIELDS)
         names: set[str] = set()
         brought = 0
         for position, raw in enumerate(values.to_pylist()):
@@ -117,22 +107,21 @@ class InferredJson:
                 new = self._names(value, self._columns, set(), is_top=True) - names
                 if len(names) + len(new) > self._most_names:
                     raise _too_many(new, f"{self._most_names:,} names")
-                found = self._fields(value, self._columns, is_top=True)
-                if self._put(found, position, shapes) and new:
+                if groups.put(self._leaves(value), position) and new:
                     brought += 1
                     if brought > self._most_shapes:
-                        shapes.pop()
+                        groups.drop_last()
                         raise _too_many(new, f"{self._most_shapes} shapes with names")
                 names |= new
             except Rejection as verdict:
                 dead[position] = verdict.reason
-        groups = []
-        for shape in shapes:
-            places = pa.array(shape.positions, pa.int64())
-            shaped, failed = self._group(_struct(shape.fields.values()), values.take(places))
-            groups.append(Shaped(shaped.columns, places.take(shaped.positions)))
-            dead |= {shape.positions[at]: reason for at, reason in failed.items()}
-        return Decoded(tuple(group for group in groups if len(group.positions)), dict(sorted(dead.items())))
+        decoded = []
+        for group in groups.all:
+            places = pa.array(group.positions, pa.int64())
+            shaped, failed = self._group(group.type, values.take(places))
+            decoded.append(Shaped(shaped.columns, places.take(shaped.positions)))
+            dead |= {group.positions[at]: reason for at, reason in failed.items()}
+        return Decoded(tuple(group for group in decoded if len(group.positions)), dict(sorted(dead.items())))
 
     def _parsed(self, raw: bytes) -> dict[str, JsonValue]:
         repeated = self._spec.duplicate_keys == "last"
@@ -147,7 +136,8 @@ class InferredJson:
     def _known(self, of: pa.DataType) -> _Known:
         kind = kind_of(of)
         fields = {self._key(field.name): self._known(field.type) for field in of} if kind is Kind.STRUCT else {}
-        return _Known(of, kind, fields, self._known(of.value_type) if kind is Kind.LIST else None)
+        is_open = kind is Kind.STRUCT and all(field.nullable for field in of)
+        return _Known(of, kind, fields, self._known(of.value_type) if kind is Kind.LIST else None, is_open)
 
     def _names(
         self, value: JsonValue, columns: Mapping[str, _Known], found: set[str], *, is_top: bool = False
@@ -155,7 +145,8 @@ class InferredJson:
         """Add the names in a value that no column has to those that were found."""
         if isinstance(value, list):
             for item in value:
-                self._names(item, columns, found)
+                if item and isinstance(item, dict | list):
+                    self._names(item, columns, found)
         elif isinstance(value, dict):
             keys = value if self._fold is None else {name.casefold(): item for name, item in value.items()}
             found |= keys.keys() - columns.keys()
@@ -173,47 +164,7 @@ class InferredJson:
 
     def _is_whole(self, key: str, known: _Known) -> bool:
         """Return whether an object is taken as a whole: its column is a map or a text, and nothing looks into it before."""
-        return known.kind in {Kind.MAP, Kind.TEXT} and self._exact is not None and key.casefold() not in self._exact
-
-    def _put(self, found: _Fields, position: int, shapes: list[_Shape]) -> bool:
-        """Put a value to those that it agrees with, or return whether it is the first of its shape.
-
-        Objects inside must have the same fields: texts are made of them. Fields that transforms look at must be the very same
-        ones: a value would get nulls from its neighbours, which `Explode` or a renamed field tells apart from nothing.
-        """
-        keyed = {name.casefold(): each for name, each in found.items()}
-        is_closed = len(keyed) < len(found)
-        fields = found if is_closed else keyed
-        for shape in reversed(shapes[-_LAST:]):
-            if shape.is_closed == is_closed and (
-                shape.fields == fields or (not is_closed and self._agree(shape, fields))
-            ):
-                shape.positions.append(position)
-                return False
-        shapes.append(_Shape(fields, [position], is_closed))
-        return True
-
-    def _agree(self, shape: _Shape, fields: _Fields) -> bool:
-        """Add fields to those of a shape, if they agree."""
-        if self._exact is None:
-            return False
-        wider: _Fields = {}
-        for key, (name, of) in fields.items():
-            known = shape.fields.get(key)
-            if known is None or known[1] != of:
-                both = of if known is None else self._both(known[1], of)
-                if both is None or key in self._exact or (known is not None and known[0] != name):
-                    return False
-                wider[key] = name, both
-            elif known[0] != name:
-                return False
-        size = len(shape.fields.keys() | wider.keys())
-        if size > max(_MOST_FIELDS, len(fields), len(shape.fields)) or any(
-            key in shape.fields and key not in fields for key in self._exact
-        ):
-            return False
-        shape.fields.update(wider)
-        return True
+        return known.kind in {Kind.MAP, Kind.TEXT} and self._agreement.place((key,)).takes_whole
 
     def _both(self, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         """Return the type of two values of one field, or None: null is nothing, also where the other has a value."""
@@ -221,18 +172,67 @@ class InferredJson:
         is_exact = self._is_transformed and _NULL not in (left, right)
         return None if is_exact else self._agreed(left, right, union=False)
 
-    def _fields(
-        self, value: Mapping[str, JsonValue], columns: Mapping[str, _Known], *, is_top: bool = False
-    ) -> _Fields:
-        last = {self._key(name): name for name in value}
-        found: _Fields = {}
-        for key, name in last.items():
+    def _leaves(self, value: Mapping[str, JsonValue]) -> Leaves:
+        """Return the types of the fields of a value by their paths: objects that neighbours may have other fields of are open."""
+        leaves = Leaves()
+        self._open(value, self._columns, (), leaves)
+        return leaves
+
+    def _open(self, value: Mapping[str, JsonValue], columns: Mapping[str, _Known], outer: Path, leaves: Leaves) -> None:
+        for key, name in self._last_names(value).items():
+            known, item, path = columns.get(key, _UNKNOWN), value[name], (*outer, name)
+            if not outer and isinstance(item, dict | list) and self._is_whole(key, known):
+                leaves.types[path] = self._whole(item, known)
+            elif isinstance(item, dict) and item and self._agreement.place(path).is_opened:
+                leaves.opened.add(path)
+                self._open(item, known.fields, path, leaves)
+            else:
+                self._close(item, path, known, leaves)
+
+    def _close(self, item: JsonValue, path: Path, known: _Known, leaves: Leaves) -> None:
+        """Add a field: as its column has it, if all of it fits there."""
+        place = self._agreement.place(path)
+        is_flattened = isinstance(item, dict) and place.is_opened  # one without fields stays what it is
+        if place.takes_column and not is_flattened:
+            delimiter = self._agreement.delimiter
+            column = known if delimiter is None else self._columns.get(self._key(delimiter.join(path)))
+            if column is not None and (fitting := self._fitting(item, path, column)) is not None:
+                leaves.types |= fitting.types
+                leaves.opened |= fitting.opened
+                return
+        leaves.types[path] = self._type(item, known)
+
+    def _fitting(self, value: JsonValue, path: Path, column: _Known) -> Leaves | None:
+        """Return the fields of a value that is what a column holds; None: some are not, and may become a text with the others.
+
+        In a column null is the same as nothing, in a text not.
+        """
+        if not isinstance(value, dict):
+            of = self._type(value, column)
+            if of in (column.type, _NULL):  # a set would write both as text
+                return Leaves({path: of})
+            if (of == _NULLS and column.type in _LISTS) or (
+                of == _LONG and column.type == _DOUBLE and _is_double(value)
+            ):
+                return Leaves({path: column.type})
+            return None
+        if not column.is_open:
+            return None
+        leaves = Leaves({}, {path})
+        for key, name in self._last_names(value).items():
+            within = self._fitting(value[name], (*path, name), column.fields[key]) if key in column.fields else None
+            if within is None:
+                return None
+            leaves.types |= within.types
+            leaves.opened |= within.opened
+        return leaves
+
+    def _last_names(self, value: Mapping[str, JsonValue]) -> dict[str, str]:
+        """Return the names of the fields by their keys, of each key the last one."""
+        for name in value:
             if not name.isascii():
                 check_characters(name)
-            known, item = columns.get(key, _UNKNOWN), value[name]
-            is_whole = is_top and isinstance(item, dict | list) and self._is_whole(key, known)
-            found[name] = name, self._whole(item, known) if is_whole else self._type(item, known)
-        return found
+        return {self._key(name): name for name in value}
 
     def _whole(self, value: JsonValue, known: _Known) -> pa.DataType:
         """Return the type of an object for a column that is a map or a text: keys that are data are no names."""
@@ -248,9 +248,9 @@ class InferredJson:
     def _type(self, value: JsonValue, column: _Known) -> pa.DataType:
         """Return the type of a value, next to that of the column of its name."""
         if isinstance(value, dict):
-            return _struct(self._fields(value, column.fields).values())
+            return self._object(value, column) if value else _NOTHING
         if isinstance(value, list):
-            return pa.list_(self._element(value, column.element or _UNKNOWN))
+            return self._nested.list_of(self._element(value, column.element or _UNKNOWN))
         if isinstance(value, Number):
             if column.kind is Kind.DECIMAL:
                 return _decimal(value, column.type)
@@ -259,9 +259,18 @@ class InferredJson:
             return pa.bool_()
         return _NULL if value is None else pa.string()
 
+    def _object(self, value: Mapping[str, JsonValue], column: _Known) -> pa.DataType:
+        parts = self._last_names(value).items()
+        return self._nested.object_of(
+            [(name, self._type(value[name], column.fields.get(key, _UNKNOWN))) for key, name in parts]
+        )
+
     def _element(self, items: list[JsonValue], column: _Known) -> pa.DataType:
         """Return the type of the items of a list: what all agree about, else a compromise, which some may not fit."""
-        found = list(dict.fromkeys(self._type(item, column) for item in items)) or [_NULL]
+        if not items:
+            return _NULL
+        once = {id(of): of for of in (self._type(item, column) for item in items)}
+        found = list(dict.fromkeys(once.values()))
         if (agreed := self._all_agreed(found)) is not None:
             return agreed
         met = Widest(self._fold is not None)
@@ -331,10 +340,6 @@ class InferredJson:
         return self._decoders[key]
 
 
-def _struct(fields: Iterable[tuple[str, pa.DataType]]) -> pa.StructType:
-    return pa.struct([pa.field(name, of) for name, of in sorted(fields, key=lambda each: each[0])])
-
-
 def _too_many(new: Collection[str], most: str) -> Rejection:
     others = f" and {len(new) - 1:,} more" if len(new) > 1 else ""
     message = f"expected at most {most} that no column has in records that are decoded together, found {describe(min(new))}{others}"
@@ -349,7 +354,14 @@ def _decimal(value: Number, column: pa.Decimal128Type) -> pa.DataType:
 
 def _number_type(value: Number) -> pa.DataType:
     """Return the type that holds a number: long or double, else decimal."""
+    if len(value) <= _LONG_DIGITS and value.isdigit():
+        return _LONG
     return settled(number_evidence(value))
+
+
+def _is_double(value: JsonValue) -> bool:
+    """Return whether a whole number is one that a double holds."""
+    return isinstance(value, Number) and is_held(value, float(value))
 
 
 def _has_gaps(of: pa.DataType) -> bool:

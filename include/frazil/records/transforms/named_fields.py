@@ -20,6 +20,7 @@ from frazil.records.transforms.field_sets import (
     ValueToKey,
 )
 from frazil.records.transforms.fields import steps
+from frazil.records.transforms.flatten import Flatten
 from frazil.records.transforms.headers import DropHeaders, HeaderFrom, InsertHeader
 from frazil.records.transforms.json_text_fields import JsonToMap
 from frazil.records.transforms.kafka_metadata import KafkaMetadata
@@ -51,7 +52,8 @@ def _names(transform: Any) -> Names:
     if isinstance(transform, WithKey):
         return ()
     if isinstance(transform, When):
-        return _names(transform.transform)
+        # What is flattened is told of all records, or of none.
+        return None if isinstance(transform.transform, Flatten) else _names(transform.transform)
     of = _OF.get(type(transform))
     return None if of is None else of(transform)
 
@@ -85,6 +87,8 @@ _OF: Final[Mapping[type, Callable[[Any], Names]]] = MappingProxyType(
         HeaderFrom: lambda of: of.fields,
         KafkaMetadata: _metadata,
         Sql: lambda of: of.named(),
-        **dict.fromkeys((Filter, SetSchemaMetadata, InsertHeader, DropHeaders, RegexRouter, TimestampRouter), _nothing),
+        **dict.fromkeys(
+            (Filter, Flatten, SetSchemaMetadata, InsertHeader, DropHeaders, RegexRouter, TimestampRouter), _nothing
+        ),
     }
 )

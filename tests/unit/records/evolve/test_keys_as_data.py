@@ -12,15 +12,19 @@ import pyarrow as pa
 import pytest
 
 from frazil.records.dead import DeadCode
+from frazil.records.decode import agreement_of
+from frazil.records.evolve.inferred import InferredJson
 from frazil.records.evolve.policy import Evolution
+from frazil.records.evolve.types import leaves
 from frazil.records.fan_out import FannedOut, FanOut
 from frazil.records.frame import Transform
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.catalogue import TRANSFORMS, transform
 from frazil.records.transforms.conditions import Filter, TopicNameMatches, When
+from frazil.records.transforms.flatten import Flatten
 from frazil.records.transforms.named_fields import named_fields
 from tests.unit.records.evolve import webhooks
-from tests.unit.records.evolve.evolving import TABLE, Untouched, land, spec
+from tests.unit.records.evolve.evolving import TABLE, Untouched, land, spec, transformed
 from tests.unit.records.kafka_batches import kafka_batch
 
 pytestmark = pytest.mark.unit
@@ -36,8 +40,13 @@ NAMING: dict[str, Transform] = {
 }
 """Transforms that name the fields they look at."""
 
-LOOKING: dict[str, Transform] = {
+OPENING: dict[str, Transform] = {
     "Flatten": transform("Flatten", {}),
+    "Flatten_": transform("Flatten", {"delimiter": "_", "depth": 1, "lists": "json"}),
+}
+"""Transforms that make fields of their own of those in objects."""
+
+LOOKING: dict[str, Transform] = {
     "HoistField": transform("HoistField", {"field": "outer"}),
     "own": Untouched(),
 }
@@ -69,11 +78,12 @@ def keyed(records: int, *, deep: bool = False, names: int = 10) -> list[dict[str
 @pytest.mark.parametrize(
     ("step", "deep"),
     [
-        *((step, False) for step in (*NAMING.values(), *LOOKING.values())),
+        *((step, False) for step in (*NAMING.values(), *OPENING.values(), *LOOKING.values())),
         (NAMING["Filter"], True),
+        (OPENING["Flatten"], True),
         (LOOKING["own"], True),
     ],
-    ids=[*NAMING, *LOOKING, "Filter, in an object", "own, in an object"],
+    ids=[*NAMING, *OPENING, *LOOKING, "Filter, in an object", "Flatten, in an object", "own, in an object"],
 )
 def test_names_beyond_the_bound_make_dead_letters_in_bounded_time(step: Transform, deep: bool) -> None:
     """The first records land as they would alone; those that bring more names are letters, and ordinary ones go on."""
@@ -86,7 +96,7 @@ def test_names_beyond_the_bound_make_dead_letters_in_bounded_time(step: Transfor
     assert "found text" in outcomes.dead.column("message")[0].as_py()
 
 
-@pytest.mark.parametrize("step", [NAMING["MaskField"], *LOOKING.values(), NAMING["Sql"]])
+@pytest.mark.parametrize("step", [NAMING["MaskField"], *OPENING.values(), *LOOKING.values(), NAMING["Sql"]])
 def test_record_of_16000_names_is_a_dead_letter_at_once(step: Transform) -> None:
     """It has more names than transforms are given; its neighbours land."""
     outcomes = decoded([{"id": 1}, *keyed(4, names=16_000), {"id": 2}], through(step), 4)
@@ -94,14 +104,53 @@ def test_record_of_16000_names_is_a_dead_letter_at_once(step: Transform) -> None
     assert outcomes.dead.column("offset").to_pylist() == list(range(101, 105))
 
 
-@pytest.mark.parametrize("step", NAMING.values(), ids=NAMING)
-def test_records_with_ever_other_fields_of_a_few_are_decoded_together(step: Transform) -> None:
-    """Thirty optional fields make a billion shapes. Where a transform names its fields, the others are no matter."""
+FEW = [f"f{key}" for key in range(30)]
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["", "in an object"])
+@pytest.mark.parametrize("step", [*NAMING.values(), *OPENING.values()], ids=[*NAMING, *OPENING])
+def test_records_with_ever_other_fields_of_a_few_are_decoded_together(step: Transform, is_inside: bool) -> None:
+    """Thirty optional fields make a billion shapes, with nulls and empty lists even more: 2,000 of them are one."""
     chosen = random.Random(1)
-    values = [{"id": at} | {f"f{key}": key for key in chosen.sample(range(30), 10)} for at in range(1_000)]
-    columns = [ID, *(pa.field(f"f{key}", pa.int64()) for key in range(15))]
-    outcomes = decoded(values, through(step, *columns), 4)
-    assert len(outcomes.dead) == 0
+    lists = FEW[20:]
+    values: list[dict[str, Any]] = []
+    for at in range(2_000):
+        some = {name: chosen.choice([None, [], [1]] if name in lists else [None, 1]) for name in chosen.sample(FEW, 10)}
+        values.append({"id": at} | ({"o": some} if is_inside else some))
+    fields = [pa.field(name, pa.list_(pa.int64()) if name in lists else pa.int64()) for name in FEW]
+    columns = fields
+    if is_inside and isinstance(step, Flatten):
+        columns = [of.with_name(f"o{step.delimiter}{of.name}") for of in fields]
+    elif is_inside:
+        columns = [pa.field("o", pa.struct(fields))]
+    of = through(step, ID, *columns)
+    decoder = InferredJson(of, of.columns, agreement_of([of]))
+    shapes = decoder.decode(pa.array([json.dumps(value).encode() for value in values], pa.binary())).groups
+    assert sum(len(shape.positions) for shape in shapes) == len(values)
+    assert len(shapes) == 1
+
+
+ELEMENT = pa.struct([("x", pa.int64())])
+
+
+@pytest.mark.parametrize("is_behind", [False, True], ids=["", "transformed"])
+@pytest.mark.parametrize(
+    ("column", "around"),
+    [
+        (pa.list_(ELEMENT), lambda item: [item]),
+        (pa.list_(ELEMENT), lambda item: [{name: of} for name, of in item.items()]),
+        (pa.list_(pa.list_(ELEMENT)), lambda item: [[item]]),
+        (pa.map_(pa.string(), ELEMENT), lambda item: {"k": item}),
+        (None, lambda item: [item]),
+    ],
+)
+def test_new_fields_of_elements_keep_to_the_limit_of_columns(column: Any, around: Any, is_behind: bool) -> None:
+    """A field within a list or map counts like any other, in however many tasks it comes."""
+    of = spec([ID] if column is None else [ID, pa.field("items", column)], Evolution(max_columns=10))
+    values = [{"id": at, "items": around({f"f{at}_{key}": 1 for key in range(8)})} for at in range(10)]
+    landed = land([[value] for value in values], transformed(of) if is_behind else of)
+    assert sum(1 for of in landed.columns.values() for _ in leaves(of)) == 10 + len({"_rescued"})
+    assert landed.codes == []
 
 
 COLUMNS = (
@@ -111,6 +160,11 @@ COLUMNS = (
     pa.field("needed", pa.int64(), nullable=False),
     pa.field("map", pa.map_(pa.string(), pa.int64())),
     pa.field("text", pa.string()),
+    pa.field("o", pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.float64())])), ("l", pa.list_(pa.int64()))])),
+    pa.field("o.x", pa.int64()),
+    pa.field("o.y", pa.string()),
+    pa.field("o_y", pa.string()),
+    pa.field("o.y.z", pa.float64()),
 )
 CHOICES: dict[str, list[Any]] = {
     "a": [1, "x", None],
@@ -133,22 +187,47 @@ CHOICES: dict[str, list[Any]] = {
     "new": [1, 2.5, "x", None, {}, [], {"p": 1}, {"p": None}],
     "source": ["s"],
     "added": [1],
+    "o": [
+        {},
+        None,
+        7,
+        {"x": 1},
+        {"x": None},
+        {"x": "1"},
+        {"y": {}},
+        {"y": None, "l": []},
+        {"y": {"z": 1}, "l": [1]},
+        {"y": {"z": 1.5}, "x": 2},
+        {"y": {"z": 1.5, "new": 1}},
+        {"y": {"new": None, "z": 2.5}, "l": [None]},
+        {"X": 4, "l": ["s"]},
+        {"y": "text", "l": [{"p": 1}, {"q": None}]},
+    ],
+    "o.x": [5, None],
+    "o.y": ["t", {"z": 2}, None],
+    "o_y": ["t", {"z": 2}, None],
 }
 
 
 @pytest.mark.parametrize(("unknown", "case"), [("ignore", "exact"), ("rescue", "case_insensitive"), ("fail", "exact")])
-@pytest.mark.parametrize("step", NAMING.values(), ids=NAMING)
+@pytest.mark.parametrize("step", [*NAMING.values(), *OPENING.values()], ids=[*NAMING, *OPENING])
 def test_record_is_the_same_with_and_without_neighbours(step: Transform, unknown: str, case: str) -> None:
     """Defaults, required columns, nulls, renamed fields, maps and texts: as if each record came in a batch of its own."""
     rescued = [pa.field("_rescued", pa.string())]
     of = through(
-        step, *COLUMNS, *rescued, defaults={"given": 42}, unknown_fields=unknown, field_names=case, casts="text"
+        step,
+        *COLUMNS,
+        *rescued,
+        defaults={"given": 42, "o.y.z": 0.5},
+        unknown_fields=unknown,
+        field_names=case,
+        casts="text",
     )
     of = replace(of, evolution=Evolution(max_columns=0))
     chosen = random.Random(7)
     values = []
-    for at in range(40):
-        names = [name for name in CHOICES if name == "needed" or chosen.random() < 0.35]
+    for at in range(200):
+        names = [name for name in CHOICES if chosen.random() < (0.9 if name == "needed" else 0.2)]
         values.append({"id": at} | {name: chosen.choice(CHOICES[name]) for name in names})
     together = land([values], of)
     alone = land([[value] for value in values], of)
@@ -170,7 +249,7 @@ def test_declared_map_or_text_takes_keys_that_are_data(column: pa.Field) -> None
     assert dict(json.loads(users) if isinstance(users, str) else users)["user-00000007-3"] == 3
 
 
-@pytest.mark.parametrize("step", [NAMING["MaskField"], LOOKING["Flatten"]])
+@pytest.mark.parametrize("step", [NAMING["MaskField"], OPENING["Flatten"]])
 def test_wide_webhooks_go_through(step: Transform) -> None:
     """Five hundred names in all, each event with other ones: far below the bound."""
     events = [webhooks.pull_request_event(), webhooks.push_event(), webhooks.otlp_traces(), webhooks.otlp_logs()]
@@ -200,8 +279,9 @@ def test_transforms_that_look_at_all_fields_are_these() -> None:
         "Sql": {"select": "*, price * 2 AS twice", "where": "size > 1"},
     }
     named = {name: named_fields([transform(name, options.get(name, {}))]) for name in TRANSFORMS}
-    looking = {"Flatten", "HoistField", "DebeziumTransform", "DmsTransform", "MongoDebezium"}
+    looking = {"HoistField", "DebeziumTransform", "DmsTransform", "MongoDebezium"}
     assert {name for name, of in named.items() if of is None} == looking
+    assert named_fields([When(transform("Flatten", {}), TopicNameMatches("t"))]) is None
     assert named["InsertField"] == frozenset({"t"})
     assert named["ReplaceField"] == frozenset({"i", "e", "from", "to"})
     assert named["ExtractField"] == frozenset({"`p.q`.r", "p.q"})
