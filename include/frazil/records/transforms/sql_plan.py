@@ -15,6 +15,7 @@ from frazil.errors import Terminal
 from frazil.records.fit.source import Kind, kind_of
 from frazil.records.kafka import TIMESTAMP
 from frazil.records.transforms.fields import repeated
+from frazil.records.transforms.sql_bounds import refuse_growth
 from frazil.records.transforms.sql_engine import RELATION, ask, connection, said
 from frazil.records.transforms.sql_parse import (
     Node,
@@ -125,9 +126,9 @@ def plan(select: str, where: str | None, fields: pa.Schema, *, with_star: bool =
         star = next((at for at, item in enumerate(items) if item["class"] == "STAR"), None)
         items = [item for item in items if item["class"] != "STAR"]
     condition = None if where is None else condition_of(where)
-    refuse_moments(select, items, fields.names)
-    if where is not None and condition is not None:
-        refuse_moments(where, [condition], fields.names)
+    for expressions, nodes in ((select, items), (where or "", [condition] if condition is not None else [])):
+        refuse_moments(expressions, nodes, fields.names)
+        refuse_growth(expressions, nodes, pa.schema([*fields, *ADDED]))
     trial = _trial(items, condition)
     sources = _sources(items, fields)
     names = fields.names

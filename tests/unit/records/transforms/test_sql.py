@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import re
+import subprocess
+import sys
 from decimal import Decimal
 from uuid import UUID
 
@@ -297,11 +299,11 @@ def test_a_trial_names_each_computed_expression():
 
 def test_record_that_needs_more_memory_than_a_task_has_is_a_dead_letter():
     """DuckDB's own bound is the machine's; here it is the transform's, rows beside it land, and nothing goes to disk."""
-    frame = frame_of([{"n": n} for n in (1, 20_000_000, 2)], pa.schema([("n", pa.int64())]))
+    frame = frame_of([{"l": [1] * n} for n in (1, 10_000_000, 2)], pa.schema([("l", pa.list_(pa.int64()))]))
 
-    done = run(Sql("list_sum(list_sort(range(n))) AS size", memory_bytes=64 * 2**20), frame)
+    done = run(Sql("list_sum(list_sort(l)) AS size", memory_bytes=64 * 2**20), frame)
 
-    assert [row["size"] for row in done.frame.value.to_pylist()] == [0, 1]
+    assert [row["size"] for row in done.frame.value.to_pylist()] == [1, 2]
     (message,) = dead_messages(done).values()
     assert message.startswith("Sql: Out of Memory Error: ")
 
@@ -311,3 +313,98 @@ def test_each_task_bounds_its_own_database():
     settings = "SELECT current_setting('threads'), current_setting('memory_limit'), current_setting('temp_directory')"
     assert connection().execute(settings).fetchall() == [(1, "512.0 MiB", "")]
     assert connection(2**26).execute(settings).fetchall() == [(1, "64.0 MiB", "")]
+
+
+WIDE = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("s", pa.string()),
+        ("t", pa.string()),
+        ("l", pa.list_(pa.int64())),
+        ("day", pa.timestamp("us")),
+    ]
+)
+GROWING = [
+    "repeat('x', n)",
+    "repeat(s, 1000)",
+    "repeat('x', least(n, 1001))",
+    "repeat('x', greatest(n, 10))",
+    "s.repeat(n)",
+    "repeat([1], n)",
+    "lpad(s, n::INT, 'x')",
+    "rpad(s, n::INT, 'x')",
+    "range(n)",
+    "range(n, 10)",
+    "range(0, n)",
+    "range(0, 10, n)",
+    "range(0, least(n, 10), -1)",
+    "range(day, day + to_days(n::INT), to_seconds(1)) AS made",
+    "list_resize(l, n)",
+    "list_resize([s], 1000, s)",
+    "array_resize(l, n)",
+    "bitstring('1', n::INT)::VARCHAR",
+    "printf('%2000d', n)",
+    "printf('%*d', n)",
+    "printf(s, n)",
+    "format('{:2000d}', n)",
+    "format('{:{}d}', 1, n)",
+    "replace(s, 'a', t)",
+    "regexp_replace(s, 'a', t, 'g')",
+    "levenshtein(s, t)",
+    "damerau_levenshtein(s, t)",
+    "list_select([s], l)",
+    "list_transform(l, lambda x: s)",
+    "[s FOR x IN l IF x > 0]",
+    "s || s AS two, list_transform(l, lambda x: two) AS made",
+    "list_transform(l, lambda x: records.s)",
+    "list_transform(l, lambda x: list_transform(l, lambda y: x + y))",
+    "list_transform([l], lambda x: list_transform(x, lambda y: x))",
+]
+BOUNDED = [
+    "repeat('x', 3)",
+    "repeat('x', least(n, 1000)::INT)",
+    "repeat(left(s, 100), least(n, 1000))",
+    "lpad(s, 10, '0')",
+    "rpad(s, least(n, 1000)::INT, 'x')",
+    "range(least(n, 1000))",
+    "range(1, least(n, 1000), 2)",
+    "list_resize(l, 10)",
+    "printf('%05.2f%%', n::DOUBLE)",
+    "format('{:>10}', s)",
+    "replace(s, 'a', 'bb')",
+    "replace(s, 'a', left(t, 100))",
+    "regexp_replace(s, 'a+', 'b', 'g')",
+    "levenshtein(left(s, 100), left(t, 100))",
+    "[x + n FOR x IN l IF x < n]",
+    "list_transform(l, lambda x: repeat('x', least(x, 5)))",
+    "list_transform([l], lambda x: list_transform(x, lambda y: y + n))",
+    "list_reduce(l, lambda x, y: x + y)",
+]
+
+
+@pytest.mark.parametrize("select", GROWING)
+def test_expression_whose_result_a_record_can_make_as_large_as_it_likes_is_refused(select: str):
+    """DuckDB's own bound does not hold for what functions return: validate refuses them, and says how to bound them."""
+    for asked in (Sql(select), Sql("*", f"({select}) IS NULL"))[: 1 if " AS " in select else 2]:
+        with pytest.raises(Terminal, match=r"expected at most|expected a text with widths|takes") as refused:
+            asked.check(WIDE)
+        assert refused.value.next_step.startswith(("write", "use", "name"))
+
+
+def test_expressions_with_a_bound_keep_to_the_memory_of_their_task():
+    """Of a record of a megabyte that names billions, by the peak of a process of its own."""
+    script = (
+        "import sys, pyarrow as pa\n"
+        "from frazil.records.transforms.sql_engine import run\n"
+        "rows = pa.table({'n': [2**31 - 1], 's': ['a' * 1_000_000], 't': ['b' * 1_000_000], 'l': [list(range(100_000))]})\n"
+        "peak = lambda: int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) // 1024\n"
+        "run('SELECT 1', rows)\n"
+        "before = peak()\n"
+        "for select in sys.argv[1:]:\n"
+        "    run(f'SELECT {select} AS made FROM records', rows)\n"
+        "print(peak() - before)\n"
+    )
+    for select in BOUNDED:
+        Sql(f"{select} AS made").check(WIDE)
+    done = subprocess.run([sys.executable, "-c", script, *BOUNDED], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 600
