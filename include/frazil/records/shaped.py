@@ -24,7 +24,8 @@ from frazil.records.frame import Frame, Transform
 from frazil.records.halves import Half
 from frazil.records.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.outcome import FilterReason
-from frazil.records.positions import at
+from frazil.records.positions import at, distinct
+from frazil.records.sample import sample
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.chain import chain
 from frazil.records.transforms.lacks import left_by, sample
@@ -168,12 +169,15 @@ class ShapedDecoder:
         """Fit fields to the columns."""
         if self._own is not None:
             return self._own.fit(frame.records.column("value"), frame.key)
-        return self._fitted(frame.value, frame.key)
+        is_several = len(distinct(frame.positions)) < len(frame)
+        return self._fitted(frame.value, frame.key, frame.positions if is_several else None)
 
-    def _fitted(self, value: pa.RecordBatch, key: pa.RecordBatch | None) -> Fitted:
+    def _fitted(
+        self, value: pa.RecordBatch, key: pa.RecordBatch | None, records: pa.Int64Array | None = None
+    ) -> Fitted:
         if self._changes is not None:
             return self._changes.fit(value, key)
-        fitted = self._fitter.fit(value)
+        fitted = self._fitter.fit(value, records)
         return fitted if self._key_columns is None else self._key_columns.beside(fitted, key, len(value))
 
     def _checked(self, decoded: Decoded) -> Decoded:

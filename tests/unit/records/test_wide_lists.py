@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from time import process_time
 from typing import Any
 
 import pyarrow as pa
@@ -219,6 +220,25 @@ def test_one_record_that_explodes_into_wide_rows_is_a_dead_letter() -> None:
 
     assert [code for found in outcomes for code in found.dead["code"].to_pylist()] == ["TOO_WIDE"]
     assert [row for found in outcomes for row in found.rows["id"].to_pylist()] == [2, 2, 2, 2]
+
+
+def test_record_whose_rows_all_fail_is_refused_once() -> None:
+    """A reason for each of its rows took ten times as long as to read it: the first one of a record is enough."""
+    columns = pa.schema([("id", pa.int64()), ("items", pa.int64())])
+    wanted = RecordSpec(columns, fields=columns, infers=True, transforms=(Explode("items"),))
+    late = {"id": 2, "items": [0] * 5_000 + [2.5]}
+    values = [
+        b'{"id":1,"items":[' + b",".join([b"{}"] * 200_000) + b"]}",
+        json.dumps(late).encode(),
+        b'{"id":3,"items":[1]}',
+    ]
+    decoder = Decoder(wanted, 1)
+    before = process_time()
+    found = decoder.decode(kafka_batch(values))
+
+    assert process_time() - before < 1.6
+    assert found.dead["code"].to_pylist() == ["WRONG_TYPE", "LOSSY_CAST"]
+    assert found.rows["id"].to_pylist() == [3]
 
 
 def test_long_list_beside_a_large_record_explodes() -> None:

@@ -32,7 +32,10 @@ def settle_plan(source: pa.DataType, target: pa.DataType, rules: FitRules) -> Se
 
 def one_by_one(source: pa.DataType, target: pa.DataType, rules: FitRules) -> Settle:
     """Return what settles by the judge alone."""
-    return partial(_each, ExactPlan(rules).exact(source, target, ""), target)
+    plan = ExactPlan(rules)
+    exact = plan.exact(source, target, "")
+    is_hopeless = any(not path for path, _ in plan.problems)
+    return partial(_none, target) if is_hopeless else partial(_each, exact, target)
 
 
 def _decoded(settle: Settle, array: pa.Array) -> Settled:
@@ -45,6 +48,11 @@ def _each(exact: Exact, target: pa.DataType, array: pa.Array) -> Settled:
     if made.null_count == array.null_count:
         return made, None
     return made, pc.and_(made.is_null(), array.is_valid())
+
+
+def _none(target: pa.DataType, array: pa.Array) -> Settled:
+    """Doubt every value: their type has no way to the other."""
+    return pa.nulls(len(array), target), array.is_valid()
 
 
 def _value_of(exact: Exact, value: Any) -> object:

@@ -25,6 +25,9 @@ from frazil.records.spec import RecordSpec
 from frazil.records.type_names import spelled
 from frazil.records.variant import variant_refusal
 
+_TOGETHER: Final = 1_000
+"""Rows that are decided one by one before those of records that are dead by then are left out."""
+
 
 class _Judge:
     """Converts single values of a column. Made when the first one needs it: most shapes have none."""
@@ -88,14 +91,20 @@ class Column:
             told.append(f"{self.name}: a required column, and there is no field {'.'.join(self.spec.steps)}")
         return told
 
-    def fit(self, batch: pa.RecordBatch, dead: dict[int, Reason]) -> pa.Array:
-        """Return the column, and add reasons of rows that have none yet. What dead rows hold has no meaning."""
+    def fit(self, batch: pa.RecordBatch, dead: dict[int, Reason], records: pa.Int64Array | None = None) -> pa.Array:
+        """Return the column, and add reasons of rows that have none yet. What dead rows hold has no meaning.
+
+        Args:
+            batch: The fields.
+            dead: Takes the reasons.
+            records: The record of each row, where one that has a reason is dead with all its rows: the others need none.
+        """
         if self.steps and not self.places and self.default is None and self.field.nullable:
             return pa.nulls(len(batch), self.field.type)
         found, absent = self._found(batch)
         if self.is_wide:
             found = self._without_wide(found, dead)
-        made = self._settled(found, dead)
+        made = self._settled(found, dead, records)
         if self.variant:
             _refuse_variants(made, dead)
         gaps = found.is_null() if found.null_count else None
@@ -122,17 +131,22 @@ class Column:
             array = plain(array.flatten()[place])
         return array, None if self.blocked else absent
 
-    def _settled(self, array: pa.Array, dead: dict[int, Reason]) -> pa.Array:
+    def _settled(self, array: pa.Array, dead: dict[int, Reason], records: pa.Int64Array | None) -> pa.Array:
         made, doubt = self.settle(array)
-        rows = [] if doubt is None else pc.indices_nonzero(doubt).to_pylist()
-        if not rows:
-            return made
+        doubtful = pa.array([], pa.int64()) if doubt is None else pc.indices_nonzero(doubt)
         fixed: dict[int, object] = {}
-        for row, value in zip(rows, values(array.take(pa.array(rows, pa.int64()))), strict=True):
-            try:
-                fixed[row] = self.exact(value)
-            except Rejection as e:
-                _bury(dead, row, e, self.steps)
+        refused: list[int] = []
+        for start in range(0, len(doubtful), _TOGETHER):
+            rows = doubtful.slice(start, _TOGETHER)
+            if records is not None and refused:
+                gone = records.take(pa.array(refused, pa.int64()))
+                rows = rows.filter(pc.invert(pc.is_in(records.take(rows), value_set=gone)))
+            for row, value in zip(rows.to_pylist(), values(array.take(rows)), strict=True):
+                try:
+                    fixed[row] = self.exact(value)
+                except Rejection as e:
+                    _bury(dead, row, e, self.steps)
+                    refused.append(row)
         return _patched(made, list(fixed), build(list(fixed.values()), self.field.type)) if fixed else made
 
     def _without_value(

@@ -114,14 +114,19 @@ class Fitter:
         """Return, for values of `schema`, each column that none of them could ever fill, and why."""
         return [problem for column in self._plan(self._settler.fields(schema)).columns for problem in column.problems]
 
-    def fit(self, value: pa.RecordBatch) -> Fitted:
-        """Fit rows to the columns. No value makes this fail."""
+    def fit(self, value: pa.RecordBatch, records: pa.Int64Array | None = None) -> Fitted:
+        """Fit rows to the columns. No value makes this fail.
+
+        Args:
+            value: The fields.
+            records: The record of each row, where records of several rows land whole or not at all; None: each has one.
+        """
         value = self._settler.values(value)
         plan = self._plan(value.schema)
         dead: Dead = {}
         if self._unknown == "fail":
             refuse_unknown(value, plan.unknown, dead)
-        columns = {column.name: column.fit(value, dead) for column in plan.columns}
+        columns = {column.name: column.fit(value, dead, records) for column in plan.columns}
         if self._rescued is not None:
             columns[self._rescued] = rescued(value, plan.unknown, dead, self._schema.field(self._rescued).type)
         rows = pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
