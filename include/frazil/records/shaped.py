@@ -25,7 +25,6 @@ from frazil.records.halves import Half
 from frazil.records.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.outcome import FilterReason
 from frazil.records.positions import at, distinct
-from frazil.records.sample import sample
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.chain import chain
 from frazil.records.transforms.lacks import left_by, sample
