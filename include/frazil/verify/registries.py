@@ -9,8 +9,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from frazil.errors import Retryable, Terminal
 from frazil.pipeline.settings import RegistrySettings
-from frazil.verify.values.formats import Schema
-from frazil.verify.values.native import UnjudgedError
+from frazil.verify.values.native import Schema, UnjudgedError
 
 _REFUSED = (401, 403)
 _NOT_FOUND = 404

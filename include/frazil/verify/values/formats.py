@@ -9,39 +9,27 @@ import csv
 import io
 import json
 import struct
-import subprocess
-import sys
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 from uuid import UUID
 
 import fastavro
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 
 from frazil.pipeline.types import parse_type
 from frazil.pipeline.value import Decoding, Key
 from frazil.verify.values.json_document import Figure, Unfit, decoder_of, document_of, object_of
-from frazil.verify.values.native import UNKNOWN, Json, LineText, UnjudgedError, native_of
+from frazil.verify.values.native import UNKNOWN, Fields, Json, LineText, Schema, UnjudgedError, native_of
+from frazil.verify.values.protobuf import protobuf_reader
 from frazil.verify.values.readers import reader
 
-Fields = dict[str, Any]
 Decode = Callable[[bytes, Mapping[str, bytes]], Fields]
 """Takes the bytes of a value and the record's headers. Raises Unfit where they are none of the format, UnjudgedError where this
 reading can't tell."""
-
-Schema = tuple[str, Mapping[str, str]]
-"""Text of a schema, and of what it refers to, by name."""
 
 
 class TombstoneError(Exception):
@@ -63,7 +51,7 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
     """
     header = "__key_schema_id" if isinstance(decoding, Key) else "__value_schema_id"
     if decoding.format in ("avro", "protobuf", "json-schema"):
-        of_schema = {"avro": _avro, "protobuf": _protobuf, "json-schema": _json_schema}[decoding.format]
+        of_schema = {"avro": _avro, "protobuf": protobuf_reader, "json-schema": _json_schema}[decoding.format]
         if decoding.registry is None:
             one = lru_cache(1)(lambda: of_schema((decoding.schema_ or "", decoding.schema_imports), decoding.message))
             return lambda raw, _: one()(raw)
@@ -353,146 +341,4 @@ _LARGE_FIXED: Final = 4_096
 _AVRO_LOGICAL: Final = {
     *("decimal", "uuid", "date", "time-millis", "time-micros"),
     *("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros"),
-}
-
-
-def _protobuf(schema: Schema, message: str | None) -> Callable[[bytes], Fields]:
-    pool, main = _compiled(schema[0], tuple(schema[1].items()))
-    try:
-        by_name = None if message is None else pool.FindMessageTypeByName(message)
-    except KeyError as error:
-        raise UnjudgedError("no such message in its schema") from error
-
-    def read(raw: bytes) -> Fields:
-        of, rest = (by_name, raw) if by_name is not None else _indexed(pool, main, raw)
-        found = GetMessageClass(of)()
-        try:
-            found.ParseFromString(rest)
-        except DecodeError as error:
-            raise Unfit("not of its schema") from error
-        return _fields_of(found, ())
-
-    return read
-
-
-@lru_cache(256)
-def _compiled(text: str, imports: Sequence[tuple[str, str]]) -> tuple[DescriptorPool, str]:
-    with TemporaryDirectory() as folder:
-        for name, source in (*_IMPORTS.items(), *imports, (_MAIN, text)):
-            file = Path(folder, name)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(source, encoding="utf-8")
-        said = Path(folder, "descriptors")
-        command = [
-            sys.executable,
-            "-m",
-            "grpc_tools.protoc",
-            f"-I{folder}",
-            f"--descriptor_set_out={said}",
-            "--include_imports",
-        ]
-        done = subprocess.run([*command, _MAIN], cwd=folder, capture_output=True, timeout=60, check=False)
-        if done.returncode:
-            raise UnjudgedError("its schema does not compile here")
-        files = FileDescriptorSet.FromString(said.read_bytes()).file
-    pool = DescriptorPool()
-    for of in files:
-        pool.Add(of)
-    return pool, _MAIN
-
-
-_MAIN: Final = "verified.proto"
-
-_SYNTAX: Final = 'syntax = "proto3"; package google.type;'
-_IMPORTS: Final[Mapping[str, str]] = {
-    "google/type/date.proto": f"{_SYNTAX} message Date {{ int32 year = 1; int32 month = 2; int32 day = 3; }}",
-    "google/type/timeofday.proto": f"{_SYNTAX} message TimeOfDay"
-    " { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }",
-}
-"""What schemas import without referring to it, and the compiler does not bring."""
-
-
-def _indexed(pool: DescriptorPool, main: str, raw: bytes) -> tuple[Descriptor, bytes]:
-    """The message that the numbers in front lead to: how many, then each; one zero stands for the first message."""
-    at, numbers = 0, []
-    count, at = _zigzag(raw, at)
-    for _ in range(count):
-        number, at = _zigzag(raw, at)
-        numbers.append(number)
-    found: Any = None
-    for number in numbers or [0]:
-        among = (
-            list(pool.FindFileByName(main).message_types_by_name.values())
-            if found is None
-            else list(found.nested_types)
-        )
-        if not 0 <= number < len(among):
-            raise Unfit("no such message in its schema")
-        found = sorted(among, key=lambda of: of.index)[number]
-    return found, raw[at:]
-
-
-def _zigzag(raw: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(raw):
-            raise Unfit("no way to the message")
-        value |= (raw[at] & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if not raw[at - 1] & 0x80:
-            return (value >> 1) ^ -(value & 1), at
-
-
-def _fields_of(message: Message, above: Sequence[str]) -> Fields:
-    name = message.DESCRIPTOR.full_name
-    return {of.name: _field(message, of, (*above, name)) for of in message.DESCRIPTOR.fields}
-
-
-def _field(message: Message, of: FieldDescriptor, above: Sequence[str]) -> Any:
-    value = getattr(message, of.name)
-    if of.message_type is not None and of.message_type.GetOptions().map_entry:
-        inner = of.message_type.fields_by_name["value"]
-        return {key: _one(value[key], inner, above) for key in value}
-    if of.is_repeated:
-        return [_one(part, of, above) for part in value]
-    return _one(value, of, above) if not of.has_presence or message.HasField(of.name) else None
-
-
-def _one(value: Any, of: FieldDescriptor, above: Sequence[str]) -> Any:  # noqa: PLR0911 - a case for each kind
-    if of.enum_type is not None:
-        known = of.enum_type.values_by_number.get(value)
-        return UNKNOWN if known is None else known.name
-    if of.message_type is None:
-        return value
-    name = of.message_type.full_name
-    if name in _WRAPPERS:
-        return value.value
-    if name in _KNOWN_MESSAGES:
-        try:
-            return _KNOWN_MESSAGES[name](value)
-        except (ValueError, OverflowError):
-            return UNKNOWN
-    if name in above or name.startswith(("google.", "confluent.")):
-        return UNKNOWN
-    return _fields_of(value, above)
-
-
-_WRAPPERS: Final = {
-    f"google.protobuf.{of}Value"
-    for of in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
-}
-
-
-def _timestamp(value: Any) -> datetime:
-    if value.nanos % 1_000:
-        raise Unfit("parts of a microsecond")
-    return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1_000)
-
-
-_KNOWN_MESSAGES: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "google.protobuf.Timestamp": _timestamp,
-    "google.type.Date": lambda value: date(value.year, value.month, value.day),
-    "google.type.TimeOfDay": lambda of: (
-        UNKNOWN if of.nanos % 1_000 else time(of.hours, of.minutes, of.seconds, of.nanos // 1_000)
-    ),
 }

@@ -26,6 +26,12 @@ UNKNOWN: Final = type("Unknown", (), {"__repr__": lambda _: "unknown"})()
 """A field of which this reading does not say what it is."""
 
 
+Fields = dict[str, Any]
+
+Schema = tuple[str, Mapping[str, str]]
+"""Text of a schema, and of what it refers to, by name."""
+
+
 class UnjudgedError(Exception):
     """This reading can't tell what a value must become."""
 

@@ -16,9 +16,9 @@ from frazil.pipeline.model import Pipeline
 from frazil.pipeline.value import Column, Decoding
 from frazil.verify.values.column_readers import Bad, ColumnReaders, Document, column_default, options_of
 from frazil.verify.values.evolved_schema import grows
-from frazil.verify.values.formats import Decode, Fields, Schema, TombstoneError, format_decoder
+from frazil.verify.values.formats import Decode, TombstoneError, format_decoder
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
-from frazil.verify.values.native import UnjudgedError, native_reader
+from frazil.verify.values.native import Fields, Schema, UnjudgedError, native_reader
 from frazil.verify.values.transforms import Record, transformed, unread_steps
 
 LEFT_OUT: Final = Bad("a transform leaves it out")

@@ -1,0 +1,189 @@
+"""Values of Protocol Buffers as fields: what `protoc` and Google's library make of a writer schema, which nobody here wrote."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from frazil.verify.values.json_document import Unfit
+from frazil.verify.values.native import UNKNOWN, Fields, Schema, UnjudgedError
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def protobuf_reader(schema: Schema, message: str | None) -> Callable[[bytes], Fields]:
+    """Make the reader of a schema's values.
+
+    Args:
+        schema: Its text, and the files that it imports.
+        message: Name of the message; None if numbers in front of each value lead to it.
+
+    Raises:
+        UnjudgedError: It does not compile here, or has no such message.
+    """
+    pool, main = _compiled(schema[0], tuple(schema[1].items()))
+    try:
+        by_name = None if message is None else pool.FindMessageTypeByName(message)
+    except KeyError as error:
+        raise UnjudgedError("no such message in its schema") from error
+
+    def read(raw: bytes) -> Fields:
+        of, rest = (by_name, raw) if by_name is not None else _indexed(pool, main, raw)
+        found = GetMessageClass(of)()
+        try:
+            found.ParseFromString(rest)
+        except DecodeError as error:
+            raise Unfit("not of its schema") from error
+        return _fields_of(found, ())
+
+    return read
+
+
+@lru_cache(256)
+def _compiled(text: str, imports: Sequence[tuple[str, str]]) -> tuple[DescriptorPool, str]:
+    with TemporaryDirectory() as folder:
+        sources, built = Path(folder, "sources"), Path(folder, "descriptors")
+        try:
+            for name, source in (*_IMPORTS.items(), *imports, (_MAIN, text)):
+                _write(sources, name, source)
+            # Not started in that folder: Python would take modules from there, which registries may have named.
+            command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{sources}", f"--descriptor_set_out={built}"]
+            done = subprocess.run(
+                [*command, "--include_imports", _MAIN], capture_output=True, timeout=_SECONDS, check=False
+            )
+            if done.returncode:
+                raise UnjudgedError("its schema does not compile here")
+            files = FileDescriptorSet.FromString(built.read_bytes()).file
+        except subprocess.TimeoutExpired as error:
+            raise UnjudgedError(f"its schema does not compile here within {_SECONDS} s") from error
+        except (OSError, ValueError, DecodeError) as error:
+            raise UnjudgedError("its schema can't be compiled here") from error
+    pool = DescriptorPool()
+    for of in files:
+        pool.Add(of)
+    return pool, _MAIN
+
+
+def _write(folder: Path, name: str, source: str) -> None:
+    """Write a file that protoc reads. Whoever registers schemas chooses its name: it must not leave the folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or not name.isprintable():
+        raise UnjudgedError(f"its schema refers to a file named {name[:_SHOWN]!r}")
+    file = folder / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source, encoding="utf-8")
+
+
+_SHOWN: Final = 200
+"""Most characters of a name in a reason."""
+
+_SECONDS: Final = 60
+"""For one schema; it takes a tenth of a second."""
+
+_MAIN: Final = "verified.proto"
+
+_SYNTAX: Final = 'syntax = "proto3"; package google.type;'
+_IMPORTS: Final[Mapping[str, str]] = {
+    "google/type/date.proto": f"{_SYNTAX} message Date {{ int32 year = 1; int32 month = 2; int32 day = 3; }}",
+    "google/type/timeofday.proto": f"{_SYNTAX} message TimeOfDay"
+    " { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }",
+}
+"""What schemas import without referring to it, and the compiler does not bring."""
+
+
+def _indexed(pool: DescriptorPool, main: str, raw: bytes) -> tuple[Descriptor, bytes]:
+    """The message that the numbers in front lead to: how many, then each; one zero stands for the first message."""
+    at, numbers = 0, []
+    count, at = _zigzag(raw, at)
+    for _ in range(count):
+        number, at = _zigzag(raw, at)
+        numbers.append(number)
+    found: Any = None
+    for number in numbers or [0]:
+        among = (
+            list(pool.FindFileByName(main).message_types_by_name.values())
+            if found is None
+            else list(found.nested_types)
+        )
+        if not 0 <= number < len(among):
+            raise Unfit("no such message in its schema")
+        found = among[number]
+    return found, raw[at:]
+
+
+def _zigzag(raw: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(raw):
+            raise Unfit("no way to the message")
+        value |= (raw[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if not raw[at - 1] & 0x80:
+            return (value >> 1) ^ -(value & 1), at
+
+
+def _fields_of(message: Message, above: Sequence[str]) -> Fields:
+    name = message.DESCRIPTOR.full_name
+    return {of.name: _field(message, of, (*above, name)) for of in message.DESCRIPTOR.fields}
+
+
+def _field(message: Message, of: FieldDescriptor, above: Sequence[str]) -> Any:
+    value = getattr(message, of.name)
+    if of.message_type is not None and of.message_type.GetOptions().map_entry:
+        inner = of.message_type.fields_by_name["value"]
+        return {key: _one(value[key], inner, above) for key in value}
+    if of.is_repeated:
+        return [_one(part, of, above) for part in value]
+    return _one(value, of, above) if not of.has_presence or message.HasField(of.name) else None
+
+
+def _one(value: Any, of: FieldDescriptor, above: Sequence[str]) -> Any:  # noqa: PLR0911 - a case for each kind
+    if of.enum_type is not None:
+        known = of.enum_type.values_by_number.get(value)
+        return UNKNOWN if known is None else known.name
+    if of.message_type is None:
+        return value
+    name = of.message_type.full_name
+    if name in _WRAPPERS:
+        return value.value
+    if name in _KNOWN_MESSAGES:
+        try:
+            return _KNOWN_MESSAGES[name](value)
+        except (ValueError, OverflowError):
+            return UNKNOWN
+    if name in above or name.startswith(("google.", "confluent.")):
+        return UNKNOWN
+    return _fields_of(value, above)
+
+
+_WRAPPERS: Final = {
+    f"google.protobuf.{of}Value"
+    for of in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
+}
+
+
+def _timestamp(value: Any) -> datetime:
+    if value.nanos % 1_000:
+        raise Unfit("parts of a microsecond")
+    return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1_000)
+
+
+_KNOWN_MESSAGES: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "google.protobuf.Timestamp": _timestamp,
+    "google.type.Date": lambda value: date(value.year, value.month, value.day),
+    "google.type.TimeOfDay": lambda of: (
+        UNKNOWN if of.nanos % 1_000 else time(of.hours, of.minutes, of.seconds, of.nanos // 1_000)
+    ),
+}
