@@ -18,6 +18,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     SetPropertiesUpdate,
     TableUpdate,
@@ -53,6 +54,12 @@ class SeenOnce(Transaction):
             others = tuple(update for update in updates if not isinstance(update, RemoveSnapshotsUpdate))
             self._seen = base, updates, without_snapshots(update_table_metadata(base, others), expired)
         return self._seen[2]
+
+    def _rebuild_snapshot_updates(self) -> None:
+        # PyIceberg drops what adds snapshots and names, only: what the first look took out is to stay if the next one says so.
+        gone = (RemoveSnapshotsUpdate, RemoveSnapshotRefUpdate)
+        self._updates = tuple(update for update in self._updates if not isinstance(update, gone))
+        super()._rebuild_snapshot_updates()
 
 
 class HeadMoved(CommitFailedException):
