@@ -52,10 +52,13 @@ def check_position(
             _check_topic(name, known, topic, pipeline, on_data_loss)
 
 
-def changed_leaders(position: Position, facts: ClusterFacts) -> dict[TopicPartition, tuple[int, int]]:
+def changed_leaders(
+    position: Position, facts: ClusterFacts, *, with_idle: bool = False
+) -> dict[TopicPartition, tuple[int, int]]:
     """Partitions with something unread that got another leader since they were read: their next offset and leader epoch.
 
-    Only a new leader's log can lack what was read of an old one's. An idle partition is asked about with its next record.
+    Only a new leader's log can lack what was read of an old one's. An idle partition is asked about with its next record,
+    or `with_idle`, before records of it are read again.
     """
     changed = {}
     for name, topic in facts.topics.items():
@@ -65,7 +68,7 @@ def changed_leaders(position: Position, facts: ClusterFacts) -> dict[TopicPartit
         for number, (offset, partition) in enumerate(zip(known.next, topic.partitions, strict=False)):
             epochs = known.leader_epoch(number), partition.leader_epoch
             is_new = UNKNOWN_EPOCH not in epochs and len({*epochs}) > 1
-            if is_new and offset > partition.log_start and offset != partition.stable_end:
+            if is_new and offset > partition.log_start and (with_idle or offset != partition.stable_end):
                 changed[name, number] = (offset, epochs[0])
     return changed
 

@@ -104,8 +104,7 @@ def planned_topics(
             next_step=f"to land a range again: frazil replay {name} --from … --to …; to move the position:"
             f" frazil reset {name} --to … --reason …",
         )
-    truncated = truncations(scope.cluster, changed_leaders(position, facts))
-    check_truncations(position, facts, truncated, name)
+    check_truncations(position, facts, truncations(scope.cluster, changed_leaders(position, facts)), name)
     check_position(position, facts, name, source.on_data_loss, source.topics)
     gone = vanished(scope.pipeline, position, facts)
     check_vanished(position, gone, source.on_data_loss)
@@ -121,7 +120,9 @@ def _replayed_topics(
     refuse_forgotten_deletes(scope)
     if request.start is None:
         raise Terminal("a replay needs to know where to begin", next_step=f"frazil replay {name} --from … --to …")
-    # What is read again must be there; whether newer records were lost is another run's question.
+    # What is read again must be what was read; whether newer records were lost is another run's question.
+    asked = changed_leaders(position, facts, with_idle=True)
+    check_truncations(position, facts, truncations(scope.cluster, asked), name)
     check_position(position, facts, name, "skip_recorded")
     starts, ends = (offsets_of(scope, of, facts) for of in (request.start, request.end or LATEST))
     topics = replay_topics(position, facts, starts, ends, name)

@@ -24,7 +24,7 @@ from frazil.run.plan import plan_run
 from frazil.verify.check import verify
 from tests.conftest import FreePorts
 from tests.log_truncation import truncate
-from tests.operations import assert_clean, offsets, order, position, reset, send
+from tests.operations import assert_clean, offsets, order, position, replay, reset, send
 from tests.unit.batch.commands import reset_command
 
 MakeShop = Callable[..., Any]
@@ -107,6 +107,18 @@ def test_log_that_regrew_to_less_than_the_position_names_where_the_old_epoch_end
         orders.run()
 
     assert reset_command(refused.value).offsets == {orders.topic: {"1": 2}}
+
+
+def test_replay_of_a_log_that_lost_records_leaves_their_rows(shop: MakeShop, patient: Patient) -> None:
+    """Other records would take the place of those that were read, also where the log has grown just to the position."""
+    orders = landed(shop)
+    patient.truncate(orders, 0, 3)
+    send(orders, {0: [order(number) for number in range(20, 23)]})
+
+    with pytest.raises(Terminal, match=r"partition 0: the position is 6 in leader epoch 0, which ends at 3"):
+        replay(orders, "earliest")
+
+    assert orders.ids() == [*range(6), *range(100, 106)]
 
 
 @pytest.mark.full
