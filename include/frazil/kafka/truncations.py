@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, TopicPartition
 
 from frazil.errors import Retryable
 from frazil.kafka.client import REQUEST_SECONDS, Complaints, consumer
@@ -32,7 +32,7 @@ def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict
     """Find logs that lost the end of what was read of them, as by an unclean leader election (KIP-320).
 
     The client asks the leader where the log of an epoch ends when a consumer seeks an offset with an epoch in a partition
-    that it reads. It also asks when it is assigned both, but not if it learns of the leader before it begins to read.
+    that it reads. So each is first read at its end, which is in the log whatever the position is.
 
     Args:
         cluster: Where.
@@ -51,7 +51,7 @@ def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict
     # A long range of aborted records would be silence under `read_committed`.
     client = consumer(cluster, complaints, committed=False)
     try:
-        client.assign([_place(place, *at) for place, at in read.items()])
+        client.assign([TopicPartition(*place, OFFSET_END) for place in read])
         deadline = time.monotonic() + _SECONDS
         while waiting:
             event = client.poll(_POLL_SECONDS)
@@ -66,17 +66,14 @@ def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict
                 raise translate(error, cluster, complaints, topic=place[0], partition=place[1])
             elif place not in sought:
                 sought.add(place)
-                client.seek(_place(place, *read[place]))
+                offset, epoch = read[place]
+                client.seek(TopicPartition(*place, offset, leader_epoch=epoch))
                 continue
             waiting.remove(place)
             client.pause([TopicPartition(*place)])
     finally:
         client.close()
     return found
-
-
-def _place(place: Place, offset: int, epoch: int) -> TopicPartition:
-    return TopicPartition(*place, offset, leader_epoch=epoch)
 
 
 def _unanswered(

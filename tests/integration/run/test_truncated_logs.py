@@ -166,21 +166,43 @@ def test_new_leader_with_the_whole_log_is_read_on(shop: MakeShop, patient: Patie
     assert_clean(orders)
 
 
-@pytest.mark.parametrize("is_warm", [False, True])
+@pytest.fixture(params=[False, True], ids=["cold", "warm"])
+def asking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Whether the client that asks about a shop's logs knows their leaders before it reads."""
+
+    def begin(orders: Any) -> None:
+        def knowing(*args: Any, **options: Any) -> Consumer:
+            client = consumer(*args, **options)
+            client.get_watermark_offsets(TopicPartition(orders.topic, 0), timeout=10)
+            return client
+
+        if request.param:
+            monkeypatch.setattr("frazil.kafka.truncations.consumer", knowing)
+
+    return begin
+
+
 def test_epoch_that_the_log_does_not_know_has_no_end(
-    shop: MakeShop, cluster: Cluster, is_warm: bool, monkeypatch: pytest.MonkeyPatch
+    shop: MakeShop, cluster: Cluster, asking: Callable[[Any], None]
 ) -> None:
-    """As where all brokers were restored from a copy. A client that knows the leader before it reads asks it all the same."""
+    """As where all brokers were restored from a copy."""
     orders = landed(shop)
-
-    def knowing(*args: Any, **options: Any) -> Consumer:
-        client = consumer(*args, **options)
-        client.get_watermark_offsets(TopicPartition(orders.topic, 0), timeout=10)
-        return client
-
-    if is_warm:
-        monkeypatch.setattr("frazil.kafka.truncations.consumer", knowing)
+    asking(orders)
 
     found = truncations(cluster, {(orders.topic, 0): (6, 99), (orders.topic, 1): (6, 0)})
 
     assert found == {(orders.topic, 0): None}
+
+
+def test_log_that_ends_before_the_position_is_asked_all_the_same(
+    shop: MakeShop, patient: Patient, cluster: Cluster, asking: Callable[[Any], None]
+) -> None:
+    """Its leader has nothing at the position, and yet says where the old epoch ended."""
+    orders = landed(shop)
+    patient.truncate(orders, 0, 3)
+    send(orders, {0: [order(20)]})
+    asking(orders)
+
+    found = truncations(cluster, {(orders.topic, 0): (6, 0), (orders.topic, 1): (6, 0)})
+
+    assert found == {(orders.topic, 0): 3}
