@@ -210,7 +210,7 @@ def advance(position: Position, ranges: tuple[Range, ...], plan: RunPlan) -> Pos
         # A rival's run may know of more than this one.
         end = tuple(max(of) for of in zip_longest(known.end, planned.end, fillvalue=0))
         epochs = known_epochs(
-            of if at == before else new
+            of if at == before else new if new == UNKNOWN_EPOCH else max(of, new)
             for at, before, of, new in zip_longest(
                 following, known.next, known.leader_epochs, planned.leader_epochs, fillvalue=UNKNOWN_EPOCH
             )

@@ -193,11 +193,21 @@ def within_log(position: Position, reached: Iterable[Position], facts: ClusterFa
     past = [of.topics for of in reached if of.cluster == position.cluster]
     topics = {}
     for name, t in position.topics.items():
-        same = [of[name].next for of in past if name in of and of[name].since == t.since]
-        farthest = tuple(max(offsets) for offsets in zip_longest(t.next, *same, fillvalue=0))
+        same = [of[name] for of in past if name in of and of[name].since == t.since]
+        farthest = tuple(max(of) for of in zip_longest(t.next, *(of.next for of in same), fillvalue=0))
         at = tuple(map(max, t.next, _floors(replace(t, next=farthest), facts.topics.get(name))))
-        topics[name] = replace(t, start=at, next=at)
+        topics[name] = t if at == t.next else _passing(t, at, same)
     return replace(position, topics=topics)
+
+
+def _passing(topic: TopicPosition, at: tuple[int, ...], reached: Iterable[TopicPosition]) -> TopicPosition:
+    """The topic from `at` on. Records that it passes over may be of later leader epochs than those before them."""
+    epochs = list(map(topic.leader_epoch, range(len(at))))
+    for number, offset in enumerate(at):
+        if offset > topic.next[number]:
+            beyond = (of for of in reached if number < len(of.next) and of.next[number] >= offset)
+            epochs[number] = max(of.leader_epoch(number) for of in beyond)
+    return replace(topic, start=at, next=at, leader_epochs=known_epochs(epochs))
 
 
 def _floors(farthest: TopicPosition, found: TopicFacts | None) -> tuple[int, ...]:

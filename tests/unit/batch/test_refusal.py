@@ -151,6 +151,15 @@ def test_position_takes_the_epoch_of_what_was_read() -> None:
     assert [after.topics["orders"].leader_epoch(number) for number in range(4)] == [3, 2, 3, UNKNOWN_EPOCH]
 
 
+def test_position_keeps_a_later_epoch_than_the_plan_heard_of() -> None:
+    """A run that slept while a rival read on under the next leader; a broker that tells no epoch says nothing of the log."""
+    position, read = position_with(5, 5, epochs=(4, 4)), (Range("orders", 0, 5, 9), Range("orders", 1, 5, 9))
+
+    after = advance(position, read, plan_of(position, facts_of((0, 9, 9, 3), (0, 9, 9, UNKNOWN_EPOCH))))
+
+    assert after.topics["orders"].leader_epochs == (4, UNKNOWN_EPOCH)
+
+
 def position_with(*following: int, epochs: tuple[int, ...]) -> Position:
     position = position_at(*following)
     topics = {name: replace(topic, leader_epochs=epochs) for name, topic in position.topics.items()}

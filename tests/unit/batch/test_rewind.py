@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from frazil.batch.facts import Range
+from frazil.batch.facts import ClusterFacts, Range
 from frazil.batch.position import Position, TopicPosition
 from frazil.batch.refusal import check_position
 from frazil.batch.removal import RemovedRange, moved_back
@@ -116,3 +116,18 @@ def test_followers_keep_what_the_closing_table_lost_and_kafka_too() -> None:
     reachable = within_log(rewound_to, [HOLDS, landed.position], facts_of((15, 90, 90), (30, 90, 90)))
 
     assert reachable.topics["orders"].next == (15, 20)
+
+
+def test_rewind_over_a_compacted_topic_lands_in_the_epoch_of_what_it_passes_over() -> None:
+    """The epoch of the agreed batch may have ended before there, by clean elections: a log that lost nothing."""
+    holds, landed = with_epochs(at(2, (0, 0), (500, 500)), 3, 3), with_epochs(at(3, (500, 500), (1000, 500)), 5, 5)
+    rewound_to = rewound(holds, [Abandoned(landed, ())], 9, 4)
+
+    reachable = within_log(rewound_to, [holds, landed], ClusterFacts(CLUSTER, {}))
+
+    found = reachable.topics["orders"]
+    assert (found.next, found.leader_epochs) == ((1000, 500), (5, 3))
+
+
+def with_epochs(position: Position, *epochs: int) -> Position:
+    return replace(position, topics={"orders": replace(position.topics["orders"], leader_epochs=epochs)})
