@@ -57,7 +57,6 @@ _REFUSED = (
     NotInstalledError,
     OAuthError,
     PermissionError,
-    FileNotFoundError,
     UnauthorizedError,
 )
 _UNAVAILABLE = (DBAPIError, OSError, RESTError)
@@ -76,6 +75,10 @@ _DOORS_CLOSED = frozenset(
 _SECRET_MARKS = ("password", "secret", "token", "jaas", "key")
 
 
+class FileGone(Terminal):
+    """A file that a snapshot names is gone."""
+
+
 @contextmanager
 def reading_tables(doing: str) -> Iterator[None]:
     """Run a block that reads tables; what it raises becomes Retryable or Terminal, with `doing` as its coordinates."""
@@ -86,6 +89,11 @@ def reading_tables(doing: str) -> Iterator[None]:
     except _FOREIGN as error:
         lines = str(error).splitlines() or ["no message"]
         said = f"{doing}: {type(error).__name__}: {without_values(lines[0])}"
+        if isinstance(error, FileNotFoundError):
+            raise FileGone(
+                said,
+                next_step="was it deleted by hand or by an orphan removal? Restore it from a backup of the storage",
+            ) from quotable(error)
         if isinstance(error, _UNAVAILABLE) and not isinstance(error, _REFUSED):
             raise Retryable(
                 said, next_step="try again; if it stays, look at the catalog and the storage"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,7 +29,7 @@ from frazil.pipeline.model import KafkaColumns, Pipeline
 from frazil.pipeline.references import References
 from frazil.pipeline.value import Column
 from frazil.project import Project
-from frazil.verify.catalogs import Catalogs, reading_tables
+from frazil.verify.catalogs import Catalogs, FileGone, reading_tables
 from frazil.verify.coverage import rolled_back
 from frazil.verify.dead_letter_filter import letters_of, not_landed
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles, former_files, present_names
@@ -271,13 +272,14 @@ def denied_beside(tables: Tables, pipeline: Pipeline, known: LedgerReads) -> Ite
 
 
 def _rows_at(table: Table, name: str, snapshot: int, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Rows of a snapshot."""
+    """Rows of a snapshot, up to the first file that is gone: one whose files were taken is as good as expired."""
     there = {of.name for of in table.schema().fields}
     past = copy(table)
     past.metadata = table.metadata.model_copy(update={"current_snapshot_id": snapshot})
     absent = dict.fromkeys(columns)
-    for batch in scan(Held(past, name, LETTER_COLUMNS), None, [of for of in columns if of in there]):
-        yield from ({**absent, **row} for row in batch.to_pylist())
+    with suppress(FileGone):
+        for batch in scan(Held(past, name, LETTER_COLUMNS), None, [of for of in columns if of in there]):
+            yield from ({**absent, **row} for row in batch.to_pylist())
 
 
 def _position_now(catalogs: Catalogs, pipeline: Pipeline, closing: str) -> tuple[Position | None, Position | None]:
@@ -383,7 +385,8 @@ def scan(held: Held, where: BooleanExpression | None, columns: Sequence[str]) ->
 
     Raises:
         Retryable: The storage is not available now.
-        Terminal: A file is gone, or can't be read.
+        FileGone: A file is gone.
+        Terminal: A file can't be read.
     """
     with reading_tables(f"reading table {held.name}"):
         wanted = held.outcomes if where is None else And(where, held.outcomes)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from frazil.verify.catalogs import FileGone
+
 Make = Callable[..., Any]
 
 
@@ -75,3 +77,16 @@ def test_manifest_of_the_last_batch_is_missed(orders: Any, check: Make) -> None:
     Path(path.removeprefix("file://")).unlink()
 
     assert ["manifest" in str(of) for of in check(orders).differences] == [True]
+
+
+def test_file_of_the_present_that_is_gone_is_told(orders: Any, check: Make) -> None:
+    """Nothing can be said of the table until it is back; of files of its past nothing is asked."""
+    letters = orders.project.lake("lake").load_table("shop.orders__dead_letters")
+    path = next(task.file.file_path for task in letters.scan().plan_files())
+    Path(path.removeprefix("file://")).unlink()
+
+    with pytest.raises(FileGone) as told:
+        check(orders)
+
+    assert told.value.next_step is not None
+    assert "orphan removal" in told.value.next_step
