@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import get_args
 
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.grants import Grant, Resource
 from frazil.local import airflow, broker, object_store, postgres, rest_catalog, schema_registry, spark_cluster
 from frazil.local.home import Home
 from frazil.local.process import Processes
@@ -21,7 +20,6 @@ from frazil.local.production import (
 
 Report = Callable[[str], None]
 
-_GRANTED: Final[tuple[Resource, ...]] = ("topic", "group", "transactional_id")
 _AIRFLOW, _CATALOG, _REGISTRY = "airflow", "catalog", "registry"
 """Databases of the PostgreSQL server."""
 
@@ -74,13 +72,13 @@ def start_registry(home: Home, processes: Processes, report: Report) -> None:
 
 def start_kafka(home: Home, processes: Processes, report: Report) -> None:
     """Start the broker behind certificates and passwords; the one user of the stack may do everything."""
-    from frazil.kafka.grants import grant, set_passwords
+    from frazil.kafka.grants import Grant, Resource, grant, set_passwords
 
     access = kafka_access(home)
     broker.start(home, processes, report, secured=access)
     cluster = Cluster("local", access.super_user())
     set_passwords(cluster, access.users)
-    grant(cluster, USER, (Grant(kind, "*", "All") for kind in _GRANTED))
+    grant(cluster, USER, (Grant(kind, "*", "All") for kind in get_args(Resource)))
 
 
 def start_cluster(home: Home, processes: Processes, report: Report) -> None:

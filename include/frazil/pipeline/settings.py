@@ -47,10 +47,11 @@ class RegistrySettings(Model):
     )
 
     @property
-    def client_properties(self) -> dict[str, str]:
-        """All but the address, by the names that the client has for them."""
+    def client_properties(self) -> dict[str, str | float]:
+        """All but the address, by the names and with the types that the client has for them."""
         own = {name: getattr(self, key) for key, name in _REGISTRY_CLIENT.items()}
-        return {**self.properties, **{name: value for name, value in own.items() if value is not None}}
+        given = {key: float(value) if key in _NUMBERS else value for key, value in self.properties.items()}
+        return {**given, **{name: value for name, value in own.items() if value is not None}}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -63,8 +64,18 @@ class RegistrySettings(Model):
         for key, name in _REGISTRY_CLIENT.items():
             if name in self.properties:
                 raise ValueError(f"properties: {name} is set by {key}")
+        for name in _NUMBERS & self.properties.keys():
+            try:
+                float(self.properties[name])
+            except ValueError:
+                raise ValueError(f"properties: {name}: expected a number, found {self.properties[name]!r}") from None
         return self
 
+
+_NUMBERS: Final = frozenset(
+    {"max.retries", "retries.wait.ms", "retries.max.wait.ms", "timeout", "cache.capacity", "cache.latest.ttl.sec"}
+)
+"""Properties that the client wants as numbers; the settings file holds texts."""
 
 _REGISTRY_CLIENT = {
     "user_info": "basic.auth.user.info",

@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from frazil.errors import Retryable, Terminal
+from frazil.errors import Retryable
 from frazil.records.formats.port import NamedSchema, SchemaKind, TooManyUnknownIds, WriterSchema
 from frazil.registry.faults import FOREIGN, NO_SCHEMA, as_frazil, is_forbidden, is_missing, is_refused, translated
 from frazil.registry.registry import Registry
@@ -113,8 +113,6 @@ a renamed field elsewhere than the batch before."""
 _PAUSE_SECONDS: Final = 0.5
 
 _DEFAULTS: Final[dict[str, float]] = {"max.retries": _RETRIES, "retries.wait.ms": 200, "retries.max.wait.ms": 1_000}
-_NUMBERS: Final = frozenset({*_DEFAULTS, "timeout", "cache.capacity", "cache.latest.ttl.sec"})
-"""Properties that the client wants as numbers; the settings file holds texts."""
 
 
 class RegistrySchemas:
@@ -221,26 +219,9 @@ def shared_schemas(registry: Registry) -> RegistrySchemas:
 
 
 def configuration(registry: Registry) -> dict[str, str | float]:
-    """Return what confluent-kafka's client is opened with: what the registry says, and an end to waiting.
-
-    Raises:
-        Terminal: A property that must be a number is none.
-    """
+    """Return what confluent-kafka's client is opened with: what the registry says, and an end to waiting."""
     timeout = _REQUEST_SECONDS / (2 * (_RETRIES + 1) * len(registry.urls))
-    given = {
-        key: _number(registry, key, value) if key in _NUMBERS else value for key, value in registry.properties.items()
-    }
-    return {**_DEFAULTS, "timeout": timeout, **given, "url": registry.url}
-
-
-def _number(registry: Registry, key: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as e:
-        raise Terminal(
-            f"{registry}: property {key}: expected a number, found {text!r}",
-            next_step=f"correct it in registries.{registry.name}.properties of the settings",
-        ) from e
+    return {**_DEFAULTS, "timeout": timeout, **registry.properties, "url": registry.url}
 
 
 class _Asking:

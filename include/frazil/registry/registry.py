@@ -27,7 +27,7 @@ class Registry:
 
     name: str
     url: str
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str | float] = field(default_factory=dict)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ class Registry:
 
     def _secrets(self) -> Iterator[str]:
         for key, value in self.properties.items():
-            if value and _is_secret(key):
+            if isinstance(value, str) and value and _is_secret(key):
                 yield value
                 yield from value.split(":", 1)[1:]  # of `user:password` the password alone, too
         for url in self.urls:

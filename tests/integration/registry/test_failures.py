@@ -49,9 +49,9 @@ class Scripted:
     hold: Event | None = None
     port: int = 0
 
-    def registry(self, **properties: str) -> Registry:
+    def registry(self, **properties: str | float) -> Registry:
         """The server as the product knows it."""
-        return Registry("main", f"http://127.0.0.1:{self.port}", {"retries.wait.ms": "1", **properties})
+        return Registry("main", f"http://127.0.0.1:{self.port}", {"retries.wait.ms": 1, **properties})
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def test_a_registry_that_is_silent_is_not_waited_for_for_ever() -> None:
     """The client has no time limit of its own."""
     with (
         served(Scripted(hold=Event())) as script,
-        closing(RegistrySchemas(script.registry(timeout="1"))) as schemas,
+        closing(RegistrySchemas(script.registry(timeout=1))) as schemas,
     ):
         with pytest.raises(Retryable):
             schemas.schema(1)
@@ -192,14 +192,14 @@ def test_the_next_server_is_asked_when_one_is_down(free_ports: FreePorts) -> Non
     """Several addresses are given so that one may fail."""
     with served(Scripted(otherwise=schema())) as script:
         url = f"http://127.0.0.1:{free_ports(1)[0]},http://127.0.0.1:{script.port}"
-        with closing(RegistrySchemas(Registry("main", url, {"retries.wait.ms": "1"}))) as schemas:
+        with closing(RegistrySchemas(Registry("main", url, {"retries.wait.ms": 1}))) as schemas:
             assert schemas.schema(1) is not None
 
 
 def test_a_server_that_nobody_vouches_for_is_not_trusted(server_tls: ssl.SSLContext) -> None:
     """Trying again would never help, and going on would hand credentials to a stranger."""
     with served(Scripted(otherwise=schema()), server_tls) as script:
-        registry = Registry("main", f"https://127.0.0.1:{script.port}", {"retries.wait.ms": "1"})
+        registry = Registry("main", f"https://127.0.0.1:{script.port}", {"retries.wait.ms": 1})
         with closing(RegistrySchemas(registry)) as schemas, pytest.raises(Terminal, match="no trusted connection"):
             schemas.schema(1)
 

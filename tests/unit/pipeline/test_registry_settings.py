@@ -31,7 +31,7 @@ def test_keys_reach_the_client_by_its_own_names() -> None:
     )
 
     assert settings.client_properties == {
-        "timeout": "5",
+        "timeout": 5.0,
         "basic.auth.user.info": "me:hunter2",
         "ssl.ca.location": "ca.pem",
         "ssl.certificate.location": "me.pem",
@@ -61,6 +61,7 @@ def test_no_secret_shows_in_the_repr() -> None:
         ({"url": "http://a", "user_info": "me"}, "user:password"),
         ({"url": "http://a", "key_file": "me.key"}, "certificate_file"),
         ({"url": "http://a", "properties": {"ssl.ca.location": "x"}}, "ca_file"),
+        ({"url": "http://a", "properties": {"timeout": "soon"}}, "timeout: expected a number"),
         ({"url": "http://a", "password": "x"}, "password"),
         ({}, "url"),
     ],
