@@ -230,8 +230,8 @@ def leave_destination_out(landed: Landed) -> None:
 @tampering("table", "refused", words=".parquet")
 def delete_data_file(landed: Landed) -> None:
     """A data file is deleted from the storage."""
-    task = next(iter(landed.rows.load().scan().plan_files()))
-    Path(task.file.file_path.removeprefix("file://")).unlink()
+    table = landed.rows.load()
+    table.io.delete(next(iter(table.scan().plan_files())).file.file_path)
 
 
 @tampering("table", "refused", words="has no column name")

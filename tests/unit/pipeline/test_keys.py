@@ -13,7 +13,6 @@ from frazil.pipeline.model import Pipeline
 from frazil.pipeline.references import References
 from frazil.pipeline.settings import Settings, unknown_names
 from frazil.run.record_problems import record_problems
-from frazil.verify.rules import unread_because
 
 PARTS: dict[str, Any] = {"name": "orders", "source": {"topics": ["orders"]}}
 LONG = {"format": "long"}
@@ -117,8 +116,3 @@ def test_schema_file_of_the_key_decides_nothing(tmp_path: Path) -> None:
     assert loaded.key is not None
     assert loaded.key.schema_ == '"long"'
     assert record_problems(loaded) == ()
-
-
-def test_verify_compares_values_without_their_keys(tmp_path: Path) -> None:
-    """Keys are not decoded a second time: only places are compared, and it says why."""
-    assert unread_because(load(tmp_path, key=LONG)) == "keys are decoded (key.format is long)"

@@ -67,6 +67,7 @@ EXPLODE = {"type": "Explode", "field": "a"}
         ({}, None),
         ({"value": {"casts": "text", "empty_value": "filter"}}, None),
         ({"value": {"format": "json-envelope"}}, None),
+        ({"key": {"format": "long"}}, None),
         (
             {"value": {"format": "json-envelope"}, "destinations": [{"table": "a.b"}]},
             "a.b: columns that records bring, of records that are json-envelope",
