@@ -22,7 +22,6 @@ from frazil.crash_points import CrashPoint
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
 from frazil.iceberg.branch_table import whole
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.clocks import next_timestamp
 from frazil.iceberg.commit import (
     ATTEMPTS,
     Change,
@@ -311,7 +310,7 @@ def _moved(table: Table, change: Change, prepared: Prepared) -> int:
             set_branch(MAIN_BRANCH, prepared.tip),
             SetPropertiesUpdate(updates=moved_properties(change, table.metadata, prepared.tip)),
             RemoveSnapshotRefUpdate(ref_name=prepared.branch),
-            *taken_out(change, whole(table), next_timestamp(table.metadata)),
+            *taken_out(change, whole(table)),
         ),
         (
             AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=prepared.planned),

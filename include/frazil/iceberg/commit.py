@@ -206,10 +206,13 @@ def moved_properties(change: Change, metadata: TableMetadata, snapshot_id: int) 
     return moved | dict(change.properties) | renewed_properties(metadata.properties)
 
 
-def taken_out(change: Change, metadata: TableMetadata, now_ms: int) -> tuple[TableUpdate, ...]:
-    """The part of a change's commit that takes old snapshots out of a table with all of its branches."""
+def taken_out(change: Change, metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+    """The part of a change's commit that takes old snapshots out of a table with all of its branches.
+
+    Their age is counted from the table's last change: a host whose clock is days ahead would take its whole past.
+    """
     retention = change.retention
-    return () if retention is None else expiry_updates(metadata, change.table, retention, now_ms)
+    return () if retention is None else expiry_updates(metadata, change.table, retention, metadata.last_updated_ms)
 
 
 def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
@@ -225,7 +228,7 @@ def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
         change.summary,
         validate_again,
         lambda snapshot: moved_properties(change, table.metadata, snapshot),
-        expires=lambda metadata, now_ms: taken_out(change, metadata, now_ms),
+        expires=lambda metadata: taken_out(change, metadata),
     )
     transaction = SeenOnce(table)
     producer = produced(transaction, table, change, request, rewriter)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
@@ -39,6 +39,10 @@ compactions, branches and incremental readers do, needs all that came after it. 
 
 MOST_REMOVED: Final = 100
 """Snapshots that one batch takes out, so that the first batches on an old table are little slower than others."""
+
+MOST_AGED: Final = 2
+"""Of the recent snapshots, and of the tags of hours, as many go with one batch: the one that it adds, and one to catch up. A host
+whose clock is days ahead makes the whole table that old with its first batch: the second would take all of its past."""
 
 _AGE: Final = "history.expire.max-snapshot-age-ms"
 _KEEP: Final = "history.expire.min-snapshots-to-keep"
@@ -179,20 +183,16 @@ def expired(
         return Expired(ids=_by_age(history, retention, now_ms, hold_ms))
     age_ms = _ms(retention.age_in(history.properties))
     by_id = {one.id: one for one in history.snapshots}
-    dropped = tuple(name for name, tag in history.tags.items() if _is_over(name, tag, by_id, now_ms))
+    over = sorted(name for name, tag in history.tags.items() if _is_over(name, tag, by_id, now_ms))
+    dropped = tuple(over if most is None else over[:MOST_AGED])
     old = _by_age(_without(history, dropped), retention, now_ms, hold_ms, recent=RECENT)
+    if most is not None:
+        recent = {one.id for one in islice(_main_line(history), RECENT)}
+        aged = frozenset([number for number in old if number in recent][MOST_AGED:])
+        old = tuple(number for number in old if number not in aged)[:most]
     hours = dict(_hours(history, frozenset(old), now_ms - age_ms, age_ms))
-    going: list[int] = []
-    tagged: dict[str, Tag] = {}
-    for number in old:
-        if most is not None and len(going) == most:
-            break
-        if number in hours:
-            name, tag = hours[number]
-            tagged[name] = tag
-        else:
-            going.append(number)
-    return Expired(tuple(going), tagged, dropped)
+    tagged = dict(hours[number] for number in old if number in hours)
+    return Expired(tuple(number for number in old if number not in hours), tagged, dropped)
 
 
 def _by_age(
@@ -224,8 +224,7 @@ def _hours(history: History, old: frozenset[int], before: int, age_ms: int) -> I
 
     The tag of a snapshot that was the head for long stays as long after it as that of any other.
     """
-    main = history.branches.get(MAIN_BRANCH)
-    for child, one in pairwise(_ancestry(history, main.head) if main is not None else ()):
+    for child, one in pairwise(_main_line(history)):
         if one.id in old and child.made_ms >= before and child.made_ms // _HOUR_MS != one.made_ms // _HOUR_MS:
             instant = datetime.fromtimestamp(one.made_ms / 1000, UTC)
             yield one.id, (f"frazil-hourly-{instant:%Y-%m-%dT%H}", Tag(one.id, age_ms + child.made_ms - one.made_ms))
@@ -242,6 +241,11 @@ def _is_over(name: str, tag: Tag, by_id: Mapping[int, SnapshotAge], now_ms: int)
 def _without(history: History, dropped: Sequence[str]) -> History:
     tags = {name: tag for name, tag in history.tags.items() if name not in dropped}
     return History(history.snapshots, history.branches, tags, history.properties, history.format_version)
+
+
+def _main_line(history: History) -> Iterator[SnapshotAge]:
+    main = history.branches.get(MAIN_BRANCH)
+    return _ancestry(history, main.head) if main is not None else iter(())
 
 
 def _ancestry(history: History, head: int) -> Iterator[SnapshotAge]:

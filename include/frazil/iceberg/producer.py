@@ -75,14 +75,14 @@ class SnapshotRequest:
         validate: Called with the refreshed metadata before every retry; raises if the snapshot must not come.
         properties: Table properties that move in the same commit, given the snapshot's id.
         branch: Where the snapshot becomes the head; None: nowhere yet.
-        expires: Updates that take old snapshots out in the same commit, given the whole table and the new snapshot's time.
+        expires: Updates that take old snapshots out in the same commit, given the whole table.
     """
 
     summary: Mapping[str, str]
     validate: Callable[[TableMetadata], None]
     properties: Callable[[int], Mapping[str, str]] = lambda _: {}
     branch: str | None = MAIN_BRANCH
-    expires: Callable[[TableMetadata, int], tuple[TableUpdate, ...]] = lambda *_: ()
+    expires: Callable[[TableMetadata], tuple[TableUpdate, ...]] = lambda _: ()
 
 
 class _Checked(Producer):
@@ -108,8 +108,7 @@ class _Checked(Producer):
         updates = tuple(self._dated(update) for update in updates)
         if properties := self._request.properties(self.snapshot_id):
             updates = (*updates, SetPropertiesUpdate(updates=dict(properties)))
-        table = self._transaction._table
-        return (*updates, *self._request.expires(whole(table), next_timestamp(table.metadata))), requirements
+        return (*updates, *self._request.expires(whole(self._transaction._table))), requirements
 
     def _dated(self, update: TableUpdate) -> TableUpdate:
         if not isinstance(update, AddSnapshotUpdate):

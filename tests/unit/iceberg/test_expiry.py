@@ -143,6 +143,26 @@ def test_table_that_rested_keeps_its_last_head_for_the_age(orders: Lake, wait: C
     assert head not in {one.snapshot_id for one in metadata(orders).snapshots}
 
 
+def test_clock_that_is_days_ahead_takes_little_of_the_past(
+    orders: Lake, wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Age is counted from the last change that others made, and goes on slowly from the host's own."""
+    for n in range(1, 31):
+        land(orders, n)
+        wait(20)
+    before, listed = hours(orders), len(metadata(orders).snapshots)
+    monkeypatch.setattr(expiry, "RECENT", 50)
+    wait(60 * 24 * 6)
+
+    land(orders, 31)
+
+    assert hours(orders)[-3:] == before[-3:]
+    assert len(metadata(orders).snapshots) >= listed
+    land(orders, 32)
+    assert len(hours(orders)) >= len(before) - 4
+    assert len(metadata(orders).snapshots) >= listed - 4
+
+
 def test_rollback_to_an_hour_is_told(orders: Lake, wait: Callable[[float], None]) -> None:
     """Main is what it was hours ago: the batch of that hour is what it holds."""
     for n in range(1, 31):
@@ -354,7 +374,7 @@ def test_one_batch_takes_out_a_bounded_number() -> None:
 
     assert (len(found.ids), found.ids[0], found.tagged) == (100, 0, {})
     later = expired(replace(history, snapshots=line[1_560:]), Retention(timedelta(days=1)), 3_000 * minute, most=100)
-    assert later.ids[-1] - later.ids[0] == 100
+    assert later.ids[-1] - later.ids[0] == 99
     assert [tag.head for tag in later.tagged.values()] == [1_619]
     old = {"frazil-hourly-1970-01-01T00": Tag(59, 10 * minute), "mine": Tag(58, 10 * minute)}
     assert expired(replace(history, tags=old), Retention(timedelta(days=1)), 3_000 * minute).dropped == tuple(old)[:1]
