@@ -167,7 +167,7 @@ def measured(env: dict[str, str], sizes: Sizes, rounds: int) -> tuple[list[Times
     with opened(source) as client:
         began = time.perf_counter()
         with source.watch as watch:
-            watch.of(BIG)
+            watch.reading(BIG)
             if not watch.wait(1_800):
                 raise TimeoutError("the conditions are not read within half an hour")
             first = time.perf_counter() - began

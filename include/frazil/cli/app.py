@@ -185,7 +185,9 @@ def main() -> int:
     if not _OWN_PARTS & entry_points().groups:
         leave_out("pandas")
     # PyIceberg says so for each ORC file, whose times Arrow reads as nanoseconds. The table's are microseconds: nothing is lost.
-    logging.getLogger("pyiceberg.io.pyarrow").addFilter(lambda of: "'ns' timestamp precision" not in of.getMessage())
+    logging.getLogger("pyiceberg.io.pyarrow").addFilter(
+        lambda log_record: "'ns' timestamp precision" not in log_record.getMessage()
+    )
     return invoke(sys.argv[1:])
 
 
@@ -209,9 +211,9 @@ def invoke(argv: Sequence[str]) -> int:
     except FrazilError as error:
         return _failed(error.label, error.message, error.next_step, error.exit_code, debug=debug)
     except Exception as error:  # noqa: BLE001 - the outermost edge: whatever is left ends in one line
-        said = f"{type(error).__name__}: {without_values(str(error))}"
+        message = f"{type(error).__name__}: {without_values(str(error))}"
         step = "run it again with --debug and report what it shows"
-        return _failed("unexpected error", said, step, EXIT_FAILED, debug=debug)
+        return _failed("unexpected error", message, step, EXIT_FAILED, debug=debug)
     return 0
 
 

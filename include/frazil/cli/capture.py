@@ -66,12 +66,12 @@ def capture(
         console.say(result.summary)
 
 
-def _order(to: Literal["beginning", "end", "position"] | None, reason: str) -> "CaptureOrder":
+def _order(place: Literal["beginning", "end", "position"] | None, reason: str) -> "CaptureOrder":
     from frazil.capture.order import CaptureOrder
     from frazil.cli.run import by_hand, new_run_id
 
     request = by_hand(new_run_id())
-    return CaptureOrder(request.run, request.started_by, to, reason)
+    return CaptureOrder(request.run, request.started_by, place, reason)
 
 
 def _captured(project: "Project", chosen: "Capture", order: "CaptureOrder", progress: Progress) -> "CaptureResult":
@@ -100,25 +100,27 @@ def _look(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
         else:
             console.say(f"{chosen.name}: all rows where {rows}" if rows else f"{chosen.name}: all rows")
         return
-    files, said = look(project, chosen)
+    files, remarks = look(project, chosen)
     if as_json:
-        console.print_json({"capture": chosen.name, "files": [asdict(of) for of in files], "said": said})
+        console.print_json({"capture": chosen.name, "files": [asdict(file) for file in files], "said": remarks})
         return
-    for line in said:
+    for line in remarks:
         console.say(f"{chosen.name}: {line}")
-    for of in files:
+    for file in files:
         console.say(
-            f"{of.path}: from byte {of.offset:,}, {of.size:,} bytes{' packed' if of.path.endswith('.gz') else ''}"
+            f"{file.path}: from byte {file.offset:,}, {file.size:,} bytes{' packed' if file.path.endswith('.gz') else ''}"
         )
     if not files:
         console.say(f"{chosen.name}: nothing new")
 
 
-def _ask(project: "Project", chosen: "Capture", to: str, *, yes: bool) -> None:
+def _ask(project: "Project", chosen: "Capture", place: str, *, yes: bool) -> None:
     from frazil.capture.run import ground_of
     from frazil.cli.options import confirm
 
-    found = ground_of(project, chosen).found()
-    stands = "it has no position" if found is None else f"it stands at transaction {found.n} in topic {found.topic}"
-    typer.echo(f"{chosen.name}: {stands}; it would go on from: {to}", err=True)
+    position = ground_of(project, chosen).found()
+    stands = (
+        "it has no position" if position is None else f"it stands at transaction {position.n} in topic {position.topic}"
+    )
+    typer.echo(f"{chosen.name}: {stands}; it would go on from: {place}", err=True)
     confirm(yes=yes)

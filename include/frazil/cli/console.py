@@ -96,9 +96,9 @@ def plain(value: Any) -> Any:
     """A value in JSON's terms."""
     match value:
         case Mapping():
-            return {str(key): plain(of) for key, of in value.items()}
+            return {str(key): plain(member) for key, member in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [plain(of) for of in value]
+            return [plain(member) for member in value]
         case bool() | int() | None:
             return value
         case float() if math.isfinite(value):

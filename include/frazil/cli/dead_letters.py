@@ -84,28 +84,28 @@ def replay(  # noqa: PLR0913 - the options of a command
     _show(pipeline, done, as_json=as_json, would=False)
 
 
-def _show(pipeline: str, found: BroughtHome, *, as_json: bool, would: bool) -> None:
+def _show(pipeline: str, outcome: BroughtHome, *, as_json: bool, would: bool) -> None:
     if as_json:
         from dataclasses import asdict
 
-        console.print_json({"pipeline": pipeline, "done": not would} | asdict(found))
+        console.print_json({"pipeline": pipeline, "done": not would} | asdict(outcome))
         return
-    if found.bare:
+    if outcome.bare:
         console.say(
-            f"{found.bare:,} keep nothing of their record (dead_letters.payload): frazil replay reads it from Kafka"
+            f"{outcome.bare:,} keep nothing of their record (dead_letters.payload): frazil replay reads it from Kafka"
         )
-    if not found.tried:
+    if not outcome.tried:
         console.say(f"{pipeline}: no open dead letter to decode again")
         return
     verb = "would become rows" if would else "are rows now"
-    console.say(f"{pipeline}: of {found.tried:,} dead letters {found.landed:,} {verb}" + _rest(found))
-    for code, count in sorted((found.dead_codes or {}).items()):
+    console.say(f"{pipeline}: of {outcome.tried:,} dead letters {outcome.landed:,} {verb}" + _rest(outcome))
+    for code, count in sorted((outcome.dead_codes or {}).items()):
         console.say(f"still dead, {code}: {count:,}")
 
 
-def _rest(found: BroughtHome) -> str:
-    batches = f" (batch {', '.join(map(str, found.batches))})" if found.batches else ""
-    return (f", {found.filtered:,} are left out on purpose" if found.filtered else "") + batches
+def _rest(outcome: BroughtHome) -> str:
+    batches = f" (batch {', '.join(map(str, outcome.batches))})" if outcome.batches else ""
+    return (f", {outcome.filtered:,} are left out on purpose" if outcome.filtered else "") + batches
 
 
 _PERIOD = "7d"
@@ -148,11 +148,11 @@ def list_letters(  # noqa: PLR0913 - the options of a command
     state: State = "landed" if landed else "all" if everything else "open"
     choice = choice_of(codes, topics, since, tables, until)
     project = Project.load()
-    found = report.list_letters(project, project.pipeline(pipeline), choice, state, limit or None)
-    letters = () if found is None else found.letters
+    listing = report.list_letters(project, project.pipeline(pipeline), choice, state, limit or None)
+    letters = () if listing is None else listing.letters
     if as_json:
         console.print_json([asdict(letter) for letter in letters])
-    elif found is None:
+    elif listing is None:
         console.say(f"{pipeline}: it never ran, so there are no dead letters")
     elif not letters:
         console.say(f"{pipeline}: no {_described(choice, state)}")
@@ -161,7 +161,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
             console.say(line)
         if marked := sum(letter.row_batch is not None for letter in letters):
             console.say(f"{marked:,} have their row, though they don't say so: they don't land again")
-        more = f"; there may be more: --limit {limit * 10}" if found.has_more else ""
+        more = f"; there may be more: --limit {limit * 10}" if listing.has_more else ""
         console.say(f"{pipeline}: {len(letters):,} {_described(choice, state, len(letters))}{more}")
 
 
@@ -205,40 +205,40 @@ def show(
 
     place, table = named_letter(record)
     project = Project.load()
-    found = find_letters(project, project.pipeline(pipeline), place, table)
-    if not found:
+    letters = find_letters(project, project.pipeline(pipeline), place, table)
+    if not letters:
         raise Terminal(
             f"pipeline {pipeline} has no dead letter of record {place}" + (f" and table {table}" if table else ""),
             next_step=f"frazil dead-letters list {pipeline} --all shows which there are",
         )
     if raw is not None:
-        _write(raw, _value(found[0]))
+        _write(raw, _value(letters[0]))
     if as_json:
-        console.print_json([_as_json(letter) for letter in found])
+        console.print_json([_as_json(letter) for letter in letters])
         return
-    for number, letter in enumerate(found):
+    for number, letter in enumerate(letters):
         for line in (*([""] if number else []), *letter_lines(letter)):
             console.say(line)
 
 
-def _value(found: WholeLetter) -> bytes:
-    if found.value is None:
+def _value(letter: WholeLetter) -> bytes:
+    if letter.value is None:
         raise Terminal(
-            f"the dead letter of {found.letter.place} holds no value",
+            f"the dead letter of {letter.letter.place} holds no value",
             next_step="it is a tombstone, or dead_letters.payload keeps values out of the table: read it from Kafka",
         )
-    return found.value
+    return letter.value
 
 
-def _as_json(found: WholeLetter) -> dict[str, object]:
+def _as_json(whole: WholeLetter) -> dict[str, object]:
     from dataclasses import asdict
 
-    headers = [{"key": key, "value": value} for key, value in found.headers]
+    headers = [{"key": key, "value": value} for key, value in whole.headers]
     return {
-        **asdict(found.letter),
-        "stage": found.stage,
-        "key": found.key,
-        "value": found.value,
+        **asdict(whole.letter),
+        "stage": whole.stage,
+        "key": whole.key,
+        "value": whole.value,
         "headers": headers,
     }
 
@@ -265,20 +265,22 @@ def report(
     from frazil.report import dead_letters_page as page
     from frazil.report.dead_letters_summary import summarize
 
-    now = datetime.now(UTC)
-    begin = instant_of(since or _PERIOD, now)
-    if begin >= now:
+    end = datetime.now(UTC)
+    begin = instant_of(since or _PERIOD, end)
+    if begin >= end:
         raise typer.BadParameter(f"--since {since} is not in the past")
     project = Project.load()
-    found = summarize(project, project.pipeline(pipeline), begin, now)
+    summary = summarize(project, project.pipeline(pipeline), begin, end)
     if html is not None:
-        _write(html, page.html(found).encode())
+        _write(html, page.html(summary).encode())
     if markdown is not None:
-        _write(markdown, page.markdown(found).encode())
+        _write(markdown, page.markdown(summary).encode())
     if as_json:
-        console.print_json({**asdict(found), "groups": [{**asdict(of), "trend": of.trend} for of in found.groups]})
+        console.print_json(
+            {**asdict(summary), "groups": [{**asdict(group), "trend": group.trend} for group in summary.groups]}
+        )
     elif html is None and markdown is None:
-        for line in page.markdown(found).splitlines():
+        for line in page.markdown(summary).splitlines():
             console.say(line)
 
 

@@ -38,8 +38,8 @@ def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
         FrazilError: As `frazil.local.stack.up` and `down`.
     """
     record = home.run / "demo.json"
-    now = stack.status(home)
-    owned = [part for part in names(home.profile) if part in _recorded(record) or not now.is_running(part)]
+    stack_status = stack.status(home)
+    owned = [part for part in names(home.profile) if part in _recorded(record) or not stack_status.is_running(part)]
     write_atomically(record, json.dumps(owned))
     try:
         with progress:

@@ -79,13 +79,13 @@ def print_maintenance(noted: Maintained | None) -> None:
 def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:
     console.headline("Reconciliation")
     agrees = True
-    for found in reconcile(project, pipeline):
-        is_even = found.difference == 0
+    for reconciliation in reconcile(project, pipeline):
+        is_even = reconciliation.difference == 0
         agrees = agrees and is_even
-        console.out().print(Text(str(found), style="green" if is_even else "bold red"), soft_wrap=True)
+        console.out().print(Text(str(reconciliation), style="green" if is_even else "bold red"), soft_wrap=True)
         if not is_even:
-            how = "are missing" if found.difference > 0 else "are there too often"
-            console.say(f"{abs(found.difference)} records {how}")
+            how = "are missing" if reconciliation.difference > 0 else "are there too often"
+            console.say(f"{abs(reconciliation.difference)} records {how}")
     return agrees
 
 
@@ -97,10 +97,10 @@ def _sample(rows: pa.Table, page: int) -> Table:
     }
     widths = {name: max(map(len, [name, *values])) for name, values in cells.items()}
     cut = [name for name, width in widths.items() if width > _WHOLE]
-    taken = sum(width for name, width in widths.items() if name not in cut) + 2 * len(widths)
+    whole_width = sum(width for name, width in widths.items() if name not in cut) + 2 * len(widths)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name, width in widths.items():
-        room = max(len(name), (page - taken) // len(cut)) if name in cut else width
+        room = max(len(name), (page - whole_width) // len(cut)) if name in cut else width
         table.add_column(name, no_wrap=True, overflow="ellipsis", width=min(width, room))
     for row in zip(*cells.values(), strict=True):
         table.add_row(*row)
@@ -144,12 +144,12 @@ def print_page(home: Home, pipeline: Pipeline, progress: Progress) -> None:
     with progress, airflow.api(home) as api:
         progress.doing("opening the page")
         table = pipeline.destinations[0].table
-        seen = look(api, pipeline.name, table)
+        page_state = look(api, pipeline.name, table)
     console.headline("The page in Airflow")
     console.say(page_address(home, pipeline.name))
     console.say(
-        f"{pipeline.name}: {seen.state}, {seen.rows} rows and {seen.dead} dead letters landed,"
-        f" health of {table} {seen.health[table]}"
+        f"{pipeline.name}: {page_state.state}, {page_state.rows} rows and {page_state.dead} dead letters landed,"
+        f" health of {table} {page_state.health[table]}"
     )
 
 
@@ -164,24 +164,24 @@ def look(api: AirflowApi, pipeline: str, table: str) -> Seen:
     Raises:
         Retryable: It has not said so in time.
     """
-    called, found = datetime.now(UTC), list[Seen]()
+    called, readings = datetime.now(UTC), list[Seen]()
 
     def read() -> bool:
         html = api.page(_path(pipeline))
-        at, seen = read_at(html), seen_in(html)
-        if at is not None and at >= called and table in seen.health:
-            found.append(seen)
-        return bool(found)
+        instant, page_state = read_at(html), seen_in(html)
+        if instant is not None and instant >= called and table in page_state.health:
+            readings.append(page_state)
+        return bool(readings)
 
     if not until(read, _READ_SECONDS, 1):
         raise Retryable(f"the page has not read pipeline {pipeline} within {_READ_SECONDS:.0f} s")
-    return found[-1]
+    return readings[-1]
 
 
 def read_at(html: str) -> datetime | None:
     """Return when the pipeline was read that a page shows; None if it was not yet: its figures are dashes then."""
-    at = _READ.search(html)
-    return None if at is None else datetime.fromisoformat(at[1])
+    match = _READ.search(html)
+    return None if match is None else datetime.fromisoformat(match[1])
 
 
 def seen_in(html: str) -> Seen:

@@ -91,14 +91,16 @@ def _send(project: Project, pipeline: Pipeline, count: int, progress: Progress) 
     cluster, topic = project.cluster(pipeline.source.cluster), pipeline.source.topics[0]
     before = landing(project, pipeline).produced
     pizzas = GENERATORS["pizzas"](count, broken_per_thousand=DEMO_BROKEN_PER_THOUSAND)
-    sent = produce(cluster, topic, pizzas, progress=lambda n: progress.counting(f"produced {n:,} of {count:,} records"))
+    delivery = produce(
+        cluster, topic, pizzas, progress=lambda n: progress.counting(f"produced {n:,} of {count:,} records")
+    )
     progress.done(
-        f"topic {topic}: {sent.count:,} records produced in {sent.seconds:.1f} s,"
+        f"topic {topic}: {delivery.count:,} records produced in {delivery.seconds:.1f} s,"
         f" {DEMO_BROKEN_PER_THOUSAND} of every thousand broken on purpose"
     )
-    found = landing(project, pipeline).produced - before
-    if found < sent.count:
-        raise Terminal(f"topic {topic}: {sent.count} records were acknowledged, its offsets grew by {found}")
+    growth = landing(project, pipeline).produced - before
+    if growth < delivery.count:
+        raise Terminal(f"topic {topic}: {delivery.count} records were acknowledged, its offsets grew by {growth}")
 
 
 def _wait_for_dag(api: AirflowApi, dag: str, progress: Progress) -> None:
@@ -133,7 +135,7 @@ def _triggered(api: AirflowApi, dag: str, conf: Mapping[str, Any], progress: Pro
     return _Run(dag, run_id, time.monotonic())
 
 
-def _follow(home: Home, api: AirflowApi, run: _Run, told: Callable[[], str], progress: Progress) -> None:
+def _follow(home: Home, api: AirflowApi, run: _Run, landed_so_far: Callable[[], str], progress: Progress) -> None:
     last = ""
 
     def finished() -> bool:
@@ -141,7 +143,7 @@ def _follow(home: Home, api: AirflowApi, run: _Run, told: Callable[[], str], pro
         tasks = _patiently(lambda: api.task_instances(run.dag, run.id))
         last = _patiently(lambda: api.run(run.dag, run.id)).state
         steps = ", ".join(f"{task.task_id} {task.state or 'waiting'}" for task in tasks)
-        progress.doing(f"{run.dag}: {last} ({steps}); {told()}")
+        progress.doing(f"{run.dag}: {last} ({steps}); {landed_so_far()}")
         return last in ("success", "failed")
 
     if not until(finished, _RUN_SECONDS, _EVERY_SECONDS):
@@ -151,16 +153,16 @@ def _follow(home: Home, api: AirflowApi, run: _Run, told: Callable[[], str], pro
             f"run {run.id} of {run.dag} failed\n{_last_log(api, run.dag, run.id)}",
             next_step=f"look at it: {home.airflow_url}",
         )
-    progress.done(f"{run.dag}: run succeeded after {time.monotonic() - run.began:.1f} s; {told()}")
+    progress.done(f"{run.dag}: run succeeded after {time.monotonic() - run.began:.1f} s; {landed_so_far()}")
 
 
 def _landed_by_schedule(project: Project, pipeline: Pipeline, progress: Progress) -> bool:
     began = time.monotonic()
 
     def landed() -> bool:
-        now = landing(project, pipeline)
-        progress.doing(f"waiting for the schedule ({pipeline.interval}); {_told(now)}")
-        return now.is_complete
+        progress_made = landing(project, pipeline)
+        progress.doing(f"waiting for the schedule ({pipeline.interval}); {_told(progress_made)}")
+        return progress_made.is_complete
 
     if not until(landed, _SCHEDULE_SECONDS, _EVERY_SECONDS):
         progress.done(f"the schedule has not picked up everything after {_SCHEDULE_SECONDS:.0f} s")
@@ -171,8 +173,8 @@ def _landed_by_schedule(project: Project, pipeline: Pipeline, progress: Progress
     return True
 
 
-def _told(now: Landing) -> str:
-    return f"{now.landed:,} of {now.produced:,} records landed"
+def _told(progress_made: Landing) -> str:
+    return f"{progress_made.landed:,} of {progress_made.produced:,} records landed"
 
 
 def _patiently(ask: Callable[[], T]) -> T:

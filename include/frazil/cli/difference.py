@@ -41,42 +41,44 @@ def files_of(places: Places, revision: str) -> Iterator[Files]:
     """
     folder = places.pipelines_folder.resolve()
     top = Path(os.fsdecode(_git(folder, "rev-parse", "--show-toplevel")).strip())
-    _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", of=revision)
-    with TemporaryDirectory(prefix="frazil-") as made:
-        root = Path(made)
+    _git(
+        folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", revision_name=revision
+    )
+    with TemporaryDirectory(prefix="frazil-") as temporary:
+        root = Path(temporary)
         files = Files(root / "files" / "pipelines", root / "settings.yaml")
         files.pipelines.mkdir(parents=True)
         for name in (folder, folder.parent / SCHEMAS):
             _copy(top, revision, name, files.pipelines.parent / ("pipelines" if name == folder else SCHEMAS))
         settings = places.settings_file.resolve()
         if settings.is_relative_to(top):
-            at = settings.relative_to(top).as_posix()
-            if _git(top, "ls-tree", "--name-only", revision, "--", at):
-                files.settings.write_bytes(_git(top, "show", f"{revision}:{at}"))
+            relative = settings.relative_to(top).as_posix()
+            if _git(top, "ls-tree", "--name-only", revision, "--", relative):
+                files.settings.write_bytes(_git(top, "show", f"{revision}:{relative}"))
         yield files
 
 
-def _copy(top: Path, revision: str, folder: Path, to: Path) -> None:
+def _copy(top: Path, revision: str, folder: Path, target: Path) -> None:
     """Copy a folder as it is, whatever else lies in it; one beside the repository is in no revision of it."""
     if not folder.is_relative_to(top):
         return
-    at = folder.relative_to(top).as_posix()
-    listed = _git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", f"{at}/")
+    relative = folder.relative_to(top).as_posix()
+    listed = _git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", f"{relative}/")
     for name in filter(None, os.fsdecode(listed).split("\0")):
-        copy = to / Path(name).relative_to(at)
+        copy = target / Path(name).relative_to(relative)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(_git(top, "show", f"{revision}:{name}"))
 
 
-def _git(folder: Path, *arguments: str, of: str | None = None) -> bytes:
+def _git(folder: Path, *arguments: str, revision_name: str | None = None) -> bytes:
     program = shutil.which("git")
     if program is None:
         raise Terminal("git is not installed", next_step="install it: --diff reads the files of a revision with it")
     done = subprocess.run([program, "-C", str(folder), *arguments], capture_output=True, check=False)
     if done.returncode:
         what = (
-            f"{folder}: no revision is named {of!r}"
-            if of
+            f"{folder}: no revision is named {revision_name!r}"
+            if revision_name
             else f"git in {folder}: {done.stderr.decode(errors='replace').strip()}"
         )
         raise Terminal(
@@ -116,13 +118,17 @@ class Difference:
     @property
     def is_refused(self) -> bool:
         """Whether the next run of a pipeline would refuse."""
-        return any(effect.weight == "refused" for told in self.pipelines for effect in told.effects)
+        return any(effect.weight == "refused" for pipeline in self.pipelines for effect in pipeline.effects)
 
     def to_json(self) -> dict[str, object]:
         """The same as JSON values."""
         pipelines = [
-            {"name": of.change.name, "kind": of.change.kind, "effects": [asdict(effect) for effect in of.effects]}
-            for of in self.pipelines
+            {
+                "name": pipeline.change.name,
+                "kind": pipeline.change.kind,
+                "effects": [asdict(effect) for effect in pipeline.effects],
+            }
+            for pipeline in self.pipelines
         ]
         return {
             "revision": self.revision,
@@ -152,43 +158,46 @@ def compare(places: Places, project: Project, revision: str, *, offline: bool) -
                 settings = tuple(key.path for key in key_changes(old, project.settings))
             except ConfigError:
                 remarks.append(f"the settings of {revision} can't be used")
-    told = tuple(
+    changes_with_effects = tuple(
         Told(
             change,
-            tuple(replace(of, text=references.hidden(of.text)) for of in effects(change, project, offline=offline)),
+            tuple(
+                replace(effect, text=references.hidden(effect.text))
+                for effect in effects(change, project, offline=offline)
+            ),
         )
         for change in difference(before.usable, project.pipelines.usable)
     )
-    return Difference(revision, told, settings, tuple(remarks))
+    return Difference(revision, changes_with_effects, settings, tuple(remarks))
 
 
-def show(found: Difference) -> None:
+def show(comparison: Difference) -> None:
     """Print it for people."""
     from rich.text import Text
 
     out = console.out()
-    out.print(Text(f"against {found.revision}:", style="bold"))
-    for told in found.pipelines:
-        out.print(Text.assemble((f"{told.change.kind:8}", "cyan"), _title(told.change)), soft_wrap=True)
-        for effect in told.effects:
+    out.print(Text(f"against {comparison.revision}:", style="bold"))
+    for pipeline in comparison.pipelines:
+        out.print(Text.assemble((f"{pipeline.change.kind:8}", "cyan"), _title(pipeline.change)), soft_wrap=True)
+        for effect in pipeline.effects:
             out.print(_line(effect), soft_wrap=True)
-    for line in (*_settings(found), *found.remarks):
+    for line in (*_settings(comparison), *comparison.remarks):
         console.say(line)
-    if not found.pipelines and not found.settings:
+    if not comparison.pipelines and not comparison.settings:
         console.say("nothing changes")
 
 
-def markdown(found: Difference) -> str:
+def markdown(comparison: Difference) -> str:
     """The same for a comment on a pull request."""
-    lines = [f"### Pipelines against `{found.revision}`", ""]
-    for told in found.pipelines:
-        lines += [f"**{_title(told.change)}** ({told.change.kind})", ""]
-        lines += [f"- {_MARKS[effect.weight]}{_plain(effect.text)}" for effect in told.effects]
+    lines = [f"### Pipelines against `{comparison.revision}`", ""]
+    for pipeline in comparison.pipelines:
+        lines += [f"**{_title(pipeline.change)}** ({pipeline.change.kind})", ""]
+        lines += [f"- {_MARKS[effect.weight]}{_plain(effect.text)}" for effect in pipeline.effects]
         lines.append("")
-    lines += [f"- {_plain(line)}" for line in (*_settings(found), *found.remarks)]
-    if not found.pipelines and not found.settings:
+    lines += [f"- {_plain(line)}" for line in (*_settings(comparison), *comparison.remarks)]
+    if not comparison.pipelines and not comparison.settings:
         lines.append("Nothing changes.")
-    elif found.is_refused:
+    elif comparison.is_refused:
         lines += ["", "Something here would be refused by the next run."]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -204,11 +213,13 @@ def _line(effect: Effect) -> Text:
     return Text.assemble(" " * 10, (mark, _STYLES[effect.weight]), effect.text)
 
 
-def _settings(found: Difference) -> list[str]:
-    return [f"settings changed: {', '.join(found.settings)}"] if found.settings else []
+def _settings(comparison: Difference) -> list[str]:
+    return [f"settings changed: {', '.join(comparison.settings)}"] if comparison.settings else []
 
 
 def _plain(text: str) -> str:
     """Text of files and tables as Markdown that shows it as it is, on one line."""
-    escaped = "".join(f"\\{of}" if of in "\\`*_<>[]|~" else of for of in " ".join(text.split()))
+    escaped = "".join(
+        f"\\{character}" if character in "\\`*_<>[]|~" else character for character in " ".join(text.split())
+    )
     return escaped.replace("@", "@\u200b")  # names of columns and owners are no mentions

@@ -37,12 +37,12 @@ def doctor(
     """
     from dataclasses import asdict
 
-    found = list(_findings(pipeline, with_spark=spark))
-    failed = any(of.state == "failed" for of in found)
+    findings = list(_findings(pipeline, with_spark=spark))
+    failed = any(finding.state == "failed" for finding in findings)
     if as_json:
-        console.print_json({"ok": not failed, "checks": [asdict(of) for of in found]})
+        console.print_json({"ok": not failed, "checks": [asdict(finding) for finding in findings]})
     else:
-        _show(found)
+        _show(findings)
     if failed:
         raise typer.Exit(EXIT_FAILED)
 
@@ -72,45 +72,52 @@ def of_verdicts(verdicts: "Iterable[Verdict]") -> "Iterator[Finding]":
     from frazil.doctor.finding import Finding
 
     usable = 0
-    for of in verdicts:
-        check = "settings" if of.kind == "settings" else "pipelines"
-        if of.problems:
+    for verdict in verdicts:
+        check = "settings" if verdict.kind == "settings" else "pipelines"
+        if verdict.problems:
             step = "correct the file; `frazil validate` names every key"
-            yield Finding(check, "failed", f"{of.file}: {'; '.join(of.problems)}", "a file that can be used", step)
-        elif of.kind == "settings":
-            yield Finding(check, "ok", of.file)
+            yield Finding(
+                check, "failed", f"{verdict.file}: {'; '.join(verdict.problems)}", "a file that can be used", step
+            )
+        elif verdict.kind == "settings":
+            yield Finding(check, "ok", verdict.file)
         else:
             usable += 1
     if usable:
         yield Finding("pipelines", "ok", f"{usable} files can be used")
 
 
-def _show(found: "list[Finding]") -> None:
+def _show(findings: "list[Finding]") -> None:
     from rich.text import Text
 
-    console.show_table(_table(found))
-    for of in found:
-        if of.state == "ok":
+    console.show_table(_table(findings))
+    for finding in findings:
+        if finding.state == "ok":
             continue
         console.say()
         console.out().print(
-            Text.assemble((f"{of.state}: ", _STYLES[of.state]), f"{of.check}: {of.found}"), soft_wrap=True
+            Text.assemble((f"{finding.state}: ", _STYLES[finding.state]), f"{finding.check}: {finding.found}"),
+            soft_wrap=True,
         )
-        for label, text in (("expected", of.expected), ("next", of.next_step)):
+        for label, text in (("expected", finding.expected), ("next", finding.next_step)):
             if text:
                 console.out().print(Text.assemble((f"  {label}: ", "bold"), text), soft_wrap=True)
     console.say()
-    counted = {state: sum(of.state == state for of in found) for state in _STYLES}
+    counted = {state: sum(finding.state == state for finding in findings) for state in _STYLES}
     console.say(", ".join(f"{count} {state}" for state, count in counted.items() if count))
 
 
-def _table(found: "list[Finding]") -> "Table":
+def _table(findings: "list[Finding]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("check", "state", "found"):
         table.add_column(column, no_wrap=True)
-    for of in found:
-        table.add_row(of.check, Text(of.state, _STYLES[of.state]), of.found if of.state == "ok" else "see below")
+    for finding in findings:
+        table.add_row(
+            finding.check,
+            Text(finding.state, _STYLES[finding.state]),
+            finding.found if finding.state == "ok" else "see below",
+        )
     return table

@@ -69,8 +69,8 @@ def print_batches(batches: "Sequence[BatchHistory]", *, phases: bool = False) ->
     is_wide = out.width >= _WIDE
     out.print(_table(batches, is_wide=is_wide))
     below = [(batch, list(_below(batch, phases=phases, is_wide=is_wide))) for batch in batches]
-    if any(said for _, said in below):
-        out.print(_details([(batch, said) for batch, said in below if said]))
+    if any(lines for _, lines in below):
+        out.print(_details([(batch, lines) for batch, lines in below if lines]))
 
 
 def _table(batches: "Sequence[BatchHistory]", *, is_wide: bool) -> "Table":
@@ -96,18 +96,18 @@ def _details(below: "Sequence[tuple[BatchHistory, list[str]]]") -> "Table":
     table.add_column("n", justify="right", no_wrap=True)
     table.add_column("kind", no_wrap=True)
     table.add_column("details", overflow="fold")
-    for batch, said in below:
-        for number, line in enumerate(said):
+    for batch, lines in below:
+        for number, line in enumerate(lines):
             table.add_row("" if number else str(batch.n), "" if number else batch.kind, line)
     return table
 
 
 def _skips(batch: "BatchHistory") -> Iterator[str]:
-    said = " ".join(map(_range, batch.skipped))
+    ranges = " ".join(map(_range, batch.skipped))
     if batch.lost_from is not None:
-        yield f"lost at most, of batches {batch.lost_from} to {batch.n - 1}: {said or 'nothing'}"
-    elif said:
-        yield f"skipped, deleted by retention: {said}"
+        yield f"lost at most, of batches {batch.lost_from} to {batch.n - 1}: {ranges or 'nothing'}"
+    elif ranges:
+        yield f"skipped, deleted by retention: {ranges}"
 
 
 def _below(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[str]:
@@ -137,8 +137,8 @@ def _offsets(batch: "BatchHistory") -> list[str]:
     several = len(batch.position) > 1
     return [
         f"{topic}/{number}:{begin}..{end}" if several else f"{number}:{begin}..{end}"
-        for topic, at in batch.position.items()
-        for number, (begin, end) in enumerate(zip(at["from"], at["next"], strict=True))
+        for topic, offsets in batch.position.items()
+        for number, (begin, end) in enumerate(zip(offsets["from"], offsets["next"], strict=True))
         if begin < end or batch.kind not in ("ingest", "replay")
     ] or [_range(r) if several else _range(r).rpartition("/")[2] for r in batch.ranges or ()]
 
@@ -151,8 +151,8 @@ def _range(offsets: "OffsetRange") -> str:
 def _removals(removed: "Sequence[Removed]") -> Iterator[str]:
     """What went from each table, one line per table; tables that lost the same stand together."""
     by_table: dict[str, list[str]] = {}
-    for of in removed:
-        by_table.setdefault(of.table, []).append(_removed(of))
+    for removal in removed:
+        by_table.setdefault(removal.table, []).append(_removed(removal))
     tables_of: dict[tuple[str, ...], list[str]] = {}
     for table, ranges in by_table.items():
         tables_of.setdefault(tuple(ranges), []).append(table)
@@ -175,14 +175,14 @@ def _show_files(project: "Project", pipeline: "Pipeline", *, as_json: bool) -> N
 
     from frazil.report.files import files as report
 
-    found = report(project, pipeline)
+    files_read = report(project, pipeline)
     if as_json:
-        console.print_json([asdict(file) for file in found])
+        console.print_json([asdict(file) for file in files_read])
         return
-    for table in dict.fromkeys(file.table for file in found):
-        print_files(table, [file for file in found if file.table == table])
-    rows, size = sum(file.rows for file in found if file.content == "data"), sum(file.bytes for file in found)
-    console.say(f"{pipeline.name}: {len(found):,} files, {rows:,} rows, {decimal(size)}")
+    for table in dict.fromkeys(file.table for file in files_read):
+        print_files(table, [file for file in files_read if file.table == table])
+    rows, size = sum(file.rows for file in files_read if file.content == "data"), sum(file.bytes for file in files_read)
+    console.say(f"{pipeline.name}: {len(files_read):,} files, {rows:,} rows, {decimal(size)}")
 
 
 def print_files(name: str, files: "Sequence[FileHistory]") -> None:

@@ -109,10 +109,10 @@ def _show(written: "Written") -> None:
     for imported, file in written.pipelines:
         console.headline(f"{imported.connector} ({imported.file})  {file or 'refused, nothing is written'}")
         for outcome, (title, style) in _TITLES.items():
-            found = [finding for finding in imported.findings if finding.outcome == outcome]
-            if found:
-                console.out().print(Text(f"{title} ({len(found)})", style=style))
-                _list(found)
+            findings = [finding for finding in imported.findings if finding.outcome == outcome]
+            if findings:
+                console.out().print(Text(f"{title} ({len(findings)})", style=style))
+                _list(findings)
         for note in imported.notes:
             console.say(f"note: {note}")
         for hole in written.holes(imported):
@@ -121,8 +121,8 @@ def _show(written: "Written") -> None:
     _end(written)
 
 
-def _list(found: "Sequence[Finding]") -> None:
-    for finding in found:
+def _list(findings: "Sequence[Finding]") -> None:
+    for finding in findings:
         console.say(f"  {finding.key}: {finding.message}")
         if finding.by_hand:
             console.say(f"    -> {finding.by_hand}")

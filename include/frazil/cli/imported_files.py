@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from frazil.connect.config import Connector, UnreadableConfig, read_connectors, read_properties
 from frazil.connect.control import Bounds, ControlFacts, Standing, concerned_tables, reasons_against, start_offsets
 from frazil.connect.findings import Finding
-from frazil.connect.importing import Imported, Known, Settings, import_all, with_values
+from frazil.connect.importing import ImportContext, Imported, Settings, import_all, with_values
 from frazil.connect.written import holes, pipeline_text, settings_text
 from frazil.errors import Terminal
 from frazil.pipeline.catalogs import CatalogSettings
@@ -50,8 +50,8 @@ class Doors:
         entry = self._entry("clusters", name)
         if entry is None:
             return self._project().cluster(name)
-        found = _model(ClusterSettings, entry, name)
-        return Cluster(name, {"bootstrap.servers": found.bootstrap_servers, **found.properties})
+        settings = _model(ClusterSettings, entry, name)
+        return Cluster(name, {"bootstrap.servers": settings.bootstrap_servers, **settings.properties})
 
     def lake(self, name: str) -> Lake:
         """The catalog of that name.
@@ -144,8 +144,8 @@ def _control_facts(cluster: Cluster, lake: Lake, standing: Standing) -> ControlF
         )
         for table in concerned_tables(standing, events)
     }
-    asked = group_offsets(cluster, f"{standing.group}-coord", [(topic, partition) for partition in log])
-    return ControlFacts(log, events, recorded, {partition: offset for (_, partition), offset in asked.items()})
+    committed = group_offsets(cluster, f"{standing.group}-coord", [(topic, partition) for partition in log])
+    return ControlFacts(log, events, recorded, {partition: offset for (_, partition), offset in committed.items()})
 
 
 def _started(cluster: Cluster, standing: Standing, imported: Imported) -> Imported:
@@ -157,8 +157,8 @@ def _started(cluster: Cluster, standing: Standing, imported: Imported) -> Import
     facts = observe(cluster, topics)
     bounds = {
         (topic, number): Bounds(partition.log_start, partition.high_watermark)
-        for topic, of in facts.topics.items()
-        for number, partition in enumerate(of.partitions)
+        for topic, topic_facts in facts.topics.items()
+        for number, partition in enumerate(topic_facts.partitions)
     }
     groups = [(name, group_offsets(cluster, name, list(bounds))) for name in standing.groups]
     start = start_offsets(bounds, groups, imported.pipeline["start"])
@@ -174,8 +174,8 @@ def _model(model: Any, entry: Any, name: str) -> Any:
         return model.model_validate(entry)
     except ValidationError as error:
         problems = error.errors(include_input=False, include_url=False)
-        said = "; ".join(f"{'.'.join(map(str, of['loc']))}: {of['msg']}" for of in problems)
-        raise Terminal(f"{name} can't be reached: {said}", next_step="name an entry of your settings") from error
+        complaints = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
+        raise Terminal(f"{name} can't be reached: {complaints}", next_step="name an entry of your settings") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,13 @@ class Written:
                 "file": imported.file,
                 "pipeline": str(file) if file else None,
                 "findings": [
-                    {"key": of.key, "outcome": of.outcome, "message": of.message, "by_hand": of.by_hand}
-                    for of in imported.findings
+                    {
+                        "key": finding.key,
+                        "outcome": finding.outcome,
+                        "message": finding.message,
+                        "by_hand": finding.by_hand,
+                    }
+                    for finding in imported.findings
                 ],
                 "notes": imported.notes,
                 "to_fill_in": self.holes(imported),
@@ -240,7 +245,7 @@ def import_files(wish: Wish, env: Mapping[str, str]) -> Written:
         Retryable: A broker or catalog that must be asked does not answer.
     """
     connectors = [connector for file in wish.files for connector in _connectors(file)]
-    known = Known(
+    context = ImportContext(
         worker=_worker(wish.worker),
         columns=_declared(wish, connectors),
         tables=wish.tables,
@@ -248,15 +253,15 @@ def import_files(wish: Wish, env: Mapping[str, str]) -> Written:
         catalog=wish.catalog,
         registry=wish.registry,
     )
-    done, settings = import_all(connectors, known)
+    done, settings = import_all(connectors, context)
     if wish.positions or wish.catalog is not None:
-        done, settings = _asked(wish, known, connectors, done, settings, env)
+        done, settings = _asked(wish, context, connectors, done, settings, env)
     return _write(wish, done, settings)
 
 
 def _asked(
     wish: Wish,
-    known: Known,
+    context: ImportContext,
     connectors: Sequence[Connector],
     done: list[Imported],
     settings: Settings,
@@ -264,9 +269,11 @@ def _asked(
 ) -> tuple[list[Imported], Settings]:
     """The same with what catalog and cluster tell: columns of tables, and where the connectors stopped."""
     doors = Doors.open(wish.cluster, wish.catalog, settings, {**_values(done), **env})
-    tables = list(dict.fromkeys(of["table"] for one in done for of in one.pipeline.get("destinations", ())))
-    columns, absent = column_facts(doors, done, [table for table in tables if table not in known.columns])
-    done, settings = import_all(connectors, replace(known, columns={**columns, **known.columns}, absent=absent))
+    tables = list(
+        dict.fromkeys(destination["table"] for one in done for destination in one.pipeline.get("destinations", ()))
+    )
+    columns, absent = column_facts(doors, done, [table for table in tables if table not in context.columns])
+    done, settings = import_all(connectors, replace(context, columns={**columns, **context.columns}, absent=absent))
     return ([positioned(doors, one) for one in done] if wish.positions else done), settings
 
 
@@ -276,12 +283,12 @@ def _values(done: Sequence[Imported]) -> dict[str, str]:
 
 def _connectors(file: Path) -> Iterator[Connector]:
     try:
-        found = read_connectors(_text(file), str(file))
+        connectors = read_connectors(_text(file), str(file))
     except UnreadableConfig as error:
         raise Terminal(f"{file}: {error}", next_step="give connectors as .json or .properties") from error
-    if not found:
+    if not connectors:
         raise Terminal(f"{file} holds no connector", next_step="give connectors as .json or .properties")
-    yield from found
+    yield from connectors
 
 
 def _worker(file: Path | None) -> dict[str, str]:
@@ -307,33 +314,35 @@ def _declared(wish: Wish, connectors: Sequence[Connector]) -> dict[str, Columns]
     if file is None:
         return {}
     try:
-        given = yaml.safe_load(_text(file))
+        document = yaml.safe_load(_text(file))
     except yaml.YAMLError as error:
         raise Terminal(f"{file} is no YAML", next_step="write {table: {column: type}}") from error
-    if not isinstance(given, dict):
+    if not isinstance(document, dict):
         raise Terminal(f"{file} has no columns", next_step="write {table: {column: type}}")
     named = {table.strip() for one in connectors for table in one.config.get("iceberg.tables", "").split(",")}
     named = {table for table in (*named, *wish.tables) if table}
     # A table may have a column that is called type.
-    if not given.keys() & named and all(isinstance(of, str) or "type" in _mapping(file, of) for of in given.values()):
-        given = dict.fromkeys(named, given)
+    if not document.keys() & named and all(
+        isinstance(columns, str) or "type" in _mapping(file, columns) for columns in document.values()
+    ):
+        document = dict.fromkeys(named, document)
     return {
-        str(table): {str(name): _column(file, of) for name, of in _mapping(file, each).items()}
-        for table, each in given.items()
+        str(table): {str(name): _column(file, declared) for name, declared in _mapping(file, each).items()}
+        for table, each in document.items()
     }
 
 
-def _mapping(file: Path, of: Any) -> Mapping[Any, Any]:
-    if of is not None and not isinstance(of, dict):
+def _mapping(file: Path, mapping: Any) -> Mapping[Any, Any]:
+    if mapping is not None and not isinstance(mapping, dict):
         raise Terminal(f"{file}: columns of a table are no mapping", next_step="write {table: {column: type}}")
-    return of or {}
+    return mapping or {}
 
 
-def _column(file: Path, of: Any) -> Mapping[str, Any]:
-    if isinstance(of, str):
-        return {"type": of}
-    if isinstance(of, dict) and "type" in of:
-        return of
+def _column(file: Path, column: Any) -> Mapping[str, Any]:
+    if isinstance(column, str):
+        return {"type": column}
+    if isinstance(column, dict) and "type" in column:
+        return column
     raise Terminal(f"{file}: a column is neither a type nor a mapping with one", next_step="write column: type")
 
 
@@ -341,10 +350,10 @@ def _write(wish: Wish, done: Sequence[Imported], settings: Settings) -> Written:
     files = [wish.folder / "pipelines" / f"{one.pipeline['name']}.yaml" if one.pipeline else None for one in done]
     accepted = [one for one in done if one.pipeline]
     settings_file = wish.folder / "settings.yaml" if settings and accepted else None
-    there = [file for file in (*files, settings_file) if file is not None and file.exists()]
-    if there and not wish.force:
+    existing = [file for file in (*files, settings_file) if file is not None and file.exists()]
+    if existing and not wish.force:
         raise Terminal(
-            f"{there[0]} is there already", next_step="choose another folder (--out), or replace it (--force)"
+            f"{existing[0]} is there already", next_step="choose another folder (--out), or replace it (--force)"
         )
     for one, file in zip(done, files, strict=True):
         if file is not None:
@@ -367,5 +376,5 @@ def _put(file: Path, text: str) -> None:
 
 def refused(imported: Imported, reasons: Sequence[str], next_step: str) -> Imported:
     """The connector as one that can't be imported, for reasons that are not in its keys."""
-    told = tuple(Finding("--positions connect", "refused", reason, next_step) for reason in reasons)
-    return replace(imported, findings=(*told, *imported.findings), pipeline={}, settings={})
+    findings = tuple(Finding("--positions connect", "refused", reason, next_step) for reason in reasons)
+    return replace(imported, findings=(*findings, *imported.findings), pipeline={}, settings={})

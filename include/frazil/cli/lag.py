@@ -24,22 +24,22 @@ def lag(pipeline: PipelineName, *, as_json: Json = False) -> None:
     from frazil.report.lag import lag as report
 
     project = Project.load()
-    found = report(project, project.pipeline(pipeline))
+    backlog = report(project, project.pipeline(pipeline))
     if as_json:
-        console.print_json({"pipeline": pipeline, **_json(found)})
+        console.print_json({"pipeline": pipeline, **_json(backlog)})
     else:
-        print_lag(pipeline, found)
+        print_lag(pipeline, backlog)
 
 
-def print_lag(pipeline: str, found: "Lag") -> None:
+def print_lag(pipeline: str, backlog: "Lag") -> None:
     """Print the partitions by topic, then the totals."""
-    there = [p for p in found.partitions if p.log is not None]
-    for topic in dict.fromkeys(p.topic for p in there):
+    readable = [p for p in backlog.partitions if p.log is not None]
+    for topic in dict.fromkeys(p.topic for p in readable):
         console.headline(topic)
-        console.show_table(_table([p for p in there if p.topic == topic]))
-    if there:
+        console.show_table(_table([p for p in readable if p.topic == topic]))
+    if readable:
         console.say()
-    for line in _totals(found):
+    for line in _totals(backlog):
         console.say(f"{pipeline}: {line}")
 
 
@@ -68,44 +68,44 @@ def _table(partitions: "Iterable[PartitionLag]") -> "Table":
     return table
 
 
-def _totals(found: "Lag") -> "Iterator[str]":
-    if found.n is None:
+def _totals(backlog: "Lag") -> "Iterator[str]":
+    if backlog.n is None:
         yield "never ran, so there is no position yet"
     else:
-        yield f"batch {found.n} holds the position, in snapshot {found.snapshot_id}"
-    numbers = (("lag", found.total), ("held back", found.held_back), ("least headroom", found.headroom))
-    if said := [f"{name} {value:,}" for name, value in numbers if value is not None]:
-        yield ", ".join(said)
-    yield from _oddities(found)
-    yield f"complete through {found.complete_through or 'an instant that is not known'}"
+        yield f"batch {backlog.n} holds the position, in snapshot {backlog.snapshot_id}"
+    numbers = (("lag", backlog.total), ("held back", backlog.held_back), ("least headroom", backlog.headroom))
+    if figures := [f"{name} {value:,}" for name, value in numbers if value is not None]:
+        yield ", ".join(figures)
+    yield from _oddities(backlog)
+    yield f"complete through {backlog.complete_through or 'an instant that is not known'}"
 
 
-def _oddities(found: "Lag") -> "Iterator[str]":
-    vanished = {p.topic for p in found.partitions if p.state == "vanished"}
+def _oddities(backlog: "Lag") -> "Iterator[str]":
+    vanished = {p.topic for p in backlog.partitions if p.state == "vanished"}
     if vanished:
         yield f"not in Kafka any more: {', '.join(sorted(vanished))}"
     for state in ("recreated", "other cluster"):
-        topics = {p.topic for p in found.partitions if p.state == state}
+        topics = {p.topic for p in backlog.partitions if p.state == state}
         if topics:
             yield f"{state}, so the position says nothing about it: {', '.join(sorted(topics))}"
-    if found.absent:
-        yield f"not in Kafka: {', '.join(found.absent)}"
-    if found.group_problem:
-        yield f"consumer group {found.group} can't be read: {found.group_problem}"
+    if backlog.absent:
+        yield f"not in Kafka: {', '.join(backlog.absent)}"
+    if backlog.group_problem:
+        yield f"consumer group {backlog.group} can't be read: {backlog.group_problem}"
 
 
-def _json(found: "Lag") -> dict[str, object]:
+def _json(backlog: "Lag") -> dict[str, object]:
     return {
-        "n": found.n,
-        "snapshot_id": found.snapshot_id,
-        "complete_through": found.complete_through,
-        "lag": found.total,
-        "held_back": found.held_back,
-        "headroom": found.headroom,
-        "group": found.group,
-        "group_problem": found.group_problem,
-        "absent": found.absent,
-        "partitions": [_partition(p) for p in found.partitions],
+        "n": backlog.n,
+        "snapshot_id": backlog.snapshot_id,
+        "complete_through": backlog.complete_through,
+        "lag": backlog.total,
+        "held_back": backlog.held_back,
+        "headroom": backlog.headroom,
+        "group": backlog.group,
+        "group_problem": backlog.group_problem,
+        "absent": backlog.absent,
+        "partitions": [_partition(p) for p in backlog.partitions],
     }
 
 

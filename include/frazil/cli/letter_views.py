@@ -69,9 +69,9 @@ def choice_of(
     """
     from frazil.batch.letters import LetterChoice
 
-    now = datetime.now(UTC)
-    begin = None if since is None else instant_of(since, now)
-    end = None if until is None else instant_of(until, now, "--until")
+    instant = datetime.now(UTC)
+    begin = None if since is None else instant_of(since, instant)
+    end = None if until is None else instant_of(until, instant, "--until")
     if begin is not None and end is not None and begin >= end:
         raise typer.BadParameter(f"--since {since} is not before --until {until}")
     return LetterChoice(
@@ -102,15 +102,15 @@ def _code(text: str) -> str:
 
     from frazil.records.dead import DeadCode
 
-    known = [code.value for code in DeadCode]
-    if text.upper() in known:
+    codes_known = [code.value for code in DeadCode]
+    if text.upper() in codes_known:
         return text.upper()
-    near = get_close_matches(text.upper(), known, 1)
-    said = f", did you mean {near[0]}?" if near else f"; codes: {', '.join(known)}"
-    raise typer.BadParameter(f"{text!r} is no reason code{said}")
+    similar = get_close_matches(text.upper(), codes_known, 1)
+    hint = f", did you mean {similar[0]}?" if similar else f"; codes: {', '.join(codes_known)}"
+    raise typer.BadParameter(f"{text!r} is no reason code{hint}")
 
 
-def instant_of(text: str, now: datetime, option: str = "--since") -> datetime:
+def instant_of(text: str, instant: datetime, option: str = "--since") -> datetime:
     """The instant that an option names.
 
     Raises:
@@ -120,7 +120,7 @@ def instant_of(text: str, now: datetime, option: str = "--since") -> datetime:
     from frazil.batch.target import parse_instant
 
     try:
-        return parse_instant(text, now)
+        return parse_instant(text, instant)
     except ValueError as error:
         raise typer.BadParameter(f"{option} {error}") from error
 
@@ -168,7 +168,7 @@ def letter_rows(letters: Sequence[DeadLetter], *, with_landed: bool) -> Iterator
     rows = [names, *([row[name] for name in names] for row in cells)]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     room = max(_LEAST_MESSAGE, console.out().width - sum(widths) - len(widths))
-    messages = ["message", *(cut(_visible(letter.found), room) for letter in letters)]
+    messages = ["message", *(cut(_visible(letter.plain_message), room) for letter in letters)]
     for row, message in zip(rows, messages, strict=True):
         yield " ".join([*map(set_cell_size, row, widths), message])
 
@@ -192,11 +192,11 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def letter_lines(found: WholeLetter) -> Iterator[str]:
+def letter_lines(whole: WholeLetter) -> Iterator[str]:
     """One letter: its reason, what to do, and the parts of its record."""
     from frazil.report.dead_letters_page import meaning, remedy
 
-    letter = found.letter
+    letter = whole.letter
     yield f"{_visible(str(letter.place))}  {letter.code}"
     if letter.destination:
         yield f"  table     {_visible(letter.destination)}"
@@ -205,12 +205,12 @@ def letter_lines(found: WholeLetter) -> Iterator[str]:
         if text:
             yield f"  {name:9} {_visible(text)}"
     yield f"  time      {letter.timestamp.isoformat() if letter.timestamp else 'none'}"
-    yield f"  stage     {found.stage}, {_attempts(letter)}"
+    yield f"  stage     {whole.stage}, {_attempts(letter)}"
     yield f"  landed    {_landed(letter)}"
-    for name, value in found.headers:
+    for name, value in whole.headers:
         yield from part_lines(f"header {_visible(name)}", value)
-    yield from part_lines("key", found.key)
-    yield from part_lines("value", found.value)
+    yield from part_lines("key", whole.key)
+    yield from part_lines("value", whole.value)
 
 
 def _landed(letter: DeadLetter) -> str:
@@ -274,10 +274,10 @@ def _line(depth: int) -> str:
 
 def hex_lines(value: bytes) -> Iterator[str]:
     """Bytes as offset, hexadecimal digits, and the characters of ASCII."""
-    for at in range(0, len(value), _ROW):
-        row = value[at : at + _ROW]
+    for start in range(0, len(value), _ROW):
+        row = value[start : start + _ROW]
         shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)  # noqa: PLR2004 - printable ASCII
-        yield f"{at:08x}  {row.hex(' ', 1):{3 * _ROW - 1}}  {shown}"
+        yield f"{start:08x}  {row.hex(' ', 1):{3 * _ROW - 1}}  {shown}"
 
 
 def _visible(text: str) -> str:

@@ -50,21 +50,21 @@ def maintain(
     project = Project.load()
     chosen = project.pipeline(pipeline)
     order = Order(table, _steps(step or ()), force)
-    found = look(Scope.of(project, chosen), order)
-    result = found if dry_run or not found.is_due else _carried_out(project, chosen, order)
+    preview = look(Scope.of(project, chosen), order)
+    result = preview if dry_run or not preview.is_due else _carried_out(project, chosen, order)
     if as_json:
         typer.echo(result.to_json())
     else:
-        show(result, is_look=result is found)
+        show(result, is_look=result is preview)
     refuse_failed(result)
 
 
 def _steps(names: "tuple[str, ...] | list[str]") -> "tuple[Step, ...]":
     from frazil.maintain.need import STEPS
 
-    unknown = [name for name in names if name not in STEPS]
-    if unknown:
-        raise typer.BadParameter(f"--step {unknown[0]}: the steps are {', '.join(STEPS)}")
+    strange = [name for name in names if name not in STEPS]
+    if strange:
+        raise typer.BadParameter(f"--step {strange[0]}: the steps are {', '.join(STEPS)}")
     return tuple(step for step in STEPS if step in names)
 
 

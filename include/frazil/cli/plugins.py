@@ -20,16 +20,16 @@ def plugins(*, as_json: Json = False) -> None:
     from frazil.errors import EXIT_FAILED
     from frazil.report import plugins as report
 
-    found = report.plugins()
+    parts = report.plugins()
     if as_json:
-        console.print_json([asdict(of) for of in found])
+        console.print_json([asdict(part) for part in parts])
     else:
         table = Table(box=None, header_style="bold", pad_edge=False)
         for column in ("kind", "name", "from", "version", "place or problem"):
             table.add_column(column, overflow="fold")
-        for of in found:
-            last = Text(of.problem, style="red") if of.problem else Text(of.place or "")
-            table.add_row(of.kind, Text(of.name), of.package, of.version or "-", last)
+        for part in parts:
+            last = Text(part.problem, style="red") if part.problem else Text(part.place or "")
+            table.add_row(part.kind, Text(part.name), part.package, part.version or "-", last)
         console.show_table(table)
-    if any(of.problem for of in found if of.place):
+    if any(part.problem for part in parts if part.place):
         raise typer.Exit(EXIT_FAILED)

@@ -67,19 +67,21 @@ def produce(  # noqa: PLR0913 - the options of a command
         created = partitions is not None and ensure_topic(target, topic, partitions)
         if created:
             progress.done(f"topic {topic}: created with {partitions} partitions")
-        sent = _send(target, topic, records, rate, count, progress)
+        delivery = _send(target, topic, records, rate, count, progress)
     if as_json:
         console.print_json(
             {
                 "topic": topic,
                 "created": created,
-                "count": sent.count,
-                "seconds": round(sent.seconds, 3),
-                "offsets": sent.offsets,
+                "count": delivery.count,
+                "seconds": round(delivery.seconds, 3),
+                "offsets": delivery.offsets,
             }
         )
     else:
-        console.say(f"{sent.count:,} records in {topic}, {len(sent.offsets)} partitions, {sent.seconds:.1f} s")
+        console.say(
+            f"{delivery.count:,} records in {topic}, {len(delivery.offsets)} partitions, {delivery.seconds:.1f} s"
+        )
 
 
 def ensure_topic(cluster: "Cluster", topic: str, partitions: int) -> bool:

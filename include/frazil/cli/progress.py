@@ -68,16 +68,16 @@ class Progress:
         return time.monotonic() - self._said_at
 
     def _print(self, line: str) -> None:
-        now = time.monotonic()
-        self._said, self._said_at = line, now
-        self._console.print(Text.assemble((f"{now - self._began:6.1f} s  ", "dim"), line), soft_wrap=True)
+        instant = time.monotonic()
+        self._said, self._said_at = line, instant
+        self._console.print(Text.assemble((f"{instant - self._began:6.1f} s  ", "dim"), line), soft_wrap=True)
 
 
-def _live(on: "Console") -> "Live":
+def _live(screen: "Console") -> "Live":
     from rich.progress import Progress as Live
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     text = TextColumn("{task.description}", markup=False)
-    live = Live(SpinnerColumn(), TimeElapsedColumn(), text, console=on, transient=True)
+    live = Live(SpinnerColumn(), TimeElapsedColumn(), text, console=screen, transient=True)
     live.add_task("", total=None)
     return live

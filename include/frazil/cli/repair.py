@@ -25,7 +25,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     pipeline: PipelineName,
     *,
     from_: Annotated[str, typer.Option("--from", metavar=PLACES, help="Where to begin.", show_default=False)],
-    to: Annotated[
+    end: Annotated[
         str | None, typer.Option("--to", metavar=PLACES, help="Where to end.", show_default="the position")
     ] = None,
     reason: Annotated[
@@ -47,7 +47,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     if engine is not None:
         chosen = chosen.model_copy(update={"engine": engine})
     run_id = new_run_id()
-    request = replace(by_hand(run_id), mode="replay", start=place(from_), end=place(to), reason=reason)
+    request = replace(by_hand(run_id), mode="replay", start=place(from_), end=place(end), reason=reason)
     progress = Progress()
     with progress:
         planned = plan_run(project, chosen, request, progress.done)

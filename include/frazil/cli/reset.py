@@ -21,7 +21,7 @@ def reset(  # noqa: PLR0913 - the options of a command
     pipeline: PipelineName,
     *,
     reason: Reason,
-    to: Annotated[
+    goal: Annotated[
         str | None,
         typer.Option(
             "--to",
@@ -59,10 +59,10 @@ def reset(  # noqa: PLR0913 - the options of a command
     from frazil.run.reset_batch import ResetOrder
     from frazil.run.scope import Scope
 
-    if (to is None) != to_table:
+    if (goal is None) != to_table:
         raise typer.BadParameter("say where to: either --to or --to-table")
     project = Project.load()
-    target = place(to)
+    target = place(goal)
     progress = Progress()
     scope = Scope.of(project, project.pipeline(pipeline), progress.done)
     planned = carrier.look(scope, ResetOrder(target, tuple(topics or ()), allow_duplicates))
@@ -149,7 +149,7 @@ def _show_position(scope: "Scope", position: "Position") -> None:
     pipeline = scope.pipeline
     console.say(f"{pipeline.name}: batch {position.n} begins epoch {position.epoch}; the next run goes on at")
     for name, topic in sorted(position.topics.items()):
-        console.say(f"  {name}: {', '.join(f'{at:,}' for at in topic.next)}")
+        console.say(f"  {name}: {', '.join(f'{offset:,}' for offset in topic.next)}")
     if pipeline.consumer_group is not None:
         console.say(f"consumer group {pipeline.consumer_group} was moved there, too")
 

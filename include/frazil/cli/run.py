@@ -31,11 +31,11 @@ def look(project: Project, pipeline: Pipeline, request: RunRequest, *, as_json: 
 
     with Progress() as progress:
         plan = plan_dry_run(project, pipeline, request, progress.done)
-        found = _carry_out(project, pipeline, plan, progress)
+        dry_run = _carry_out(project, pipeline, plan, progress)
     if as_json:
-        console.print_json(_report(found))
+        console.print_json(_report(dry_run))
     else:
-        _show(found)
+        _show(dry_run)
 
 
 def _carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress) -> DryRun:
@@ -58,42 +58,42 @@ def _carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Pr
     return DryRun.from_json(handed_back)
 
 
-def _report(found: DryRun) -> dict[str, object]:
+def _report(dry_run: DryRun) -> dict[str, object]:
     from dataclasses import asdict
 
-    return asdict(found)
+    return asdict(dry_run)
 
 
-def _show(found: DryRun) -> None:
-    if found.partitions:
-        console.show_table(_partitions(found))
-    counts = found.counts
+def _show(dry_run: DryRun) -> None:
+    if dry_run.partitions:
+        console.show_table(_partitions(dry_run))
+    counts = dry_run.counts
     console.say(
-        f"{found.pipeline}: dry run, nothing was landed; looked at {found.looked_at:,} of {found.offsets:,} offsets:"
-        f" {counts.read:,} read ({found.bytes:,} bytes) = {counts.written:,} rows + {counts.dead:,} dead"
-        f" + {counts.filtered:,} filtered, {found.seconds:.1f} s"
+        f"{dry_run.pipeline}: dry run, nothing was landed; looked at {dry_run.looked_at:,} of {dry_run.offsets:,} offsets:"
+        f" {counts.read:,} read ({dry_run.bytes:,} bytes) = {counts.written:,} rows + {counts.dead:,} dead"
+        f" + {counts.filtered:,} filtered, {dry_run.seconds:.1f} s"
     )
-    for code, count in sorted(found.dead_codes.items(), key=lambda item: -item[1]):
+    for code, count in sorted(dry_run.dead_codes.items(), key=lambda item: -item[1]):
         console.say(f"  dead letters {code}: {count:,}")
-        if code in found.samples:
-            sample = found.samples[code]
+        if code in dry_run.samples:
+            sample = dry_run.samples[code]
             console.say(f"    {sample.topic}/{sample.partition}:{sample.offset} {sample.message}")
-    if left_out := found.unknown_fields.said:
+    if left_out := dry_run.unknown_fields.said:
         console.say(f"  a run would leave out: {left_out}")
-    if found.too_many_dead is not None:
-        console.say(f"  a run would not publish this: {found.too_many_dead}")
+    if dry_run.too_many_dead is not None:
+        console.say(f"  a run would not publish this: {dry_run.too_many_dead}")
 
 
-def _partitions(found: DryRun) -> Table:
+def _partitions(dry_run: DryRun) -> Table:
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("topic", overflow="fold")
     for column in ("partition", "from", "to", "looked to", "read", "rows", "dead", "filtered"):
         table.add_column(column, justify="right", no_wrap=True)
-    for p in found.partitions:
-        of = p.counts
-        numbers = (p.start, p.end, p.looked_to, of.read, of.written, of.dead, of.filtered)
+    for p in dry_run.partitions:
+        counts = p.counts
+        numbers = (p.start, p.end, p.looked_to, counts.read, counts.written, counts.dead, counts.filtered)
         table.add_row(p.topic, str(p.partition), *(f"{number:,}" for number in numbers))
     return table
 
@@ -113,12 +113,12 @@ def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
     from frazil.errors import Terminal
     from frazil.pipeline.interval import parse_duration
 
-    now = datetime.now(UTC)
+    instant = datetime.now(UTC)
     try:
-        until = now + parse_duration(length)
+        until = instant + parse_duration(length)
     except ValueError as error:
         raise Terminal(f"--stay: {error}", next_step="say how long, such as 90s, 10m or 1h") from error
-    return session_order(pipeline, request, now, until)
+    return session_order(pipeline, request, instant, until)
 
 
 def stayed(order: RunPlan, engine: str | None, progress: Progress) -> RunResult:
@@ -203,7 +203,7 @@ def run(  # noqa: PLR0913 - the options of a command
         str | None,
         typer.Option("--from", metavar=PLACES, help="Where a dry run begins.", show_default="the position"),
     ] = None,
-    to: Annotated[
+    end: Annotated[
         str | None, typer.Option("--to", metavar=PLACES, help="Where a dry run ends.", show_default="latest")
     ] = None,
     as_json: Json = False,
@@ -216,7 +216,7 @@ def run(  # noqa: PLR0913 - the options of a command
     from frazil.project import Project
     from frazil.run.plan import plan_run
 
-    if not dry_run and (from_ or to):
+    if not dry_run and (from_ or end):
         raise typer.BadParameter(
             "a run always goes on at the position: --from and --to are for --dry-run and for replays"
         )
@@ -234,7 +234,7 @@ def run(  # noqa: PLR0913 - the options of a command
         look(
             project,
             chosen,
-            replace(by_hand(run_id), mode="dry_run", start=place(from_), end=place(to)),
+            replace(by_hand(run_id), mode="dry_run", start=place(from_), end=place(end)),
             as_json=as_json,
         )
         return
@@ -306,7 +306,7 @@ def empty_result(pipeline: str, run_id: str, planned: Planned) -> RunResult:
     """What a run did that had nothing to read."""
     from frazil.run.result import RunResult
 
-    position = {topic: list(at.next) for topic, at in planned.position.topics.items()}
+    position = {topic: list(offsets.next) for topic, offsets in planned.position.topics.items()}
     return RunResult(
         pipeline=pipeline,
         run=run_id,
@@ -328,7 +328,7 @@ def _planned_json(pipeline: str, planned: Planned) -> dict[str, object]:
     return {
         "pipeline": pipeline,
         "complete_through": planned.complete_through,
-        "position": {topic: at.next for topic, at in planned.position.topics.items()},
+        "position": {topic: offsets.next for topic, offsets in planned.position.topics.items()},
         "records": planned.plan.records if planned.plan else 0,
         "plan": json.loads(planned.plan.to_json()) if planned.plan else None,
     }
@@ -360,5 +360,5 @@ def show_result(result: RunResult) -> None:
         console.say(f"  merged into {table}: {counts.said}")
     if left_out := result.unknown_fields.said:
         console.say(f"  {left_out}")
-    for said in result.tolerance_exceeded:
-        console.say(f"  more dead letters than tolerated, published nevertheless: {said}")
+    for warning in result.tolerance_exceeded:
+        console.say(f"  more dead letters than tolerated, published nevertheless: {warning}")

@@ -60,12 +60,12 @@ def _natural_width(out: "Console", table: "Table") -> int:
 
 
 def _side_by_side(result: "pa.Table") -> "Table":
-    import pyarrow.types as of
+    from pyarrow import types
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for field in result.schema:
-        number = of.is_integer(field.type) or of.is_floating(field.type) or of.is_decimal(field.type)
+        number = types.is_integer(field.type) or types.is_floating(field.type) or types.is_decimal(field.type)
         table.add_column(field.name, justify="right" if number else "left", no_wrap=True)
     columns = [[_cell(value) for value in column.to_pylist(maps_as_pydicts="lossy")] for column in result.columns]
     for row in zip(*columns, strict=True):
@@ -86,8 +86,8 @@ def _cell(value: object) -> str:
 
     if value is None:
         return "null"
-    found = console.plain(value)
-    text = json.dumps(found, ensure_ascii=False) if isinstance(found, dict | list | bool) else str(found)
+    json_value = console.plain(value)
+    text = json.dumps(json_value, ensure_ascii=False) if isinstance(json_value, dict | list | bool) else str(json_value)
     return text.replace("\r", "\\r").replace("\n", "\\n")
 
 
@@ -95,7 +95,7 @@ def _rows(result: "pa.Table") -> list[dict[str, object]]:
     """Rows as mappings; a name that comes twice gets a number, so that no column is lost."""
     names: list[str] = []
     for name in result.column_names:
-        twins = sum(name == other or other.startswith(f"{name}_") for other in names)
+        twins = sum(name == earlier or earlier.startswith(f"{name}_") for earlier in names)
         names.append(f"{name}_{twins}" if name in names else name)
     rows: list[dict[str, object]] = result.rename_columns(names).to_pylist(maps_as_pydicts="lossy")
     return rows

@@ -41,15 +41,15 @@ def up(
     from frazil.local import stack
     from frazil.local.parts import names
 
-    found = Home.resolve()
-    home = replace(found, profile=profile or found.profile)
+    former = Home.resolve()
+    home = replace(former, profile=profile or former.profile)
     if only not in (None, "spark", *names(home.profile)):
         raise Terminal(
             f"profile {home.profile} has no part {only}",
             next_step=f"its parts: {', '.join(names(home.profile))}; or --profile production",
         )
     # Of a home that changes its profile the settings are not there yet.
-    starts_server = only in (None, "spark") and home.profile == found.profile
+    starts_server = only in (None, "spark") and home.profile == former.profile
     up_server = _server_start(is_asked_for=only == "spark") if starts_server else None
     with Progress() as progress:
         if only is None or only != "spark":
@@ -99,12 +99,12 @@ def show_stack(home: Home) -> None:
 
     if not home.stack.is_file():
         return
-    found = stack.status(home)
-    facts = found.to_json()
+    stack_status = stack.status(home)
+    facts = stack_status.to_json()
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("component", "state", "pid", "since (UTC)"):
         table.add_column(column, no_wrap=True)
-    for component in found.components:
+    for component in stack_status.components:
         since = f"{component.since:%Y-%m-%d %H:%M:%S}" if component.since else ""
         state = Text(component.state, style=_STATE_STYLES[component.state])
         table.add_row(component.name, state, str(component.pid or ""), since)

@@ -58,7 +58,7 @@ def lines(conditions: Conditions, promises: Promises, width: int, height: int | 
         width: Columns of the terminal.
         height: Its lines; what does not fit is counted. None: all.
     """
-    judged = {name: _judged(of, promises.get(name, NOTHING)) for name, of in conditions.items()}
+    judged = {name: _judged(condition, promises.get(name, NOTHING)) for name, condition in conditions.items()}
     names = sorted(judged, key=lambda name: (_urgency(judged[name][0]), name))
     shown = names if height is None else names[: max(1, height - _AROUND)]
     table = _table(width, has_why=_has_why(width, height))
@@ -79,9 +79,9 @@ def lines(conditions: Conditions, promises: Promises, width: int, height: int | 
 def facts(conditions: Conditions, promises: Promises, home: Home) -> dict[str, Any]:
     """The embedded stack and the pipelines in JSON's terms."""
     pipelines = {}
-    for name, of in conditions.items():
-        state, why = _judged(of, promises.get(name, NOTHING))
-        pipelines[name] = {"state": state, "why": why} | ({} if of is None else asdict(of))
+    for name, condition in conditions.items():
+        state, why = _judged(condition, promises.get(name, NOTHING))
+        pipelines[name] = {"state": state, "why": why} | ({} if condition is None else asdict(condition))
     return {**stack.status(home).to_json(), "pipelines": pipelines}
 
 
@@ -119,15 +119,19 @@ def _table(width: int, *, has_why: bool) -> Table:
     return table
 
 
-def _cells(name: str, of: Condition | None, word: str, width: int) -> list[str | Text]:
+def _cells(name: str, condition: Condition | None, word: str, width: int) -> list[str | Text]:
     state = Text(word, STYLES.get(word, "dim"))
-    if of is None:
+    if condition is None:
         return [name, state, *[""] * (6 if width >= _WIDE else 3)]
-    fresh = "-" if of.freshness.p95 is None else _short(of.freshness.p95)
-    wide: list[str | Text] = [fresh, f"{of.rows:,}", Text(f"{of.dead:,}", "yellow" if of.dead else "")]
-    lag = "-" if of.lag is None else f"{of.lag:,}"
-    waits = "-" if of.lag_seconds is None else _short(of.lag_seconds) if of.lag else ""
-    return [name, state, lag, waits, *(wide if width >= _WIDE else ()), _ago(of.last_commit, of.at)]
+    fresh = "-" if condition.freshness.p95 is None else _short(condition.freshness.p95)
+    wide: list[str | Text] = [
+        fresh,
+        f"{condition.rows:,}",
+        Text(f"{condition.dead:,}", "yellow" if condition.dead else ""),
+    ]
+    lag = "-" if condition.lag is None else f"{condition.lag:,}"
+    waits = "-" if condition.lag_seconds is None else _short(condition.lag_seconds) if condition.lag else ""
+    return [name, state, lag, waits, *(wide if width >= _WIDE else ()), _ago(condition.last_commit, condition.at)]
 
 
 def _short(seconds: float) -> str:
@@ -135,8 +139,8 @@ def _short(seconds: float) -> str:
     return " ".join(spoken(seconds).split()[:2])
 
 
-def _ago(then: datetime | None, now: datetime) -> str:
-    return "never" if then is None else f"{_short((now - then).total_seconds())} ago"
+def _ago(instant: datetime | None, until: datetime) -> str:
+    return "never" if instant is None else f"{_short((until - instant).total_seconds())} ago"
 
 
 def _sum(counted: Counter[str]) -> Text:
@@ -189,7 +193,9 @@ def status(
     for name in pipelines or ():
         project.pipeline(name)
     seconds = _REFRESH_SECONDS if watch else float("inf")
-    watching = Watch(files.project, pipelines or (), lambda of: runs_of(of, home), seconds, threads=_AT_ONCE)
+    watching = Watch(
+        files.project, pipelines or (), lambda names_watched: runs_of(names_watched, home), seconds, threads=_AT_ONCE
+    )
     with watching:
         if watch:
             _watch(watching, home, as_json=as_json)

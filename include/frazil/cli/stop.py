@@ -62,11 +62,11 @@ def stop(pipeline: PipelineName, *, as_json: Json = False) -> None:
     began = time.monotonic()
     at_work = drivers(home, name)  # before Airflow is told, which ends the quick ones by itself
     marked, unasked = _fail_runs(home, name)
-    asked = _ask(home, name, at_work, {_name(run) for run in marked if run.state == "running"})
-    left = _wait_for_end(home, name)
-    if left:
-        raise _still_at_work(name, left) from unasked
-    ended = _Ended([_name(run) for run in marked], asked, time.monotonic() - began, was_told=unasked is None)
+    recipients = _ask(home, name, at_work, {_name(run) for run in marked if run.state == "running"})
+    remaining = _wait_for_end(home, name)
+    if remaining:
+        raise _still_at_work(name, remaining) from unasked
+    ended = _Ended([_name(run) for run in marked], recipients, time.monotonic() - began, was_told=unasked is None)
     if as_json:
         console.print_json({"pipeline": name} | ended.facts)
     else:
@@ -82,27 +82,27 @@ class _Ended:
 
     Attributes:
         failed: Runs of Airflow that were marked failed.
-        asked: Processes that were asked, and have ended.
+        recipients: Processes that were asked, and have ended.
         seconds: How long all of it took.
         was_told: Whether Airflow could be asked, if there is one.
     """
 
     failed: list[str]
-    asked: "Sequence[Driver]"
+    recipients: "Sequence[Driver]"
     seconds: float
     was_told: bool
 
     @property
     def unseen(self) -> list[str]:
         """Runs that were marked, of which no process was seen."""
-        return [run for run in self.failed if run not in {driver.run for driver in self.asked}]
+        return [run for run in self.failed if run not in {driver.run for driver in self.recipients}]
 
     @property
     def facts(self) -> dict[str, object]:
         """All of it, for programs."""
         return {
             "failed_runs": self.failed,
-            "stopped": [driver.run for driver in self.asked],
+            "stopped": [driver.run for driver in self.recipients],
             "unseen": self.unseen,
             "seconds": round(self.seconds, 1),
         }
@@ -114,11 +114,11 @@ class _Ended:
 
         for run in self.failed:
             yield f"Airflow's run {run} is marked failed"
-        for driver in self.asked:
+        for driver in self.recipients:
             yield f"run {driver.run} ({_place(driver)}) ended in {self.seconds:.1f} s"
         if self.unseen and remote_url():
             yield f"no process of {', '.join(self.unseen)} is seen from here; those of Airflow's machines end within 30 s"
-        if not self.failed and not self.asked:
+        if not self.failed and not self.recipients:
             yield "no run is at work" + ("" if self.was_told and not remote_url() else ", as far as is seen from here")
 
 
@@ -138,17 +138,17 @@ def _ask(home: "Home", pipeline: str, at_work: "Sequence[Driver]", begun: set[st
     from frazil.local.drivers import drivers
     from frazil.local.waiting import until
 
-    asked: list[Driver] = []
+    recipients: list[Driver] = []
 
     def all_seen() -> bool:
         for driver in (*at_work, *drivers(home, pipeline)):
-            if driver not in asked:
+            if driver not in recipients:
                 driver.ask_to_stop()
-                asked.append(driver)
-        return begun <= {driver.run for driver in asked}
+                recipients.append(driver)
+        return begun <= {driver.run for driver in recipients}
 
     until(all_seen, _HEARTBEAT_SECONDS)
-    return asked
+    return recipients
 
 
 def _set_paused(pipeline: str, *, paused: bool) -> None:
@@ -213,14 +213,14 @@ def _wait_for_end(home: "Home", pipeline: str) -> "list[Driver]":
     return drivers(home, pipeline)
 
 
-def _still_at_work(pipeline: str, left: "Sequence[Driver]") -> "Retryable":
+def _still_at_work(pipeline: str, remaining: "Sequence[Driver]") -> "Retryable":
     from frazil.errors import Retryable
 
-    pids = " ".join(str(driver.pid) for driver in left)
-    there = "" if all(driver.is_here for driver in left) else " there, if `frazil stop` there does not help"
+    pids = " ".join(str(driver.pid) for driver in remaining)
+    elsewhere = "" if all(driver.is_here for driver in remaining) else " there, if `frazil stop` there does not help"
     return Retryable(
-        f"pipeline {pipeline}: {', '.join(map(_place, left))} did not end within {_WAIT_SECONDS:.0f} s",
-        next_step=f"end it by force, which loses nothing: kill -9 {pids}{there}",
+        f"pipeline {pipeline}: {', '.join(map(_place, remaining))} did not end within {_WAIT_SECONDS:.0f} s",
+        next_step=f"end it by force, which loses nothing: kill -9 {pids}{elsewhere}",
     )
 
 

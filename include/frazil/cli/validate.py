@@ -65,19 +65,19 @@ def _diff(revision: str, *, offline: bool, as_markdown: bool, as_json: bool) -> 
     from frazil.cli.difference import compare, markdown, show
     from frazil.project import Places, Project
 
-    found = compare(Places.resolve(os.environ), Project.load(), revision, offline=offline)
+    comparison = compare(Places.resolve(os.environ), Project.load(), revision, offline=offline)
     if as_json:
-        console.print_json({"ok": not found.is_refused, **found.to_json()})
+        console.print_json({"ok": not comparison.is_refused, **comparison.to_json()})
     elif as_markdown:
-        typer.echo(markdown(found), nl=False)
+        typer.echo(markdown(comparison), nl=False)
     else:
-        show(found)
-    if found.is_refused:
+        show(comparison)
+    if comparison.is_refused:
         raise typer.Exit(EXIT_FAILED)
 
 
 def _broken_markdown(verdicts: "list[Verdict]") -> str:
-    lines = [f"- `{_short(of.file)}`: {problem}" for of in verdicts for problem in of.problems]
+    lines = [f"- `{_short(verdict.file)}`: {problem}" for verdict in verdicts for problem in verdict.problems]
     return "\n".join(["### Pipeline files that can't be used", "", *lines])
 
 

@@ -36,11 +36,11 @@ def judge(files: list[Path], env: Mapping[str, str]) -> list[Verdict]:
     settings, about_settings = _settings(settings_file, references)
     if settings is not None:
         references = references.allowing(settings.references.allow)
-    pipeline, capture = (partial(of, references=references, settings=settings) for of in (_pipeline, _capture))
+    pipeline, capture = (partial(check, references=references, settings=settings) for check in (_pipeline, _capture))
     if files:
         chosen = [file for file in files if file != settings_file]
-        found = [(capture if file.parent == places.captures_folder else pipeline)(file) for file in chosen]
-        return [*([about_settings] if settings_file in files else []), *found]
+        verdicts = [(capture if file.parent == places.captures_folder else pipeline)(file) for file in chosen]
+        return [*([about_settings] if settings_file in files else []), *verdicts]
     pipelines = load_pipelines(places.pipelines_folder, references)
     captures = load_captures(places.captures_folder, references)
     return [
@@ -62,11 +62,11 @@ def _pipeline(file: Path, references: References, settings: Settings | None) -> 
         pipeline = load_pipeline(file, references)
     except ConfigError as error:
         return Verdict(str(file), "pipeline", tuple(error.problems))
-    unknown = (*unknown_names(pipeline, settings), *unfit_catalogs(pipeline, settings)) if settings else ()
-    found, noted = (
-        tuple(map(references.hidden, lines)) for lines in ((*unknown, *record_problems(pipeline)), remarks(pipeline))
+    unfit = (*unknown_names(pipeline, settings), *unfit_catalogs(pipeline, settings)) if settings else ()
+    problems, noted = (
+        tuple(map(references.hidden, lines)) for lines in ((*unfit, *record_problems(pipeline)), remarks(pipeline))
     )
-    return Verdict(str(file), "pipeline", found, noted)
+    return Verdict(str(file), "pipeline", problems, noted)
 
 
 def _capture(file: Path, references: References, settings: Settings | None) -> Verdict:
@@ -76,14 +76,14 @@ def _capture(file: Path, references: References, settings: Settings | None) -> V
         return Verdict(str(file), "capture", tuple(error.problems))
     pattern = capture.key_pattern if isinstance(capture, FileCapture) else None
     refused = None if pattern is None else refused_because(pattern)
-    unknown = unknown_in_capture(capture, settings) if settings else ()
-    found = (*([] if refused is None else [f"key_pattern: {refused}"]), *unknown)
-    return Verdict(str(file), "capture", tuple(map(references.hidden, found)))
+    missing = unknown_in_capture(capture, settings) if settings else ()
+    problems = (*([] if refused is None else [f"key_pattern: {refused}"]), *missing)
+    return Verdict(str(file), "capture", tuple(map(references.hidden, problems)))
 
 
 def _folder(folder: Path, broken: Iterable[ConfigError], judged: Callable[[Path], Verdict]) -> list[Verdict]:
     """Every file on its own, then what only shows beside the others: a name that is taken."""
-    together = {str(error.file): tuple(error.problems) for error in broken}
+    shared = {str(error.file): tuple(error.problems) for error in broken}
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
     alone = [judged(file) for file in files]
-    return [replace(v, problems=v.problems or together.get(v.file, ())) for v in alone]
+    return [replace(v, problems=v.problems or shared.get(v.file, ())) for v in alone]

@@ -28,7 +28,7 @@ def verify(
         str | None,
         typer.Option("--from", metavar=PLACES, help="Where to begin.", show_default="the first offset read"),
     ] = None,
-    to: Annotated[
+    end: Annotated[
         str | None,
         typer.Option("--to", metavar=PLACES, help="Where to end.", show_default="the position"),
     ] = None,
@@ -45,46 +45,48 @@ def verify(
     from frazil.verify.check import verify as check
 
     project = Project.load()
-    found = check(project, project.pipeline(pipeline), from_, to)
+    verification = check(project, project.pipeline(pipeline), from_, end)
     if as_json:
-        console.print_json(_report(found))
+        console.print_json(_report(verification))
     else:
-        _show(found)
-    if not found.is_clean:
+        _show(verification)
+    if not verification.is_clean:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _report(found: "Verification") -> dict[str, object]:
+def _report(verification: "Verification") -> dict[str, object]:
     from dataclasses import asdict
 
-    return {"is_clean": found.is_clean, "is_baseless": found.is_baseless} | asdict(found)
+    return {"is_clean": verification.is_clean, "is_baseless": verification.is_baseless} | asdict(verification)
 
 
-def _show(found: "Verification") -> None:
-    if found.partitions:
-        console.show_table(_table(found))
-    for difference in found.differences[:_SHOWN]:
+def _show(verification: "Verification") -> None:
+    if verification.partitions:
+        console.show_table(_table(verification))
+    for difference in verification.differences[:_SHOWN]:
         console.say(str(difference))
-    if found.count > _SHOWN:
-        console.say(f"… and {found.count - _SHOWN:,} more")
-    for line in _not_compared(found):
+    if verification.count > _SHOWN:
+        console.say(f"… and {verification.count - _SHOWN:,} more")
+    for line in _not_compared(verification):
         console.say(line)
-    for count, what in _remarks(found):
+    for count, what in _remarks(verification):
         if count:
             console.say(f"{count:,} {what}")
-    console.say(_verdict(found))
+    console.say(_verdict(verification))
 
 
-def _not_compared(found: "Verification") -> "Iterator[str]":
+def _not_compared(verification: "Verification") -> "Iterator[str]":
     """What could not be judged, and why."""
-    if not found.values_compared:
-        yield (f"values were not compared, since {found.values_not_compared_because}: only places, bytes and counts")
-        for table, columns in found.columns_not_compared.items():
+    if not verification.values_compared:
+        yield (
+            f"values were not compared, since {verification.values_not_compared_because}: only places, bytes and counts"
+        )
+        for table, columns in verification.columns_not_compared.items():
             yield (f"not compared in {table}: {', '.join(columns)}")
-    for table, cells in found.cells_not_compared.items():
+    for table, cells in verification.cells_not_compared.items():
         for column, (count, why) in cells.items():
             yield (f"{count:,} values of {table}.{column} were not compared: {why}")
-    for why, batches in found.batches_not_judged.items():
+    for why, batches in verification.batches_not_judged.items():
         yield (f"{why}: {_numbers(batches)} held against the present file, as far as that says something of them")
 
 
@@ -92,13 +94,13 @@ def _numbers(batches: tuple[int, ...]) -> str:
     return f"batch {batches[0]}" if not batches[1:] else f"{len(batches):,} batches from {batches[0]} to {batches[-1]}"
 
 
-def _remarks(found: "Verification") -> tuple[tuple[int, str], ...]:
+def _remarks(verification: "Verification") -> tuple[tuple[int, str], ...]:
     """What was not compared, and why."""
     names = ("unchecked", "given_up", "lenient", "expired")
-    unchecked, given_up, lenient, expired = (sum(getattr(p, name) for p in found.partitions) for name in names)
+    unchecked, given_up, lenient, expired = (sum(getattr(p, name) for p in verification.partitions) for name in names)
     return (
-        (found.older_incarnation, "rows and dead letters of an older incarnation of a topic are left alone"),
-        (found.foreign, "rows without Kafka columns, or of another pipeline, are not ours and are left alone"),
+        (verification.older_incarnation, "rows and dead letters of an older incarnation of a topic are left alone"),
+        (verification.foreign, "rows without Kafka columns, or of another pipeline, are not ours and are left alone"),
         (expired, "offsets that batches read are gone from Kafka: not compared"),
         (unchecked, "rows and dead letters have no record in Kafka any more, or no batch in the ledger: not compared"),
         (
@@ -109,25 +111,27 @@ def _remarks(found: "Verification") -> tuple[tuple[int, str], ...]:
     )
 
 
-def _verdict(found: "Verification") -> str:
-    looked_at = f"{found.records:,} records through batch {found.n} in {found.seconds:.1f} s"
-    is_whole = found.values_compared and not found.cells_not_compared and not found.batches_not_judged
-    if found.count:
-        return f"{found.pipeline}: {found.count:,} difference{'s' if found.count > 1 else ''}, {looked_at}"
-    if not found.records:
-        return f"{found.pipeline}: nothing was compared, {looked_at}"
-    return f"{found.pipeline}: clean{'' if is_whole else ' but for values'}, {looked_at}"
+def _verdict(verification: "Verification") -> str:
+    looked_at = f"{verification.records:,} records through batch {verification.n} in {verification.seconds:.1f} s"
+    is_whole = (
+        verification.values_compared and not verification.cells_not_compared and not verification.batches_not_judged
+    )
+    if verification.count:
+        return f"{verification.pipeline}: {verification.count:,} difference{'s' if verification.count > 1 else ''}, {looked_at}"
+    if not verification.records:
+        return f"{verification.pipeline}: nothing was compared, {looked_at}"
+    return f"{verification.pipeline}: clean{'' if is_whole else ' but for values'}, {looked_at}"
 
 
-def _table(found: "Verification") -> "Table":
+def _table(verification: "Verification") -> "Table":
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("partition")
     for name in _COUNTS:
         table.add_column(name, justify="right", no_wrap=True)
-    for partition in found.partitions:
+    for partition in verification.partitions:
         counts = [f"{getattr(partition, name):,}" for name in _COUNTS]
-        of = "" if partition.table is None else f" -> {partition.table}"
-        table.add_row(f"{partition.topic}/{partition.partition}{of}", *counts)
+        target = "" if partition.table is None else f" -> {partition.table}"
+        table.add_row(f"{partition.topic}/{partition.partition}{target}", *counts)
     return table

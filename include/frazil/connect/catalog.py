@@ -36,9 +36,9 @@ class CatalogPart:
 
 def catalog(keys: Keys, secrets: Secrets) -> CatalogPart:
     """The catalog's entry. A kind that can't be had becomes a REST catalog whose address the environment names."""
-    given = keys.below(_PREFIX)
+    properties = keys.below(_PREFIX)
     written = keys.get("iceberg.catalog")
-    if not given:
+    if not properties:
         by_hand = "give the properties iceberg.catalog.*"
         keys.say(
             "iceberg.catalog", "refused", "the sink refuses a configuration without properties of its catalog", by_hand
@@ -47,40 +47,44 @@ def catalog(keys: Keys, secrets: Secrets) -> CatalogPart:
     is_class = written is not None and re.fullmatch(r"(\w+\.){2,}[A-Z]\w*", written) is not None
     name = "iceberg" if written is None or is_class else written
     if written is not None:
-        said = "catalogs: type (an old release's way to name the class)" if is_class else "catalogs: the entry's name"
-        keys.say("iceberg.catalog", "carried", said)
-    kind = _kind(given, written if is_class else None)
+        message = (
+            "catalogs: type (an old release's way to name the class)" if is_class else "catalogs: the entry's name"
+        )
+        keys.say("iceberg.catalog", "carried", message)
+    kind = _kind(properties, written if is_class else None)
     for option in ("type", "catalog-impl"):
-        if option in given:
+        if option in properties:
             keys.say(_PREFIX + option, "carried", f"catalogs: type: {kind}")
     if kind == "rest":
-        return CatalogPart(name, _rest(keys, given, secrets))
+        return CatalogPart(name, _rest(keys, properties, secrets))
     if kind == "jdbc":
-        return CatalogPart(name, _jdbc(keys, given, secrets))
-    return CatalogPart(name, _other(keys, given, kind, secrets))
+        return CatalogPart(name, _jdbc(keys, properties, secrets))
+    return CatalogPart(name, _other(keys, properties, kind, secrets))
 
 
-def _kind(given: dict[str, str], old_class: str | None) -> str:
-    known = {_REST: "rest", _JDBC: "jdbc"}
-    of = given.get("catalog-impl") or old_class
-    if of is not None:
-        short = of.rpartition(".")[2].removesuffix("Catalog").lower()
-        return known.get(of, short)
-    return given.get("type", "hive").lower()
+def _kind(properties: dict[str, str], old_class: str | None) -> str:
+    kinds = {_REST: "rest", _JDBC: "jdbc"}
+    catalog_class = properties.get("catalog-impl") or old_class
+    if catalog_class is not None:
+        short = catalog_class.rpartition(".")[2].removesuffix("Catalog").lower()
+        return kinds.get(catalog_class, short)
+    return properties.get("type", "hive").lower()
 
 
-def _rest(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+def _rest(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
     what = "address of the REST catalog"
     entry: dict[str, Any] = {"type": "rest"}
-    entry["uri"] = secrets.value("uri", given["uri"], what) if "uri" in given else secrets.hide("uri", None, what)
-    _say_carried(keys, given, "uri")
-    return {**entry, **_warehouse(keys, given, secrets), **_rest_of(keys, given, secrets)}
+    entry["uri"] = (
+        secrets.value("uri", properties["uri"], what) if "uri" in properties else secrets.hide("uri", None, what)
+    )
+    _say_carried(keys, properties, "uri")
+    return {**entry, **_warehouse(keys, properties, secrets), **_rest_of(keys, properties, secrets)}
 
 
-def _jdbc(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, Any]:
-    entry: dict[str, Any] = {"type": "jdbc", "uri": _sqlalchemy(keys, given, secrets)}
-    version = given.get("jdbc.schema-version", "V0").upper()
-    if "jdbc.schema-version" in given and version == "V1":
+def _jdbc(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type": "jdbc", "uri": _sqlalchemy(keys, properties, secrets)}
+    version = properties.get("jdbc.schema-version", "V0").upper()
+    if "jdbc.schema-version" in properties and version == "V1":
         keys.say(f"{_PREFIX}jdbc.schema-version", "carried", "Spark and PyIceberg use V1")
     elif version != "V1":
         message = (
@@ -90,28 +94,28 @@ def _jdbc(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, Any]
             f"{_PREFIX}jdbc.schema-version", "changed", message, "set jdbc.schema-version=V1 once, which adds a column"
         )
         keys.note(message + ".")
-    if "warehouse" not in given:
-        given = {**given, "warehouse": ""}
-    entry |= _warehouse(keys, given, secrets)
-    without = {name: value for name, value in given.items() if not name.startswith("jdbc.")}
-    for name in given.keys() - without.keys() - {"jdbc.schema-version"}:
+    if "warehouse" not in properties:
+        properties = {**properties, "warehouse": ""}
+    entry |= _warehouse(keys, properties, secrets)
+    without_driver = {name: value for name, value in properties.items() if not name.startswith("jdbc.")}
+    for name in properties.keys() - without_driver.keys() - {"jdbc.schema-version"}:
         keys.say(_PREFIX + name, "not_supported", "a property of Java's database driver", "write it into the uri")
-    return {**entry, **_rest_of(keys, without, secrets)}
+    return {**entry, **_rest_of(keys, without_driver, secrets)}
 
 
-def _sqlalchemy(keys: Keys, given: dict[str, str], secrets: Secrets) -> str:
+def _sqlalchemy(keys: Keys, properties: dict[str, str], secrets: Secrets) -> str:
     what = "SQLAlchemy address of the catalog's database, such as postgresql+psycopg2://user:password@host/db"
-    uri = given.get("uri", "")
+    uri = properties.get("uri", "")
     dialect, _, rest = uri.removeprefix("jdbc:").partition(":")
     if dialect not in _DIALECTS:
-        if "uri" in given:
+        if "uri" in properties:
             keys.say(
                 f"{_PREFIX}uri", "not_supported", "a database whose address is not known here", f"catalogs: uri: {what}"
             )
         return secrets.hide("uri", None, what)
-    user, password = given.get("jdbc.user"), given.get("jdbc.password")
+    user, password = properties.get("jdbc.user"), properties.get("jdbc.password")
     for name in ("jdbc.user", "jdbc.password"):
-        if name in given:
+        if name in properties:
             keys.say(_PREFIX + name, "carried", "catalogs: uri, from the environment")
     if dialect == "sqlite":
         keys.say(f"{_PREFIX}uri", "carried", "catalogs: uri")
@@ -123,52 +127,52 @@ def _sqlalchemy(keys: Keys, given: dict[str, str], secrets: Secrets) -> str:
     return secrets.hide("uri", f"{_DIALECTS[dialect]}://{login}@{rest.removeprefix('//')}", what)
 
 
-def _other(keys: Keys, given: dict[str, str], kind: str, secrets: Secrets) -> dict[str, Any]:
-    written = next((name for name in ("catalog-impl", "type") if name in given), None)
+def _other(keys: Keys, properties: dict[str, str], kind: str, secrets: Secrets) -> dict[str, Any]:
+    written = next((name for name in ("catalog-impl", "type") if name in properties), None)
     by_hand = _REST_INSTEAD.get(kind, _ELSEWHERE)
     name = _PREFIX + written if written else "iceberg.catalog"
     keys.say(name, "not_supported", "catalogs are reached by Iceberg's REST protocol, or in a SQL database", by_hand)
-    if "uri" in given:
+    if "uri" in properties:
         keys.say(f"{_PREFIX}uri", "not_supported", "the address of a catalog of another kind", by_hand)
     entry = {"type": "rest", "uri": secrets.hide("uri", None, "address of a REST catalog that has these tables")}
-    return {**entry, **_warehouse(keys, given, secrets), **_rest_of(keys, given, secrets)}
+    return {**entry, **_warehouse(keys, properties, secrets), **_rest_of(keys, properties, secrets)}
 
 
-def _warehouse(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, Any]:
-    if "warehouse" not in given:
+def _warehouse(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+    if "warehouse" not in properties:
         return {}
-    _say_carried(keys, given, "warehouse")
+    _say_carried(keys, properties, "warehouse")
     what = "where table data is stored"
-    written = given["warehouse"]
+    written = properties["warehouse"]
     return {
         "warehouse": secrets.value("warehouse", written, what) if written else secrets.hide("warehouse", None, what)
     }
 
 
-def _rest_of(keys: Keys, given: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+def _rest_of(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
     """Everything else is handed to Spark's catalog and to PyIceberg's."""
-    made = {}
-    for name, value in given.items():
+    shared_properties = {}
+    for name, value in properties.items():
         if name in ("type", "catalog-impl", "uri", "warehouse"):
             continue
         key = _PREFIX + name
-        made[name] = secrets.value(name, value, f"property {name} of the catalog")
+        shared_properties[name] = secrets.value(name, value, f"property {name} of the catalog")
         if name.startswith(_JVM):
             keys.say(key, "changed", "catalogs: properties; Spark's catalog reads it, PyIceberg has its own way", None)
         else:
-            place = "catalogs: properties" + (", from the environment" if made[name] != value else "")
+            place = "catalogs: properties" + (", from the environment" if shared_properties[name] != value else "")
             keys.say(key, "carried", place)
     if (
-        any(name.startswith(("s3.", "client.region")) for name in given)
-        and "s3.region" not in given
-        and "client.region" in given
+        any(name.startswith(("s3.", "client.region")) for name in properties)
+        and "s3.region" not in properties
+        and "client.region" in properties
     ):
-        made["s3.region"] = made["client.region"]
-    return {"properties": made} if made else {}
+        shared_properties["s3.region"] = shared_properties["client.region"]
+    return {"properties": shared_properties} if shared_properties else {}
 
 
-def _say_carried(keys: Keys, given: dict[str, str], name: str) -> None:
-    if name in given:
+def _say_carried(keys: Keys, properties: dict[str, str], name: str) -> None:
+    if name in properties:
         keys.say(_PREFIX + name, "carried", f"catalogs: {name}")
 
 

@@ -40,8 +40,8 @@ def read_connectors(text: str, file: str) -> list[Connector]:
     """
     looks_so = not file.endswith(".properties") and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[")
     if file.endswith(".json") or looks_so:
-        given = _json(text)
-        return [Connector(file, _flat(item)) for item in (given if isinstance(given, list) else [given])]
+        document = _json(text)
+        return [Connector(file, _flat(item)) for item in (document if isinstance(document, list) else [document])]
     return [Connector(file, read_properties(text))]
 
 
@@ -65,19 +65,19 @@ def _json(text: str) -> Any:
         raise UnreadableConfig(f"not JSON{where}") from error
 
 
-def _flat(given: Any) -> dict[str, str]:
-    if not isinstance(given, dict):
+def _flat(body: Any) -> dict[str, str]:
+    if not isinstance(body, dict):
         raise UnreadableConfig("expected an object with the keys of a connector")
-    inner = given.get("config")
+    inner = body.get("config")
     if not isinstance(inner, dict):
-        return _texts(given)
-    name = {"name": given["name"]} if "name" in given else {}
+        return _texts(body)
+    name = {"name": body["name"]} if "name" in body else {}
     return _texts({**name, **inner})
 
 
-def _texts(given: Mapping[str, Any]) -> dict[str, str]:
+def _texts(config: Mapping[str, Any]) -> dict[str, str]:
     """Values as Kafka Connect takes them: texts. A null counts as not given there."""
-    return {key: _text(value) for key, value in given.items() if value is not None}
+    return {key: _text(value) for key, value in config.items() if value is not None}
 
 
 def _text(value: Any) -> str:

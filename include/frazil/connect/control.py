@@ -74,11 +74,11 @@ def recorded_offsets(summaries: Iterable[Mapping[str, str]], topic: str, group: 
     Raises:
         ValueError: A value is not of the sink's form.
     """
-    key, found = OFFSETS_KEY.format(topic, group), dict[int, int]()
+    key, offsets = OFFSETS_KEY.format(topic, group), dict[int, int]()
     for summary in summaries:
         for partition, offset in json.loads(summary.get(key, "{}")).items():
-            found.setdefault(int(partition), int(offset))
-    return found
+            offsets.setdefault(int(partition), int(offset))
+    return offsets
 
 
 def concerned_tables(standing: Standing, events: Iterable[FilesWritten]) -> tuple[str, ...]:
@@ -94,8 +94,8 @@ def reasons_against(standing: Standing, facts: ControlFacts) -> list[str]:
 
 def _made_anew(standing: Standing, facts: ControlFacts) -> Iterator[str]:
     """Where the control topic is shorter than what was read of it, its offsets say nothing of the present events."""
-    known = ((f"table {table}", of) for table, of in facts.recorded.items() if of is not None)
-    for whose, offsets in (*known, (f"the coordinator's group {standing.group}-coord", facts.handled)):
+    offset_sets = ((f"table {table}", offsets) for table, offsets in facts.recorded.items() if offsets is not None)
+    for whose, offsets in (*offset_sets, (f"the coordinator's group {standing.group}-coord", facts.handled)):
         for partition, offset in sorted(offsets.items()):
             _, end = facts.log.get(partition, (0, 0))
             if offset > end:
@@ -109,8 +109,8 @@ def _pending(standing: Standing, facts: ControlFacts) -> Iterator[str]:
     """Files that were announced and are in no snapshot."""
     waiting: dict[str, list[FilesWritten]] = {}
     for event in facts.events:
-        known = facts.recorded.get(event.table)
-        if event.group == standing.group and event.files and event.offset >= (known or {}).get(event.partition, 0):
+        recorded = facts.recorded.get(event.table)
+        if event.group == standing.group and event.files and event.offset >= (recorded or {}).get(event.partition, 0):
             waiting.setdefault(event.table, []).append(event)
     for table, events in waiting.items():
         first, files = events[0], sum(event.files for event in events)
@@ -118,19 +118,25 @@ def _pending(standing: Standing, facts: ControlFacts) -> Iterator[str]:
         if facts.recorded.get(table) is None:
             yield f"table {table} is not there, and {files} files were announced for it ({where} on)"
         else:
-            held = (facts.recorded[table] or {}).get(first.partition)
-            upto = f"the table has them up to offset {held}" if held is not None else "the table names no offsets of it"
+            offset = (facts.recorded[table] or {}).get(first.partition)
+            upto = (
+                f"the table has them up to offset {offset}"
+                if offset is not None
+                else "the table names no offsets of it"
+            )
             yield f"table {table}: {files} files were announced and never committed ({where} on; {upto})"
 
 
 def _unread(standing: Standing, facts: ControlFacts) -> Iterator[str]:
     """Stretches of the control topic that Kafka deleted before anybody said that they were committed."""
-    tables = [known for known in facts.recorded.values() if known is not None]
+    tables = [recorded for recorded in facts.recorded.values() if recorded is not None]
     for partition, (log_start, _) in sorted(facts.log.items()):
-        seen = max(facts.handled.get(partition, 0), min((known.get(partition, 0) for known in tables), default=0))
-        if seen < log_start:
+        handled = max(
+            facts.handled.get(partition, 0), min((offsets.get(partition, 0) for offsets in tables), default=0)
+        )
+        if handled < log_start:
             yield (
-                f"{standing.control_topic}, partition {partition}: Kafka deleted its events {seen} to {log_start}, and neither"
+                f"{standing.control_topic}, partition {partition}: Kafka deleted its events {handled} to {log_start}, and neither"
                 " every table nor the coordinator's group says that it had come so far"
             )
 
@@ -174,16 +180,16 @@ def start_offsets(
             f"no offsets of these topics in the consumer group {names}: the connector never committed, or Kafka forgot the"
             " group, as it does a week after its last member left"
         )
-    for (topic, partition), held in sorted(bounds.items()):
-        found = next((committed[topic, partition] for _, committed in groups if (topic, partition) in committed), None)
+    for (topic, partition), bound in sorted(bounds.items()):
+        start = next((committed[topic, partition] for _, committed in groups if (topic, partition) in committed), None)
         where = f"{topic}, partition {partition}"
-        if found is None:
-            found = held.end if otherwise == "latest" else held.first
-            notes.append(f"{where}: the connector has not read it yet; it begins at {found} ({otherwise})")
-        elif found > held.end:
-            against.append(f"{where}: the group is at {found}, the topic ends at {held.end}: it was made anew")
-        elif found < held.first:
-            notes.append(f"{where}: Kafka deleted the offsets {found} to {held.first}, which the connector never read")
-            found = held.first
-        offsets.setdefault(topic, {})[partition] = found
+        if start is None:
+            start = bound.end if otherwise == "latest" else bound.first
+            notes.append(f"{where}: the connector has not read it yet; it begins at {start} ({otherwise})")
+        elif start > bound.end:
+            against.append(f"{where}: the group is at {start}, the topic ends at {bound.end}: it was made anew")
+        elif start < bound.first:
+            notes.append(f"{where}: Kafka deleted the offsets {start} to {bound.first}, which the connector never read")
+            start = bound.first
+        offsets.setdefault(topic, {})[partition] = start
     return Start(offsets, tuple(notes), tuple(against))

@@ -70,108 +70,110 @@ class Decoding:
 
 def decoding(keys: Keys, worker: Keys, registry: str, secrets: Secrets) -> Decoding:
     """How values are decoded: by the connector's converter, or the worker's."""
-    of = keys if "value.converter" in keys else worker
-    converter = of.get("value.converter")
-    if of is keys:
+    origin = keys if "value.converter" in keys else worker
+    converter = origin.get("value.converter")
+    if origin is keys:
         for option in worker.below("value.converter"):
             worker.say(f"value.converter{option}", "changed", "the connector has a converter of its own")
     if converter is None:
         by_hand = "give the worker file (--worker), or add value.converter to the connector"
         keys.say("value.converter", "refused", "nothing tells how values are decoded", by_hand)
         return Decoding({})
-    options = of.below("value.converter.")
+    options = origin.below("value.converter.")
     if converter in _REGISTERED:
-        return _registered(of, _REGISTERED[converter], options, registry, secrets)
+        return _registered(origin, _REGISTERED[converter], options, registry, secrets)
     if converter == _JSON:
-        return Decoding(_json(of, options))
+        return Decoding(_json(origin, options))
     if converter in _BARE:
-        return Decoding(_bare(of, _BARE[converter], options))
+        return Decoding(_bare(origin, _BARE[converter], options))
     by_hand = "make a format of it: docs/formats.md, own formats"
-    of.say("value.converter", "refused", "a converter that has no counterpart", by_hand)
+    origin.say("value.converter", "refused", "a converter that has no counterpart", by_hand)
     return Decoding({})
 
 
-def _json(of: Keys, options: dict[str, str], half: str = "value") -> dict[str, Any]:
+def _json(keys: Keys, options: dict[str, str], half: str = "value") -> dict[str, Any]:
     with_schema = options.get("schemas.enable", "true").lower() != "false"
-    made = {"format": "json-envelope" if with_schema else "json"}
-    of.say(f"{half}.converter", "carried", f"{half}.format: {made['format']}")
+    decoding = {"format": "json-envelope" if with_schema else "json"}
+    keys.say(f"{half}.converter", "carried", f"{half}.format: {decoding['format']}")
     for name, value in options.items():
         key = f"{half}.converter.{name}"
         if name == "schemas.enable":
-            of.say(key, "carried", f"{half}.format: {made['format']}")
+            keys.say(key, "carried", f"{half}.format: {decoding['format']}")
         elif name == "schemas.cache.size":
-            of.say(key, "changed", "no cache to size")
+            keys.say(key, "changed", "no cache to size")
         elif name == "decimal.format" and value.upper() != "BASE64" and with_schema:
-            of.say(key, "not_supported", "decimals of an envelope are read as base64", "have the producer send base64")
+            keys.say(
+                key, "not_supported", "decimals of an envelope are read as base64", "have the producer send base64"
+            )
         elif name == "decimal.format":
-            of.say(key, "carried", "numbers keep every digit")
+            keys.say(key, "carried", "numbers keep every digit")
         elif name == "replace.null.with.default" and value.lower() == "false" and with_schema:
-            of.say(key, "changed", "defaults of the schema stand in for nulls of required fields")
+            keys.say(key, "changed", "defaults of the schema stand in for nulls of required fields")
         elif name == "replace.null.with.default":
-            of.say(key, "carried", "as here")
-    return made
+            keys.say(key, "carried", "as here")
+    return decoding
 
 
-def _bare(of: Keys, name: str, options: dict[str, str], half: str = "value") -> dict[str, Any]:
-    of.say(f"{half}.converter", "carried", f"{half}.format: {name}")
+def _bare(keys: Keys, name: str, options: dict[str, str], half: str = "value") -> dict[str, Any]:
+    keys.say(f"{half}.converter", "carried", f"{half}.format: {name}")
     encoding = options.get("encoding", "UTF-8")
     if encoding.upper().replace("-", "").replace("_", "") not in ("UTF8", "USASCII", "ASCII"):
-        of.say(f"{half}.converter.encoding", "refused", "text is read as UTF-8", "have the producer send UTF-8")
+        keys.say(f"{half}.converter.encoding", "refused", "text is read as UTF-8", "have the producer send UTF-8")
     elif "encoding" in options:
-        of.say(f"{half}.converter.encoding", "carried", "UTF-8")
+        keys.say(f"{half}.converter.encoding", "carried", "UTF-8")
     return {"format": name}
 
 
-def _registered(of: Keys, name: str, options: dict[str, str], registry: str, secrets: Secrets) -> Decoding:
-    of.say("value.converter", "carried", f"value.format: {name}")
+def _registered(keys: Keys, name: str, options: dict[str, str], registry: str, secrets: Secrets) -> Decoding:
+    keys.say("value.converter", "carried", f"value.format: {name}")
     what = "address of the Schema Registry"
     if _URL in options:
-        of.say(f"value.converter.{_URL}", "carried", "registries: url")
+        keys.say(f"value.converter.{_URL}", "carried", "registries: url")
     url = secrets.value("url", options[_URL], what) if _URL in options else secrets.hide("url", None, what)
     entry: dict[str, Any] = {"url": url}
     for option in _USER:
         if option in options:
             entry["user_info"] = secrets.hide("user_info", options[option], "user:password of the Schema Registry")
-            of.say(f"value.converter.{option}", "carried", "registries: user_info, from the environment")
-    _source_of_credentials(of, options, entry, secrets)
+            keys.say(f"value.converter.{option}", "carried", "registries: user_info, from the environment")
+    _source_of_credentials(keys, options, entry, secrets)
     properties = {}
     for option, value in options.items():
         key, plain = f"value.converter.{option}", option.removeprefix("schema.registry.")
         if option in _CLIENT:
             properties[option] = secrets.value(option, value, f"property {option} of the Schema Registry's client")
-            of.say(key, "carried", f"registries: properties.{option}")
+            keys.say(key, "carried", f"registries: properties.{option}")
         elif option in _WRITERS:
-            of.say(
+            keys.say(
                 key, "changed", "for writers, or for Kafka Connect's own types: a value is read by the schema it names"
             )
         elif plain.startswith("ssl."):
             by_hand = "registries: ca_file, certificate_file, key_file and key_password, PEM files"
-            of.say(key, "not_supported", "keystores of Java are not read", by_hand)
+            keys.say(key, "not_supported", "keystores of Java are not read", by_hand)
         elif plain.startswith("proxy.") and option != _URL:
-            of.say(key, "changed", "set registries: properties.proxy, if there is a proxy")
+            keys.say(key, "changed", "set registries: properties.proxy, if there is a proxy")
     return Decoding(
         {"format": name, "registry": registry}, {**entry, "properties": properties} if properties else entry
     )
 
 
-def _source_of_credentials(of: Keys, options: dict[str, str], entry: dict[str, Any], secrets: Secrets) -> None:
+def _source_of_credentials(keys: Keys, options: dict[str, str], entry: dict[str, Any], secrets: Secrets) -> None:
     name = "basic.auth.credentials.source"
     if name not in options:
         return
     kind = options[name].upper()
     key = f"value.converter.{name}"
     if kind in ("USER_INFO", "URL"):
-        of.say(key, "carried", "registries: user_info, or user and password in the url")
+        keys.say(key, "carried", "registries: user_info, or user and password in the url")
         return
     entry.setdefault("user_info", secrets.hide("user_info", None, "user:password of the Schema Registry"))
-    of.say(key, "changed", "user and password come from the environment", None)
+    keys.say(key, "changed", "user and password come from the environment", None)
 
 
 def key_decoding(keys: Keys, worker: Keys, value: Decoding, *, needed: bool) -> dict[str, Any] | None:
     """The key `key` of the pipeline file, if a transform works on keys and they can be decoded."""
-    of = keys if "key.converter" in keys else worker
-    converter, options = of.get("key.converter") or "", of.below("key.converter.")
-    made = _key_format(of, converter, options, value) if needed else None
+    origin = keys if "key.converter" in keys else worker
+    converter, options = origin.get("key.converter") or "", origin.below("key.converter.")
+    key_format = _key_format(origin, converter, options, value) if needed else None
     why = (
         "keys are not decoded: no transform needs them, and dead letters keep their bytes"
         if not needed
@@ -179,17 +181,21 @@ def key_decoding(keys: Keys, worker: Keys, value: Decoding, *, needed: bool) -> 
     )
     for each in (keys, worker):
         for name in each.below("key.converter"):
-            each.say(f"key.converter{name}", "carried" if made and each is of else "changed", "key" if made else why)
-    return made
+            each.say(
+                f"key.converter{name}",
+                "carried" if key_format and each is origin else "changed",
+                "key" if key_format else why,
+            )
+    return key_format
 
 
-def _key_format(of: Keys, converter: str, options: dict[str, str], value: Decoding) -> dict[str, Any] | None:
+def _key_format(keys: Keys, converter: str, options: dict[str, str], value: Decoding) -> dict[str, Any] | None:
     if converter in _BARE:
-        return _bare(of, _BARE[converter], options, "key")
+        return _bare(keys, _BARE[converter], options, "key")
     if converter == _JSON:
-        made = _json(of, options, "key")
+        key_format = _json(keys, options, "key")
         # Refused by validation until somebody says what a key holds.
-        return {**made, "fields": []} if made["format"] == "json" else made
+        return {**key_format, "fields": []} if key_format["format"] == "json" else key_format
     registry = value.value.get("registry")
     if converter in _REGISTERED and registry is not None and options.get(_URL) == value.registry_url:
         return {"format": _REGISTERED[converter], "registry": registry}

@@ -53,8 +53,8 @@ class Keys:
         name = current(key)
         self._written.setdefault(name, []).append(key)
         if name in self._values and self._values[name] != value:
-            both = " and ".join(self._written[name])
-            self.say(name, "refused", f"{both} are one option with two values", "keep the one that is meant")
+            spellings = " and ".join(self._written[name])
+            self.say(name, "refused", f"{spellings} are one option with two values", "keep the one that is meant")
         if value or name not in self._values:
             self._values[name] = value
         if not value:
@@ -87,10 +87,10 @@ class Keys:
         """Put a key into a class. Said twice, the graver class counts, and of equal ones the first."""
         missing = [name] if outcome == "refused" else []
         for written in self._written.get(name, missing):
-            told = Finding(self.origin + written, outcome, message + _old_name(written, name), by_hand)
-            known = self._findings.get(written)
-            if known is None or OUTCOMES.index(outcome) < OUTCOMES.index(known.outcome):
-                self._findings[written] = told
+            finding = Finding(self.origin + written, outcome, message + _old_name(written, name), by_hand)
+            earlier = self._findings.get(written)
+            if earlier is None or OUTCOMES.index(outcome) < OUTCOMES.index(earlier.outcome):
+                self._findings[written] = finding
 
     def note(self, text: str) -> None:
         """Say something that belongs to no key."""
@@ -100,7 +100,7 @@ class Keys:
     @property
     def is_refused(self) -> bool:
         """Whether something keeps the connector from being imported."""
-        return any(found.outcome == "refused" for found in self._findings.values())
+        return any(finding.outcome == "refused" for finding in self._findings.values())
 
     def unsaid(self) -> Iterator[str]:
         """Present names of the keys about which nothing was said yet."""
@@ -114,10 +114,12 @@ class Keys:
             if is_known(name):
                 self.say(name, "changed", "has no effect in this configuration, there as here")
                 continue
-            near = get_close_matches(name, [*suggestions(tables), *CANONICAL], 1, 0.75)
-            hint = f"did you mean {near[0]}?" if near else None
+            similar = get_close_matches(name, [*suggestions(tables), *CANONICAL], 1, 0.75)
+            hint = f"did you mean {similar[0]}?" if similar else None
             self.say(name, "unknown", "not a key of the sink or of Kafka Connect, so nothing reads it", hint)
-        return tuple(sorted(self._findings.values(), key=lambda found: (OUTCOMES.index(found.outcome), found.key)))
+        return tuple(
+            sorted(self._findings.values(), key=lambda finding: (OUTCOMES.index(finding.outcome), finding.key))
+        )
 
 
 def _old_name(written: str, name: str) -> str:

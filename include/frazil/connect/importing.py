@@ -37,7 +37,7 @@ OTHERS: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ImportContext:
     """What the user adds to a configuration.
 
     Attributes:
@@ -97,48 +97,51 @@ class Imported:
     @property
     def is_refused(self) -> bool:
         """Whether nothing can be written for it."""
-        return any(found.outcome == "refused" for found in self.findings)
+        return any(finding.outcome == "refused" for finding in self.findings)
 
 
-def import_connector(connector: Connector, known: Known, names: Names = Names()) -> Imported:
+def import_connector(connector: Connector, context: ImportContext, names: Names = Names()) -> Imported:
     """Turn one connector into a pipeline. Nothing is read or written; nothing of it raises."""
-    keys, worker = Keys(connector.config), Keys(known.worker, "worker: ")
+    keys, worker = Keys(connector.config), Keys(context.worker, "worker: ")
     if not _is_sink(keys):
         return _result(connector, (keys, Keys({})), {}, {}, ())
-    return _imported(connector, known, names, keys, worker)
+    return _imported(connector, context, names, keys, worker)
 
 
-def _imported(connector: Connector, known: Known, names: Names, keys: Keys, worker: Keys) -> Imported:
+def _imported(connector: Connector, context: ImportContext, names: Names, keys: Keys, worker: Keys) -> Imported:
     name = pipeline_name(connector.name)
     if "name" in keys:
         keys.say("name", "carried" if name == connector.name else "changed", f"name: {name}")
     secrets = [Secrets(prefix) for prefix in (names.cluster, names.catalog or "catalog", names.registry)]
     cluster = source.cluster(keys, worker, secrets[0])
     lake = catalog.catalog(keys, secrets[1])
-    decoding = converters.decoding(keys, worker, known.registry or names.registry, secrets[2])
+    decoding = converters.decoding(keys, worker, context.registry or names.registry, secrets[2])
     key = converters.key_decoding(keys, worker, decoding, needed=transforms.works_on_keys(keys))
     chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None)
-    routes = routed(keys, known.tables)
-    columns = {**{routes.name(table): of for table, of in known.columns.items()}, **known.columns}
+    routes = routed(keys, context.tables)
+    columns = {
+        **{routes.name(table): columns_of_table for table, columns_of_table in context.columns.items()},
+        **context.columns,
+    }
     settings: dict[str, dict[str, Any]] = {}
-    if known.cluster is None:
+    if context.cluster is None:
         settings["clusters"] = {names.cluster: cluster}
-    if known.catalog is None:
+    if context.catalog is None:
         settings["catalogs"] = {names.catalog or lake.name: lake.entry}
-    if known.registry is None and decoding.registry is not None:
+    if context.registry is None and decoding.registry is not None:
         settings["registries"] = {names.registry: decoding.registry}
     pipeline: dict[str, Any] = {
         "name": name,
         "description": f"Carried over from the connector {connector.name}.",
         "interval": source.interval(keys),
         "start": source.start(keys, worker),
-        "source": {"cluster": known.cluster or names.cluster, **source.source(keys)},
+        "source": {"cluster": context.cluster or names.cluster, **source.source(keys)},
         "value": _value(keys, decoding.value, chain),
         **({"key": key} if key else {}),
         **({"transforms": list(chain.steps)} if chain.steps else {}),
         **_route(keys, routes),
-        "catalog": known.catalog or names.catalog or lake.name,
-        "destinations": tables.destinations(keys, routes.tables, columns, known.absent),
+        "catalog": context.catalog or names.catalog or lake.name,
+        "destinations": tables.destinations(keys, routes.tables, columns, context.absent),
         "dead_letters": source.dead_letters(keys),
     }
     for reference in dict.fromkeys(match[0] for match in references_in(pipeline)):
@@ -150,7 +153,9 @@ def _imported(connector: Connector, known: Known, names: Names, keys: Keys, work
     catalog.hadoop(keys)
     source.framework(keys)
     used = [
-        of for of, entry in zip(secrets, (known.cluster, known.catalog, known.registry), strict=True) if entry is None
+        entry_secrets
+        for entry_secrets, entry in zip(secrets, (context.cluster, context.catalog, context.registry), strict=True)
+        if entry is None
     ]
     return _result(connector, (keys, worker), pipeline, settings, used)
 
@@ -168,22 +173,22 @@ def pipeline_name(connector: str) -> str:
 
 
 def _is_sink(keys: Keys) -> bool:
-    of = keys.get("connector.class")
-    if of in (APACHE, TABULAR, "IcebergSinkConnector", "IcebergSink"):
+    connector_class = keys.get("connector.class")
+    if connector_class in (APACHE, TABULAR, "IcebergSinkConnector", "IcebergSink"):
         keys.say("connector.class", "carried", "one pipeline file")
-        if of == APACHE and (old := keys.old_names):
+        if connector_class == APACHE and (old := keys.old_names):
             keys.note(f"Apache's sink ignores the old names {', '.join(old)}; here they are what they mean.")
         return True
     kind = "connector.class"
-    if of is None:
+    if connector_class is None:
         keys.say(
             kind, "refused", "no connector.class, so nothing tells what this is", f"expected {APACHE} or {TABULAR}"
         )
         return False
-    what = OTHERS.get(of) or (
-        "reads a database's log into Kafka" if ".debezium.connector." in of else "is no Iceberg sink"
+    what = OTHERS.get(connector_class) or (
+        "reads a database's log into Kafka" if ".debezium.connector." in connector_class else "is no Iceberg sink"
     )
-    message = f"{of} {what}: only the Iceberg sink is imported"
+    message = f"{connector_class} {what}: only the Iceberg sink is imported"
     keys.say(kind, "refused", message, f"expected {APACHE} or {TABULAR}")
     for name in list(keys.unsaid()):
         keys.say(name, "not_supported", "a key of a connector that is not imported")
@@ -191,26 +196,26 @@ def _is_sink(keys: Keys) -> bool:
 
 
 def _value(keys: Keys, value: dict[str, Any], chain: transforms.Chain) -> dict[str, Any]:
-    made = {**value, **({"format": "json"} if chain.reads_text else {}), "casts": "text"}
-    if made.get("format") == "json" and chain.needs_fields:
-        made["fields"] = []  # refused by validation until somebody says what a value holds
+    decoding = {**value, **({"format": "json"} if chain.reads_text else {}), "casts": "text"}
+    if decoding.get("format") == "json" and chain.needs_fields:
+        decoding["fields"] = []  # refused by validation until somebody says what a value holds
     name = "iceberg.tables.schema-case-insensitive"
     if keys.is_true(name):
-        made["field_names"] = "case_insensitive"
+        decoding["field_names"] = "case_insensitive"
         keys.say(name, "carried", "value.field_names: case_insensitive")
     elif name in keys:
         keys.say(name, "carried", "value.field_names: exact, the default")
-    return made
+    return decoding
 
 
 def _result(
     connector: Connector,
-    of: tuple[Keys, Keys],
+    key_sets: tuple[Keys, Keys],
     pipeline: dict[str, Any],
     settings: dict[str, dict[str, Any]],
     secrets: Sequence[Secrets],
 ) -> Imported:
-    keys, worker = of
+    keys, worker = key_sets
     refused = keys.is_refused or worker.is_refused
     tables = [destination["table"] for destination in pipeline.get("destinations", ())]
     return Imported(
@@ -221,7 +226,7 @@ def _result(
         findings=(*keys.close(tables), *close_worker(worker)),
         notes=(*keys.notes, *worker.notes),
         variables={name: what for one in secrets for name, what in one.described.items()},
-        values={name: value for one in secrets for name, value in one.known.items()},
+        values={name: value for one in secrets for name, value in one.values.items()},
         positions=None if refused else _standing(connector, keys, tables),
     )
 
@@ -246,47 +251,47 @@ _REFERENCE = re.compile(r"\$\{env:(\w+)\}")
 Settings = dict[str, dict[str, Any]]
 
 
-def import_all(connectors: Iterable[Connector], known: Known) -> tuple[list[Imported], Settings]:
+def import_all(connectors: Iterable[Connector], context: ImportContext) -> tuple[list[Imported], Settings]:
     """Import connectors side by side.
 
     Returns:
         What each became, in their order, and the settings of all together: clusters, catalogs, registries.
     """
-    together: Settings = {}
+    settings: Settings = {}
     resolved: dict[tuple[str, str], Any] = {}
-    taken: set[str] = set()
+    pipeline_names: set[str] = set()
     done = []
     for connector in connectors:
-        made = _beside(connector, known, resolved)
-        if made.pipeline and made.pipeline["name"] in taken:
-            made = _twice(made)
-        if made.pipeline:
-            taken.add(made.pipeline["name"])
-        for kind, entries in made.settings.items():
-            together.setdefault(kind, {}).update(entries)
-            resolved |= {(kind, name): _with_values(entry, made.values) for name, entry in entries.items()}
-        done.append(made)
-    return done, together
+        imported = _beside(connector, context, resolved)
+        if imported.pipeline and imported.pipeline["name"] in pipeline_names:
+            imported = _twice(imported)
+        if imported.pipeline:
+            pipeline_names.add(imported.pipeline["name"])
+        for kind, entries in imported.settings.items():
+            settings.setdefault(kind, {}).update(entries)
+            resolved |= {(kind, name): _with_values(entry, imported.values) for name, entry in entries.items()}
+        done.append(imported)
+    return done, settings
 
 
-def _beside(connector: Connector, known: Known, resolved: Mapping[tuple[str, str], Any]) -> Imported:
+def _beside(connector: Connector, context: ImportContext, resolved: Mapping[tuple[str, str], Any]) -> Imported:
     """Import one with names that either are free or stand for the very same."""
     names = Names()
-    made = import_connector(connector, known, names)
+    imported = import_connector(connector, context, names)
     for kind, attribute in (("clusters", "cluster"), ("registries", "registry"), ("catalogs", "catalog")):
-        first = next(iter(made.settings.get(kind, {})), None)
+        first = next(iter(imported.settings.get(kind, {})), None)
         number = 1
-        while first is not None and _clashes(kind, made, resolved):
+        while first is not None and _clashes(kind, imported, resolved):
             number += 1
             names = replace(names, **{attribute: f"{first}_{number}"})
-            made = import_connector(connector, known, names)
-    return made
+            imported = import_connector(connector, context, names)
+    return imported
 
 
-def _clashes(kind: str, made: Imported, resolved: Mapping[tuple[str, str], Any]) -> bool:
+def _clashes(kind: str, imported: Imported, resolved: Mapping[tuple[str, str], Any]) -> bool:
     return any(
-        (kind, name) in resolved and resolved[kind, name] != _with_values(entry, made.values)
-        for name, entry in made.settings.get(kind, {}).items()
+        (kind, name) in resolved and resolved[kind, name] != _with_values(entry, imported.values)
+        for name, entry in imported.settings.get(kind, {}).items()
     )
 
 
@@ -298,21 +303,21 @@ def with_values(entry: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
     """An entry with its references to variables filled in, and the names of variables that have no value."""
     missing: set[str] = set()
 
-    def fill(of: Any) -> Any:
-        if isinstance(of, dict):
-            return {name: fill(inner) for name, inner in of.items()}
-        return _REFERENCE.sub(value, of) if isinstance(of, str) else of
+    def fill(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {name: fill(inner) for name, inner in node.items()}
+        return _REFERENCE.sub(value, node) if isinstance(node, str) else node
 
-    def value(found: re.Match[str]) -> str:
-        if found[1] not in values:
-            missing.add(found[1])
-        return values.get(found[1], found[0])
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            missing.add(match[1])
+        return values.get(match[1], match[0])
 
     return fill(entry), missing
 
 
-def _twice(made: Imported) -> Imported:
-    message = f"another connector became the pipeline {made.pipeline['name']} already"
+def _twice(imported: Imported) -> Imported:
+    message = f"another connector became the pipeline {imported.pipeline['name']} already"
     finding = Finding("name", "refused", message, "give the connectors different names")
-    others = tuple(found for found in made.findings if found.key != "name")
-    return replace(made, findings=(finding, *others), pipeline={}, settings={}, positions=None)
+    findings = tuple(finding for finding in imported.findings if finding.key != "name")
+    return replace(imported, findings=(finding, *findings), pipeline={}, settings={}, positions=None)

@@ -91,18 +91,18 @@ def is_client_property(name: str) -> bool:
     return name in _SAME or name in _HANDLED or name in _NO_EFFECT
 
 
-def librdkafka(given: Mapping[str, str], secrets: Secrets, say: Say) -> dict[str, str]:
+def librdkafka(java_properties: Mapping[str, str], secrets: Secrets, say: Say) -> dict[str, str]:
     """Properties for the settings file, secrets as references.
 
     Args:
-        given: Properties of the Java client, without their prefix.
+        java_properties: Properties of the Java client, without their prefix.
         secrets: Takes what must not be written down.
         say: Told what became of each property.
     """
-    made: dict[str, str] = {}
-    for name, value in given.items():
+    properties: dict[str, str] = {}
+    for name, value in java_properties.items():
         if name in _SAME:
-            made[_SAME[name]] = secrets.value(name, value, f"property {name} of the Kafka client")
+            properties[_SAME[name]] = secrets.value(name, value, f"property {name} of the Kafka client")
             say(name, "carried", f"clusters: properties.{_SAME[name]}", None)
         elif name in _NO_EFFECT:
             say(name, "changed", "Frazil's reader sets this itself, or has no use for it", None)
@@ -113,36 +113,37 @@ def librdkafka(given: Mapping[str, str], secrets: Secrets, say: Say) -> dict[str
                 "librdkafka may have no such property",
                 "look it up in librdkafka's CONFIGURATION.md",
             )
-    _endpoint(given, made, say)
-    _login(given, made, secrets, say)
-    _trust(given, made, secrets, say)
-    _identity(given, made, secrets, say)
-    return made
+    _endpoint(java_properties, properties, say)
+    _login(java_properties, properties, secrets, say)
+    _trust(java_properties, properties, secrets, say)
+    _identity(java_properties, properties, secrets, say)
+    return properties
 
 
-def _endpoint(given: Mapping[str, str], made: dict[str, str], say: Say) -> None:
+def _endpoint(java_properties: Mapping[str, str], properties: dict[str, str], say: Say) -> None:
     name = "ssl.endpoint.identification.algorithm"
-    if name in given:
-        made[name] = given[name].strip().lower() or "none"
+    if name in java_properties:
+        properties[name] = java_properties[name].strip().lower() or "none"
         say(name, "carried", f"clusters: properties.{name}", None)
 
 
-def _login(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, say: Say) -> None:
-    mechanism = given.get("sasl.mechanism", "").upper()
+def _login(java_properties: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
+    mechanism = java_properties.get("sasl.mechanism", "").upper()
     if mechanism not in ("", "PLAIN", "GSSAPI", "OAUTHBEARER", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-        made.pop("sasl.mechanism", None)
+        properties.pop("sasl.mechanism", None)
         by_hand = "use a mechanism that librdkafka has: PLAIN, SCRAM, OAUTHBEARER or GSSAPI"
         say("sasl.mechanism", "not_supported", "librdkafka does not have this mechanism", by_hand)
-    if "sasl.jaas.config" not in given:
+    if "sasl.jaas.config" not in java_properties:
         return
-    text = given["sasl.jaas.config"]
+    text = java_properties["sasl.jaas.config"]
     options = {
-        found["name"]: found["quoted"] if found["bare"] is None else found["bare"] for found in _LOGIN.finditer(text)
+        option["name"]: option["quoted"] if option["bare"] is None else option["bare"]
+        for option in _LOGIN.finditer(text)
     }
     pairs = {"username": "sasl.username", "password": "sasl.password"}
     if mechanism == "OAUTHBEARER":
         pairs = {"clientId": "sasl.oauthbearer.client.id", "clientSecret": "sasl.oauthbearer.client.secret"}
-        made["sasl.oauthbearer.method"] = "oidc"
+        properties["sasl.oauthbearer.method"] = "oidc"
     if "${" in text.partition(" ")[0] or not pairs.keys() <= options.keys():
         if mechanism in ("GSSAPI", ""):
             by_hand = (
@@ -152,7 +153,7 @@ def _login(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, say
             return
         options = {}
     for option, name in pairs.items():
-        made[name] = secrets.hide(name, options.get(option), f"{option} of sasl.jaas.config")
+        properties[name] = secrets.hide(name, options.get(option), f"{option} of sasl.jaas.config")
     say(
         "sasl.jaas.config",
         "carried",
@@ -161,41 +162,45 @@ def _login(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, say
     )
 
 
-def _trust(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, say: Say) -> None:
-    kind = given.get("ssl.truststore.type", "JKS").upper()
-    if "ssl.truststore.certificates" in given:
-        made["ssl.ca.pem"] = secrets.hide(
-            "ssl.ca.pem", given["ssl.truststore.certificates"], "certificates to trust, PEM"
+def _trust(java_properties: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
+    kind = java_properties.get("ssl.truststore.type", "JKS").upper()
+    if "ssl.truststore.certificates" in java_properties:
+        properties["ssl.ca.pem"] = secrets.hide(
+            "ssl.ca.pem", java_properties["ssl.truststore.certificates"], "certificates to trust, PEM"
         )
         say("ssl.truststore.certificates", "carried", "clusters: properties.ssl.ca.pem, from the environment", None)
-    if "ssl.truststore.location" in given:
+    if "ssl.truststore.location" in java_properties:
         if kind == "PEM":
-            made["ssl.ca.location"] = secrets.value("ssl.ca.location", given["ssl.truststore.location"], "file, PEM")
+            properties["ssl.ca.location"] = secrets.value(
+                "ssl.ca.location", java_properties["ssl.truststore.location"], "file, PEM"
+            )
             say("ssl.truststore.location", "carried", "clusters: properties.ssl.ca.location", None)
         else:
-            made["ssl.ca.location"] = secrets.hide("ssl_ca_location", None, "file of the certificates to trust, PEM")
+            properties["ssl.ca.location"] = secrets.hide(
+                "ssl_ca_location", None, "file of the certificates to trust, PEM"
+            )
             by_hand = "keytool -exportcert -rfc -keystore … > ca.pem, and name that file in the variable"
             say("ssl.truststore.location", "not_supported", "librdkafka reads PEM, no Java keystore", by_hand)
     for name in ("ssl.truststore.type", "ssl.truststore.password"):
-        if name in given:
+        if name in java_properties:
             say(name, "changed", "certificates to trust are a PEM file here, without type and password", None)
 
 
-def _identity(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, say: Say) -> None:
-    kind = given.get("ssl.keystore.type", "JKS").upper()
-    location = given.get("ssl.keystore.location")
+def _identity(java_properties: Mapping[str, str], properties: dict[str, str], secrets: Secrets, say: Say) -> None:
+    kind = java_properties.get("ssl.keystore.type", "JKS").upper()
+    location = java_properties.get("ssl.keystore.location")
     inline = {"ssl.keystore.key": "ssl.key.pem", "ssl.keystore.certificate.chain": "ssl.certificate.pem"}
-    for name, other in inline.items():
-        if name in given:
-            made[other] = secrets.hide(other, given[name], f"{name}, PEM")
-            say(name, "carried", f"clusters: properties.{other}, from the environment", None)
+    for name, librdkafka_name in inline.items():
+        if name in java_properties:
+            properties[librdkafka_name] = secrets.hide(librdkafka_name, java_properties[name], f"{name}, PEM")
+            say(name, "carried", f"clusters: properties.{librdkafka_name}, from the environment", None)
     if location is not None and kind == "PEM":
         written = secrets.value("ssl.certificate.location", location, "file of key and certificate, PEM")
-        made |= {"ssl.certificate.location": written, "ssl.key.location": written}
+        properties |= {"ssl.certificate.location": written, "ssl.key.location": written}
         say("ssl.keystore.location", "carried", "clusters: properties.ssl.certificate.location, ssl.key.location", None)
     elif location is not None:
         is_pkcs12 = kind == "PKCS12" or location.endswith((".p12", ".pfx"))
-        made["ssl.keystore.location"] = (
+        properties["ssl.keystore.location"] = (
             secrets.value("ssl.keystore.location", location, "file of the keystore")
             if is_pkcs12
             else secrets.hide("ssl_keystore_location", None, "keystore, PKCS#12")
@@ -205,11 +210,11 @@ def _identity(given: Mapping[str, str], made: dict[str, str], secrets: Secrets, 
             None if is_pkcs12 else "keytool -importkeystore -deststoretype PKCS12 …, and name that file in the variable"
         )
         say("ssl.keystore.location", outcome, "clusters: properties.ssl.keystore.location, which is PKCS#12", by_hand)
-    if "ssl.keystore.type" in given:
+    if "ssl.keystore.type" in java_properties:
         say("ssl.keystore.type", "changed", "librdkafka reads PKCS#12, or PEM", None)
-    if "ssl.keystore.password" in given:
-        made["ssl.keystore.password"] = secrets.hide(
-            "ssl.keystore.password", given["ssl.keystore.password"], "its password"
+    if "ssl.keystore.password" in java_properties:
+        properties["ssl.keystore.password"] = secrets.hide(
+            "ssl.keystore.password", java_properties["ssl.keystore.password"], "its password"
         )
         say(
             "ssl.keystore.password", "carried", "clusters: properties.ssl.keystore.password, from the environment", None
@@ -237,7 +242,7 @@ def close_worker(worker: Keys) -> tuple[Finding, ...]:
         if name in _RUNS_CONNECT or name.startswith(_FAMILIES) or is_client_property(plain):
             worker.say(name, "changed", "runs Kafka Connect's workers, of which there are none here")
             continue
-        near = get_close_matches(name, _RUNS_CONNECT, 1, 0.75)
-        hint = f"did you mean {near[0]}?" if near else None
+        similar = get_close_matches(name, _RUNS_CONNECT, 1, 0.75)
+        hint = f"did you mean {similar[0]}?" if similar else None
         worker.say(name, "unknown", "not a key of a worker of Kafka Connect", hint)
     return worker.close()

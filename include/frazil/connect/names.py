@@ -131,8 +131,8 @@ def current(key: str) -> str:
 
 def per_table(key: str) -> tuple[str, str] | None:
     """Table and option of a key that is about one table, by the option's present name."""
-    found = _PER_TABLE.fullmatch(key)
-    return (found["table"], _LEGACY_OF_TABLES.get(found["option"], found["option"])) if found else None
+    match = _PER_TABLE.fullmatch(key)
+    return (match["table"], _LEGACY_OF_TABLES.get(match["option"], match["option"])) if match else None
 
 
 def is_known(name: str) -> bool:

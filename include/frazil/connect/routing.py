@@ -25,8 +25,8 @@ def python_regex(pattern: str) -> str:
     Raises:
         UnusablePattern: It has what only Java has, or is no regular expression.
     """
-    if found := _JAVA_ONLY.search(pattern):
-        part = found["part"] or "["
+    if construct := _JAVA_ONLY.search(pattern):
+        part = construct["part"] or "["
         raise UnusablePattern(f"Python has no {part} as Java has it: another expression is needed")
     try:
         spelled = compiled(pattern).pattern
@@ -91,15 +91,15 @@ def _switch(keys: Keys) -> None:
 def _dynamic(keys: Keys, static: Sequence[str], named: Sequence[str]) -> Routed:
     """Each record names its table."""
     if static:
-        both = "the sink refuses static and dynamic table names together"
-        keys.say("iceberg.tables", "refused", both, "remove iceberg.tables, or dynamic-enabled")
+        conflict = "the sink refuses static and dynamic table names together"
+        keys.say("iceberg.tables", "refused", conflict, "remove iceberg.tables, or dynamic-enabled")
         return Routed(())
     if _FIELD not in keys:
         keys.say(
             _DYNAMIC, "refused", "records name their table in a field, and iceberg.tables.route-field is missing", None
         )
         return Routed(())
-    mentioned = [found[0] for found in map(per_table, _per_table_names(keys)) if found]
+    mentioned = [table_option[0] for table_option in map(per_table, _per_table_names(keys)) if table_option]
     tables = tuple(dict.fromkeys(table.lower() for table in (*named, *mentioned) if _TABLE.fullmatch(table)))
     creates = keys.is_true(_AUTO_CREATE)
     skipped = "names that are no table are skipped (otherwise: filter) and counted"
@@ -118,12 +118,19 @@ def _dynamic(keys: Keys, static: Sequence[str], named: Sequence[str]) -> Routed:
 def _dynamic_tables(keys: Keys) -> None:
     """Say which keys of tables have no effect: the sink asks for them by the name that it made small."""
     for key in _per_table_names(keys):
-        found = per_table(key)
+        table_option = per_table(key)
         if key.endswith(".route-regex"):
             keys.say(key, "changed", "no effect on dynamic names, there as here")
-        elif found and found[0] != found[0].lower():
-            small = f"dynamic names are made lower-case, so it has no effect on {found[0].lower()}, there as here"
-            keys.say(key, "changed", small, f"if it is meant, write iceberg.table.{found[0].lower()}.{found[1]}")
+        elif table_option and table_option[0] != table_option[0].lower():
+            small = (
+                f"dynamic names are made lower-case, so it has no effect on {table_option[0].lower()}, there as here"
+            )
+            keys.say(
+                key,
+                "changed",
+                small,
+                f"if it is meant, write iceberg.table.{table_option[0].lower()}.{table_option[1]}",
+            )
 
 
 def _static(keys: Keys, static: Sequence[str]) -> Routed:
@@ -162,8 +169,8 @@ def _strangers(keys: Keys, static: Sequence[str]) -> None:
     for key in _per_table_names(keys):
         table = per_table(key)
         if table and table[0] not in static:
-            near = get_close_matches(table[0], static, 1, 0.75)
-            hint = f"did you mean {near[0]}?" if near else None
+            similar = get_close_matches(table[0], static, 1, 0.75)
+            hint = f"did you mean {similar[0]}?" if similar else None
             keys.say(key, "unknown", f"iceberg.tables does not name {table[0]}, so nothing reads it", hint)
 
 

@@ -28,12 +28,12 @@ class Secrets:
 
     Attributes:
         prefix: How the variables of this entry begin.
-        known: Variable -> its value, where the configuration had it. Never written anywhere.
+        values: Variable -> its value, where the configuration had it. Never written anywhere.
         described: Variable -> what to put there.
     """
 
     prefix: str
-    known: dict[str, str] = field(default_factory=dict, repr=False)
+    values: dict[str, str] = field(default_factory=dict, repr=False)
     described: dict[str, str] = field(default_factory=dict)
 
     def hide(self, suffix: str, value: str | None, what: str) -> str:
@@ -46,7 +46,7 @@ class Secrets:
         name = self._variable(suffix, value)
         self.described[name] = f"{what}; was ${{{provided['provider']}:…}}" if provided else what
         if value is not None and not _PROVIDED.search(value):
-            self.known[name] = value
+            self.values[name] = value
         return f"${{env:{name}}}"
 
     def value(self, key: str, value: str, what: str) -> str:
@@ -58,7 +58,7 @@ class Secrets:
     def _variable(self, suffix: str, value: str | None) -> str:
         plain = re.sub(r"[^A-Z0-9]+", "_", f"{self.prefix}_{suffix}".upper()).strip("_")
         name, number = plain, 1
-        while name in self.described and self.known.get(name) != value:
+        while name in self.described and self.values.get(name) != value:
             number += 1
             name = f"{plain}_{number}"
         return name

@@ -57,13 +57,13 @@ def _named(keys: Keys, topics: str) -> dict[str, Any]:
 def start(keys: Keys, worker: Keys) -> str:
     """Where the very first run begins when no positions are taken over: Kafka Connect's own default is `earliest`."""
     place = "earliest"
-    for of, name in ((worker, f"consumer.{_RESET}"), (keys, f"consumer.override.{_RESET}")):
-        given = of.get(name)
-        if given in ("earliest", "latest"):
-            place = given
-            of.say(name, "carried", f"start: {given}")
-        elif given is not None:
-            of.say(
+    for keys_read, name in ((worker, f"consumer.{_RESET}"), (keys, f"consumer.override.{_RESET}")):
+        reset = keys_read.get(name)
+        if reset in ("earliest", "latest"):
+            place = reset
+            keys_read.say(name, "carried", f"start: {reset}")
+        elif reset is not None:
+            keys_read.say(
                 name, "not_supported", "a first start is earliest, latest, an instant or offsets", "write start by hand"
             )
     return place
@@ -81,12 +81,12 @@ def starts_anew(place: str) -> str:
 def interval(keys: Keys) -> str:
     """The interval of the pipeline, from that of the sink's commits."""
     name = "iceberg.control.commit.interval-ms"
-    given = keys.get(name)
+    commit_interval = keys.get(name)
     milliseconds = _COMMIT_INTERVAL_MS
-    if given is not None and not _MILLISECONDS.fullmatch(given):
+    if commit_interval is not None and not _MILLISECONDS.fullmatch(commit_interval):
         keys.say(name, "refused", "not a number of milliseconds", None)
-    elif given is not None:
-        milliseconds = int(given)
+    elif commit_interval is not None:
+        milliseconds = int(commit_interval)
     shortest = SHORTEST // timedelta(milliseconds=1)
     seconds = max(milliseconds, shortest) // 1000
     text = f"{seconds // 60}m" if seconds % 60 == 0 else f"{seconds}s"
@@ -102,27 +102,27 @@ def cluster(keys: Keys, worker: Keys, secrets: Secrets) -> dict[str, Any]:
     """The cluster's entry in the settings file: the worker's clients, the connector's overrides above them."""
     shared = {name: value for name, value in worker.below("").items() if is_client_property(name) and name not in _OWN}
     consumers = {**worker.below("consumer."), **keys.below("consumer.override.")}
-    given = {**shared, **consumers}
+    java_properties = {**shared, **consumers}
     for name in ("bootstrap.servers", _RESET, _ISOLATION):
-        given.pop(name, None)
-    properties = librdkafka(given, secrets, lambda name, *said: _say(keys, worker, name, *said))
+        java_properties.pop(name, None)
+    properties = librdkafka(java_properties, secrets, lambda name, *finding: _say(keys, worker, name, *finding))
     _isolation(keys, worker)
     entry: dict[str, Any] = {"bootstrap_servers": _bootstrap(keys, worker, secrets)}
     return {**entry, "properties": properties} if properties else entry
 
 
 def _say(keys: Keys, worker: Keys, name: str, outcome: Any, message: str, by_hand: str | None) -> None:
-    for of, prefix in ((worker, ""), (worker, "consumer."), (keys, "consumer.override.")):
-        if f"{prefix}{name}" in of:
-            of.say(f"{prefix}{name}", outcome, message, by_hand)
+    for origin, prefix in ((worker, ""), (worker, "consumer."), (keys, "consumer.override.")):
+        if f"{prefix}{name}" in origin:
+            origin.say(f"{prefix}{name}", outcome, message, by_hand)
 
 
 def _isolation(keys: Keys, worker: Keys) -> None:
-    for of, name in ((worker, f"consumer.{_ISOLATION}"), (keys, f"consumer.override.{_ISOLATION}")):
-        if of.get(name) == "read_committed":
-            of.say(name, "carried", "committed records are all that is ever read")
-        elif name in of:
-            of.say(name, "changed", "committed records only: those of aborted transactions never land")
+    for origin, name in ((worker, f"consumer.{_ISOLATION}"), (keys, f"consumer.override.{_ISOLATION}")):
+        if origin.get(name) == "read_committed":
+            origin.say(name, "carried", "committed records are all that is ever read")
+        elif name in origin:
+            origin.say(name, "changed", "committed records only: those of aborted transactions never land")
 
 
 def _bootstrap(keys: Keys, worker: Keys, secrets: Secrets) -> str:
@@ -132,11 +132,11 @@ def _bootstrap(keys: Keys, worker: Keys, secrets: Secrets) -> str:
         (worker, "bootstrap.servers"),
         (keys, "iceberg.kafka.bootstrap.servers"),
     )
-    found = [(of, name, of.get(name) or "") for of, name in places if name in of]
-    for of, name, _ in found:
-        of.say(name, "carried", "clusters: bootstrap_servers")
-    if found:
-        return secrets.value("bootstrap_servers", found[0][2], "brokers, host:port with commas")
+    servers = [(origin, name, origin.get(name) or "") for origin, name in places if name in origin]
+    for origin, name, _ in servers:
+        origin.say(name, "carried", "clusters: bootstrap_servers")
+    if servers:
+        return secrets.value("bootstrap_servers", servers[0][2], "brokers, host:port with commas")
     keys.note(
         "No worker file was given, so nothing tells where the brokers are: the settings take them from the environment."
     )
@@ -145,7 +145,7 @@ def _bootstrap(keys: Keys, worker: Keys, secrets: Secrets) -> str:
 
 def framework(keys: Keys) -> None:
     """What only Kafka Connect's way of running needs."""
-    without: Mapping[str, str] = {
+    obsolete: Mapping[str, str] = {
         "tasks.max": "no tasks: a batch is spread over the engine's executors by partitions and limits.records_per_task",
         "tasks.max.enforce": "no tasks",
         "config.action.reload": "files are read at each run",
@@ -161,7 +161,7 @@ def framework(keys: Keys) -> None:
         "iceberg.coordinator.transactional.suffix": "no transactions: the position is in the table's own commit",
         "iceberg.coordinator-executor-keep-alive-timeout-ms": "no coordinator",
     }
-    for name, why in without.items():
+    for name, why in obsolete.items():
         if name in keys:
             keys.say(name, "changed", why)
     for prefix, why in (
@@ -179,23 +179,23 @@ _TOPIC = "errors.deadletterqueue.topic.name"
 
 def dead_letters(keys: Keys) -> dict[str, Any]:
     """The key `dead_letters` of the pipeline file."""
-    made: dict[str, Any] = {"tolerance": "all" if (keys.get("errors.tolerance") or "").lower() == "all" else "none"}
+    letters: dict[str, Any] = {"tolerance": "all" if (keys.get("errors.tolerance") or "").lower() == "all" else "none"}
     if "errors.tolerance" in keys:
-        _tolerance(keys, made["tolerance"])
-    if made["tolerance"] == "none":
+        _tolerance(keys, letters["tolerance"])
+    if letters["tolerance"] == "none":
         keys.note(
             "dead_letters.tolerance: none keeps what the sink does: the first record that can't land stops everything. Without"
             " that line up to 10 % of a batch may go to the dead-letter table, and the rest lands."
         )
     if (keys.get("errors.log.enable") or "").lower() == "true":
-        made["log"] = True
+        letters["log"] = True
         keys.say("errors.log.enable", "carried", "dead_letters.log")
     for name, why in _WITHOUT.items():
         if name in keys:
             keys.say(name, "changed", why)
     if _TOPIC in keys:
-        made |= _topic(keys, made["tolerance"])
-    return made
+        letters |= _topic(keys, letters["tolerance"])
+    return letters
 
 
 def _topic(keys: Keys, tolerance: str) -> dict[str, Any]:

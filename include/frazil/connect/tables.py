@@ -70,23 +70,23 @@ def destinations(
     """
     properties = _properties(keys)
     _policies(keys)
-    made = []
+    entries = []
     for table in tables:
-        known = columns.get(table, {})
-        entry: dict[str, Any] = {"table": table, **_columns(keys, known)}
-        if fields := _partitions(keys, table, known):
+        table_columns = columns.get(table, {})
+        entry: dict[str, Any] = {"table": table, **_columns(keys, table_columns)}
+        if fields := _partitions(keys, table, table_columns):
             entry["partition_by"] = fields
         if branch := _branch(keys, table):
             entry["branch"] = branch
-        if identifier := _identifier(keys, table, known):
+        if identifier := _identifier(keys, table, table_columns):
             entry["identifier"] = identifier
         if table not in absent:
             entry["kafka_columns"] = False
             keys.note(_NO_KAFKA_COLUMNS)
         if properties:
             entry["properties"] = properties
-        made.append(entry)
-    return made
+        entries.append(entry)
+    return entries
 
 
 def template(keys: Keys, tables: Sequence[str]) -> dict[str, Any]:
@@ -96,24 +96,24 @@ def template(keys: Keys, tables: Sequence[str]) -> dict[str, Any]:
         keys: The connector's keys.
         tables: Those that are listed. Without any, the namespace of ledger and dead letters is for a person to name.
     """
-    made = {} if tables else {"namespace": ""}
+    defaults = {} if tables else {"namespace": ""}
     (entry,) = destinations(keys, ("*",), {}, ("*",))
-    return {**made, **{name: of for name, of in entry.items() if name != "table"}}
+    return {**defaults, **{name: option for name, option in entry.items() if name != "table"}}
 
 
-def _columns(keys: Keys, known: Columns) -> dict[str, Any]:
-    declared = {"columns": {name: _column(of) for name, of in known.items()}}
+def _columns(keys: Keys, columns: Columns) -> dict[str, Any]:
+    declared = {"columns": {name: _column(options) for name, options in columns.items()}}
     if keys.is_true("iceberg.tables.evolve-schema-enabled"):
-        return {**(declared if known else {}), "evolve": "full"}
-    return {} if keys.is_true("iceberg.tables.auto-create-enabled") and not known else declared
+        return {**(declared if columns else {}), "evolve": "full"}
+    return {} if keys.is_true("iceberg.tables.auto-create-enabled") and not columns else declared
 
 
-def _column(of: Mapping[str, Any]) -> Any:
+def _column(options: Mapping[str, Any]) -> Any:
     """A column, whose numbers count milliseconds where it holds times: that is how the sink reads them."""
-    made = {"type": str(of["type"]), **{name: option for name, option in of.items() if name != "type"}}
-    if made["type"] in _TIMES:
-        made.setdefault("unit", "ms")
-    return made["type"] if made.keys() == {"type"} else made
+    column = {"type": str(options["type"]), **{name: option for name, option in options.items() if name != "type"}}
+    if column["type"] in _TIMES:
+        column.setdefault("unit", "ms")
+    return column["type"] if column.keys() == {"type"} else column
 
 
 def _partitions(keys: Keys, table: str, columns: Columns) -> list[str]:
@@ -137,18 +137,18 @@ def _partitions(keys: Keys, table: str, columns: Columns) -> list[str]:
 
 
 def _properties(keys: Keys) -> dict[str, str]:
-    made = {}
+    properties = {}
     for name, value in keys.below(_CREATED).items():
         if _writable(keys, _CREATED + name, name, value):
-            made[name] = value
+            properties[name] = value
             keys.say(_CREATED + name, "carried", "destinations: properties")
     for prefix in _WRITTEN:
         for name, value in keys.below(prefix).items():
             if _writable(keys, prefix + name, name, value):
-                made[name] = value
+                properties[name] = value
                 why = "destinations: properties, which are set when a table is created; one that is there has its own"
                 keys.say(prefix + name, "changed", why, "ALTER TABLE … SET TBLPROPERTIES")
-    return made
+    return properties
 
 
 def _writable(keys: Keys, key: str, name: str, value: str) -> bool:

@@ -49,10 +49,10 @@ class Chain:
 def works_on_keys(keys: Keys) -> bool:
     """Whether a transform works on decoded keys."""
     for alias in _names(keys.get("transforms")):
-        given = keys.get(f"transforms.{alias}.type") or ""
-        if given.endswith("$Key"):
+        class_name = keys.get(f"transforms.{alias}.type") or ""
+        if class_name.endswith("$Key"):
             return True
-        if given.endswith(".ValueToKey"):
+        if class_name.endswith(".ValueToKey"):
             return False
     return False
 
@@ -77,19 +77,19 @@ def chain(keys: Keys, value_format: str | None, *, has_key: bool = False) -> Cha
     steps: list[dict[str, Any]] = []
     reads_text = False
     for alias in aliases:
-        made = _step(keys, alias, predicates)
-        if made is None:
+        step = _step(keys, alias, predicates)
+        if step is None:
             continue
-        if _infers(made):
-            reads_text = not steps and value_format == "string" and "when" not in made
+        if _infers(step):
+            reads_text = not steps and value_format == "string" and "when" not in step
             _inferring(keys, alias, reads_text=reads_text)
             continue
-        if made.get("target") == "key" and not has_key:
+        if step.get("target") == "key" and not has_key:
             why = "keys can't be decoded as the connector does it, so it is left out; no key reaches a table"
             keys.say(f"transforms.{alias}.type", "not_supported", why, "declare key: in the pipeline file")
             continue
-        has_key |= made["type"] == "ValueToKey"
-        steps.append(made)
+        has_key |= step["type"] == "ValueToKey"
+        steps.append(step)
     _unused(keys, aliases, predicates)
     return Chain(tuple(steps), reads_text, any(step["type"] not in _WITHOUT_FIELDS for step in steps))
 
@@ -102,8 +102,8 @@ def _step(keys: Keys, alias: str, predicates: dict[str, dict[str, Any] | None]) 
     """One entry, checked against its model; None if it can't be had."""
     prefix = f"transforms.{alias}."
     options = keys.below(prefix)
-    given = options.pop("type", None)
-    if given is None:
+    class_name = options.pop("type", None)
+    if class_name is None:
         keys.say("transforms", "refused", f"{prefix}type is missing", "name its class")
         return None
     when = _when(keys, alias, options, predicates)
@@ -116,65 +116,65 @@ def _step(keys: Keys, alias: str, predicates: dict[str, dict[str, Any] | None]) 
                 keys.say(prefix + option, "changed", "it is for tombstones, which are left out before transforms")
             return None
         when = None
-    plain, _, half = given.partition("$")
+    plain, _, half = class_name.partition("$")
     if plain == _UNWRAP:
-        made = _unwrap(keys, alias, options)
-    elif (name := _known(plain)) is not None:
-        made = {"type": name, **_options(keys, alias, name, options)}
-        made |= {"target": half.lower()} if half == "Key" else {}
+        entry = _unwrap(keys, alias, options)
+    elif (name := _transform_name(plain)) is not None:
+        entry = {"type": name, **_options(keys, alias, name, options)}
+        entry |= {"target": half.lower()} if half == "Key" else {}
     else:
         by_hand = "write it as a transform of Frazil's, Sql among them, or bring an own one: docs/transforms.md"
         keys.say(f"{prefix}type", "refused", "a transform that has no counterpart", by_hand)
         return None
-    return _checked(keys, prefix, {**made, **({"when": when} if when else {})}, options)
+    return _checked(keys, prefix, {**entry, **({"when": when} if when else {})}, options)
 
 
-def _known(of: str) -> str | None:
+def _transform_name(class_name: str) -> str | None:
     for package in _SINKS:
-        if of.startswith(package):
-            return _OF_SINK.get(of.removeprefix(package))
-    name = of.removeprefix(_KAFKA)
-    is_theirs = of.startswith(_KAFKA) and name in KINDS and name not in (*_OF_SINK.values(), "Explode", "Sql")
+        if class_name.startswith(package):
+            return _OF_SINK.get(class_name.removeprefix(package))
+    name = class_name.removeprefix(_KAFKA)
+    is_theirs = class_name.startswith(_KAFKA) and name in KINDS and name not in (*_OF_SINK.values(), "Explode", "Sql")
     return name if is_theirs else None
 
 
 def _options(keys: Keys, alias: str, name: str, options: dict[str, str]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    entry: dict[str, Any] = {}
     model = KINDS[name].model_fields
     spellings = {field.alias or attribute for attribute, field in model.items()} - {"type", "when", "target"}
     for written, value in options.items():
         key, option = f"transforms.{alias}.{written}", _RENAMED.get(name, {}).get(written, written)
         if option in spellings:
-            made[option] = value
+            entry[option] = value
         elif option in _NO_OPTION:
             keys.say(key, "changed", "a null stays null")
         else:
             keys.say(key, "not_supported", f"{name} has no such option here", None)
-    if name == "ExtractField" and "field.syntax.version" not in made:
-        made["field.syntax.version"] = "V1"  # their default; ours is V2
+    if name == "ExtractField" and "field.syntax.version" not in entry:
+        entry["field.syntax.version"] = "V1"  # their default; ours is V2
     if name == "DmsTransform":
         keys.note(
             "DmsTransform writes the struct _cdc {op, ts, source}; the sink's early releases wrote _cdc_op and the like."
         )
-    return made
+    return entry
 
 
-def _checked(keys: Keys, prefix: str, made: dict[str, Any], options: dict[str, str]) -> dict[str, Any] | None:
+def _checked(keys: Keys, prefix: str, entry: dict[str, Any], options: dict[str, str]) -> dict[str, Any] | None:
     """The entry if its model takes it. JsonToMap that infers its types is not for the model to judge."""
-    if not _infers(made):
+    if not _infers(entry):
         try:
-            _STEP.validate_python(made)
+            _STEP.validate_python(entry)
         except ValidationError as error:
-            said = "; ".join(
+            complaints = "; ".join(
                 f"{'.'.join(str(part) for part in problem['loc'][1:])} {problem['msg']}".strip()
                 for problem in error.errors(include_input=False, include_url=False)
             )
-            keys.say(f"{prefix}type", "refused", f"{made['type']} does not take these options: {said}", None)
+            keys.say(f"{prefix}type", "refused", f"{entry['type']} does not take these options: {complaints}", None)
             return None
-    keys.say(f"{prefix}type", "carried", f"transforms: {made['type']}")
+    keys.say(f"{prefix}type", "carried", f"transforms: {entry['type']}")
     for option in options:
-        keys.say(prefix + option, "carried", f"transforms: {made['type']}")
-    return made
+        keys.say(prefix + option, "carried", f"transforms: {entry['type']}")
+    return entry
 
 
 def _unwrap(keys: Keys, alias: str, options: dict[str, str]) -> dict[str, Any]:
@@ -194,8 +194,8 @@ def _unwrap(keys: Keys, alias: str, options: dict[str, str]) -> dict[str, Any]:
     return {"type": "DebeziumTransform", "delete.handling": "rewrite" if rewrites else "drop"}
 
 
-def _infers(made: dict[str, Any]) -> bool:
-    return made["type"] == "JsonToMap" and str(made.get("json.root", "false")).lower() != "true"
+def _infers(entry: dict[str, Any]) -> bool:
+    return entry["type"] == "JsonToMap" and str(entry.get("json.root", "false")).lower() != "true"
 
 
 def _inferring(keys: Keys, alias: str, *, reads_text: bool) -> None:
@@ -223,8 +223,8 @@ def _when(
         return None
     keys.say(f"{prefix}predicate", "carried", "transforms: when")
     keys.say(f"{prefix}negate", "carried", "transforms: when.negate")
-    made = predicates[name]
-    return {**made, **({"negate": True} if negate else {})} if made else None
+    predicate = predicates[name]
+    return {**predicate, **({"negate": True} if negate else {})} if predicate else None
 
 
 def _predicate(keys: Keys, alias: str) -> dict[str, Any] | None:

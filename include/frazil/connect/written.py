@@ -28,11 +28,14 @@ def pipeline_text(imported: Imported) -> str:
 
 def settings_text(settings: Mapping[str, Any], imported: Sequence[Imported]) -> str:
     """The settings file, with the variables that it reads."""
-    variables = {name: what for of in imported for name, what in of.variables.items()}
+    variables = {name: what for connector in imported for name, what in connector.variables.items()}
     written = _yaml(dict(settings))
-    told = [f"#   {name}: {what}" for name, what in sorted(variables.items()) if f"${{env:{name}}}" in written]
-    head = ["# Carried over from Kafka Connect. Secrets are not in here; set these environment variables:", *told]
-    return "\n".join([*(head if told else ["# Carried over from Kafka Connect."]), "", written])
+    descriptions = [f"#   {name}: {what}" for name, what in sorted(variables.items()) if f"${{env:{name}}}" in written]
+    head = [
+        "# Carried over from Kafka Connect. Secrets are not in here; set these environment variables:",
+        *descriptions,
+    ]
+    return "\n".join([*(head if descriptions else ["# Carried over from Kafka Connect."]), "", written])
 
 
 def holes(imported: Imported) -> list[str]:
@@ -43,8 +46,8 @@ def holes(imported: Imported) -> list[str]:
 
 def _header(imported: Imported) -> Iterator[str]:
     yield f"# Carried over from the connector {_one_line(imported.connector)} of Kafka Connect."
-    open_ends = [of for of in imported.findings if of.outcome in ("not_supported", "unknown")]
-    changed = [of for of in imported.findings if of.outcome == "changed" and of.by_hand]
+    open_ends = [finding for finding in imported.findings if finding.outcome in ("not_supported", "unknown")]
+    changed = [finding for finding in imported.findings if finding.outcome == "changed" and finding.by_hand]
     if open_ends or changed:
         yield "# To do by hand, or to know:"
     for finding in (*open_ends, *changed):
@@ -62,8 +65,8 @@ def _one_line(text: str) -> str:
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
-def _yaml(of: Mapping[str, Any]) -> str:
-    return yaml.dump(dict(of), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+def _yaml(mapping: Mapping[str, Any]) -> str:
+    return yaml.dump(dict(mapping), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -29,7 +29,7 @@ def tables_to_maintain(pipeline: Pipeline, table: str | None = None) -> dict[str
         Terminal: The table is none of the pipeline's, or is left alone.
     """
     names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
-    found = {name: rules for name in names if (rules := pipeline.maintenance.of(name)) is not None}
+    found = {name: rules for name in names if (rules := pipeline.maintenance.for_table(name)) is not None}
     if table is None:
         return found
     if table not in found:

@@ -47,34 +47,38 @@ def told_by(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]
         Terminal: Airflow refused the requests.
     """
     paused = airflow.paused(_PREFIX)
-    known = {f"{_PREFIX}{name}": name for name in pipelines if f"{_PREFIX}{name}" in paused}
-    runs = _newest(airflow, known) if known else {}
-    return {name: summed(runs[dag_id], is_paused=paused[dag_id]) for dag_id, name in known.items() if dag_id in runs}
+    pipeline_names = {f"{_PREFIX}{name}": name for name in pipelines if f"{_PREFIX}{name}" in paused}
+    runs = _newest(airflow, pipeline_names) if pipeline_names else {}
+    return {
+        name: summed(runs[dag_id], is_paused=paused[dag_id])
+        for dag_id, name in pipeline_names.items()
+        if dag_id in runs
+    }
 
 
 def _newest(airflow: AirflowApi, dag_ids: Iterable[str]) -> Mapping[str, Sequence[DagRun]]:
     """The last runs of each DAG, the newest first: enough to tell how it does. DAGs that the requests do not reach are left out."""
-    found: dict[str, list[DagRun]] = {dag_id: [] for dag_id in dag_ids}
-    wanted, start = set(found), 0
+    runs: dict[str, list[DagRun]] = {dag_id: [] for dag_id in dag_ids}
+    remaining, start = set(runs), 0
     for _ in range(_PAGES):
-        count = min(_PAGE, _LAST * len(wanted))
-        page = airflow.newest_runs(wanted, count, start)
+        count = min(_PAGE, _LAST * len(remaining))
+        page = airflow.newest_runs(remaining, count, start)
         if start == 0:  # of fewer DAGs, the same page goes back farther
-            found |= {dag_id: [] for dag_id in wanted}
+            runs |= {dag_id: [] for dag_id in remaining}
         for run in page:
             if all(
-                run.run_id != known.run_id for known in found[run.dag_id]
+                run.run_id != other_run.run_id for other_run in runs[run.dag_id]
             ):  # a run that began meanwhile moves the others on
-                found[run.dag_id].append(run)
+                runs[run.dag_id].append(run)
         if len(page) < count:
-            return found
-        fewer = {of for of in wanted if not _is_enough(found[of])}
-        if fewer == wanted:  # first those of which nothing can be told yet
-            fewer = {of for of in wanted if not _is_told(found[of])} or wanted
+            return runs
+        fewer = {dag_id for dag_id in remaining if not _is_enough(runs[dag_id])}
+        if fewer == remaining:  # first those of which nothing can be told yet
+            fewer = {dag_id for dag_id in remaining if not _is_told(runs[dag_id])} or remaining
         if not fewer:
-            return found
-        wanted, start = fewer, start + count if fewer == wanted else 0
-    return {dag_id: runs for dag_id, runs in found.items() if dag_id not in wanted or _is_told(runs)}
+            return runs
+        remaining, start = fewer, start + count if fewer == remaining else 0
+    return {dag_id: newest for dag_id, newest in runs.items() if dag_id not in remaining or _is_told(newest)}
 
 
 def _is_told(runs: Sequence[DagRun]) -> bool:

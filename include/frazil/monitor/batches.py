@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from frazil.iceberg.ledger import OF_LETTERS, PLACED, in_order, letter_rows
 from frazil.iceberg.ledger_files import LedgerFile, holding, ledger_files, read_ledger_files
 from frazil.iceberg.table import Table
-from frazil.monitor.figures import COLUMNS, Figures, Point, figures, points_of, stepped, within
+from frazil.monitor.figures import COLUMNS, Figures, Point, decided_between, figures, points_of, stepped
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, batch_of
@@ -71,20 +71,21 @@ class FileReads(Generic[T]):
 
     def keep(self, files: Sequence[LedgerFile]) -> None:
         """Forget what was read of, or together with, files other than these."""
-        keys = {of.key for of in files}
+        keys = {file.key for file in files}
         self._parts = [part for part in self._parts if part[0] <= keys]
 
-    def of(self, files: Sequence[LedgerFile]) -> T | None:
+    def load(self, files: Sequence[LedgerFile]) -> T | None:
         """What is in these files, and perhaps in others of the ledger; None if there are none."""
         missing = [file for file in files if not any(file.key in keys for keys, _ in self._parts)]
         if missing:
             read = self._read(missing)
             if read.nbytes > self._most:
                 return self._join([*(part for _, part in self._parts), read])
-            self._parts.append((frozenset(of.key for of in missing), read))
-        asked = {file.key for file in files}
+            self._parts.append((frozenset(file.key for file in missing), read))
+        requested_keys = {file.key for file in files}
         while (
-            self.nbytes > self._most and (old := next((p for p in self._parts if not p[0] & asked), None)) is not None
+            self.nbytes > self._most
+            and (old := next((p for p in self._parts if not p[0] & requested_keys), None)) is not None
         ):
             self._parts.remove(old)
         if len(self._parts) > _PARTS:
@@ -130,7 +131,7 @@ class TableChange:
     """A batch changed a table's schema: which, when, and how, as [{path, kind, type}]."""
 
     n: int
-    at: datetime
+    decided_at: datetime
     table: str
     changes: tuple[Mapping[str, object], ...]
 
@@ -171,16 +172,16 @@ class Ledger:
         """
         with self._lock:
             shape = f"{table.metadata.table_uuid} {table.metadata.current_schema_id}"
-            seen = shape, table.metadata.current_snapshot_id
+            version = shape, table.metadata.current_snapshot_id
             self._table = table
             if self._seen is not None and self._seen[0] != shape:  # a newer Frazil added columns
                 for reads in (self._figures, self._rows, self._letters):
                     reads.keep(())
-            if seen != self._seen:
+            if version != self._seen:
                 self._files = ledger_files(table, self._name, self._manifests)
                 for reads in (self._figures, self._rows, self._letters):
                     reads.keep(self._files)
-                self._seen = seen
+                self._seen = version
             self._weigh()
 
     def _read(
@@ -200,24 +201,28 @@ class Ledger:
         with self._lock:
             if not self._files:
                 return BatchPage((), offset, 0)
-            newest, oldest = max(of.n[1] for of in self._files), min(of.n[0] for of in self._files)
+            newest, oldest = max(file.n[1] for file in self._files), min(file.n[0] for file in self._files)
             numbers = range(newest - offset - limit + 1, newest - offset + 1)
-            wanted = self._of(numbers)
+            rows_read = self._of(numbers)
             self._weigh()
-        rows = in_order(wanted.to_pylist())
-        found = [batch_of(list(of)) for _, of in groupby(rows, key=lambda row: (row["n"], row["batch"]))]
-        return BatchPage(tuple(reversed(found)), offset, newest - oldest + 1)
+        rows = in_order(rows_read.to_pylist())
+        batches = [
+            batch_of(list(batch_rows)) for _, batch_rows in groupby(rows, key=lambda row: (row["n"], row["batch"]))
+        ]
+        return BatchPage(tuple(reversed(batches)), offset, newest - oldest + 1)
 
     def _of(self, numbers: range) -> pa.Table:
         """Rows of batches of these numbers, in all columns."""
-        files = [of for of in self._files if of.n[0] < numbers.stop and of.n[1] >= numbers.start]
-        small, large = ([of for of in files if (_size(of) > LARGE_FILE) == is_large] for is_large in (False, True))
+        files = [file for file in self._files if file.n[0] < numbers.stop and file.n[1] >= numbers.start]
+        small, large = (
+            [file for file in files if (_size(file) > LARGE_FILE) == is_large] for is_large in (False, True)
+        )
         read = self._read(large, None, numbers)
-        kept = self._rows.of(small) if small else None
-        if kept is None:
+        cached = self._rows.load(small) if small else None
+        if cached is None:
             return read
-        n = kept["n"]
-        fits = kept.filter(pc.and_(pc.greater_equal(n, numbers.start), pc.less(n, numbers.stop)))
+        n = cached["n"]
+        fits = cached.filter(pc.and_(pc.greater_equal(n, numbers.start), pc.less(n, numbers.stop)))
         return pa.concat_tables([read, fits])
 
     def letter_rows(self) -> list[dict[str, Any]]:
@@ -227,11 +232,11 @@ class Ledger:
             Retryable: The storage can't be read now.
         """
         with self._lock:
-            rows = self._letters.of(self._files)
+            rows = self._letters.load(self._files)
             self._weigh()
             if rows is None:
                 return []
-            return letter_rows(rows, lambda of: self._read(holding(self._files, of), PLACED, of))
+            return letter_rows(rows, lambda numbers: self._read(holding(self._files, numbers), PLACED, numbers))
 
     def series(self, since: datetime, until: datetime, step: timedelta) -> tuple[Point, ...]:
         """Sums of batches decided from `since` to `until`, step by step; steps without any are left out.
@@ -239,9 +244,9 @@ class Ledger:
         Raises:
             Retryable: The storage can't be read now.
         """
-        found = self._between(since, until)
+        figures_read = self._between(since, until)
         size = max(1, int(step.total_seconds()))
-        batches, waits = (stepped(of, since, until, size) for of in (found.batches, found.waits))
+        batches, waits = (stepped(part, since, until, size) for part in (figures_read.batches, figures_read.waits))
         return tuple(sorted(points_of(batches, waits, size), key=lambda point: point.begin))
 
     def total(self, since: datetime, until: datetime) -> Point:
@@ -250,8 +255,8 @@ class Ledger:
         Raises:
             Retryable: The storage can't be read now.
         """
-        found = self._between(since, until)
-        batches, waits = (stepped(of, since, until, _EVER) for of in (found.batches, found.waits))
+        figures_read = self._between(since, until)
+        batches, waits = (stepped(part, since, until, _EVER) for part in (figures_read.batches, figures_read.waits))
         return next(iter(points_of(batches, waits, _EVER)), Point(since))
 
     def last_commit(self) -> datetime | None:
@@ -261,7 +266,7 @@ class Ledger:
             Retryable: The storage can't be read now.
         """
         with self._lock:
-            newest = sorted((of.n[1] for of in self._files), reverse=True)
+            newest = sorted((file.n[1] for file in self._files), reverse=True)
         for least in newest[_FEW - 1 :: _FEW] + newest[-1:]:
             decided = self._loaded(partial(_reaches, least)).batches["decided"]
             if len(decided):
@@ -274,8 +279,8 @@ class Ledger:
         Raises:
             Retryable: The storage can't be read now.
         """
-        rows = within(self._between(since, until).changes, since, until).to_pylist()
-        found = (
+        rows = decided_between(self._between(since, until).changes, since, until).to_pylist()
+        changes = (
             TableChange(
                 row["n"],
                 datetime.fromtimestamp(row["decided"], UTC),
@@ -284,18 +289,18 @@ class Ledger:
             )
             for row in rows
         )
-        return tuple(sorted(found, key=lambda of: (-of.n, of.table)))
+        return tuple(sorted(changes, key=lambda change: (-change.n, change.table)))
 
     def _between(self, since: datetime, until: datetime) -> Figures:
-        first, last = (int(of.timestamp() * 1_000_000) for of in (since, until))
-        return self._loaded(lambda of: of.decided_us[1] >= first and of.decided_us[0] <= last)
+        first, last = (int(instant.timestamp() * 1_000_000) for instant in (since, until))
+        return self._loaded(lambda file: file.decided_us[1] >= first and file.decided_us[0] <= last)
 
     def _loaded(self, is_wanted: Callable[[LedgerFile], bool]) -> Figures:
         """Figures of at least those files of the ledger, and of none that it has no more."""
         with self._lock:
-            found = self._figures.of([of for of in self._files if is_wanted(of)]) or _NOTHING
+            figures_read = self._figures.load([file for file in self._files if is_wanted(file)]) or _NOTHING
             self._weigh()
-            return found
+            return figures_read
 
 
 _NOTHING: Final = figures(
@@ -315,7 +320,7 @@ class Ledgers:
         self._lock = Lock()
         self._ledgers: OrderedDict[tuple[str, ...], Ledger] = OrderedDict()
 
-    def of(self, project: Project, pipeline: Pipeline) -> Ledger:
+    def load(self, project: Project, pipeline: Pipeline) -> Ledger:
         """The ledger of a pipeline as it is now; empty if the pipeline never ran.
 
         Raises:
@@ -330,7 +335,7 @@ class Ledgers:
             if ledger is None or table is None:
                 ledger = Ledger(name, pipeline.name)
             self._ledgers[key] = ledger
-            sizes = {of: found.nbytes for of, found in self._ledgers.items()}
+            sizes = {ledger_key: cached.nbytes for ledger_key, cached in self._ledgers.items()}
             for oldest in list(self._ledgers)[:-1]:
                 if sum(sizes.values()) > self._memory:
                     del self._ledgers[oldest], sizes[oldest]
@@ -375,5 +380,5 @@ def last_day(ledger: Ledger, now: datetime) -> Series:
     end = datetime.fromtimestamp((int(now.timestamp()) // seconds + 1) * seconds, UTC)
     starts = tuple(end - number * SLICE for number in range(SLICES, 0, -1))
     points = {point.begin: point for point in ledger.series(starts[0], end, SLICE)}
-    rows = tuple(points[at].rows if at in points else 0 for at in starts)
-    return Series(starts, rows, tuple(points[at].dead if at in points else 0 for at in starts))
+    rows = tuple(points[start].rows if start in points else 0 for start in starts)
+    return Series(starts, rows, tuple(points[start].dead if start in points else 0 for start in starts))

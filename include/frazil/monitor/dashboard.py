@@ -229,12 +229,12 @@ def _panels() -> Iterator[dict[str, Any]]:
         width = _WIDTH // per_line
         for place, panel in enumerate(row):
             number += 1
-            at = {"x": place % per_line * width, "y": y + 1 + place // per_line * height, "w": width, "h": height}
-            yield _panel(panel, number, at)
+            position = {"x": place % per_line * width, "y": y + 1 + place // per_line * height, "w": width, "h": height}
+            yield _panel(panel, number, position)
         y += 1 + -(-len(row) // per_line) * height
 
 
-def _panel(panel: Panel, number: int, at: dict[str, int]) -> dict[str, Any]:
+def _panel(panel: Panel, number: int, position: dict[str, int]) -> dict[str, Any]:
     targets = [
         {"refId": chr(ord("A") + place), "datasource": _SOURCE, "expr": query, "legendFormat": legend or "__auto"}
         for place, (legend, query) in enumerate(panel.queries)
@@ -257,7 +257,7 @@ def _panel(panel: Panel, number: int, at: dict[str, int]) -> dict[str, Any]:
         "description": " ".join(dict.fromkeys(metric.description for metric in panel.shows)),
         "datasource": _SOURCE,
         "interval": _BATCHED if any(metric.source != "condition" for metric in panel.shows) else "1m",
-        "gridPos": at,
+        "gridPos": position,
         "targets": targets,
         "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
         "options": options,
@@ -265,11 +265,11 @@ def _panel(panel: Panel, number: int, at: dict[str, int]) -> dict[str, Any]:
 
 
 def _defaults(panel: Panel) -> dict[str, Any]:
-    found: dict[str, Any] = {"unit": panel.unit}
+    defaults: dict[str, Any] = {"unit": panel.unit}
     if panel.kind == "timeseries":
-        return found | {"custom": {"drawStyle": "line", "lineInterpolation": "stepAfter", "spanNulls": False}}
+        return defaults | {"custom": {"drawStyle": "line", "lineInterpolation": "stepAfter", "spanNulls": False}}
     warn, bad = panel.thresholds or (0, 0)
     colors = ("green", "orange", "red") if panel.is_rising_worse else ("red", "orange", "green")
     bounds: Sequence[float | None] = (None, warn, bad) if panel.is_rising_worse else (None, bad, warn)
     steps = [{"color": color, "value": bound} for color, bound in zip(colors, bounds, strict=True)]
-    return found | {"color": {"mode": "thresholds"}, "thresholds": {"mode": "absolute", "steps": steps}}
+    return defaults | {"color": {"mode": "thresholds"}, "thresholds": {"mode": "absolute", "steps": steps}}

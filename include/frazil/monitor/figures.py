@@ -66,12 +66,12 @@ class Figures:
     @classmethod
     def joined(cls, parts: Sequence[Figures]) -> Figures:
         """All parts together."""
-        tables = ([of.batches for of in parts], [of.waits for of in parts], [of.changes for of in parts])
-        return cls(*(pa.concat_tables(of) for of in tables))
+        tables = ([part.batches for part in parts], [part.waits for part in parts], [part.changes for part in parts])
+        return cls(*(pa.concat_tables(pieces) for pieces in tables))
 
     def packed(self) -> Figures:
         """The same in one piece."""
-        return Figures(*(of.combine_chunks() for of in (self.batches, self.waits, self.changes)))
+        return Figures(*(part.combine_chunks() for part in (self.batches, self.waits, self.changes)))
 
 
 def figures(rows: pa.Table) -> Figures:
@@ -83,8 +83,8 @@ def figures(rows: pa.Table) -> Figures:
     order = pa.chunked_array([pa.array(range(len(landed)), pa.int64())])
     firsts = landed.append_column("row", order).group_by(["n", "batch"], use_threads=False).aggregate([("row", "min")])
     batches = landed.take(firsts["row_min"])
-    kept = batches.select(["n", "decided", *COUNTED, "dead_codes"])
-    return Figures(kept, _waits(batches), changes)
+    sums = batches.select(["n", "decided", *COUNTED, "dead_codes"])
+    return Figures(sums, _waits(batches), changes)
 
 
 def waited(wait: int) -> float:
@@ -109,38 +109,38 @@ def _waits(batches: pa.Table) -> pa.Table:
         classes.extend(_class(later + seconds(age)) for age in ages)
         counts.extend(ages.values())
     columns_of = zip((whens, classes, counts), _WAITS, strict=True)
-    return pa.table([pa.array(memoryview(of)).cast(field.type) for of, field in columns_of], _WAITS)
+    return pa.table([pa.array(memoryview(numbers)).cast(field.type) for numbers, field in columns_of], _WAITS)
 
 
 def _class(wait: float) -> int:
     return max(0, round(math.log(max(wait, _LEAST) / _LEAST, _STEP)))
 
 
-def quantiles(counts: Mapping[int, int], wanted: tuple[float, ...]) -> list[float] | None:
+def quantiles(counts: Mapping[int, int], shares: tuple[float, ...]) -> list[float] | None:
     """Quantiles of waits, in seconds; None without any.
 
     Args:
         counts: Class -> records.
-        wanted: In growing order.
+        shares: In growing order.
     """
     total = sum(counts.values())
     if not total:
         return None
-    found: list[float] = []
+    waits: list[float] = []
     reached = 0
     for wait, count in sorted(counts.items()):
         reached += count
-        while len(found) < len(wanted) and reached >= wanted[len(found)] * total:
-            found.append(waited(wait))
-    return found
+        while len(waits) < len(shares) and reached >= shares[len(waits)] * total:
+            waits.append(waited(wait))
+    return waits
 
 
 def summed(table: pa.Table, keys: list[str], values: tuple[str, ...]) -> list[dict[str, Any]]:
     """Sums of columns per key, with the number of rows as `count`."""
-    wanted: list[Any] = [(value, "sum") for value in values]
-    grouped = table.group_by(keys, use_threads=False).aggregate([*wanted, ([], "count_all")])
+    aggregations: list[Any] = [(value, "sum") for value in values]
+    grouped = table.group_by(keys, use_threads=False).aggregate([*aggregations, ([], "count_all")])
     renamed = {f"{value}_sum": value for value in values} | {"count_all": "count"}
-    return [{renamed.get(name, name): of for name, of in row.items()} for row in grouped.to_pylist()]
+    return [{renamed.get(name, name): total for name, total in row.items()} for row in grouped.to_pylist()]
 
 
 _QUANTILES: Final = (0.5, 0.95, 0.99)
@@ -168,7 +168,7 @@ class Point:
     freshness: Freshness = field(default_factory=Freshness)
 
 
-def within(table: pa.Table, since: datetime, until: datetime) -> pa.Table:
+def decided_between(table: pa.Table, since: datetime, until: datetime) -> pa.Table:
     """Rows of `frazil.monitor.figures` decided from `since` to `until`."""
     decided = table["decided"]
     return table.filter(
@@ -178,22 +178,22 @@ def within(table: pa.Table, since: datetime, until: datetime) -> pa.Table:
 
 def stepped(table: pa.Table, since: datetime, until: datetime, size: int) -> pa.Table:
     """The same, with the number of each row's step of `size` seconds since 1970 as `step`."""
-    rows = within(table, since, until)
+    rows = decided_between(table, since, until)
     return rows.append_column("step", pc.divide(rows["decided"].cast(pa.int64()), size))
 
 
 def points_of(batches: pa.Table, waits: pa.Table, size: int) -> Iterator[Point]:
     """Sums per step of rows of `Figures.batches` and `Figures.waits` that have one."""
     fresh, codes = _fresh(waits), _codes(batches)
-    for of in summed(batches, ["step"], COUNTED):
-        step = of["step"]
+    for row in summed(batches, ["step"], COUNTED):
+        step = row["step"]
         yield Point(
             datetime.fromtimestamp(step * size, UTC),
-            of["count"],
-            of["records_read"],
-            of["records_written"],
-            of["records_dead"],
-            of["records_filtered"],
+            row["count"],
+            row["records_read"],
+            row["records_written"],
+            row["records_dead"],
+            row["records_filtered"],
             codes.get(step, {}),
             fresh.get(step, Freshness()),
         )
@@ -203,13 +203,13 @@ def _fresh(waits: pa.Table) -> dict[int, Freshness]:
     counted: dict[int, Counter[int]] = {}
     for row in summed(waits, ["step", "wait"], ("records",)):
         counted.setdefault(row["step"], Counter())[row["wait"]] = row["records"]
-    found = {step: quantiles(of, _QUANTILES) for step, of in counted.items()}
-    return {step: Freshness(*of) for step, of in found.items() if of is not None}
+    waits_by_step = {step: quantiles(counts, _QUANTILES) for step, counts in counted.items()}
+    return {step: Freshness(*waits) for step, waits in waits_by_step.items() if waits is not None}
 
 
 def _codes(batches: pa.Table) -> dict[int, dict[str, int]]:
-    found: dict[int, Counter[str]] = {}
+    counts: dict[int, Counter[str]] = {}
     dying = batches.filter(pc.greater(batches["records_dead"], 0)).select(["step", "dead_codes"])
     for row in dying.to_pylist():
-        found.setdefault(row["step"], Counter()).update(json.loads(row["dead_codes"]))
-    return {step: dict(of.most_common()) for step, of in found.items()}
+        counts.setdefault(row["step"], Counter()).update(json.loads(row["dead_codes"]))
+    return {step: dict(counter.most_common()) for step, counter in counts.items()}

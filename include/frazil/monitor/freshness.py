@@ -32,33 +32,33 @@ class Span:
     length: timedelta
 
 
-def last_ticks(interval: Interval, at: datetime, count: int) -> list[datetime]:
-    """The last instants up to `at` at which a run was due, the newest first; none if there are none."""
+def last_ticks(interval: Interval, instant: datetime, count: int) -> list[datetime]:
+    """The last instants up to `instant` at which a run was due, the newest first; none if there are none."""
     if interval.every is not None:
-        newest = _floor(at, interval.every)
-        return [newest - of * interval.every for of in range(count)]
+        newest = _floor(instant, interval.every)
+        return [newest - number * interval.every for number in range(count)]
     try:
-        ticks = croniter(interval.cron, at.replace(microsecond=0) + _SECOND)  # which counts what is due now
+        ticks = croniter(interval.cron, instant.replace(microsecond=0) + _SECOND)  # which counts what is due now
         return [ticks.get_prev(datetime) for _ in range(count)]
     except CroniterError:  # such as every 31st of February, which no file may say
         return []
 
 
-def span_at(interval: Interval, at: datetime, least: timedelta) -> Span:
+def span_at(interval: Interval, instant: datetime, least: timedelta) -> Span:
     """The span that an instant is in: between two runs, of the clock where runs are nearer than `least`, or are never due."""
-    if interval.every is None and (found := last_ticks(interval, at, 2)):
-        begin, before = found
+    if interval.every is None and (ticks := last_ticks(interval, instant, 2)):
+        begin, before = ticks
         length = croniter(interval.cron, begin).get_next(datetime) - begin
         if length >= least:
             return Span(begin, before, length)
     length = max(least, interval.every or least)
-    begin = _floor(at, length)
+    begin = _floor(instant, length)
     return Span(begin, begin - length, length)
 
 
-def _floor(at: datetime, step: timedelta) -> datetime:
-    since = at - datetime(1970, 1, 1, tzinfo=UTC)
-    return at - since % step
+def _floor(instant: datetime, step: timedelta) -> datetime:
+    since = instant - datetime(1970, 1, 1, tzinfo=UTC)
+    return instant - since % step
 
 
 INTERVALS: Final = 3
@@ -67,13 +67,13 @@ INTERVALS: Final = 3
 LEAST: Final = timedelta(minutes=10)
 
 
-def promise_of(pipeline: Pipeline, at: datetime) -> Promise:
+def promise_of(pipeline: Pipeline, instant: datetime) -> Promise:
     """What its file promises (`alerts.fresh_within`). Without, three intervals, at least ten minutes; of a cron expression, what
     came before the third last time at which a run was due is in, so a night without runs is no delay, and its length none by day.
 
     Args:
         pipeline: As its file says.
-        at: The time.
+        instant: The time.
     """
     alerts = pipeline.alerts
     if alerts is not False and alerts.fresh_within is not None:
@@ -81,5 +81,5 @@ def promise_of(pipeline: Pipeline, at: datetime) -> Promise:
     interval = pipeline.every
     if interval.every is not None:
         return Promise(max(LEAST, INTERVALS * interval.every).total_seconds())
-    ticks = last_ticks(interval, at, INTERVALS)
-    return Promise(max(LEAST, at - ticks[-1]).total_seconds()) if ticks else Promise()
+    ticks = last_ticks(interval, instant, INTERVALS)
+    return Promise(max(LEAST, instant - ticks[-1]).total_seconds()) if ticks else Promise()

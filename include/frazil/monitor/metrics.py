@@ -100,8 +100,8 @@ BATCH_COMMIT = Metric(
 
 TABLE_HEALTH = Metric("frazil.table.health", "gauge", "score", _TABLE, "maintenance", "Health of a table, 0 to 100.")
 TABLE_FIGURES = {
-    of.name.rpartition(".")[2]: of
-    for of in (
+    metric.name.rpartition(".")[2]: metric
+    for metric in (
         Metric("frazil.table.files", "gauge", "files", _TABLE, "maintenance", "Data files of a table."),
         Metric("frazil.table.bytes", "gauge", "bytes", _TABLE, "maintenance", "Size of its data files."),
         Metric("frazil.table.small_files", "gauge", "files", _TABLE, "maintenance", "Data files that are too small."),

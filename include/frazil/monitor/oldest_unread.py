@@ -38,15 +38,15 @@ def with_unread(condition: Condition, cluster: Cluster, lag: Lag) -> Condition:
         if p.lag and p.log and p.begin is not None
     }
     times = first_times(cluster, starts)
-    kept = retention(cluster, {topic for topic, _ in times})
-    return aged(condition, lag, times, kept)
+    retentions = retention(cluster, {topic for topic, _ in times})
+    return aged(condition, lag, times, retentions)
 
 
 def aged(
     condition: Condition,
     lag: Lag,
     times: Mapping[TopicPartition, int | None],
-    kept: Mapping[str, TopicRetention],
+    retentions: Mapping[str, TopicRetention],
 ) -> Condition:
     """The condition with what timestamps and retentions say.
 
@@ -54,24 +54,34 @@ def aged(
         condition: As it is known without them.
         lag: By partition.
         times: Partition with records that were not read -> timestamp of the first, in milliseconds; None if it has none.
-        kept: Topic -> how long it keeps records; those that nobody may see are left out.
+        retentions: Topic -> how long it keeps records; those that nobody may see are left out.
     """
-    found = tuple(_retentions(condition.at, lag, times, kept))
+    distances = tuple(_retentions(condition.at, lag, times, retentions))
     seconds = _oldest(condition, lag.total, times)
     through = condition.complete_through
     is_told = seconds is not None and not lag.held_back and all(p.lag is not None for p in lag.partitions)
     if is_told and seconds is not None and condition.n is not None:
         reached = condition.at - timedelta(seconds=seconds)
         through = reached if through is None else max(through, reached)
-    ordered = sorted(found, key=lambda of: (_or_never(of.seconds_left), of.topic, of.partition))
+    ordered = sorted(
+        distances, key=lambda retention: (_or_never(retention.seconds_left), retention.topic, retention.partition)
+    )
     topics = tuple(_topic(condition, lag, topic, times) for topic in dict.fromkeys(p.topic for p in lag.partitions))
     return replace(condition, lag_seconds=seconds, complete_through=through, topics=topics, retention=tuple(ordered))
 
 
 def _topic(condition: Condition, lag: Lag, topic: str, times: Mapping[TopicPartition, int | None]) -> TopicLag:
-    known = [p.lag for p in lag.partitions if p.topic == topic and p.lag is not None]
-    total = sum(known) if known else None
-    return TopicLag(topic, total, _oldest(condition, total, {of: ms for of, ms in times.items() if of[0] == topic}))
+    lags = [p.lag for p in lag.partitions if p.topic == topic and p.lag is not None]
+    total = sum(lags) if lags else None
+    return TopicLag(
+        topic,
+        total,
+        _oldest(
+            condition,
+            total,
+            {topic_partition: ms for topic_partition, ms in times.items() if topic_partition[0] == topic},
+        ),
+    )
 
 
 def _oldest(condition: Condition, lag: int | None, times: Mapping[TopicPartition, int | None]) -> float | None:
@@ -84,31 +94,38 @@ def _oldest(condition: Condition, lag: int | None, times: Mapping[TopicPartition
     bound = (condition.at - through).total_seconds() if through is not None else None
     written = [ms for ms in times.values() if ms is not None]
     age = _age(condition.at, min(written)) if len(written) == len(times) else None
-    return min((max(0.0, of) for of in (bound, age) if of is not None), default=None)
+    return min((max(0.0, age_bound) for age_bound in (bound, age) if age_bound is not None), default=None)
 
 
 def _retentions(
-    at: datetime, lag: Lag, times: Mapping[TopicPartition, int | None], kept: Mapping[str, TopicRetention]
+    instant: datetime, lag: Lag, times: Mapping[TopicPartition, int | None], retentions: Mapping[str, TopicRetention]
 ) -> Iterator[Retention]:
     for p in lag.partitions:
         if (p.topic, p.partition) in times and p.headroom is not None:
-            yield _retention(at, p, p.headroom, times[p.topic, p.partition], kept.get(p.topic))
+            yield _retention(instant, p, p.headroom, times[p.topic, p.partition], retentions.get(p.topic))
 
 
 def _retention(
-    at: datetime, p: PartitionLag, headroom: int, written_ms: int | None, kept: TopicRetention | None
+    instant: datetime, p: PartitionLag, headroom: int, written_ms: int | None, topic_retention: TopicRetention | None
 ) -> Retention:
-    age = None if written_ms is None else max(0.0, _age(at, written_ms))
-    left = None
+    age = None if written_ms is None else max(0.0, _age(instant, written_ms))
+    seconds_left = None
     if headroom < 0:
-        left = 0.0
-    elif age is not None and kept is not None and kept.ms is not None:
-        left = max(0.0, kept.ms / 1000 - age)
-    return Retention(p.topic, p.partition, headroom, left, age, by_size=kept is not None and kept.by_size)
+        seconds_left = 0.0
+    elif age is not None and topic_retention is not None and topic_retention.ms is not None:
+        seconds_left = max(0.0, topic_retention.ms / 1000 - age)
+    return Retention(
+        p.topic,
+        p.partition,
+        headroom,
+        seconds_left,
+        age,
+        by_size=topic_retention is not None and topic_retention.by_size,
+    )
 
 
-def _age(at: datetime, ms: int) -> float:
-    return at.timestamp() - ms / 1000
+def _age(instant: datetime, ms: int) -> float:
+    return instant.timestamp() - ms / 1000
 
 
 def _or_never(seconds: float | None) -> float:

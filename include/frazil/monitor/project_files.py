@@ -112,12 +112,12 @@ def _written(places: Places) -> list[Path]:
 
 def _named(places: Places) -> tuple[Path, ...]:
     """Files that they take secrets from."""
-    found: set[Path] = set()
+    referenced: set[Path] = set()
     for file in _written(places):
         folder = None if file == places.settings_file else file.parent
         with suppress(ConfigError):  # loading says it
-            found.update(referenced_files(read_yaml(file, folder)))
-    return tuple(sorted(found))
+            referenced.update(referenced_files(read_yaml(file, folder)))
+    return tuple(sorted(referenced))
 
 
 def _stamp(files: Iterable[Path], absent: type[OSError] = FileNotFoundError) -> _Stamp:
@@ -127,11 +127,11 @@ def _stamp(files: Iterable[Path], absent: type[OSError] = FileNotFoundError) -> 
         files: The files.
         absent: How one that is not there is told, as when it was removed since the folder was listed.
     """
-    found = []
+    stamps = []
     for file in files:
         try:
             status = file.stat()
         except absent:
             continue
-        found.append((str(file), status.st_mtime_ns, status.st_size))
-    return tuple(found)
+        stamps.append((str(file), status.st_mtime_ns, status.st_size))
+    return tuple(stamps)

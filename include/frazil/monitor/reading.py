@@ -38,7 +38,7 @@ _LOOKS = 3
 
 
 @dataclass(frozen=True)
-class Told:
+class TableStatus:
     """What the tables say.
 
     Attributes:
@@ -54,49 +54,51 @@ class Told:
     refusal: Terminal | None = None
 
 
-def told(scope: Scope) -> Told:
+def table_status(scope: Scope) -> TableStatus:
     """Read the tables of a pipeline.
 
     Raises:
         Terminal: They can't be the tables of this pipeline; a plan refuses likewise.
         Retryable: The catalog can't be reached.
     """
-    seen: Standing | None = None
-    found = Told()
+    previous: Standing | None = None
+    status = TableStatus()
     for _ in range(_LOOKS):
         tables = find_tables(scope.lake, scope.pipeline)
         if tables is None:
-            return found
+            return status
         grown = scope.told_by(tables.ledger)
         if grown is not scope:  # a batch made tables meanwhile
             scope = grown
             continue
-        now = standing(scope.pipeline, tables)
-        found = _told(scope, tables, now, now.loss or _refusal(scope, tables, now))
-        if now.loss is None or (seen is not None and seen.seen == now.seen):
-            return found
-        seen = now
-    return replace(found, refusal=None)  # other runs keep moving it: that is no loss
+        state = standing(scope.pipeline, tables)
+        status = _table_status(scope, tables, state, state.loss or _refusal(scope, tables, state))
+        if state.loss is None or (previous is not None and previous.seen == state.seen):
+            return status
+        previous = state
+    return replace(status, refusal=None)  # other runs keep moving it: that is no loss
 
 
-def _told(scope: Scope, tables: Tables, now: Standing, refusal: Terminal | None) -> Told:
+def _table_status(scope: Scope, tables: Tables, state: Standing, refusal: Terminal | None) -> TableStatus:
     name, metadata = scope.pipeline.name, tables.closing.metadata
     # A position that can't be told is the refusal.
-    position = None if now.position is None else still_held(lookup_position(tables.closing, name, tables.closing_name))
-    if not now.unfinished or now.mark is None:
-        return Told(position, refusal=refusal)
+    position = (
+        None if state.position is None else still_held(lookup_position(tables.closing, name, tables.closing_name))
+    )
+    if not state.unfinished or state.mark is None:
+        return TableStatus(position, refusal=refusal)
     last = still_held(lookup(metadata, BATCH_KEY.format(name), tables.closing_name))
     snapshot = metadata.snapshot_by_id(last.snapshot_id) if last is not None else None
     since = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC) if snapshot is not None else None
-    return Told(position, now.mark.n, since, refusal)
+    return TableStatus(position, state.mark.n, since, refusal)
 
 
-def _refusal(scope: Scope, tables: Tables, now: Standing) -> Terminal | None:
+def _refusal(scope: Scope, tables: Tables, state: Standing) -> Terminal | None:
     """What a plan holds against tables that are sound. What is decided is finished before the file is looked at."""
     pipeline = scope.pipeline
     try:
         refuse_shared(pipeline, tables)
-        if now.unfinished:
+        if state.unfinished:
             return None
         for name, table in tables.destinations.items():
             refuse_no_key(pipeline, name, table)
@@ -115,7 +117,7 @@ def table_health(project: Project, pipeline: Pipeline) -> dict[str, int]:
         Terminal: The settings don't know a catalog, or a table can't be the pipeline's.
     """
     looked = look(Scope.of(project, pipeline), Order())
-    return {of.table: of.before.score for of in looked.tables}
+    return {table.table: table.before.score for table in looked.tables}
 
 
 def with_batches(condition: Condition, ledger: Ledger) -> Condition:
@@ -125,15 +127,15 @@ def with_batches(condition: Condition, ledger: Ledger) -> Condition:
         Retryable: The storage can't be read now.
     """
     until = condition.at + timedelta(seconds=1)  # a commit of this very second counts
-    found = ledger.total(condition.at - timedelta(seconds=condition.window_seconds), until)
+    total = ledger.total(condition.at - timedelta(seconds=condition.window_seconds), until)
     return replace(
         condition,
         last_commit=ledger.last_commit(),
-        rows=found.rows,
-        dead=found.dead,
-        filtered=found.filtered,
-        dead_codes=found.dead_codes,
-        freshness=found.freshness,
+        rows=total.rows,
+        dead=total.dead,
+        filtered=total.filtered,
+        dead_codes=total.dead_codes,
+        freshness=total.freshness,
     )
 
 
@@ -192,38 +194,40 @@ def read(
         window: Of the batches that are counted, and whose freshness is told.
         ledgers: Keeps what was read of ledgers, for whoever looks again.
     """
-    at = clock()
-    blank = Condition(pipeline.name, pipeline.owner, at, runs=runs, window_seconds=window.total_seconds())
-    said = _Said()
-    condition = said.tried(
-        lambda: _read(blank, Scope.of(project, pipeline, clock=clock), said, ledgers or Ledgers()), blank
+    instant = clock()
+    blank = Condition(pipeline.name, pipeline.owner, instant, runs=runs, window_seconds=window.total_seconds())
+    problems = _Problems()
+    condition = problems.tried(
+        lambda: _read(blank, Scope.of(project, pipeline, clock=clock), problems, ledgers or Ledgers()), blank
     )
-    return replace(condition, refusal=said.refusal, unreadable=said.unreadable)
+    return replace(condition, refusal=problems.refusal, unreadable=problems.unreadable)
 
 
-def _read(blank: Condition, scope: Scope, said: _Said, ledgers: Ledgers) -> Condition:
-    blank = replace(blank, made=scope.pipeline.made)
+def _read(blank: Condition, scope: Scope, problems: _Problems, ledgers: Ledgers) -> Condition:
+    blank = replace(blank, made=scope.pipeline.auto_created)
     # Tables before topics: offsets only grow, so what lands meanwhile can't look like a position beyond the log.
-    tables = said.tried(lambda: told(scope), None)
-    known = blank if tables is None else _with_tables(blank, tables)
-    counted = said.tried(lambda: with_batches(known, ledgers.of(scope.project, scope.pipeline)), known)
+    tables = problems.tried(lambda: table_status(scope), None)
+    with_position = blank if tables is None else _with_tables(blank, tables)
+    counted = problems.tried(
+        lambda: with_batches(with_position, ledgers.load(scope.project, scope.pipeline)), with_position
+    )
     if tables is None:  # where it stands is not known, so neither is what waits: not the whole topic
         return counted
-    said.add(tables.refusal)
-    return said.tried(lambda: _with_topics(counted, scope, said, tables), counted)
+    problems.add(tables.refusal)
+    return problems.tried(lambda: _with_topics(counted, scope, problems, tables), counted)
 
 
-def _with_topics(condition: Condition, scope: Scope, said: _Said, tables: Told) -> Condition:
+def _with_topics(condition: Condition, scope: Scope, problems: _Problems, tables: TableStatus) -> Condition:
     position = _position(tables)
     facts = observe(scope.cluster, topics_of(scope.cluster, scope.pipeline, position), absent_ok=True)
-    said.tried(lambda: _check(scope, position, facts), None)
+    problems.tried(lambda: _check(scope, position, facts), None)
     lag = lag_in(scope.pipeline, tables.position, facts, condition.at)
-    known = _with_lag(condition, lag)
-    return said.tried(lambda: with_unread(known, scope.cluster, lag), known)
+    with_waiting = _with_lag(condition, lag)
+    return problems.tried(lambda: with_unread(with_waiting, scope.cluster, lag), with_waiting)
 
 
 @dataclass
-class _Said:
+class _Problems:
     """Why something could not be read: refusals, and what may pass by itself."""
 
     refusals: list[FrazilError] = field(default_factory=list)
@@ -255,11 +259,11 @@ class _Said:
         return str(self.passing[0]) if self.passing else None
 
 
-def _position(tables: Told) -> Position | None:
+def _position(tables: TableStatus) -> Position | None:
     return Position.from_json(tables.position.value) if tables.position is not None else None
 
 
-def _with_tables(condition: Condition, tables: Told) -> Condition:
+def _with_tables(condition: Condition, tables: TableStatus) -> Condition:
     position = _position(tables)
     return replace(
         condition,
@@ -286,5 +290,5 @@ def _check(scope: Scope, position: Position | None, facts: ClusterFacts) -> None
             raise unknown_topic(scope.cluster, topic)
     if position is not None:
         check_position(position, facts, pipeline.name, pipeline.source.on_data_loss, pipeline.source.topics)
-        gone = vanished(pipeline, position, facts)
-        check_vanished(position, gone, pipeline.source.on_data_loss)
+        vanished_partitions = vanished(pipeline, position, facts)
+        check_vanished(position, vanished_partitions, pipeline.source.on_data_loss)

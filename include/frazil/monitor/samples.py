@@ -25,48 +25,48 @@ def of_run(result: RunResult) -> Iterator[Sample]:
     """What a run did. Nothing if it landed nothing."""
     if result.batches == 0:
         return
-    of = _Of({"pipeline": result.pipeline})
-    yield of(metrics.RUN_BATCHES, result.batches)
+    sample = _Sampler({"pipeline": result.pipeline})
+    yield sample(metrics.RUN_BATCHES, result.batches)
     for outcome in ("written", "dead", "filtered"):
-        yield of(metrics.RUN_RECORDS, getattr(result, outcome), outcome=outcome)
+        yield sample(metrics.RUN_RECORDS, getattr(result, outcome), outcome=outcome)
     for code, count in result.dead_codes.items():
-        yield of(metrics.RUN_DEAD_LETTERS, count, code=code)
-    yield of(metrics.RUN_UNKNOWN, result.unknown_fields.records)
+        yield sample(metrics.RUN_DEAD_LETTERS, count, code=code)
+    yield sample(metrics.RUN_UNKNOWN, result.unknown_fields.records)
     tables = {metrics.RUN_ROWS: result.rows, metrics.RUN_FILES: result.files, metrics.RUN_BYTES: result.bytes}
     for metric, counts in tables.items():
         for table, count in counts.items():
-            yield of(metric, count, table=table)
-    yield of(metrics.RUN_SECONDS, result.seconds)
+            yield sample(metric, count, table=table)
+    yield sample(metrics.RUN_SECONDS, result.seconds)
     for phases in result.phases:
         for phase, seconds in phases.items():
-            yield of(metrics.BATCH_PHASE, seconds, phase=phase)
-        yield of(metrics.BATCH_COMMIT, sum(phases.get(phase, 0.0) for phase in _COMMIT))
+            yield sample(metrics.BATCH_PHASE, seconds, phase=phase)
+        yield sample(metrics.BATCH_COMMIT, sum(phases.get(phase, 0.0) for phase in _COMMIT))
 
 
 def of_maintenance(result: MaintenanceResult) -> Iterator[Sample]:
     """How a pipeline's tables stand after maintenance looked at them, and what it did."""
-    of = _Of({"pipeline": result.pipeline})
+    sample = _Sampler({"pipeline": result.pipeline})
     for table in result.tables:
-        yield from _figures(of, table.table, table.after)
+        yield from _figures(sample, table.table, table.after)
         for step in table.steps:
             if step.status in ("done", "gave_way", "failed"):
-                yield of(metrics.STEPS, 1, table=table.table, step=step.step, status=step.status)
-                yield of(metrics.STEP_SECONDS, step.seconds, table=table.table, step=step.step)
+                yield sample(metrics.STEPS, 1, table=table.table, step=step.step, status=step.status)
+                yield sample(metrics.STEP_SECONDS, step.seconds, table=table.table, step=step.step)
 
 
-def _figures(of: _Of, table: str, figures: Figures) -> Iterator[Sample]:
-    yield of(metrics.TABLE_HEALTH, figures.score, table=table)
+def _figures(sample: _Sampler, table: str, figures: Figures) -> Iterator[Sample]:
+    yield sample(metrics.TABLE_HEALTH, figures.score, table=table)
     for name, metric in metrics.TABLE_FIGURES.items():
-        yield of(metric, getattr(figures, name), table=table)
+        yield sample(metric, getattr(figures, name), table=table)
 
 
 def of_condition(condition: Condition, promise: Promise) -> Iterator[Sample]:
     """How a pipeline stands. What is unknown has no value: an old one would look like news."""
-    of = _Of({"pipeline": condition.pipeline})
+    sample = _Sampler({"pipeline": condition.pipeline})
     word, _ = state_of(condition, promise)
     for state in STATES:
-        yield of(metrics.STATE, int(state == word), state=state)
-    known = {
+        yield sample(metrics.STATE, int(state == word), state=state)
+    gauges = {
         metrics.LAG_RECORDS: condition.lag,
         metrics.LAG_SECONDS: condition.lag_seconds,
         metrics.HELD_BACK: condition.held_back,
@@ -79,34 +79,34 @@ def of_condition(condition: Condition, promise: Promise) -> Iterator[Sample]:
         metrics.FAILURES: condition.runs.failures,
         metrics.PAUSED: None if condition.runs.is_paused is None else int(condition.runs.is_paused),
     }
-    yield from (of(metric, value) for metric, value in known.items() if value is not None)
+    yield from (sample(metric, value) for metric, value in gauges.items() if value is not None)
     for topic in condition.topics:
-        yield from of.known(metrics.TOPIC_RECORDS, topic.lag, topic=topic.topic)
-        yield from of.known(metrics.TOPIC_SECONDS, topic.lag_seconds, topic=topic.topic)
+        yield from sample.if_known(metrics.TOPIC_RECORDS, topic.lag, topic=topic.topic)
+        yield from sample.if_known(metrics.TOPIC_SECONDS, topic.lag_seconds, topic=topic.topic)
     for percentile in ("p50", "p95", "p99"):
-        yield from of.known(metrics.FRESHNESS, getattr(condition.freshness, percentile), percentile=percentile)
-    yield from _retention(of, condition.retention)
+        yield from sample.if_known(metrics.FRESHNESS, getattr(condition.freshness, percentile), percentile=percentile)
+    yield from _retention(sample, condition.retention)
     for table, score in condition.health.items():
-        yield of(metrics.TABLE_HEALTH, score, table=table)
+        yield sample(metrics.TABLE_HEALTH, score, table=table)
 
 
-def _retention(of: _Of, partitions: Iterable[Retention]) -> Iterator[Sample]:
+def _retention(sample: _Sampler, partitions: Iterable[Retention]) -> Iterator[Sample]:
     """Per topic what holds of its most urgent partition; a retention must suit all of them."""
     by_topic = attrgetter("topic")
-    for topic, found in groupby(sorted(partitions, key=by_topic), by_topic):
-        urgent = list(found)
-        left = [one.seconds_left for one in urgent if one.seconds_left is not None]
+    for topic, group in groupby(sorted(partitions, key=by_topic), by_topic):
+        urgent = list(group)
+        seconds_left = [one.seconds_left for one in urgent if one.seconds_left is not None]
         cut = [one.cut_to_seconds for one in urgent if one.cut_to_seconds is not None]
-        yield from of.known(metrics.RETENTION_LEFT, min(left, default=None), topic=topic)
-        yield of(metrics.RETENTION_HEADROOM, min(one.headroom for one in urgent), topic=topic)
-        yield from of.known(metrics.RETENTION_CUT, max(cut, default=None), topic=topic)
+        yield from sample.if_known(metrics.RETENTION_LEFT, min(seconds_left, default=None), topic=topic)
+        yield sample(metrics.RETENTION_HEADROOM, min(one.headroom for one in urgent), topic=topic)
+        yield from sample.if_known(metrics.RETENTION_CUT, max(cut, default=None), topic=topic)
 
 
-def _age(now: datetime, then: datetime | None) -> float | None:
-    return None if then is None else (now - then).total_seconds()
+def _age(instant: datetime, earlier: datetime | None) -> float | None:
+    return None if earlier is None else (instant - earlier).total_seconds()
 
 
-class _Of:
+class _Sampler:
     """Makes samples that share tags."""
 
     def __init__(self, shared: Mapping[str, str]) -> None:
@@ -114,12 +114,12 @@ class _Of:
 
     def __call__(self, metric: Metric, value: float, **tags: str) -> Sample:
         """A value; the tags in the metric's order."""
-        given = {**self._shared, **tags}
+        tag_values = {**self._shared, **tags}
         return Sample(
-            metric, value if isinstance(value, int) else round(value, 3), {of: given[of] for of in metric.tags}
+            metric, value if isinstance(value, int) else round(value, 3), {tag: tag_values[tag] for tag in metric.tags}
         )
 
-    def known(self, metric: Metric, value: float | None, **tags: str) -> Iterator[Sample]:
+    def if_known(self, metric: Metric, value: float | None, **tags: str) -> Iterator[Sample]:
         """A value, if it is known."""
         if value is not None:
             yield self(metric, value, **tags)

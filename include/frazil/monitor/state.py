@@ -59,43 +59,43 @@ def state_of(condition: Condition, promise: Promise = NOTHING) -> tuple[State, s
     return "Idle", _idle(condition)
 
 
-def _paused(of: Condition, promise: Promise) -> str | None:
-    if not of.runs.is_paused:
+def _paused(condition: Condition, promise: Promise) -> str | None:
+    if not condition.runs.is_paused:
         return None
-    besides = next((why for state, rule in RULES[1:5] if (why := rule(of, promise)) is not None), None)
-    return "its schedule is paused" + ("" if besides is None else f"; {besides}")
+    problem = next((why for state, rule in RULES[1:5] if (why := rule(condition, promise)) is not None), None)
+    return "its schedule is paused" + ("" if problem is None else f"; {problem}")
 
 
-def _refused(of: Condition, _: Promise) -> str | None:
-    return None if of.refusal is None else of.refusal.splitlines()[0]
+def _refused(condition: Condition, _: Promise) -> str | None:
+    return None if condition.refusal is None else condition.refusal.splitlines()[0]
 
 
-def _failed(of: Condition, _: Promise) -> str | None:
-    if of.runs.last_state != "failed":
+def _failed(condition: Condition, _: Promise) -> str | None:
+    if condition.runs.last_state != "failed":
         return None
-    failures = of.runs.failures or 1
+    failures = condition.runs.failures or 1
     how = f"the last {failures} runs failed" if failures > 1 else "the last run failed"
-    return how + (f": {of.runs.last_run}" if of.runs.last_run else "")
+    return how + (f": {condition.runs.last_run}" if condition.runs.last_run else "")
 
 
-def _degraded(of: Condition, _: Promise) -> str | None:
+def _degraded(condition: Condition, _: Promise) -> str | None:
     checks = (_unreadable, _stuck, _threatened, _dying, _ill)
-    return next((why for check in checks if (why := check(of)) is not None), None)
+    return next((why for check in checks if (why := check(condition)) is not None), None)
 
 
-def _unreadable(of: Condition) -> str | None:
-    return None if of.unreadable is None else f"can't be read now: {of.unreadable.splitlines()[0]}"
+def _unreadable(condition: Condition) -> str | None:
+    return None if condition.unreadable is None else f"can't be read now: {condition.unreadable.splitlines()[0]}"
 
 
-def _stuck(of: Condition) -> str | None:
-    seconds = _unfinished_seconds(of)
-    if of.unfinished is None or seconds is None or seconds < UNFINISHED_SECONDS:
+def _stuck(condition: Condition) -> str | None:
+    seconds = _unfinished_seconds(condition)
+    if condition.unfinished is None or seconds is None or seconds < UNFINISHED_SECONDS:
         return None
-    return f"batch {of.unfinished} is decided and not finished for {spoken(seconds)}"
+    return f"batch {condition.unfinished} is decided and not finished for {spoken(seconds)}"
 
 
-def _threatened(of: Condition) -> str | None:
-    for partition in of.retention:
+def _threatened(condition: Condition) -> str | None:
+    for partition in condition.retention:
         where = f"topic {partition.topic}, partition {partition.partition}"
         if partition.headroom < 0:
             return f"{where}: retention took {-partition.headroom:,} records before they were read"
@@ -104,49 +104,53 @@ def _threatened(of: Condition) -> str | None:
     return None
 
 
-def _is_near(partition: Retention, left: float) -> bool:
+def _is_near(partition: Retention, seconds_left: float) -> bool:
     age = partition.cut_to_seconds
-    return age is not None and left < RETENTION_SHARE * (left + age)
+    return age is not None and seconds_left < RETENTION_SHARE * (seconds_left + age)
 
 
-def _dying(of: Condition) -> str | None:
-    read = of.rows + of.dead + of.filtered
-    if read < DEAD_OF or of.dead <= DEAD_SHARE * read:
+def _dying(condition: Condition) -> str | None:
+    read = condition.rows + condition.dead + condition.filtered
+    if read < DEAD_OF or condition.dead <= DEAD_SHARE * read:
         return None
-    return f"{of.dead:,} of {read:,} records are dead letters ({of.dead / read:.0%}), in {spoken(of.window_seconds)}"
+    return f"{condition.dead:,} of {read:,} records are dead letters ({condition.dead / read:.0%}), in {spoken(condition.window_seconds)}"
 
 
-def _ill(of: Condition) -> str | None:
-    table = min(of.health, key=lambda name: (of.health[name], name), default=None)
-    if table is None or of.health[table] >= HEALTH:
+def _ill(condition: Condition) -> str | None:
+    table = min(condition.health, key=lambda name: (condition.health[name], name), default=None)
+    if table is None or condition.health[table] >= HEALTH:
         return None
-    return f"table {table} has health {of.health[table]}"
+    return f"table {table} has health {condition.health[table]}"
 
 
-def _behind(of: Condition, promise: Promise) -> str | None:
-    if promise.seconds is None or of.n is None or not of.lag or of.lag_seconds is None:
+def _behind(condition: Condition, promise: Promise) -> str | None:
+    if promise.seconds is None or condition.n is None or not condition.lag or condition.lag_seconds is None:
         return None
-    if of.lag_seconds <= promise.seconds:
+    if condition.lag_seconds <= promise.seconds:
         return None
-    return f"{of.lag:,} records wait, the oldest for {spoken(of.lag_seconds)}; promised are {spoken(promise.seconds)}"
+    return f"{condition.lag:,} records wait, the oldest for {spoken(condition.lag_seconds)}; promised are {spoken(promise.seconds)}"
 
 
-def _running(of: Condition, _: Promise) -> str | None:
-    if of.runs.running_since is not None:
-        return f"at work for {spoken(max(0.0, (of.at - of.runs.running_since).total_seconds()))}"
-    return None if of.unfinished is None else f"batch {of.unfinished} is decided, and about to be finished"
+def _running(condition: Condition, _: Promise) -> str | None:
+    if condition.runs.running_since is not None:
+        return f"at work for {spoken(max(0.0, (condition.at - condition.runs.running_since).total_seconds()))}"
+    return (
+        None if condition.unfinished is None else f"batch {condition.unfinished} is decided, and about to be finished"
+    )
 
 
-def _idle(of: Condition) -> str:
-    if of.n is None:
+def _idle(condition: Condition) -> str:
+    if condition.n is None:
         return "it never ran"
-    if of.lag is None:
+    if condition.lag is None:
         return "nothing is known of its topics"
-    if of.lag == 0:
+    if condition.lag == 0:
         return (
-            "everything is in" if not of.held_back else f"{of.held_back:,} records are held back by open transactions"
+            "everything is in"
+            if not condition.held_back
+            else f"{condition.held_back:,} records are held back by open transactions"
         )
-    return f"{of.lag:,} records wait for the next run"
+    return f"{condition.lag:,} records wait for the next run"
 
 
 RULES: Final[tuple[tuple[State, _Rule], ...]] = (
@@ -160,8 +164,8 @@ RULES: Final[tuple[tuple[State, _Rule], ...]] = (
 """The words in their order, each with its rule."""
 
 
-def _unfinished_seconds(of: Condition) -> float | None:
-    return None if of.unfinished_since is None else (of.at - of.unfinished_since).total_seconds()
+def _unfinished_seconds(condition: Condition) -> float | None:
+    return None if condition.unfinished_since is None else (condition.at - condition.unfinished_since).total_seconds()
 
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
@@ -169,10 +173,10 @@ _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 def spoken(seconds: float) -> str:
     """A duration as people say it, in its largest unit and the next: `2 h 5 min`, `48 s`."""
-    left = round(max(0.0, seconds))
+    remaining = round(max(0.0, seconds))
     parts: list[str] = []
     for unit, size in _UNITS:
-        count, left = divmod(left, size)
+        count, remaining = divmod(remaining, size)
         if count or (unit == "s" and not parts):
             parts.append(f"{count} {unit}")
         elif parts:

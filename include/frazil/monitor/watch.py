@@ -42,7 +42,7 @@ RunsOf = Callable[[Iterable[str]], Mapping[str, Runs]]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Reading:
     """What was seen of a pipeline, and when, by the monotonic clock.
 
     Attributes:
@@ -92,7 +92,7 @@ class Watch:
         self.ledgers = Ledgers()
         self._load, self._names, self._runs_of = load, frozenset(names), runs_of
         self._refresh_seconds, self._forsaken_seconds = refresh_seconds, forsaken_seconds
-        self._seen: dict[str, Seen | None] = {}
+        self._seen: dict[str, Reading | None] = {}
         self._promises: dict[str, Promise] = {}
         self._health: dict[str, tuple[Mapping[str, int], float]] = {}
         self._lock, self._closed, self._round_done = Lock(), Event(), Event()
@@ -121,15 +121,15 @@ class Watch:
 
     def snapshot(self) -> Mapping[str, Condition | None]:
         """The condition of every pipeline, by name; None of one that was not read yet. Never waits for a look."""
-        return {name: None if seen is None else seen.condition for name, seen in self.seen().items()}
+        return {name: None if reading is None else reading.condition for name, reading in self.readings().items()}
 
-    def seen(self) -> Mapping[str, Seen | None]:
+    def readings(self) -> Mapping[str, Reading | None]:
         """The same, with what landed and ages."""
         self._note_asked()
         with self._lock:
             return dict(sorted(self._seen.items()))
 
-    def of(self, name: str) -> Seen | None:
+    def reading(self, name: str) -> Reading | None:
         """What was seen of one pipeline; None before the first look at it. Never waits for one."""
         self._note_asked()
         with self._lock:
@@ -163,8 +163,8 @@ class Watch:
             except FrazilError as problem:  # a settings file that somebody edits now: what is known stays, and ages
                 _LOG.warning("the project can't be read: %s", problem)
             self._round_done.set()
-            left = self._refresh_seconds - (time.monotonic() - began)
-            self._closed.wait(max(0.0, left) if math.isfinite(left) else None)
+            seconds_left = self._refresh_seconds - (time.monotonic() - began)
+            self._closed.wait(max(0.0, seconds_left) if math.isfinite(seconds_left) else None)
             self._rest(project)
 
     def _rest(self, project: Project | None) -> None:
@@ -177,14 +177,20 @@ class Watch:
 
     def _round(self, project: Project) -> None:
         """Look at every pipeline once."""
-        wanted = {name: of for name, of in project.pipelines.usable.items() if not self._names or name in self._names}
+        pipelines = {
+            name: pipeline
+            for name, pipeline in project.pipelines.usable.items()
+            if not self._names or name in self._names
+        }
         with self._lock:
-            self._seen = {name: self._seen.get(name) for name in wanted}
-            self._promises = {name: promise_of(of, utc_now()) for name, of in wanted.items()}
+            self._seen = {name: self._seen.get(name) for name in pipelines}
+            self._promises = {name: promise_of(pipeline, utc_now()) for name, pipeline in pipelines.items()}
             if self._closed.is_set():
                 return
-            runs = self._pool.submit(self._runs_of, tuple(wanted))
-            looks = {name: self._pool.submit(self._look, project, of, runs) for name, of in wanted.items()}
+            runs = self._pool.submit(self._runs_of, tuple(pipelines))
+            looks = {
+                name: self._pool.submit(self._look, project, pipeline, runs) for name, pipeline in pipelines.items()
+            }
         for name, look in looks.items():
             try:
                 failure = look.exception()
@@ -197,29 +203,29 @@ class Watch:
         name = pipeline.name
         with self._lock:
             before = self._seen.get(name)
-        found = read(project, pipeline, ledgers=self.ledgers)
+        condition = read(project, pipeline, ledgers=self.ledgers)
         # None is ever unmade: those that were known stay while nobody can tell.
-        made = found.made or (before.condition.made if before is not None else ())
-        known, due = self._health.get(name, ({}, -math.inf))
-        found = replace(found, runs=runs.result().get(name, Runs()), health=known, made=made)
-        series = self._series(project, pipeline, found, before)
-        is_due = found.n is not None and time.monotonic() >= due
+        auto_created = condition.made or (before.condition.made if before is not None else ())
+        scores, due = self._health.get(name, ({}, -math.inf))
+        condition = replace(condition, runs=runs.result().get(name, Runs()), health=scores, made=auto_created)
+        series = self._series(project, pipeline, condition, before)
+        is_due = condition.n is not None and time.monotonic() >= due
         if before is None or not is_due:  # whoever waits for the first look need not wait for the health, too
-            self._note(found, series)
+            self._note(condition, series)
         if is_due:
-            self._note(replace(found, health=self._scores(project, pipeline, known)), series)
+            self._note(replace(condition, health=self._scores(project, pipeline, scores)), series)
 
-    def _series(self, project: Project, pipeline: Pipeline, found: Condition, before: Seen | None) -> Series:
+    def _series(self, project: Project, pipeline: Pipeline, condition: Condition, before: Reading | None) -> Series:
         """What landed, of the ledger alone, whatever else can't be read; as it was seen before, if the ledger can't."""
         try:
-            return last_day(self.ledgers.of(project, pipeline), found.at)
+            return last_day(self.ledgers.load(project, pipeline), condition.at)
         except FrazilError as problem:  # the condition says so, too
             _LOG.info("ledger of pipeline %s: %s", pipeline.name, problem)
         return before.series if before is not None else Series()
 
-    def _scores(self, project: Project, pipeline: Pipeline, known: Mapping[str, int]) -> Mapping[str, int]:
+    def _scores(self, project: Project, pipeline: Pipeline, previous: Mapping[str, int]) -> Mapping[str, int]:
         """Health of the tables, looked at rarely; what was seen last, if they can't be read now."""
-        scores = known
+        scores = previous
         try:
             scores, again = table_health(project, pipeline), HEALTH_SECONDS
         except FrazilError as problem:  # the condition says what can't be read
@@ -231,4 +237,4 @@ class Watch:
     def _note(self, condition: Condition, series: Series) -> None:
         with self._lock:
             if condition.pipeline in self._seen:
-                self._seen[condition.pipeline] = Seen(condition, series, time.monotonic())
+                self._seen[condition.pipeline] = Reading(condition, series, time.monotonic())

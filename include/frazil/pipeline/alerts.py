@@ -115,11 +115,11 @@ def unknown_channels(alerts: Alerts | Literal[False], settings: AlertSettings | 
     """Channels that a pipeline names and the settings don't have, one line each; none where the settings have none at all."""
     if alerts is False or settings is None:  # where nobody is told, such as on somebody's own machine
         return
-    known = list(settings.channels)
+    channels = list(settings.channels)
     for name in alerts.channels:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+        if name not in channels:
+            similar = get_close_matches(name, channels, 1)
+            hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(sorted(channels))}"
             yield f"alerts.channels.{name}: the settings have no {name!r} under alerts.channels, {hint}"
 
 
@@ -129,12 +129,12 @@ def channels_for(
     """Names of the channels that are told of a notice, in the order of the settings."""
     if alerts is False or settings is None or kind in alerts.silent:
         return []
-    found = []
+    names = []
     for name, channel in settings.channels.items():
         if alerts.channels and name not in alerts.channels:
             continue
         route = alerts.channels.get(name, AlertRoute())
         least = route.severity or channel.severity
         if SEVERITIES.index(severity) >= SEVERITIES.index(least) and (not route.kinds or kind in route.kinds):
-            found.append(name)
-    return found
+            names.append(name)
+    return names

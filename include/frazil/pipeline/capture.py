@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from frazil.pipeline.engines import AUTO_ENGINE, INLINE_ENGINE
 from frazil.pipeline.interval import Interval, parse_duration, parse_interval
 from frazil.pipeline.patterns import compiled
-from frazil.pipeline.settings import Settings, unknown
+from frazil.pipeline.settings import Settings, missing_setting
 from frazil.pipeline.strict import AtKey, Model, PipelineName, TopicName
 
 _QUOTED: Final = r'"[^"]+"|`[^`]+`|\[[^\]]+\]'
@@ -171,8 +171,10 @@ class JdbcCapture(_Capture):
         for name in ("timestamp", "incrementing"):
             column, key = getattr(self, f"{name}_column"), f"{name}_column"
             if (name in self.mode) != (column is not None):
-                said = f"is required by mode {self.mode}" if column is None else f"mode {self.mode} has no use for it"
-                raise AtKey(key, said)
+                message = (
+                    f"is required by mode {self.mode}" if column is None else f"mode {self.mode} has no use for it"
+                )
+                raise AtKey(key, message)
             if column is not None and not _COLUMN.fullmatch(column):
                 raise AtKey(
                     key, f"{column!r} is no plain name of a column; a query can give it one: SELECT … AS changed_at"
@@ -188,15 +190,15 @@ KINDS: Final[dict[str, type[FileCapture | JdbcCapture]]] = {"file": FileCapture,
 
 def unknown_in_capture(capture: Capture, settings: Settings) -> Iterator[str]:
     """What a capture names that the settings don't know, one line per key, with the nearest known name."""
-    yield from unknown("cluster", capture.cluster, settings.clusters, "clusters")
+    yield from missing_setting("cluster", capture.cluster, settings.clusters, "clusters")
     yield from beyond_reach(capture, settings)
     if isinstance(capture, FileCapture):
         return
-    yield from unknown("database", capture.database, settings.databases, "databases")
+    yield from missing_setting("database", capture.database, settings.databases, "databases")
     if capture.engine in (INLINE_ENGINE, AUTO_ENGINE):
         yield f"engine: {capture.engine}: rows of a database are read by Spark: name an engine of the settings"
         return
-    yield from unknown("engine", capture.engine, settings.engines, "engines")
+    yield from missing_setting("engine", capture.engine, settings.engines, "engines")
     engine = settings.engines.get(capture.engine)
     if engine is not None and engine.type != "submit":
         yield f"engine: {capture.engine} is of type {engine.type}; a capture starts a Spark of its own, with the driver's jars: type submit"
@@ -207,7 +209,7 @@ def beyond_reach(capture: Capture, settings: Settings) -> Iterator[str]:
     if isinstance(capture, FileCapture):
         folders = settings.captures.folders
         for number, path in enumerate(capture.paths):
-            if ".." in PurePath(path).parts or not any(PurePath(path).is_relative_to(of) for of in folders):
+            if ".." in PurePath(path).parts or not any(PurePath(path).is_relative_to(folder) for folder in folders):
                 yield (
                     f"paths.{number}: {path} is in no folder that the settings list under captures.folders, so no capture reads it;"
                     f" listed: {', '.join(folders) or 'none'}"

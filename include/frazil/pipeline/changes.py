@@ -92,15 +92,15 @@ class Changes(Model):
 
     @model_validator(mode="after")
     def _describes_itself(self) -> Changes:
-        given = [name for name in ("op", "values", "row", "before") if getattr(self, name) is not None]
+        options = [name for name in ("op", "values", "row", "before") if getattr(self, name) is not None]
         needed = {"op_column": ("op", "values"), "envelope": ("values",)}.get(self.format, ())
-        allowed = {"op_column": given, "envelope": ["values"]}.get(self.format, [])
-        if strange := [name for name in given if name not in allowed]:
+        allowed = {"op_column": options, "envelope": ["values"]}.get(self.format, [])
+        if strange := [name for name in options if name not in allowed]:
             raise ValueError(f"{strange[0]} is not for format {self.format}, which says so itself")
-        if missing := [name for name in needed if name not in given]:
+        if missing := [name for name in needed if name not in options]:
             raise ValueError(f"format {self.format} needs {missing[0]}")
         if self.values is not None:
-            words = [word for of in self.values.model_dump().values() for word in of]
+            words = [word for kind_words in self.values.model_dump().values() for word in kind_words]
             if not words or len(set(words)) < len(words):
                 raise ValueError("values must name some, each for one kind of change")
         if self.format == "envelope" and self.values is not None and self.values.truncate:
@@ -111,80 +111,82 @@ class Changes(Model):
 _ONLY_MERGED: Final = ("deletes", "merge", "append_history")
 
 
-def merge_problems(of: TableTemplate) -> Iterator[str]:
+def merge_problems(destination: TableTemplate) -> Iterator[str]:
     """Say what keeps a destination from merging rows by their key, if it wants to."""
-    if not of.is_merged:
-        yield from (f"{key} is for write: upsert and cdc" for key in _ONLY_MERGED if key in of.model_fields_set)
-    if not of.is_history and TOLD[0] in (*of.columns, *of.added_columns):
+    if not destination.is_merged:
+        yield from (
+            f"{key} is for write: upsert and cdc" for key in _ONLY_MERGED if key in destination.model_fields_set
+        )
+    if not destination.is_history and TOLD[0] in (*destination.columns, *destination.added_columns):
         yield f"a column has the name {TOLD[0]}, by which changes are told from rows; give it another one, with from: {TOLD[0]}"
-    if of.write == "append" and of.order_by is not None:
+    if destination.write == "append" and destination.order_by is not None:
         yield "order_by is for write: upsert, cdc and history"
-    if of.write == "cdc" and of.changes is None:
+    if destination.write == "cdc" and destination.changes is None:
         yield "write: cdc needs changes: how records tell of changes"
-    if of.write not in ("cdc", "history") and of.changes is not None:
+    if destination.write not in ("cdc", "history") and destination.changes is not None:
         yield "changes is for write: cdc and history"
-    yield from _identifier_problems(of)
-    if of.is_merged:
-        yield from _merged_problems(of)
-    if of.is_history:
-        yield from _history_problems(of)
+    yield from _identifier_problems(destination)
+    if destination.is_merged:
+        yield from _merged_problems(destination)
+    if destination.is_history:
+        yield from _history_problems(destination)
 
 
-def _history_problems(of: TableTemplate) -> Iterator[str]:
-    if not of.kafka_columns:
+def _history_problems(destination: TableTemplate) -> Iterator[str]:
+    if not destination.kafka_columns:
         yield "kafka_columns: false, but write: history needs them to tell which change is the later one"
-    if not of.identifier:
+    if not destination.identifier:
         yield "write: history needs identifier, the key of the rows that change; append_history takes the destination's own"
-    if of.evolves != "none":
-        yield f"evolve: {of.evolves}, but write: history has declared columns only"
-    if taken := [name for name in TOLD if name in (*of.columns, *of.added_columns)]:
-        yield f"a column has the name {taken[0]}, which write: history adds"
-    if of.order_by is not None:
-        yield from _order_problems(of, of.order_by)
+    if destination.evolves != "none":
+        yield f"evolve: {destination.evolves}, but write: history has declared columns only"
+    if reserved := [name for name in TOLD if name in (*destination.columns, *destination.added_columns)]:
+        yield f"a column has the name {reserved[0]}, which write: history adds"
+    if destination.order_by is not None:
+        yield from _order_problems(destination, destination.order_by)
 
 
-def _identifier_problems(of: TableTemplate) -> Iterator[str]:
-    if len(set(of.identifier)) < len(of.identifier):
-        yield f"identifier names a column twice: {', '.join(of.identifier)}"
-    for name in of.identifier:
-        column = of.columns.get(name)
+def _identifier_problems(destination: TableTemplate) -> Iterator[str]:
+    if len(set(destination.identifier)) < len(destination.identifier):
+        yield f"identifier names a column twice: {', '.join(destination.identifier)}"
+    for name in destination.identifier:
+        column = destination.columns.get(name)
         if column is None:
-            yield f"identifier names {name!r}, which is no declared column of {of.title}{_alone(of)}"
+            yield f"identifier names {name!r}, which is no declared column of {destination.title}{_alone(destination)}"
         elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNFIT_KEYS:
             yield f"identifier names {name!r}, of type {column.type}: rows can't be told apart by it"
         elif not column.required:
             yield f"identifier names {name!r}, which is not required: write required: true in columns.{name}"
 
 
-def _merged_problems(of: TableTemplate) -> Iterator[str]:
-    if not of.kafka_columns:
-        yield f"kafka_columns: false, but write: {of.write} needs them to tell which change is the later one"
-    if taken := sorted(ENGINE_COLUMNS.intersection((*of.columns, *of.added_columns))):
-        yield f"a column has the name {taken[0]}, which engines give to facts about a row where rows are merged; give it another one, with from: {taken[0]}"
-    if of.order_by is not None:
-        yield from _order_problems(of, of.order_by)
-    if of.deletes == "soft":
-        if DELETED in (*of.columns, *of.added_columns):
+def _merged_problems(destination: TableTemplate) -> Iterator[str]:
+    if not destination.kafka_columns:
+        yield f"kafka_columns: false, but write: {destination.write} needs them to tell which change is the later one"
+    if reserved := sorted(ENGINE_COLUMNS.intersection((*destination.columns, *destination.added_columns))):
+        yield f"a column has the name {reserved[0]}, which engines give to facts about a row where rows are merged; give it another one, with from: {reserved[0]}"
+    if destination.order_by is not None:
+        yield from _order_problems(destination, destination.order_by)
+    if destination.deletes == "soft":
+        if DELETED in (*destination.columns, *destination.added_columns):
             yield f"a column has the name {DELETED}, which deletes: soft adds"
-        filled = {*of.identifier, of.order_by}
-        bare = [name for name, column in of.columns.items() if column.required and name not in filled]
-        if bare and of.identifier:  # else the table says it
+        filled = {*destination.identifier, destination.order_by}
+        bare = [name for name, column in destination.columns.items() if column.required and name not in filled]
+        if bare and destination.identifier:  # else the table says it
             yield (
                 f"columns.{bare[0]}.required: with deletes: soft a row may be known by its key alone; only identifier and"
                 " order_by columns can be required"
             )
 
 
-def _order_problems(of: TableTemplate, name: str) -> Iterator[str]:
-    column = of.columns.get(name)
+def _order_problems(destination: TableTemplate, name: str) -> Iterator[str]:
+    column = destination.columns.get(name)
     if column is None:
-        yield f"order_by names {name!r}, which is no declared column of {of.title}{_alone(of)}"
+        yield f"order_by names {name!r}, which is no declared column of {destination.title}{_alone(destination)}"
     elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNORDERED:
         yield f"order_by names {name!r}, of type {column.type}: earlier and later can't be told by it"
-    elif of.write == "cdc" and column.of == "key":
+    elif destination.write == "cdc" and column.of == "key":
         yield f"order_by names {name!r}, which is of the key: it must be of the value, which each change has"
 
 
-def _alone(of: TableTemplate) -> str:
+def _alone(destination: TableTemplate) -> str:
     """What a file may not know that wants its columns found."""
-    return "" if of.columns else ": declare it, records bring the other columns if evolve says so"
+    return "" if destination.columns else ": declare it, records bring the other columns if evolve says so"

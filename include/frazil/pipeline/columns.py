@@ -55,7 +55,7 @@ class TableColumns(Model):
             return columns
         if not columns:
             raise ValueError("there is none: leave the key out for the columns of the table and of its records")
-        return {name: {"type": of} if isinstance(of, str) else of for name, of in columns.items()}
+        return {name: {"type": column} if isinstance(column, str) else column for name, column in columns.items()}
 
     @property
     def evolves(self) -> Evolve:
@@ -64,7 +64,7 @@ class TableColumns(Model):
 
     @model_validator(mode="after")
     def _evolves_if_it_says_how(self) -> TableColumns:
-        given = [name for name in ("on_incompatible", "max_columns", "max_depth") if name in self.model_fields_set]
-        if given and self.evolves == "none":
-            raise ValueError(f"{given[0]} is for a table that records may change: write evolve: add, widen or full")
+        options = [name for name in ("on_incompatible", "max_columns", "max_depth") if name in self.model_fields_set]
+        if options and self.evolves == "none":
+            raise ValueError(f"{options[0]} is for a table that records may change: write evolve: add, widen or full")
         return self

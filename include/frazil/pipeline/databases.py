@@ -48,8 +48,8 @@ class DatabaseSettings(Model):
     @field_validator("properties")
     @classmethod
     def _names_no_own_key(cls, properties: dict[str, str]) -> dict[str, str]:
-        if taken := sorted(key for key in properties if key.lower() in _OWN_OPTIONS):
-            raise ValueError(f"{', '.join(taken)}: is set elsewhere, here or in the capture file")
+        if reserved := sorted(key for key in properties if key.lower() in _OWN_OPTIONS):
+            raise ValueError(f"{', '.join(reserved)}: is set elsewhere, here or in the capture file")
         return properties
 
 
@@ -71,6 +71,8 @@ class CaptureSettings(Model):
     @field_validator("folders")
     @classmethod
     def _are_absolute(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
-        if unfit := [of for of in folders if not PurePath(of).is_absolute() or ".." in PurePath(of).parts]:
+        if unfit := [
+            folder for folder in folders if not PurePath(folder).is_absolute() or ".." in PurePath(folder).parts
+        ]:
             raise ValueError(f"expected absolute paths without .., found {unfit[0]!r}")
         return folders

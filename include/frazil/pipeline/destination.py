@@ -106,7 +106,9 @@ class TableTemplate(TableColumns):
         """Properties are texts, which YAML reads as numbers and truth values where they look like some."""
         if not isinstance(value, dict):
             return value
-        return {name: json.dumps(of) if isinstance(of, bool | int) else of for name, of in value.items()}
+        return {
+            name: json.dumps(setting) if isinstance(setting, bool | int) else setting for name, setting in value.items()
+        }
 
     @property
     def title(self) -> str:
@@ -207,8 +209,8 @@ class TableTemplate(TableColumns):
         added = self.added_columns
         if len(set(added)) < len(added):
             raise AtKey("kafka_columns", f"expected five names, found one twice: {', '.join(added)}")
-        if taken := [name for name in self.columns if name in added]:
-            raise AtKey(f"columns.{taken[0]}", "is the name of a Kafka column; rename it under kafka_columns")
+        if shadowed := [name for name in self.columns if name in added]:
+            raise AtKey(f"columns.{shadowed[0]}", "is the name of a Kafka column; rename it under kafka_columns")
         check_layout(self.title, self.columns, added, (self.partition_fields, self.sort_fields))
         return self
 
@@ -252,10 +254,14 @@ def with_histories(destinations: object) -> object:
     """Destinations as the file lists them, and behind them the logs that they name and that it does not list itself."""
     if not isinstance(destinations, list | tuple):
         return destinations
-    listed = [of for of in destinations if isinstance(of, Mapping)]
-    there = {of.get("table") for of in listed if of.get("write") == "history"}
-    wanted = [of for of in listed if isinstance(of.get("append_history"), str) and of["append_history"] not in there]
-    return [*destinations, *map(_history, wanted)]
+    listed = [destination for destination in destinations if isinstance(destination, Mapping)]
+    own_logs = {destination.get("table") for destination in listed if destination.get("write") == "history"}
+    with_log = [
+        destination
+        for destination in listed
+        if isinstance(destination.get("append_history"), str) and destination["append_history"] not in own_logs
+    ]
+    return [*destinations, *map(_history, with_log)]
 
 
 def refuse_shared_logs(destinations: Sequence[Destination]) -> None:
@@ -264,17 +270,23 @@ def refuse_shared_logs(destinations: Sequence[Destination]) -> None:
     Raises:
         AtKey: There is one.
     """
-    seen: dict[str, str] = {}
-    for at, of in enumerate(destinations):
-        if of.append_history is not None and (other := seen.setdefault(of.append_history, of.table)) != of.table:
+    owners: dict[str, str] = {}
+    for number, destination in enumerate(destinations):
+        if (
+            destination.append_history is not None
+            and (owner := owners.setdefault(destination.append_history, destination.table)) != destination.table
+        ):
             raise AtKey(
-                f"destinations.{at}.append_history",
-                f"{of.append_history} is the log beside {other} already: name another one for {of.table}",
+                f"destinations.{number}.append_history",
+                f"{destination.append_history} is the log beside {owner} already: name another one for {destination.table}",
             )
 
 
-def _history(of: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: of[key] for key in _SAME if key in of} | {"table": of["append_history"], "write": "history"}
+def _history(destination: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: destination[key] for key in _SAME if key in destination} | {
+        "table": destination["append_history"],
+        "write": "history",
+    }
 
 
 MOST_AT_ONCE: Final = 1_000
@@ -313,5 +325,5 @@ class Create(TableTemplate):
 
     def destination(self, table: str) -> Destination:
         """The table of that name as a destination."""
-        given = {name: getattr(self, name) for name in self.model_fields_set if name in TableTemplate.model_fields}
-        return Destination(table=table, **given)
+        options = {name: getattr(self, name) for name in self.model_fields_set if name in TableTemplate.model_fields}
+        return Destination(table=table, **options)

@@ -63,24 +63,27 @@ def difference(before: Mapping[str, Pipeline], after: Mapping[str, Pipeline]) ->
     """Compare the pipelines of two versions, by name. One that is gone and one that is new, of the same topics and tables, are
     one that was renamed.
     """
-    found = [
+    changes = [
         PipelineChange("changed", name, before[name], after[name], keys)
         for name in sorted(before.keys() & after.keys())
         if (keys := key_changes(before[name], after[name]))
     ]
-    gone = {name: before[name] for name in sorted(before.keys() - after.keys())}
+    removed_pipelines = {name: before[name] for name in sorted(before.keys() - after.keys())}
     for name in sorted(after.keys() - before.keys()):
-        former = next((of for of in gone.values() if _is_same(of, after[name])), None)
+        former = next((candidate for candidate in removed_pipelines.values() if _is_same(candidate, after[name])), None)
         if former is None:
-            found.append(PipelineChange("new", name, None, after[name]))
+            changes.append(PipelineChange("new", name, None, after[name]))
         else:
-            found.append(PipelineChange("renamed", name, gone.pop(former.name), after[name]))
-    return (*found, *(PipelineChange("removed", name, of, None) for name, of in gone.items()))
+            changes.append(PipelineChange("renamed", name, removed_pipelines.pop(former.name), after[name]))
+    return (
+        *changes,
+        *(PipelineChange("removed", name, pipeline, None) for name, pipeline in removed_pipelines.items()),
+    )
 
 
 def key_changes(before: BaseModel, after: BaseModel) -> tuple[KeyChange, ...]:
     """The keys in which two models of one kind differ, by path."""
-    old, new = (dict(_leaves("", of.model_dump(mode="json"))) for of in (before, after))
+    old, new = (dict(_leaves("", model.model_dump(mode="json"))) for model in (before, after))
     return tuple(
         KeyChange(path, old.get(path), new.get(path))
         for path in sorted(old.keys() | new.keys())
@@ -90,11 +93,11 @@ def key_changes(before: BaseModel, after: BaseModel) -> tuple[KeyChange, ...]:
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
-        for key, of in value.items():
-            yield from _leaves(f"{path}.{key}" if path else str(key), of)
-    elif isinstance(value, list) and value and all(isinstance(of, Mapping) for of in value):
-        for number, of in enumerate(value):
-            yield from _leaves(f"{path}.{of.get('table', number)}", of)
+        for key, below in value.items():
+            yield from _leaves(f"{path}.{key}" if path else str(key), below)
+    elif isinstance(value, list) and value and all(isinstance(member, Mapping) for member in value):
+        for number, below in enumerate(value):
+            yield from _leaves(f"{path}.{below.get('table', number)}", below)
     elif value is not None and value not in ({}, []):
         yield path, str(value)
 

@@ -31,17 +31,17 @@ def editor_schema(model: type[BaseModel]) -> dict[str, Any]:
     return {"$schema": DRAFT, **_loosened(schema)}
 
 
-def _spellings(of: dict[str, Any], kind: type[BaseModel]) -> None:
+def _spellings(schema: dict[str, Any], kind: type[BaseModel]) -> None:
     """A transform's options have two names, `target.type` and `target_type`; `Cast$Key` is a `Cast`."""
     for name, field in kind.model_fields.items():
         if field.alias and field.alias != name:
-            of["properties"][name] = of["properties"][field.alias]
-            if field.alias in of.get("required", ()):
-                of["required"].remove(field.alias)
-    kind_key = of["properties"]["type"]
+            schema["properties"][name] = schema["properties"][field.alias]
+            if field.alias in schema.get("required", ()):
+                schema["required"].remove(field.alias)
+    kind_key = schema["properties"]["type"]
     names = kind_key.pop("enum", None) or [kind_key.pop("const")]
-    halves = ("", "$Key", "$Value") if "target" in of["properties"] else ("",)
-    of["properties"]["type"] = {"enum": [name + half for name in names for half in halves], **kind_key}
+    halves = ("", "$Key", "$Value") if "target" in schema["properties"] else ("",)
+    schema["properties"]["type"] = {"enum": [name + half for name in names for half in halves], **kind_key}
 
 
 def _loosened(schema: Any) -> Any:
@@ -50,15 +50,15 @@ def _loosened(schema: Any) -> Any:
         return [_loosened(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    part = {_WORDS.get(key, key): _below(key, of) for key, of in schema.items() if key != "discriminator"}
+    part = {_WORDS.get(key, key): _below(key, below) for key, below in schema.items() if key != "discriminator"}
     if part.get("type") in {"boolean", "integer", "number"} or part.keys() & {"enum", "format"}:
-        said = {key: part.pop(key) for key in ("title", "description", "default") if key in part}
-        return {**said, "anyOf": [part, _REFERENCE]}
+        annotations = {key: part.pop(key) for key in ("title", "description", "default") if key in part}
+        return {**annotations, "anyOf": [part, _REFERENCE]}
     return part
 
 
-def _below(key: str, of: Any) -> Any:
+def _below(key: str, below: Any) -> Any:
     """What a word of a schema has behind it: schemas by name, plain values, or a schema."""
     if key in {"properties", "$defs"}:
-        return {name: _loosened(each) for name, each in of.items()}
-    return of if key in {"default", "enum", "required"} else _loosened(of)
+        return {name: _loosened(each) for name, each in below.items()}
+    return below if key in {"default", "enum", "required"} else _loosened(below)

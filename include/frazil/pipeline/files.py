@@ -112,9 +112,9 @@ class _Strict(SafeConstructor, Resolver):
 
 
 def _check_scalar(node: yaml.ScalarNode) -> None:
-    if found := _UNWRITABLE.search(node.value):
+    if unwritable := _UNWRITABLE.search(node.value):
         problem = (
-            f"a text holds {ascii(found[0])[1:-1]}, which can't be stored: NUL can't, nor half of a character; the escape of a"
+            f"a text holds {ascii(unwritable[0])[1:-1]}, which can't be stored: NUL can't, nor half of a character; the escape of a"
             " character beyond \\uffff has eight digits, such as \\U0001f600"
         )
         raise UnfitYamlError(problem=problem, problem_mark=node.start_mark)
@@ -220,8 +220,8 @@ _LINE: Final = re.compile(r"^owner\s*:\s(.*)$", re.MULTILINE)
 def stated_owner(file: Path) -> str | None:
     """The `owner` that a pipeline file states, whatever else is in it; None if it can't be told."""
     try:
-        said = [parse_yaml(line) for line in _LINE.findall(read_text(file, file.parent))]
+        owners = [parse_yaml(line) for line in _LINE.findall(read_text(file, file.parent))]
     except (UnreadableFileError, yaml.YAMLError):
         return None
-    owner = said[0] if len(said) == 1 else None
+    owner = owners[0] if len(owners) == 1 else None
     return owner if isinstance(owner, str) and owner.strip() and "${" not in owner else None

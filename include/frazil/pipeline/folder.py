@@ -87,14 +87,14 @@ class Pipelines:
             ConfigError: Its own file is broken.
             Terminal: There is none of that name.
         """
-        if (found := self.find(name)) is not None:
-            return found
+        if (pipeline := self.find(name)) is not None:
+            return pipeline
         for error in self.broken:
             if error.file.stem == name:
                 raise error
-        near = get_close_matches(name, self.usable, 1)
+        similar = get_close_matches(name, self.usable, 1)
         raise Terminal(
-            f"no pipeline is named {name!r}" + (f", did you mean {near[0]!r}?" if near else ""),
+            f"no pipeline is named {name!r}" + (f", did you mean {similar[0]!r}?" if similar else ""),
             next_step=f"known pipelines: {', '.join(sorted(self.usable)) or 'none'}",
         )
 
@@ -123,9 +123,9 @@ def load_pipelines(folder: Path, references: References) -> Pipelines:
     Raises:
         Terminal: There is no such folder.
     """
-    found = Pipelines(folder, references)
-    _ = found.usable
-    return found
+    pipelines = Pipelines(folder, references)
+    _ = pipelines.usable
+    return pipelines
 
 
 def load_folder(folder: Path, load: Callable[[Path], N]) -> tuple[dict[str, N], tuple[ConfigError, ...]]:

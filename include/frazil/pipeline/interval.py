@@ -73,8 +73,8 @@ def parse_duration(text: str) -> timedelta:
         raise ValueError(f"{text!r} is too long an interval") from error
 
 
-def _is_cron(field: str, known: tuple[int, int, tuple[str, ...]]) -> bool:
-    lowest, highest, names = known
+def _is_cron(field: str, allowed: tuple[int, int, tuple[str, ...]]) -> bool:
+    lowest, highest, names = allowed
     parts = [_CRON_PART.fullmatch(part) for part in field.lower().split(",")]
     words = [word for part in parts if part for word in part.group("first", "last") if word]
     return all(parts) and all(word in names or (word.isdecimal() and lowest <= int(word) <= highest) for word in words)

@@ -22,13 +22,13 @@ def read(text: str) -> dict[str, str]:
     Raises:
         UnreadableProperties: A Unicode escape is broken.
     """
-    found = {}
+    properties = {}
     for line in _logical_lines(text.removeprefix("\ufeff")):
         match = _KEY.match(line)
         if match is None:
             raise UnreadableProperties("a line has no key")
-        found[_unescaped(match["key"])] = _unescaped(match["value"])
-    return found
+        properties[_unescaped(match["key"])] = _unescaped(match["value"])
+    return properties
 
 
 def write(properties: Mapping[str, str]) -> str:
@@ -37,7 +37,7 @@ def write(properties: Mapping[str, str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(lambda found: "\\" + _LETTERS.get(found[0], found[0]), text)
+    return _SPECIAL.sub(lambda match: "\\" + _LETTERS.get(match[0], match[0]), text)
 
 
 def _logical_lines(text: str) -> Iterator[str]:

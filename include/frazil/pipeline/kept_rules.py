@@ -45,19 +45,19 @@ def pipeline_of(text: str, present: Pipeline, fingerprint: str, references: Refe
             somebody edited the text.
     """
     try:
-        kept = json.loads(text)
-        parts: dict[str, Any] = json.loads(REFERENCE.sub(lambda match: _resolved(match, references), kept["parts"]))
+        rules = json.loads(text)
+        parts: dict[str, Any] = json.loads(REFERENCE.sub(lambda match: _resolved(match, references), rules["parts"]))
         own = present.file.model_dump(
             mode="json", by_alias=True, include={"name", "source", "catalog"}, exclude_unset=True
         )
-        found = Pipeline.model_validate({**own, **parts})
+        pipeline = Pipeline.model_validate({**own, **parts})
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         raise UnfitRulesError(f"can't be read ({type(error).__name__})") from error
-    if found.outcome_fingerprint != fingerprint:
+    if pipeline.outcome_fingerprint != fingerprint:
         raise UnfitRulesError(
             "gives another hash: of another version of Frazil, with other values of references, or edited"
         )
-    return found
+    return pipeline
 
 
 def _resolved(match: Any, references: References) -> str:

@@ -32,12 +32,12 @@ class PartitionField(Model):
     column: str
     transform: TransformName = "identity"
     size: int | None = None
-    given: str | None = None
+    alias: str | None = None
 
     @property
     def name(self) -> str:
         """Name of the field in the partition spec."""
-        return self.given or (self.column if self.transform == "identity" else f"{self.column}_{self.transform}")
+        return self.alias or (self.column if self.transform == "identity" else f"{self.column}_{self.transform}")
 
     def __str__(self) -> str:
         size = "" if self.size is None else f"{self.size}, "
@@ -63,7 +63,7 @@ def parse_partition_field(text: str) -> PartitionField:
     named = _NAMED.fullmatch(text.strip())
     term, name = (named["term"], named["name"]) if named is not None else (text, None)
     column, transform, size = _parsed(term, f"{text!r} is no partition field", "day(created_at)")
-    return PartitionField(column=column, transform=transform, size=size, given=name)
+    return PartitionField(column=column, transform=transform, size=size, alias=name)
 
 
 def parse_sort_field(text: str) -> SortField:
@@ -74,11 +74,11 @@ def parse_sort_field(text: str) -> SortField:
     Raises:
         ValueError: The text is none of these.
     """
-    found = _DIRECTED.fullmatch(text.strip())
-    term = found["term"] if found is not None else text
+    match = _DIRECTED.fullmatch(text.strip())
+    term = match["term"] if match is not None else text
     column, transform, size = _parsed(term, f"{text!r} is no field of a sort order", "created_at desc nulls last")
-    descending = found is not None and (found["direction"] or "").lower() == "desc"
-    nulls = (found["nulls"] or "").lower() if found is not None else ""
+    descending = match is not None and (match["direction"] or "").lower() == "desc"
+    nulls = (match["nulls"] or "").lower() if match is not None else ""
     nulls_first = nulls == "first" if nulls else not descending
     return SortField(column=column, transform=transform, size=size, descending=descending, nulls_first=nulls_first)
 
@@ -128,7 +128,7 @@ def check_layout(table: str, columns: Mapping[str, Column], added: Sequence[str]
         AtKey: A field is named twice, or its column is not there or can't be used.
     """
     partition, order = layout
-    types = {name: of.parsed for name, of in columns.items()} | dict(zip(added, KAFKA_TYPES, strict=False))
+    types = {name: column.parsed for name, column in columns.items()} | dict(zip(added, KAFKA_TYPES, strict=False))
     terms: tuple[tuple[str, Sequence[PartitionField | SortField]], ...] = (
         ("partition_by", partition),
         ("sort_by", order),
@@ -138,8 +138,8 @@ def check_layout(table: str, columns: Mapping[str, Column], added: Sequence[str]
             if field.column in types:
                 _check_type(f"{key}.{number}", field, types[field.column])
             elif columns:  # without declared ones records bring them
-                near = get_close_matches(field.column, types, 1)
-                hint = f", did you mean {near[0]!r}?" if near else f"; there are {', '.join(types)}"
+                similar = get_close_matches(field.column, types, 1)
+                hint = f", did you mean {similar[0]!r}?" if similar else f"; there are {', '.join(types)}"
                 raise AtKey(f"{key}.{number}", f"{field.column!r} is no column of {table}{hint}")
     _refuse_twice("partition_by", "names a field", (field.name for field in partition))
     _refuse_redundant(partition)
@@ -153,22 +153,25 @@ def check_layout(table: str, columns: Mapping[str, Column], added: Sequence[str]
             )
 
 
-def _check_type(key: str, field: PartitionField | SortField, of: ColumnType) -> None:
+def _check_type(key: str, field: PartitionField | SortField, column_type: ColumnType) -> None:
     allowed = _TYPES.get(field.transform)
-    if not isinstance(of, Primitive) or of == VARIANT:
+    if not isinstance(column_type, Primitive) or column_type == VARIANT:
         raise AtKey(
-            key, f"{field.column!r} is {of}, which has no order: take a column that is no list, map, struct or variant"
+            key,
+            f"{field.column!r} is {column_type}, which has no order: take a column that is no list, map, struct or variant",
         )
-    if allowed is not None and of.name not in allowed:
-        raise AtKey(key, f"{field.transform}({field.column}) is for {', '.join(allowed)}; {field.column!r} is {of}")
+    if allowed is not None and column_type.name not in allowed:
+        raise AtKey(
+            key, f"{field.transform}({field.column}) is for {', '.join(allowed)}; {field.column!r} is {column_type}"
+        )
 
 
 def _refuse_redundant(partition: tuple[PartitionField, ...]) -> None:
     """Iceberg takes one field per column and kind of transform: a day has its month in it."""
-    seen: dict[object, PartitionField] = {}
+    earlier_fields: dict[object, PartitionField] = {}
     for field in partition:
         kind = "time" if field.transform in _TIME else (field.transform, field.size)
-        earlier = seen.setdefault((field.column, kind), field)
+        earlier = earlier_fields.setdefault((field.column, kind), field)
         if earlier is not field:
             raise AtKey(
                 "partition_by", f"{field.name} says nothing about {field.column} that {earlier.name} does not say"

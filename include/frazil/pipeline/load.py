@@ -80,12 +80,14 @@ def load_pipeline(path: Path, references: References) -> Pipeline:
         ConfigError: It can't be read, isn't YAML, or does not fit the model.
     """
     pipeline = load_model(path, Pipeline, references)
-    if found := list(_without_source(pipeline)):
-        raise ConfigError(path, found)
+    if problems := list(_without_source(pipeline)):
+        raise ConfigError(path, problems)
     halves = {"value": pipeline.value, "key": pipeline.key}
     try:
         schemas = {
-            half: _with_schema(path, half, of) for half, of in halves.items() if of is not None and of.schema_file
+            half: _with_schema(path, half, decoding)
+            for half, decoding in halves.items()
+            if decoding is not None and decoding.schema_file
         }
     except ConfigError as error:
         raise ConfigError(path, [*map(references.hidden, error.problems)]) from None
@@ -95,15 +97,15 @@ def load_pipeline(path: Path, references: References) -> Pipeline:
 def _without_source(pipeline: Pipeline) -> Iterator[str]:
     """Columns of keys that nothing decodes, and a value that no column takes."""
     has_keys = pipeline.key is not None or any(step.name == "ValueToKey" for step in pipeline.transforms)
-    for at, destination in pipeline.declared.items():
+    for key, destination in pipeline.declared.items():
         of_key = [name for name, column in destination.columns.items() if column.of == "key"]
         for name in () if has_keys else of_key:
             yield (
-                f"{at}.columns.{name}.of: keys are not decoded: declare how under key, or let the transform"
+                f"{key}.columns.{name}.of: keys are not decoded: declare how under key, or let the transform"
                 " ValueToKey make them"
             )
         if of_key and len(of_key) == len(destination.columns) and destination.evolves == "none":
-            yield f"{at}.columns: all are of the key: at least one must be of the value"
+            yield f"{key}.columns: all are of the key: at least one must be of the value"
 
 
 def _with_schema(path: Path, half: str, decoding: Decoding) -> Decoding:
@@ -116,11 +118,11 @@ def _with_schema(path: Path, half: str, decoding: Decoding) -> Decoding:
             _add_imports(texts, folder, main.parent)
     except UnreadableFileError as error:
         raise ConfigError(path, [f"{half}.schema_file: {error}"]) from error
-    found: dict[str, Any] = {"schema_": texts.pop("")}
-    return decoding.model_copy(update=found | ({"schema_imports": texts} if texts else {}))
+    texts_of_schema: dict[str, Any] = {"schema_": texts.pop("")}
+    return decoding.model_copy(update=texts_of_schema | ({"schema_imports": texts} if texts else {}))
 
 
-def _add_imports(texts: dict[str, str], folder: Path, beside: Path) -> None:
+def _add_imports(texts: dict[str, str], folder: Path, importing_folder: Path) -> None:
     """Add the files that a .proto file imports, and after each of them those that it imports itself.
 
     They are looked for from the folder of schemas on, then beside the file that the pipeline names. What is in neither place may
@@ -129,22 +131,22 @@ def _add_imports(texts: dict[str, str], folder: Path, beside: Path) -> None:
     size = len(texts[""])
     unread = [_IMPORT.finditer(texts[""])]  # innermost file last: files may import each other in any depth
     while unread:
-        if (found := next(unread[-1], None)) is None:
+        if (statement := next(unread[-1], None)) is None:
             unread.pop()
             continue
-        wanted = found[1] or found[2]
-        if wanted in texts:
+        import_path = statement[1] or statement[2]
+        if import_path in texts:
             continue
-        places = (of / wanted for of in (folder, beside))
+        places = (root / import_path for root in (folder, importing_folder))
         if (file := next(filter(_exists, places), None)) is None:
             continue
-        texts[wanted] = read_text(file, folder)
+        texts[import_path] = read_text(file, folder)
         if len(texts) > MAX_IMPORTS + 1:
             raise UnreadableFileError(f"expected at most {MAX_IMPORTS:,} imported files, found more")
-        size += len(texts[wanted])
+        size += len(texts[import_path])
         if size > MAX_BYTES:
             raise UnreadableFileError(f"expected at most {MAX_BYTES:,} bytes with all imports, found more")
-        unread.append(_IMPORT.finditer(texts[wanted]))
+        unread.append(_IMPORT.finditer(texts[import_path]))
 
 
 def _exists(file: Path) -> bool:
@@ -178,10 +180,10 @@ def load_model(path: Path, model: type[M], references: References) -> M:
 def _model(path: Path, raw: Mapping[Any, Any], model: type[M], resolve: Callable[[re.Match[str]], str]) -> M:
     values: dict[str, str] = {}
     unresolved: list[str] = []
-    given = _substitute(raw, resolve, (), values, unresolved)
+    content = _substitute(raw, resolve, (), values, unresolved)
     if not unresolved:
         try:
-            return model.model_validate(given)
+            return model.model_validate(content)
         except ValidationError as error:
             unresolved = problems(model, error, raw, values)
     # Raised out here: an error that was being handled would be printed with it, and quote values.
@@ -218,7 +220,7 @@ def read_yaml(path: Path, folder: Path | None = None) -> dict[Any, Any]:
 def _substitute(
     node: object,
     resolve: Callable[[re.Match[str]], str],
-    at: tuple[str, ...],
+    key_path: tuple[str, ...],
     values: dict[str, str],
     problems: list[str],
 ) -> object:
@@ -227,14 +229,18 @@ def _substitute(
     Args:
         node: A value of a file.
         resolve: What a reference stands for, or a KeyError that says why not.
-        at: Key path of the value.
+        key_path: Key path of the value.
         values: Gets what each reference stood for.
         problems: Gets the complaints.
     """
     if isinstance(node, dict):
-        return {key: _substitute(of, resolve, (*at, str(key)), values, problems) for key, of in node.items()}
+        return {
+            key: _substitute(below, resolve, (*key_path, str(key)), values, problems) for key, below in node.items()
+        }
     if isinstance(node, list):
-        return [_substitute(of, resolve, (*at, str(index)), values, problems) for index, of in enumerate(node)]
+        return [
+            _substitute(below, resolve, (*key_path, str(index)), values, problems) for index, below in enumerate(node)
+        ]
     if not isinstance(node, str):
         return node
 
@@ -244,7 +250,7 @@ def _substitute(
         try:
             value = values[match[0]] = resolve(match)
         except KeyError as error:
-            problems.append(f"{'.'.join(at)}: {error.args[0]}")
+            problems.append(f"{'.'.join(key_path)}: {error.args[0]}")
             return ""
         return value
 

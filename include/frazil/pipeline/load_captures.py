@@ -37,9 +37,9 @@ class Captures:
         for error in self.broken:
             if error.file.stem == name:
                 raise error
-        near = get_close_matches(name, self.usable, 1)
+        similar = get_close_matches(name, self.usable, 1)
         raise Terminal(
-            f"no capture is named {name!r}" + (f", did you mean {near[0]!r}?" if near else ""),
+            f"no capture is named {name!r}" + (f", did you mean {similar[0]!r}?" if similar else ""),
             next_step=f"known captures: {', '.join(sorted(self.usable)) or 'none; docs/capture.md says how to make one'}",
         )
 

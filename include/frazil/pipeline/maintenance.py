@@ -37,8 +37,8 @@ def _is_schedule(text: str) -> str:
     return text
 
 
-def _is_schedule_or_off(given: str | Literal[False]) -> str | Literal[False]:
-    return given if given is False else _is_schedule(given)
+def _is_schedule_or_off(schedule: str | Literal[False]) -> str | Literal[False]:
+    return schedule if schedule is False else _is_schedule(schedule)
 
 
 Age = Annotated[str, AfterValidator(_is_age)]
@@ -173,7 +173,7 @@ class Maintenance(TableMaintenance):
         " stay. `false` leaves a table alone.",
     )
 
-    def of(self, table: str) -> TableMaintenance | None:
+    def for_table(self, table: str) -> TableMaintenance | None:
         """The steps of a table; None if it is left alone."""
         own = self.tables.get(table)
         if own is False:

@@ -130,7 +130,7 @@ class Pipeline(Model):
     )
 
     _file: Pipeline | None = PrivateAttr(None)
-    _made: tuple[str, ...] = PrivateAttr(())
+    _auto_created: tuple[str, ...] = PrivateAttr(())
 
     @field_validator("transforms")
     @classmethod
@@ -163,12 +163,12 @@ class Pipeline(Model):
                 f"destination {', '.join(self.tables)}, dead letters {self.dead_letters_table} and"
                 f" ledger {self.ledger_table} must be {len(names)} tables"
             )
-        unknown = [name for name in (self.route.tables if self.route is not None else ()) if name not in self.tables]
+        undeclared = [name for name in (self.route.tables if self.route is not None else ()) if name not in self.tables]
         for table in self.maintenance.tables:
             if table not in names and self.create is None:
                 raise AtKey(f"maintenance.tables.{table}", f"is none of its tables: {', '.join(names)}")
-        if unknown:
-            raise AtKey("route", f"names {', '.join(unknown)}: not among the destinations {', '.join(self.tables)}")
+        if undeclared:
+            raise AtKey("route", f"names {', '.join(undeclared)}: not among the destinations {', '.join(self.tables)}")
         return self
 
     @model_validator(mode="after")
@@ -202,7 +202,9 @@ class Pipeline(Model):
     @property
     def declared(self) -> dict[str, TableTemplate]:
         """What the file says of tables, by the key where it does."""
-        listed: dict[str, TableTemplate] = {f"destinations.{at}": of for at, of in enumerate(self.file.destinations)}
+        listed: dict[str, TableTemplate] = {
+            f"destinations.{number}": destination for number, destination in enumerate(self.file.destinations)
+        }
         return listed if self.create is None else {**listed, "route.create": self.create}
 
     def destination(self, table: str) -> Destination:
@@ -216,7 +218,11 @@ class Pipeline(Model):
     @property
     def histories(self) -> dict[str, str]:
         """Logs of changes -> the destination that each stands beside: records that go to one go to the other."""
-        return {of.append_history: of.table for of in self.destinations if of.append_history is not None}
+        return {
+            destination.append_history: destination.table
+            for destination in self.destinations
+            if destination.append_history is not None
+        }
 
     @property
     def create(self) -> Create | None:
@@ -229,9 +235,9 @@ class Pipeline(Model):
         return self._file or self
 
     @property
-    def made(self) -> tuple[str, ...]:
+    def auto_created(self) -> tuple[str, ...]:
         """Names of the tables that it made, sorted; also those that the file lists, or refuses, by now."""
-        return self._made
+        return self._auto_created
 
     def with_made(self, tables: Iterable[str]) -> Pipeline:
         """The pipeline with tables that it made as destinations, as far as the file still lets records go there."""
@@ -239,20 +245,22 @@ class Pipeline(Model):
         if file.route is None or file.create is None:
             return file
         names = tuple(sorted(set(tables)))
-        added = [file.create.destination(of) for of in names if of not in listed and file.route.lets(of)]
+        added = [file.create.destination(table) for table in names if table not in listed and file.route.lets(table)]
         return self._with(added, names)
 
     def with_template(self, name: str) -> Pipeline:
         """The pipeline with one more destination, of a table that is not made yet."""
         if self.create is None:
             return self
-        return self._with((*self.destinations[len(self.file.destinations) :], self.create.destination(name)), self.made)
+        return self._with(
+            (*self.destinations[len(self.file.destinations) :], self.create.destination(name)), self.auto_created
+        )
 
-    def _with(self, added: Iterable[Destination], made: tuple[str, ...]) -> Pipeline:
+    def _with(self, added: Iterable[Destination], auto_created: tuple[str, ...]) -> Pipeline:
         """What the file lists, with the keys that tables told of it, and these destinations."""
         listed = self.destinations[: len(self.file.destinations)]
         grown = self.model_copy(update={"destinations": (*listed, *added)})
-        grown._file, grown._made = self.file, made  # noqa: SLF001 - of this very class
+        grown._file, grown._auto_created = self.file, auto_created  # noqa: SLF001 - of this very class
         return grown
 
     @property
@@ -269,7 +277,11 @@ class Pipeline(Model):
     @property
     def catalogs(self) -> tuple[str, ...]:
         """Names of the catalogs that its tables are in, that of the ledger first."""
-        return tuple(dict.fromkeys((self.home_catalog, *(of.catalog or self.catalog for of in self.destinations))))
+        return tuple(
+            dict.fromkeys(
+                (self.home_catalog, *(destination.catalog or self.catalog for destination in self.destinations))
+            )
+        )
 
     @property
     def every(self) -> Interval:
@@ -286,12 +298,12 @@ class Pipeline(Model):
         """When Airflow starts runs: at every interval, or when a session is over."""
         return self.every if self.session is None else Interval(every=self.session)
 
-    def forgets_deletes(self, to: TableTemplate) -> bool:
+    def forgets_deletes(self, destination: TableTemplate) -> bool:
         """Whether nothing is left of a deleted row, so that a change from before its deletion would bring it back."""
-        deletes = to.write == "cdc" or (
-            to.takes_tombstones and self.value.null_value == "delete" and self.key is not None
+        deletes = destination.write == "cdc" or (
+            destination.takes_tombstones and self.value.null_value == "delete" and self.key is not None
         )
-        return to.is_merged and deletes and to.deletes == "hard"
+        return destination.is_merged and deletes and destination.deletes == "hard"
 
     @property
     def outcome_fingerprint(self) -> str:

@@ -67,10 +67,10 @@ def refuse_unknown_groups(pattern: str, name: str) -> None:
     Raises:
         ValueError: It does, or has a backslash that is no group.
     """
-    found = compiled(pattern)
+    expression = compiled(pattern)
     for group in _REFERENCE.finditer(name):
-        number = found.groupindex.get(group["name"], 0) if group["name"] else int(group["number"])
-        if not 0 < number <= found.groups:
+        number = expression.groupindex.get(group["name"], 0) if group["name"] else int(group["number"])
+        if not 0 < number <= expression.groups:
             raise ValueError(f"{name!r} takes up {group[0]}, which {pattern!r} does not have")
         if number > _GROUPS:
             raise ValueError(f"{name!r} takes up {group[0]}, and only the first {_GROUPS} groups can be")
@@ -89,12 +89,12 @@ def matches(pattern: str, text: str) -> bool:
     import pyarrow.compute as pc
 
     try:
-        found: bool = pc.match_substring_regex(pa.array([text]), _whole(pattern))[0].as_py()
+        is_match: bool = pc.match_substring_regex(pa.array([text]), _whole(pattern))[0].as_py()
     except pa.ArrowInvalid as error:
         raise Terminal(
             str(refused_because(pattern)), next_step="spell it without them; `frazil validate` names the key"
         ) from error
-    return found
+    return is_match
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -106,9 +106,9 @@ def taken_up(pattern: str, text: str, name: str) -> str | None:
     if not matches(pattern, text):
         return None
     groups = compiled(pattern).groupindex
-    rewritten = _REFERENCE.sub(lambda of: f"\\{groups[of['name']] if of['name'] else of['number']}", name)
-    found: str = pc.replace_substring_regex(pa.array([text]), _whole(pattern), rewritten)[0].as_py()
-    return found
+    rewritten = _REFERENCE.sub(lambda group: f"\\{groups[group['name']] if group['name'] else group['number']}", name)
+    filled_in: str = pc.replace_substring_regex(pa.array([text]), _whole(pattern), rewritten)[0].as_py()
+    return filled_in
 
 
 def _spelled(pattern: str) -> str:

@@ -36,11 +36,11 @@ def problems(
         raw: The file, with its references.
         values: Reference -> what it stood for.
     """
-    found = error.errors()
-    outer = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
+    complaints = error.errors()
+    outer = {details["loc"][:depth] for details in complaints for depth in range(len(details["loc"]))}
     return [
         _problem(model, details, raw, values)
-        for details in found
+        for details in complaints
         if not (details["type"] == "too_short" and details["loc"] in outer) and not _is_other_branch(details)
     ]
 
@@ -56,11 +56,11 @@ def _is_other_branch(details: Any) -> bool:
 def _problem(model: type[BaseModel], details: Any, raw: Mapping[Any, Any], values: Mapping[str, str]) -> str:
     if details["type"] == "extra_forbidden":
         *above, key = details["loc"]
-        place = _Place.at(model, above)
-        near = get_close_matches(str(key), place.keys, 1)
-        known = f", did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(place.keys)}"
-        return f"{'.'.join((*place.path, str(key)))}: unknown key{known}"
-    place = _Place.at(model, details["loc"])
+        place = _Place.locate(model, above)
+        similar = get_close_matches(str(key), place.keys, 1)
+        hint = f", did you mean {similar[0]!r}?" if similar else f"; known keys: {', '.join(place.keys)}"
+        return f"{'.'.join((*place.path, str(key)))}: unknown key{hint}"
+    place = _Place.locate(model, details["loc"])
     below = getattr(details.get("ctx", {}).get("error"), "key", None)
     where = ".".join([*place.path, *([below] if isinstance(below, str) else [])]) or "file"
     if details["type"] == "missing":
@@ -105,19 +105,25 @@ class _Place:
     description: str | None
 
     @classmethod
-    def at(cls, model: type[BaseModel], loc: Sequence[str | int]) -> _Place:
-        here: list[Any] = [model]
+    def locate(cls, model: type[BaseModel], loc: Sequence[str | int]) -> _Place:
+        types: list[Any] = [model]
         path: list[str] = []
         secret, description = False, None
         for part in loc:
-            if part in {of.__name__ for of in here if _is_model(of)} or str(part).startswith((_LITERAL, _CHECKED)):
+            if part in {model_type.__name__ for model_type in types if _is_model(model_type)} or str(part).startswith(
+                (_LITERAL, _CHECKED)
+            ):
                 continue  # pydantic names the branch of a union, which is no key of the file
             path.append(str(part))
-            fields = [of.model_fields[part] for of in here if _is_model(of) and part in of.model_fields]
+            fields = [
+                model_type.model_fields[part]
+                for model_type in types
+                if _is_model(model_type) and part in model_type.model_fields
+            ]
             secret |= any(not field.repr for field in fields)
             description = next((field.description for field in fields), description)
-            here = [inner for of in here for inner in _inside(of, part)]
-        keys = tuple(key for of in here if _is_model(of) for key in _keys(of))
+            types = [inner for outer in types for inner in _inside(outer, part)]
+        keys = tuple(key for model_type in types if _is_model(model_type) for key in _keys(model_type))
         return cls(tuple(path), keys, secret, description)
 
 

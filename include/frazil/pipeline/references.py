@@ -80,18 +80,18 @@ class References:
         if kind == "file":
             return _of_file(name, default)
         if kind == "airflow":
-            found = self.env.get(connection_variable(*_connection(match)))
-            return found or (match[0] if default is None else default)
-        known = {"env": self.env, "local": self.local}.get(kind)
-        if known is None:
+            connection_field = self.env.get(connection_variable(*_connection(match)))
+            return connection_field or (match[0] if default is None else default)
+        sources = {"env": self.env, "local": self.local}.get(kind)
+        if sources is None:
             raise KeyError(f"{match[0]}: unknown kind {kind!r}; known: {_KINDS}")
-        if name in known and (known[name] or default is None):
-            return known[name]
+        if name in sources and (sources[name] or default is None):
+            return sources[name]
         if default is not None:
             return default
         if kind == "env":
             raise KeyError(f"environment variable {name} is not set (or give a default: ${{env:{name}:-value}})")
-        raise KeyError(f"{match[0]}: unknown name; known: {', '.join(sorted(known))}")
+        raise KeyError(f"{match[0]}: unknown name; known: {', '.join(sorted(sources))}")
 
 
 def hide(text: str, values: Mapping[str, str]) -> str:
@@ -101,7 +101,7 @@ def hide(text: str, values: Mapping[str, str]) -> str:
         text: What a person is going to read.
         values: Reference -> its value.
     """
-    for reference, value in sorted(values.items(), key=lambda of: -len(of[1])):
+    for reference, value in sorted(values.items(), key=lambda pair: -len(pair[1])):
         for written in filter(None, (value, repr(value)[1:-1], json.dumps(value)[1:-1])):
             text = text.replace(written, reference)
     return text
@@ -131,10 +131,10 @@ def referenced_files(node: object) -> Iterator[Path]:
 def ambiguous_connections(node: object) -> Iterator[str]:
     """Fields of connections whose names differ but whose variable is one: which of them it held would be chance."""
     first: dict[str, tuple[str, str]] = {}
-    for of in connection_fields(node):
-        other = first.setdefault(variable := connection_variable(*of), of)
-        if other != of:
-            written = " and ".join(f"${{airflow:{':'.join(each)}}}" for each in (other, of))
+    for connection_field in connection_fields(node):
+        first_field = first.setdefault(variable := connection_variable(*connection_field), connection_field)
+        if first_field != connection_field:
+            written = " and ".join(f"${{airflow:{':'.join(each)}}}" for each in (first_field, connection_field))
             yield f"{written} are both the variable {variable}: give one of the connections another name"
 
 
@@ -166,13 +166,13 @@ def _of_file(name: str, default: str | None) -> str:
     if not path.startswith("/"):
         raise KeyError(f"${{file:{name}}}: expected ${{file:/absolute/path:key}}")
     try:
-        found = java_properties.read(Path(path).read_text(encoding="utf-8"))
+        properties = java_properties.read(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         # Not the error's own text: of undecodable bytes it would quote some.
-        said = error.strerror if isinstance(error, OSError) else "it is no properties file"
-        raise KeyError(f"${{file:{name}}}: {path} can't be read: {said}") from error
-    if key in found:
-        return found[key]
+        reason = error.strerror if isinstance(error, OSError) else "it is no properties file"
+        raise KeyError(f"${{file:{name}}}: {path} can't be read: {reason}") from error
+    if key in properties:
+        return properties[key]
     if default is not None:
         return default
     raise KeyError(f"${{file:{name}}}: {path} has no key {key!r}")

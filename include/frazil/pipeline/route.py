@@ -13,8 +13,8 @@ from frazil.pipeline.strict import AtKey, Model, TableName
 
 
 def _passes(name: str, allow: tuple[str, ...], deny: tuple[str, ...]) -> bool:
-    allowed = not allow or any(matches(of, name) for of in allow)
-    return allowed and not any(matches(of, name) for of in deny)
+    allowed = not allow or any(matches(pattern, name) for pattern in allow)
+    return allowed and not any(matches(pattern, name) for pattern in deny)
 
 
 class StaticRoute(Model):

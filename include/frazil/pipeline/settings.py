@@ -143,10 +143,10 @@ class EngineSettings(Model):
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
-        meant = "type submit" if self.type == "submit" else "a managed server" if self.managed else "type connect"
-        given = [key for key in _FOREIGN_KEYS[meant] if key in self.model_fields_set and getattr(self, key)]
-        if given:
-            raise ValueError(f"{', '.join(given)}: {meant} has no such key")
+        engine_type = "type submit" if self.type == "submit" else "a managed server" if self.managed else "type connect"
+        foreign = [key for key in _FOREIGN_KEYS[engine_type] if key in self.model_fields_set and getattr(self, key)]
+        if foreign:
+            raise ValueError(f"{', '.join(foreign)}: {engine_type} has no such key")
         if self.conf.get(_DEPLOY_MODE) == "cluster":
             raise ValueError(f"conf.{_DEPLOY_MODE}: cluster, {_CLUSTER_MODE}")
         if self.type == "connect" and not self.managed:
@@ -253,32 +253,34 @@ class Settings(Model):
 
 def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     """What a pipeline names that the settings don't know, one line per key, with the nearest known name."""
-    yield from unknown("source.cluster", pipeline.source.cluster, settings.clusters, "clusters")
+    yield from missing_setting("source.cluster", pipeline.source.cluster, settings.clusters, "clusters")
     if pipeline.value.registry is not None:
-        yield from unknown("value.registry", pipeline.value.registry, settings.registries, "registries")
+        yield from missing_setting("value.registry", pipeline.value.registry, settings.registries, "registries")
     if pipeline.key is not None and pipeline.key.registry is not None:
-        yield from unknown("key.registry", pipeline.key.registry, settings.registries, "registries")
-    if pipeline.home_catalog == pipeline.catalog or any(of.catalog is None for of in pipeline.declared.values()):
-        yield from unknown("catalog", pipeline.catalog, settings.catalogs, "catalogs")
-    for key, of in pipeline.declared.items():
-        if of.catalog is not None:
-            yield from unknown(f"{key}.catalog", of.catalog, settings.catalogs, "catalogs")
+        yield from missing_setting("key.registry", pipeline.key.registry, settings.registries, "registries")
+    if pipeline.home_catalog == pipeline.catalog or any(
+        template.catalog is None for template in pipeline.declared.values()
+    ):
+        yield from missing_setting("catalog", pipeline.catalog, settings.catalogs, "catalogs")
+    for key, template in pipeline.declared.items():
+        if template.catalog is not None:
+            yield from missing_setting(f"{key}.catalog", template.catalog, settings.catalogs, "catalogs")
     yield from _refused_properties(pipeline, settings)
-    yield from unknown("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE, AUTO_ENGINE], "engines")
+    yield from missing_setting("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE, AUTO_ENGINE], "engines")
     if pipeline.engine == AUTO_ENGINE:
-        yield from unknown(
+        yield from missing_setting(
             "engine: auto, which the settings say under auto.engine", settings.auto.engine, settings.engines, "engines"
         )
     if pipeline.maintenance.engine is not None:
-        yield from unknown("maintenance.engine", pipeline.maintenance.engine, settings.engines, "engines")
+        yield from missing_setting("maintenance.engine", pipeline.maintenance.engine, settings.engines, "engines")
     yield from unknown_channels(pipeline.alerts, settings.alerts)
 
 
 def _refused_properties(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
-    for key, of in pipeline.declared.items():
-        name = of.catalog or pipeline.catalog
+    for key, template in pipeline.declared.items():
+        name = template.catalog or pipeline.catalog
         allowed = settings.catalogs[name].table_properties if name in settings.catalogs else ()
-        for refused in refused_properties(of.properties, allowed):
+        for refused in refused_properties(template.properties, allowed):
             yield (
                 f"{key}.properties.{refused}: is refused, since it may run code, or have a say in the storage, for all who open the table;"
                 f" the settings can allow it: catalogs.{name}.table_properties"
@@ -291,20 +293,25 @@ def unfit_catalogs(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     The schema of a table of format version 3 is changed by a request to a server. Without one the client writes the metadata
     itself, which PyIceberg 0.12 does not do for that version (`TableMetadataV3.model_dump_json` raises).
     """
-    for number, of in enumerate(pipeline.destinations):
-        name = of.catalog or pipeline.catalog
+    for number, destination in enumerate(pipeline.destinations):
+        name = destination.catalog or pipeline.catalog
         catalog = settings.catalogs.get(name)
-        if of.format_version == "3" and of.evolves != "none" and catalog is not None and catalog.type != "rest":
+        if (
+            destination.format_version == "3"
+            and destination.evolves != "none"
+            and catalog is not None
+            and catalog.type != "rest"
+        ):
             yield (
-                f"destinations.{number}.evolve: {of.evolves}, but {of.table} is of format version 3, and in catalog {name} (type:"
+                f"destinations.{number}.evolve: {destination.evolves}, but {destination.table} is of format version 3, and in catalog {name} (type:"
                 f" {catalog.type}) such a table can't follow its records: declare its columns and evolve: none, use version 2, or"
                 " a REST catalog"
             )
 
 
-def unknown(key: str, name: str, known: Collection[str], kind: str) -> Iterator[str]:
+def missing_setting(key: str, name: str, entries: Collection[str], kind: str) -> Iterator[str]:
     """A line about a name that the settings don't know, with the nearest known one; nothing if they do."""
-    if name not in known:
-        near = get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+    if name not in entries:
+        similar = get_close_matches(name, entries, 1)
+        hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(sorted(entries))}"
         yield f"{key}: the settings have no {name!r} under {kind}, {hint}"

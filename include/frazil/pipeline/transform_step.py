@@ -40,15 +40,15 @@ def pairs(written: object) -> object:
     items = split(written)
     if not isinstance(items, list):
         return items
-    found: dict[str, str] = {}
+    mapping: dict[str, str] = {}
     for item in items:
         name, colon, meaning = str(item).rpartition(":")
         if not colon:
             raise ValueError(f"{item!r} is no pair; expected name:other")
-        if name.strip() in found:
+        if name.strip() in mapping:
             raise ValueError(f"{name.strip()!r} is named twice")
-        found[name.strip()] = meaning.strip()
-    return found
+        mapping[name.strip()] = meaning.strip()
+    return mapping
 
 
 class _Predicate(Model):
@@ -106,19 +106,19 @@ class Step(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _spelling(cls, given: Any) -> Any:
+    def _spelling(cls, entry: Any) -> Any:
         """Take `Cast$Key` as `Cast` with `target: key`, and no option in two spellings."""
-        if not isinstance(given, dict):
-            return given
+        if not isinstance(entry, dict):
+            return entry
         for name, field in cls.model_fields.items():
-            if field.alias and field.alias != name and {name, field.alias} <= given.keys():
+            if field.alias and field.alias != name and {name, field.alias} <= entry.keys():
                 raise ValueError(f"{field.alias} and {name} are one option, written twice")
-        name, dollar, half = str(given.get("type")).partition("$")
+        name, dollar, half = str(entry.get("type")).partition("$")
         if not dollar:
-            return given
-        if "target" not in cls.model_fields or half not in ("Key", "Value") or "target" in given:
-            raise ValueError(f"{name} has no form ${half}" + (" beside a target" if "target" in given else ""))
-        return {**given, "type": name, "target": half.lower()}
+            return entry
+        if "target" not in cls.model_fields or half not in ("Key", "Value") or "target" in entry:
+            raise ValueError(f"{name} has no form ${half}" + (" beside a target" if "target" in entry else ""))
+        return {**entry, "type": name, "target": half.lower()}
 
     @property
     def name(self) -> str:

@@ -32,8 +32,8 @@ class OwnTransform(Step):
         own = entry_points(group=_GROUP).names
         if name in own:
             return name
-        near = get_close_matches(name, [*KINDS, *own], 1)
-        hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted([*KINDS, *own]))}"
+        similar = get_close_matches(name, [*KINDS, *own], 1)
+        hint = f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join(sorted([*KINDS, *own]))}"
         raise ValueError(f"{name!r} is no transform{hint}")
 
     @property
@@ -47,17 +47,17 @@ class OwnTransform(Step):
 
 
 KINDS: dict[str, type[Step]] = {
-    of.__name__: of
+    step_model.__name__: step_model
     for room in (transforms_connect, transforms_data)
-    for of in vars(room).values()
-    if isinstance(of, type) and issubclass(of, Step) and of is not Step
+    for step_model in vars(room).values()
+    if isinstance(step_model, type) and issubclass(step_model, Step) and step_model is not Step
 }
 """Models of the transforms that come with Frazil, by name."""
 
 
-def _kind(given: Any) -> str | None:
+def _kind(entry: Any) -> str | None:
     """Name of the model for an entry, None if it says none: `Cast$Key` is a `Cast`."""
-    name = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
+    name = entry.get("type") if isinstance(entry, dict) else getattr(entry, "type", None)
     if name is None:
         return None
     plain = str(name).partition("$")[0]
@@ -68,7 +68,9 @@ if TYPE_CHECKING:
     TransformStep = Step
 else:
     TransformStep = Annotated[
-        reduce(or_, (Annotated[of, Tag(of.__name__)] for of in (*KINDS.values(), OwnTransform))),
+        reduce(
+            or_, (Annotated[step_model, Tag(step_model.__name__)] for step_model in (*KINDS.values(), OwnTransform))
+        ),
         Discriminator(
             _kind,
             custom_error_type="transform_without_type",

@@ -97,11 +97,11 @@ class Cast(Step):
     @field_validator("spec")
     @classmethod
     def _casts(cls, spec: dict[str, str] | str) -> dict[str, str] | str:
-        wanted = [spec] if isinstance(spec, str) else list(spec.values())
-        if not wanted:
+        types = [spec] if isinstance(spec, str) else list(spec.values())
+        if not types:
             raise ValueError("nothing to cast")
-        if unknown := sorted(set(wanted) - set(CAST_TYPES)):
-            raise ValueError(f"{unknown[0]!r} is not a type to cast to; known: {', '.join(CAST_TYPES)}")
+        if unknown_types := sorted(set(types) - set(CAST_TYPES)):
+            raise ValueError(f"{unknown_types[0]!r} is not a type to cast to; known: {', '.join(CAST_TYPES)}")
         return spec
 
 

@@ -72,7 +72,7 @@ class StructOf:
     fields: tuple[tuple[str, ColumnType], ...]
 
     def __str__(self) -> str:
-        return "struct<" + ", ".join(f"{_spelled(name)}: {of}" for name, of in self.fields) + ">"
+        return "struct<" + ", ".join(f"{_spelled(name)}: {field_type}" for name, field_type in self.fields) + ">"
 
 
 def _spelled(name: str) -> str:
@@ -86,9 +86,9 @@ VARIANT = Primitive("variant")
 """A JSON document of any shape; only a whole column can be one."""
 
 
-def holds(of: ColumnType, kind: Primitive) -> bool:
+def holds(column_type: ColumnType, kind: Primitive) -> bool:
     """Whether a type is of a kind, or has a part that is."""
-    match of:
+    match column_type:
         case ListOf(element):
             inner = [element]
         case MapOf(key, value):
@@ -96,7 +96,7 @@ def holds(of: ColumnType, kind: Primitive) -> bool:
         case StructOf(fields):
             inner = [each for _, each in fields]
         case _:
-            return of == kind
+            return column_type == kind
     return any(holds(each, kind) for each in inner)
 
 
@@ -156,7 +156,7 @@ class _TypeParser:
         if name == "fixed":
             return self.fixed()
         if name not in PRIMITIVES:
-            raise ValueError(self.unknown(name))
+            raise ValueError(self.unknown_type(name))
         return Primitive(name)
 
     def bracketed(self, count: int) -> list[ColumnType]:
@@ -191,12 +191,12 @@ class _TypeParser:
 
     def numbers(self, opening: str, closing: str, count: int) -> tuple[int, ...]:
         self.take(opening)
-        found = [self.number()]
+        parsed = [self.number()]
         for _ in range(count - 1):
             self.take(",")
-            found.append(self.number())
+            parsed.append(self.number())
         self.take(closing)
-        return tuple(found)
+        return tuple(parsed)
 
     def number(self) -> int:
         token = self.take()
@@ -219,9 +219,11 @@ class _TypeParser:
         return Primitive("fixed", (length,))
 
     @staticmethod
-    def unknown(name: str) -> str:
-        known = [*PRIMITIVES, "decimal", "fixed", "list", "map", "struct"]
-        near = get_close_matches(
-            {"bigint": "long", "integer": "int", "bool": "boolean", "text": "string"}.get(name, name), known, 1
+    def unknown_type(name: str) -> str:
+        type_names = [*PRIMITIVES, "decimal", "fixed", "list", "map", "struct"]
+        similar = get_close_matches(
+            {"bigint": "long", "integer": "int", "bool": "boolean", "text": "string"}.get(name, name), type_names, 1
         )
-        return f"unknown type {name!r}" + (f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}")
+        return f"unknown type {name!r}" + (
+            f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join(type_names)}"
+        )

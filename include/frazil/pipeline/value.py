@@ -86,8 +86,8 @@ class Decoding(Model):
         own = entry_points(group=_GROUP).names
         if name in FORMATS or name in own:
             return name
-        near = get_close_matches(name, [*FORMATS, *own], 1)
-        hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join([*FORMATS, *own])}"
+        similar = get_close_matches(name, [*FORMATS, *own], 1)
+        hint = f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join([*FORMATS, *own])}"
         raise ValueError(f"{name!r} is no format{hint}")
 
     @field_validator("fields")
@@ -95,20 +95,20 @@ class Decoding(Model):
     def _typed(cls, fields: tuple[str, ...] | dict[str, str] | None) -> tuple[str, ...] | dict[str, str] | None:
         if not isinstance(fields, dict):
             return fields
-        parsed = {name: parse_type(of) for name, of in fields.items()}
-        if any(holds(of, VARIANT) for of in parsed.values()):
+        parsed = {name: parse_type(text) for name, text in fields.items()}
+        if any(holds(field_type, VARIANT) for field_type in parsed.values()):
             raise ValueError("a field has no type variant: only a column that takes the whole value can be one")
-        return {name: str(of) for name, of in parsed.items()}
+        return {name: str(field_type) for name, field_type in parsed.items()}
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        given = self.model_fields_set
+        set_options = self.model_fields_set
         for names, formats in _MEANT_FOR:
             for name in names:
-                if name in given and self.format not in formats:
-                    *others, last = formats
-                    meant = f"{', '.join(others)} or {last}" if others else last
-                    raise AtKey(name.rstrip("_"), f"is for format {meant}; the format is {self.format}")
+                if name in set_options and self.format not in formats:
+                    *first_formats, last = formats
+                    described = f"{', '.join(first_formats)} or {last}" if first_formats else last
+                    raise AtKey(name.rstrip("_"), f"is for format {described}; the format is {self.format}")
         if self.format == "delimited" and not isinstance(self.fields, tuple):
             raise AtKey("fields", "format delimited needs the names of the fields of a line, as a list")
         if self.format == "json" and isinstance(self.fields, tuple):
@@ -244,10 +244,10 @@ class Column(Model):
             raise AtKey("type", f"{self.type}: a variant is a column of its own, with from: []")
         if self.source == () and self.has_default:
             raise AtKey("default", "from: [] takes the whole value, which is never missing: a default has no meaning")
-        held = set(_WORD.findall(self.type))
-        if self.unit is not None and not held & {"time", "timestamp", "timestamptz"}:
+        words = set(_WORD.findall(self.type))
+        if self.unit is not None and not words & {"time", "timestamp", "timestamptz"}:
             raise AtKey("unit", f"is for time, timestamp and timestamptz; the type is {self.type}")
-        if self.local_time != "keep" and "timestamp" not in held:
+        if self.local_time != "keep" and "timestamp" not in words:
             raise AtKey("local_time", f"is for timestamp; the type is {self.type}")
         return self
 

@@ -32,7 +32,7 @@ _WHOLE = (*LISTED, "stage", "key", "value", "headers")
 
 _PLACE = ("topic", "partition", "offset", "destination")
 _MARK = ["_frazil_batch", *_PLACE]
-_ORDER = [("_frazil_batch", "descending"), *((of, "ascending") for of in _PLACE)]
+_ORDER = [("_frazil_batch", "descending"), *((column, "ascending") for column in _PLACE)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class DeadLetter:
         return Place(self.topic, self.partition, self.offset)
 
     @property
-    def found(self) -> str:
+    def plain_message(self) -> str:
         """The message without the path before it."""
         return self.message.removeprefix(f"{self.path}: ") if self.path else self.message
 
@@ -130,7 +130,7 @@ def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
     after: LetterMark | None = None,
     rows: LetterRows | None = None,
 ) -> Listing | None:
-    """Letters without their records. Files that hold only older ones than the last that fits are not opened.
+    """Letters without their records. Files that hold only older ones than the last that fits are not letters_table.
 
     Args:
         project: Settings and doors.
@@ -147,15 +147,15 @@ def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
-    found = open_table(project, pipeline, choice, state, rows=rows)
-    if found is None:
+    letters_table = open_table(project, pipeline, choice, state, rows=rows)
+    if letters_table is None:
         return None
-    question = found.question if after is None else replace(found.question, newest=after.batch)
-    files = letter_files(found.table, pipeline.dead_letters_table, question, LISTED)
-    kept, has_more = _newest(files, limit, after)
-    letters = [letter_of(row, found.question.undone) for row in with_python_times(kept).to_pylist()]
-    row_of = _row_finder(project, pipeline, found) if letters else _nowhere
-    return Listing(tuple(replace(of, row_batch=row_of(of)) for of in letters), has_more)
+    question = letters_table.question if after is None else replace(letters_table.question, newest=after.batch)
+    files = letter_files(letters_table.table, pipeline.dead_letters_table, question, LISTED)
+    newest_rows, has_more = _newest(files, limit, after)
+    letters = [letter_of(row, letters_table.question.undone) for row in with_python_times(newest_rows).to_pylist()]
+    row_of = _row_finder(project, pipeline, letters_table) if letters else _nowhere
+    return Listing(tuple(replace(letter, row_batch=row_of(letter)) for letter in letters), has_more)
 
 
 def find_letters(
@@ -174,13 +174,20 @@ def find_letters(
         Retryable: The catalog or the storage can't be read now.
     """
     tables = frozenset[str]() if table is None else frozenset({table})
-    found = open_table(project, pipeline, LetterChoice(places=frozenset({place}), tables=tables), "all", rows=rows)
-    if found is None:
+    letters_table = open_table(
+        project, pipeline, LetterChoice(places=frozenset({place}), tables=tables), "all", rows=rows
+    )
+    if letters_table is None:
         return ()
-    kept, _ = _newest(letter_files(found.table, pipeline.dead_letters_table, found.question, _WHOLE), None)
-    whole = [_whole(row, found.question.undone) for row in with_python_times(kept).to_pylist()]
-    row_of = _row_finder(project, pipeline, found) if whole else _nowhere
-    return tuple(replace(of, letter=replace(of.letter, row_batch=row_of(of.letter))) for of in whole)
+    rows_read, _ = _newest(
+        letter_files(letters_table.table, pipeline.dead_letters_table, letters_table.question, _WHOLE), None
+    )
+    whole = [_whole(row, letters_table.question.undone) for row in with_python_times(rows_read).to_pylist()]
+    row_of = _row_finder(project, pipeline, letters_table) if whole else _nowhere
+    return tuple(
+        replace(whole_letter, letter=replace(whole_letter.letter, row_batch=row_of(whole_letter.letter)))
+        for whole_letter in whole
+    )
 
 
 @dataclass(frozen=True)
@@ -211,8 +218,11 @@ def open_table(
     table = lake.find_table(pipeline.dead_letters_table)
     if table is None:
         return None
-    told = rows() if rows is not None else read_letter_rows(lake, pipeline.ledger_table, pipeline.name)
-    past, topics = letter_history(told), Position.from_json(told[-1]["position"]).topics if told else {}
+    ledger_rows = rows() if rows is not None else read_letter_rows(lake, pipeline.ledger_table, pipeline.name)
+    past, topics = (
+        letter_history(ledger_rows),
+        Position.from_json(ledger_rows[-1]["position"]).topics if ledger_rows else {},
+    )
     return OpenTable(table, LetterQuestion(choice, state, untimed, past.taken_back), past, topics)
 
 
@@ -238,17 +248,17 @@ def _nowhere(_: DeadLetter) -> None:
     return None
 
 
-def _row_finder(project: Project, pipeline: Pipeline, of: OpenTable) -> Callable[[DeadLetter], int | None]:
+def _row_finder(project: Project, pipeline: Pipeline, letters_table: OpenTable) -> Callable[[DeadLetter], int | None]:
     """Finds the batch that gave an open letter its row although the letter does not say so. Rarely looks into tables."""
-    if not of.past.brought_home or not of.past.may_lack_marks:
+    if not letters_table.past.brought_home or not letters_table.past.may_lack_marks:
         return _nowhere
     pipeline = project.told(pipeline)
     lake = project.lake_of(pipeline)
-    there = {name: table for name in pipeline.tables if (table := lake.find_table(name)) is not None}
-    landed = landed_rows(pipeline, there, of.past)
+    destinations = {name: table for name in pipeline.tables if (table := lake.find_table(name)) is not None}
+    landed = landed_rows(pipeline, destinations, letters_table.past)
 
     def row_of(letter: DeadLetter) -> int | None:
-        topic = of.topics.get(letter.topic)
+        topic = letters_table.topics.get(letter.topic)
         if letter.landed_batch is not None or topic is None or (letter.batch or 0) < topic.since:
             return None
         return landed.batch_of(letter.place, letter.destination, topic.since)
@@ -258,17 +268,17 @@ def _row_finder(project: Project, pipeline: Pipeline, of: OpenTable) -> Callable
 
 def _newest(files: Iterable[LetterFile], limit: int | None, after: LetterMark | None = None) -> tuple[pa.Table, bool]:
     """The first letters in order behind a mark, and whether there are more."""
-    kept: pa.Table | None = None
+    newest: pa.Table | None = None
     has_more = False
     for file in files:
-        if kept is not None and limit is not None and kept.num_rows == limit and _is_older(file, kept):
-            return kept, True  # perhaps only to others' eyes: a file may hold none that fits
+        if newest is not None and limit is not None and newest.num_rows == limit and _is_older(file, newest):
+            return newest, True  # perhaps only to others' eyes: a file may hold none that fits
         for batch in file.batches:
             part = _behind(pa.Table.from_batches([batch]), after)
-            whole = (part if kept is None else pa.concat_tables([kept, part])).sort_by(_ORDER)
-            kept = whole if limit is None else whole.slice(0, limit)
-            has_more = has_more or whole.num_rows > kept.num_rows
-    return (pa.table({}) if kept is None else kept), has_more
+            whole = (part if newest is None else pa.concat_tables([newest, part])).sort_by(_ORDER)
+            newest = whole if limit is None else whole.slice(0, limit)
+            has_more = has_more or whole.num_rows > newest.num_rows
+    return (pa.table({}) if newest is None else newest), has_more
 
 
 def _behind(letters: pa.Table, mark: LetterMark | None) -> pa.Table:
@@ -278,14 +288,14 @@ def _behind(letters: pa.Table, mark: LetterMark | None) -> pa.Table:
         batch is not None and mark.batch is not None and batch < mark.batch
         for batch in letters.column("_frazil_batch").to_pylist()
     ]
-    near = [number for number, sure in enumerate(is_behind) if not sure]  # few: those of the mark's own batch
-    for number, place in zip(near, letters.select(_MARK).take(near).to_pylist() if near else (), strict=True):
+    unsure = [number for number, sure in enumerate(is_behind) if not sure]  # few: those of the mark's own batch
+    for number, place in zip(unsure, letters.select(_MARK).take(unsure).to_pylist() if unsure else (), strict=True):
         is_behind[number] = LetterMark(*place.values()).order > mark.order
     return letters.filter(pa.array(is_behind, pa.bool_()))
 
 
-def _is_older(file: LetterFile, kept: pa.Table) -> bool:
-    last = kept.column("_frazil_batch")[-1].as_py() if kept.num_rows else None
+def _is_older(file: LetterFile, letters: pa.Table) -> bool:
+    last = letters.column("_frazil_batch")[-1].as_py() if letters.num_rows else None
     return last is not None and file.newest is not None and file.newest < last
 
 

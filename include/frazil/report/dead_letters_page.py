@@ -65,8 +65,10 @@ def summary(report: LetterReport) -> str:
             f" before ({report.held:,} in the table)."
         )
     if not report.count:
-        held = f"; the table holds {counted(report.held)} of any time" if report.held else ", and the table holds none"
-        return f"No dead letters in this period ({counted(report.before)} in the period before){held}."
+        in_table = (
+            f"; the table holds {counted(report.held)} of any time" if report.held else ", and the table holds none"
+        )
+        return f"No dead letters in this period ({counted(report.before)} in the period before){in_table}."
     return (
         f"{counted(report.count)}, {report.open:,} of them open; {report.before:,} in the period before"
         f" ({report.held:,} in the table)."
@@ -75,9 +77,9 @@ def summary(report: LetterReport) -> str:
 
 def remarks(report: LetterReport) -> Iterator[str]:
     """What else happened to letters in the batches of the report, a sentence each."""
-    of = report.batches
-    if of is not None and of.came_home:
-        yield f"{counted(of.came_home)} became rows meanwhile, of any time."
+    period = report.batches
+    if period is not None and period.came_home:
+        yield f"{counted(period.came_home)} became rows meanwhile, of any time."
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +87,12 @@ class Bar:
     """One report among those before it.
 
     Attributes:
-        at: Its end.
+        end: Its end.
         count: New letters.
         height: In percent of the highest; of a few letters at least 2.
     """
 
-    at: datetime
+    end: datetime
     count: int
     height: int
 
@@ -108,7 +110,7 @@ def bars(report: LetterReport) -> tuple[Bar, ...]:
         return ()
     numbers = (*report.batches.earlier, (report.until, report.count))
     highest = max(count for _, count in numbers) or 1
-    return tuple(Bar(at, count, max(2, count * 100 // highest) if count else 0) for at, count in numbers)
+    return tuple(Bar(end, count, max(2, count * 100 // highest) if count else 0) for end, count in numbers)
 
 
 def commands(report: LetterReport) -> tuple[tuple[str, str], ...]:
@@ -117,21 +119,25 @@ def commands(report: LetterReport) -> tuple[tuple[str, str], ...]:
         return ()
     name, first = report.pipeline, next(group for group in report.groups if group.open)
     of_code = f" --code {quote(first.code)}" if len({group.code for group in report.groups if group.count}) > 1 else ""
-    places = (quote(f"{of.topic}/{of.partition}/{of.offset}") for of in first.samples[:1])
-    told = (
+    places = (quote(f"{sample.topic}/{sample.partition}/{sample.offset}") for sample in first.samples[:1])
+    lines = (
         (f"list {name}{of_code}", "lists those that are open"),
         *((f"show {name} {place}", "shows one with its record") for place in places),
         (f'replay {name}{of_code} --reason "…" --dry-run', "tells what the present pipeline file makes of them"),
     )
-    return tuple((f"frazil dead-letters {command}", what) for command, what in told)
+    return tuple((f"frazil dead-letters {command}", what) for command, what in lines)
 
 
 def _new(count: int) -> str:
     return f"{count:,} new dead letter{'' if count == 1 else 's'}"
 
 
-def _numbered(of: BatchPeriod) -> str:
-    return f"batch {of.through}" if of.through == of.after + 1 else f"batches {of.after + 1} to {of.through}"
+def _numbered(period: BatchPeriod) -> str:
+    return (
+        f"batch {period.through}"
+        if period.through == period.after + 1
+        else f"batches {period.after + 1} to {period.through}"
+    )
 
 
 def counted(count: int) -> str:
@@ -141,12 +147,12 @@ def counted(count: int) -> str:
 
 def meaning(code: str) -> str:
     """What a code says; nothing of a code that this Frazil does not know."""
-    return next((of.meaning for of in DeadCode if of == code), "")
+    return next((dead_code.meaning for dead_code in DeadCode if dead_code == code), "")
 
 
 def remedy(code: str) -> str:
     """What to do about a code; nothing of a code that this Frazil does not know."""
-    return next((of.remedy for of in DeadCode if of == code), "")
+    return next((dead_code.remedy for dead_code in DeadCode if dead_code == code), "")
 
 
 def visible(text: str) -> str:
@@ -162,7 +168,7 @@ def _lines(report: LetterReport) -> Iterator[str]:
     yield summary(report)
     for remark in remarks(report):
         yield from ("", remark)
-    if numbers := [f"{of.count:,}" for of in bars(report)]:
+    if numbers := [f"{bar.count:,}" for bar in bars(report)]:
         yield from ("", f"New letters, report by report, this one last: {'; '.join(numbers)}")
     if not report.groups:
         return
@@ -170,13 +176,13 @@ def _lines(report: LetterReport) -> Iterator[str]:
     yield from _table(report)
     for group in report.groups:
         if group.samples:
-            of = f" of table {_code(group.destination)}" if group.destination else ""
-            yield from ("", f"## {_code(group.code)} in {_code(group.topic)}{of}", "")
-            if said := meaning(group.code):
-                yield from (said, "", f"What to do: {remedy(group.code)}", "")
+            of_table = f" of table {_code(group.destination)}" if group.destination else ""
+            yield from ("", f"## {_code(group.code)} in {_code(group.topic)}{of_table}", "")
+            if explanation := meaning(group.code):
+                yield from (explanation, "", f"What to do: {remedy(group.code)}", "")
             yield from map(_sample, group.samples)
-    if told := commands(report):
-        yield from ("", "## What to do next", "", *(f"- {_code(command)} {what}" for command, what in told))
+    if next_steps := commands(report):
+        yield from ("", "## What to do next", "", *(f"- {_code(command)} {what}" for command, what in next_steps))
 
 
 def _table(report: LetterReport) -> Iterator[str]:
@@ -193,11 +199,11 @@ def _table(report: LetterReport) -> Iterator[str]:
 def _sample(letter: DeadLetter) -> str:
     place = _code(f"{letter.topic}/{letter.partition}/{letter.offset}")
     path = f" field {_code(letter.path)}:" if letter.path else ""
-    return f"- {place}{path} {_code(letter.found)}"
+    return f"- {place}{path} {_code(letter.plain_message)}"
 
 
-def _instant(at: object) -> str:
-    return format(at, _INSTANT)
+def _instant(instant: object) -> str:
+    return format(instant, _INSTANT)
 
 
 def _spans(text: str) -> str:

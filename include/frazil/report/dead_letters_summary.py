@@ -155,15 +155,15 @@ def summarize(project: Project, pipeline: Pipeline, since: datetime, until: date
     """
     name = pipeline.dead_letters_table
     empty = LetterReport(pipeline.name, pipeline.owner, name, since, until)
-    found = open_table(project, pipeline, LetterChoice(since=_before(since, until)), "all", untimed=True)
-    if found is None:
+    opened = open_table(project, pipeline, LetterChoice(since=_before(since, until)), "all", untimed=True)
+    if opened is None:
         return empty
-    tally = Tally(_recent(since), found.question.undone, pipeline.dead_letters.payload)
-    for file in letter_files(found.table, name, found.question, LISTED):
+    tally = Tally(_recent(since), opened.question.undone, pipeline.dead_letters.payload)
+    for file in letter_files(opened.table, name, opened.question, LISTED):
         for batch in file.batches:
             tally.add(batch)
     return LetterReport(
-        pipeline.name, pipeline.owner, name, since, until, tuple(tally.groups()), letters_held(found.table, name)
+        pipeline.name, pipeline.owner, name, since, until, tuple(tally.groups()), letters_held(opened.table, name)
     )
 
 
@@ -203,25 +203,27 @@ class Tally:
 
     def add(self, letters: pa.RecordBatch) -> None:
         """Count letters, whose columns are `LISTED`."""
-        now = self.is_now(letters)
+        in_period = self.is_now(letters)
         landed = letters.column("landed_batch")
         again = pc.is_in(landed, pa.array(sorted(self.taken_back), pa.int64()))
-        marks = {"now": now, "open": pc.or_(landed.is_null(), again)}
-        table = pa.table({of: letters.column(of) for of in _GROUPED} | marks)
+        marks = {"now": in_period, "open": pc.or_(landed.is_null(), again)}
+        table = pa.table({column: letters.column(column) for column in _GROUPED} | marks)
         for row in table.group_by(table.column_names).aggregate([([], "count_all")]).to_pylist():
-            key, number = _Key(*(row[of] for of in _GROUPED)), row["count_all"]
-            of = self.counts.setdefault(key, [0, 0, 0])
-            of[0] += number if row["now"] else 0
-            of[1] += number if row["now"] and row["open"] else 0
-            of[2] += 0 if row["now"] else number
+            key, number = _Key(*(row[column] for column in _GROUPED)), row["count_all"]
+            counts = self.counts.setdefault(key, [0, 0, 0])
+            counts[0] += number if row["now"] else 0
+            counts[1] += number if row["now"] and row["open"] else 0
+            counts[2] += 0 if row["now"] else number
             if row["now"] and len(self.samples.get(key, ())) < self.most_samples:
-                self._sample(letters.filter(now), key)
+                self._sample(letters.filter(in_period), key)
 
     def _sample(self, letters: pa.RecordBatch, key: _Key) -> None:
-        mask = reduce(pc.and_, (_is(letters.column(of), value) for of, value in zip(_GROUPED, key, strict=True)))
-        known = self.samples.setdefault(key, [])
-        few = letters.filter(mask).slice(0, self.most_samples - len(known))
-        known += [_told(letter_of(row, self.taken_back), self.payload) for row in with_python_times(few).to_pylist()]
+        mask = reduce(
+            pc.and_, (_is(letters.column(column), value) for column, value in zip(_GROUPED, key, strict=True))
+        )
+        samples = self.samples.setdefault(key, [])
+        few = letters.filter(mask).slice(0, self.most_samples - len(samples))
+        samples += [_told(letter_of(row, self.taken_back), self.payload) for row in with_python_times(few).to_pylist()]
 
     def groups(self) -> Iterable[LetterGroup]:
         """What was counted, the most frequent first."""
@@ -234,7 +236,7 @@ def _told(letter: DeadLetter, payload: Payload) -> DeadLetter:
     """A letter that tells no more than the pipeline file lets it keep now: older ones may quote their record."""
     if payload == "full":
         return letter
-    meaning = next((of.meaning for of in DeadCode if of == letter.code), "")
+    meaning = next((dead_code.meaning for dead_code in DeadCode if dead_code == letter.code), "")
     was_redacted = letter.message == meaning
     return replace(letter, message=meaning, path=letter.path if was_redacted and payload == "redacted" else None)
 

@@ -52,17 +52,17 @@ def files(project: Project, pipeline: Pipeline) -> list[FileHistory]:
     pipeline = project.told(pipeline)
     lake = project.lake_of(pipeline)
     batches = history(project, pipeline)
-    known = {topic for batch in batches for topic in batch.position}
-    found = [
+    topics = {topic for batch in batches for topic in batch.position}
+    histories = [
         file
         for destination in pipeline.destinations
         if (table := lake.find_table(destination.table)) is not None
-        for file in _files(table, destination, known)
+        for file in _files(table, destination, topics)
     ]
-    return sorted(found, key=_order)
+    return sorted(histories, key=_order)
 
 
-def _files(table: Table, destination: Destination, known: Collection[str]) -> Iterator[FileHistory]:
+def _files(table: Table, destination: Destination, topics: Collection[str]) -> Iterator[FileHistory]:
     names = destination.kafka_columns
     columns = (names.topic, names.partition, names.offset, names.batch) if names else ()
     for file in current_files(table, columns):
@@ -74,18 +74,18 @@ def _files(table: Table, destination: Destination, known: Collection[str]) -> It
             snapshot_id=file.snapshot_id,
             rows=file.rows,
             bytes=file.bytes,
-            topics=_between(topic, known) if topic else (),
+            topics=_between(topic, topics) if topic else (),
             partitions=partition,
             offsets=(offset[0], offset[1] + 1) if offset else None,
             batches=batch,
         )
 
 
-def _between(bounds: tuple[str, str], known: Collection[str]) -> tuple[str, ...]:
+def _between(bounds: tuple[str, str], topics: Collection[str]) -> tuple[str, ...]:
     """Topics that a file's bounds allow. Statistics keep the first 16 characters of a text, so names are looked up."""
     lowest, highest = bounds
-    found = tuple(sorted(topic for topic in known if lowest <= topic <= highest))
-    return found or tuple(dict.fromkeys(bounds))
+    between = tuple(sorted(topic for topic in topics if lowest <= topic <= highest))
+    return between or tuple(dict.fromkeys(bounds))
 
 
 def _order(file: FileHistory) -> tuple[object, ...]:

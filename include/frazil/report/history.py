@@ -118,7 +118,7 @@ def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
         Retryable: The catalog can't be read now.
     """
     rows = read_ledger(project.lake_of(pipeline), pipeline.ledger_table, pipeline.name)
-    return [batch_of(list(of)) for _, of in groupby(rows, key=lambda row: (row["n"], row["batch"]))]
+    return [batch_of(list(batch_rows)) for _, batch_rows in groupby(rows, key=lambda row: (row["n"], row["batch"]))]
 
 
 def dead_letter_counts(project: Project, pipeline: Pipeline) -> dict[str, int]:
@@ -163,18 +163,24 @@ def batch_of(rows: Sequence[Row]) -> BatchHistory:
         seconds=round((row["recorded_at"] - row["started_at"]).total_seconds(), 3),
         phases=json.loads(row["phases"]),
         position={topic: {"from": body["from"], "next": body["next"]} for topic, body in topics.items()},
-        files=sum(of["files"] for of in destinations),
-        bytes=sum(of["bytes"] for of in destinations),
-        snapshots={of["table"]: of["snapshot_id"] for of in rows if of["snapshot_id"] is not None},
+        files=sum(destination["files"] for destination in destinations),
+        bytes=sum(destination["bytes"] for destination in destinations),
+        snapshots={
+            table_row["table"]: table_row["snapshot_id"] for table_row in rows if table_row["snapshot_id"] is not None
+        },
         ranges=_ranges(row["ranges"]) if row.get("ranges") else None,
         skipped=_ranges(row.get("skipped")),
-        lost_from=next((of["lost_from"] for of in rows if of.get("lost_from") is not None), None),
+        lost_from=next((table_row["lost_from"] for table_row in rows if table_row.get("lost_from") is not None), None),
         removed=tuple(_removed(rows)),
         bytes_read=row.get("bytes_read"),
         started_by=row.get("started_by"),
         reason=row.get("reason"),
         unknown_fields=unknown_fields_of(row),
-        schema_changes={of["table"]: _changes(of["schema_changes"]) for of in rows if of.get("schema_changes")},
+        schema_changes={
+            table_row["table"]: _changes(table_row["schema_changes"])
+            for table_row in rows
+            if table_row.get("schema_changes")
+        },
         changes=changes_of(rows),
     )
 
@@ -184,7 +190,7 @@ def _ranges(text: str | None) -> tuple[OffsetRange, ...]:
 
 
 def _changes(text: str) -> tuple[SchemaChange, ...]:
-    return tuple(SchemaChange(tuple(of["path"]), of["kind"], of["type"]) for of in json.loads(text))
+    return tuple(SchemaChange(tuple(change["path"]), change["kind"], change["type"]) for change in json.loads(text))
 
 
 def _removed(rows: Sequence[Row]) -> Iterable[Removed]:

@@ -121,18 +121,18 @@ def lag(project: Project, pipeline: Pipeline, clock: Callable[[], datetime] = la
         Terminal: The position can't be told, or access is refused.
     """
     # The position before the offsets, which only grow: what lands meanwhile can't look like a position beyond the log.
-    found = held_position(project, pipeline)
-    position = Position.from_json(found.value) if found else None
+    holder = held_position(project, pipeline)
+    position = Position.from_json(holder.value) if holder else None
     cluster = project.cluster(pipeline.source.cluster)
     asked_at = clock()
     facts = observe(cluster, topics_of(cluster, pipeline, position), absent_ok=True)
     mirrored, problem = _mirrored(cluster, pipeline.consumer_group, facts)
-    return replace(lag_in(pipeline, found, facts, asked_at, mirrored), group_problem=problem)
+    return replace(lag_in(pipeline, holder, facts, asked_at, mirrored), group_problem=problem)
 
 
 def lag_in(
     pipeline: Pipeline,
-    found: Held | None,
+    holder: Held | None,
     facts: ClusterFacts,
     asked_at: datetime,
     mirrored: Mapping[TopicPartition, int] | None = None,
@@ -141,24 +141,24 @@ def lag_in(
 
     Args:
         pipeline: The pipeline.
-        found: What holds its position, read before the broker was asked.
+        holder: What holds its position, read before the broker was asked.
         facts: Of the topics that `topics_of` names.
         asked_at: When the broker was asked.
         mirrored: Offsets of the consumer group that mirrors the position.
     """
-    position = Position.from_json(found.value) if found else None
+    position = Position.from_json(holder.value) if holder else None
     partitions = tuple(partition_lags(position, facts, pipeline, mirrored or {}))
-    known = facts.topics.keys() | (position.topics.keys() if position else set())
+    topics = facts.topics.keys() | (position.topics.keys() if position else set())
     is_complete = bool(partitions) and all(p.is_caught_up for p in partitions)
     complete_through = asked_at.isoformat(timespec="milliseconds") if is_complete else None
     return Lag(
         n=position.n if position else None,
-        snapshot_id=found.snapshot_id if found else None,
-        complete_through=complete_through or (found.summary.get(COMPLETE_KEY) if found else None),
+        snapshot_id=holder.snapshot_id if holder else None,
+        complete_through=complete_through or (holder.summary.get(COMPLETE_KEY) if holder else None),
         group=pipeline.consumer_group,
         group_problem=None,
         partitions=partitions,
-        absent=tuple(topic for topic in pipeline.source.topics if topic not in known),
+        absent=tuple(topic for topic in pipeline.source.topics if topic not in topics),
     )
 
 
@@ -176,13 +176,13 @@ def held_position(project: Project, pipeline: Pipeline) -> Held | None:
         first = pipeline.destinations[0].table if pipeline.create is None else pipeline.ledger_table
         table = lake.find_table(first)
         return _held_in(table, pipeline, first) if table is not None else None
-    found = _held_in(lake.load_table(closing), pipeline, closing)
-    if found is None:
+    holder = _held_in(lake.load_table(closing), pipeline, closing)
+    if holder is None:
         raise Terminal(
             f"pipeline {pipeline.name}: its ledger names {closing} as the table of its position, and that holds none",
             next_step=f"was {closing} dropped and made anew? frazil history {pipeline.name} shows the last positions",
         )
-    return found
+    return holder
 
 
 def _held_in(table: Table, pipeline: Pipeline, name: str) -> Held | None:
@@ -197,9 +197,9 @@ def topics_of(cluster: Cluster, pipeline: Pipeline, position: Position | None) -
         Terminal: Credentials or settings don't fit.
     """
     source = pipeline.source
-    now = source.topics if source.topics_pattern is None else matching_topics(cluster, source.topics_pattern)
+    current = source.topics if source.topics_pattern is None else matching_topics(cluster, source.topics_pattern)
     before = [topic for topic in position.topics if source.reads(topic)] if position else []
-    return tuple(sorted({*now, *before}))
+    return tuple(sorted({*current, *before}))
 
 
 def _mirrored(
@@ -222,13 +222,15 @@ def partition_lags(
     before = {name for name in position.topics if pipeline.source.reads(name)} if position else set()
     for topic in sorted(before | facts.topics.keys()):
         log = facts.topics[topic].partitions if topic in facts.topics else ()
-        known = position.topics[topic].next if position and topic in position.topics else ()
+        next_offsets = position.topics[topic].next if position and topic in position.topics else ()
         state = _state(position, facts, topic)
-        for number in range(max(len(log), len(known))):
-            at = known[number] if number < len(known) else None
-            there = log[number] if number < len(log) else None
-            here = "vanished" if there is None else "new" if position and at is None and not state else state
-            yield PartitionLag(topic, number, at, there, mirrored.get((topic, number)), here)
+        for number in range(max(len(log), len(next_offsets))):
+            offset = next_offsets[number] if number < len(next_offsets) else None
+            partition_log = log[number] if number < len(log) else None
+            partition_state = (
+                "vanished" if partition_log is None else "new" if position and offset is None and not state else state
+            )
+            yield PartitionLag(topic, number, offset, partition_log, mirrored.get((topic, number)), partition_state)
 
 
 def _state(position: Position | None, facts: ClusterFacts, topic: str) -> State:
@@ -236,11 +238,11 @@ def _state(position: Position | None, facts: ClusterFacts, topic: str) -> State:
         return ""
     if position.cluster != facts.cluster_id:
         return "other cluster"
-    known = position.topics[topic].id if topic in position.topics else None
-    found = facts.topics[topic].id
-    return "recreated" if None not in (known, found) and known != found else ""
+    read_id = position.topics[topic].id if topic in position.topics else None
+    topic_id = facts.topics[topic].id
+    return "recreated" if None not in (read_id, topic_id) and read_id != topic_id else ""
 
 
 def _sum(values: Iterator[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    counts = [value for value in values if value is not None]
+    return sum(counts) if counts else None

@@ -86,8 +86,8 @@ def reports_folder(project: Project, pipeline: Pipeline) -> Folder:
     """Where the reports of a pipeline are."""
     root = project.settings.reports.folder or str(project.home.root / "reports")
     catalog = project.settings.catalogs.get(pipeline.home_catalog)
-    known = {} if catalog is None else catalog.properties
-    properties = {name: of for name, of in known.items() if not name.startswith(_SECRET)}
+    catalog_properties = {} if catalog is None else catalog.properties
+    properties = {name: setting for name, setting in catalog_properties.items() if not name.startswith(_SECRET)}
     return Folder(f"{root.rstrip('/')}/{pipeline.name}", properties)
 
 
@@ -140,37 +140,37 @@ def keep_report(project: Project, pipeline: Pipeline, report: LetterReport, run:
     Raises:
         Retryable: The storage can't be written now.
     """
-    folder, kept = reports_folder(project, pipeline), _kept(pipeline, report, run)
-    folder.write(f"{kept.name}{_SUFFIX['html']}", html(report))
-    folder.write(f"{kept.name}{_SUFFIX['markdown']}", markdown(report))
-    _write(folder, kept)
+    folder, facts = reports_folder(project, pipeline), _kept(pipeline, report, run)
+    folder.write(f"{facts.name}{_SUFFIX['html']}", html(report))
+    folder.write(f"{facts.name}{_SUFFIX['markdown']}", markdown(report))
+    _write(folder, facts)
     _remove_old(project, folder, report.until)
-    return kept
+    return facts
 
 
 def note_told(
-    project: Project, pipeline: Pipeline, kept: KeptReport, channels: Iterable[str], sent_at: datetime | None
+    project: Project, pipeline: Pipeline, report: KeptReport, channels: Iterable[str], sent_at: datetime | None
 ) -> KeptReport:
     """Note which channels were told of a report.
 
     Args:
         project: Settings and doors.
         pipeline: The pipeline.
-        kept: The report.
+        report: The report.
         channels: Those that were told now.
         sent_at: The time, if no other is to be told.
 
     Raises:
         Retryable: The storage can't be written now. Then they are told again.
     """
-    noted = replace(kept, told=(*kept.told, *channels), sent_at=sent_at)
+    noted = replace(report, told=(*report.told, *channels), sent_at=sent_at)
     _write(reports_folder(project, pipeline), noted)
     return noted
 
 
 def _kept(pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
-    of, reporting = report.batches, pipeline.dead_letters.report
-    if of is None:
+    period, reporting = report.batches, pipeline.dead_letters.report
+    if period is None:
         raise ValueError("a report that is kept tells its batches")
     return KeptReport(
         pipeline=pipeline.name,
@@ -178,13 +178,13 @@ def _kept(pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
         run=run,
         since=report.since,
         until=report.until,
-        after=of.after,
-        through=of.through,
-        batch=of.batch,
+        after=period.after,
+        through=period.through,
+        batch=period.batch,
         count=report.count,
         open=report.open,
         before=report.before,
-        came_home=of.came_home,
+        came_home=period.came_home,
         groups=tuple(
             KeptGroup(g.code, g.topic, g.count, g.open, g.before, g.destination) for g in report.groups if g.count
         ),
@@ -192,28 +192,28 @@ def _kept(pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
     )
 
 
-def _name_of(at: datetime) -> str:
-    at = at.astimezone(UTC)
-    return f"{at:%Y%m%dT%H%M%S}{at.microsecond // 1000:03}Z"
+def _name_of(instant: datetime) -> str:
+    instant = instant.astimezone(UTC)
+    return f"{instant:%Y%m%dT%H%M%S}{instant.microsecond // 1000:03}Z"
 
 
 def _names(folder: Folder) -> list[str]:
     """Names of the reports, the newest first."""
-    found = (name.removesuffix(_FACTS) for name in folder.names() if name.endswith(_FACTS))
-    return sorted((name for name in found if _NAME.fullmatch(name)), reverse=True)
+    stems = (name.removesuffix(_FACTS) for name in folder.names() if name.endswith(_FACTS))
+    return sorted((name for name in stems if _NAME.fullmatch(name)), reverse=True)
 
 
-def _remove_old(project: Project, folder: Folder, now: datetime) -> None:
+def _remove_old(project: Project, folder: Folder, instant: datetime) -> None:
     settings = project.settings.reports
-    oldest = _name_of(now - parse_age(settings.older_than))
-    gone = {name for name in _names(folder)[settings.keep :] if name < oldest}
-    for name in sorted(gone):
+    oldest = _name_of(instant - parse_age(settings.older_than))
+    expired = {name for name in _names(folder)[settings.keep :] if name < oldest}
+    for name in sorted(expired):
         for suffix in (*_SUFFIX.values(), _FACTS):
             folder.delete(f"{name}{suffix}")
 
 
-def _write(folder: Folder, kept: KeptReport) -> None:
-    folder.write(f"{kept.name}{_FACTS}", json.dumps(asdict(kept), default=datetime.isoformat, indent=2) + "\n")
+def _write(folder: Folder, facts: KeptReport) -> None:
+    folder.write(f"{facts.name}{_FACTS}", json.dumps(asdict(facts), default=datetime.isoformat, indent=2) + "\n")
 
 
 def _read(folder: Folder, name: str) -> KeptReport:
@@ -227,8 +227,15 @@ def _read(folder: Folder, name: str) -> KeptReport:
 
 
 def _from_json(body: dict[str, Any]) -> KeptReport:
-    times = {of: datetime.fromisoformat(body[of]) for of in ("since", "until", "sent_at") if body[of] is not None}
-    known = {name: value for name, value in body.items() if name != "put_back"}  # an older Frazil told it
+    times = {
+        field: datetime.fromisoformat(body[field]) for field in ("since", "until", "sent_at") if body[field] is not None
+    }
+    fields = {name: value for name, value in body.items() if name != "put_back"}  # an older Frazil told it
     return KeptReport(
-        **{**known, **times, "groups": tuple(KeptGroup(**of) for of in body["groups"]), "told": tuple(body["told"])}
+        **{
+            **fields,
+            **times,
+            "groups": tuple(KeptGroup(**group) for group in body["groups"]),
+            "told": tuple(body["told"]),
+        }
     )

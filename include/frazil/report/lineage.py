@@ -91,9 +91,9 @@ def planned_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Line
     topics = tuple(TopicRead(name) for name in _topics(project, pipeline, plan))
     if plan.mode == "dry_run":
         return Lineage(topics, ())
-    told = project.told(pipeline)
-    lake = project.lake_of(told)
-    return Lineage(topics, tuple(_tables(lake, dict.fromkeys(told.tables, ()))))
+    full_pipeline = project.told(pipeline)
+    lake = project.lake_of(full_pipeline)
+    return Lineage(topics, tuple(_tables(lake, dict.fromkeys(full_pipeline.tables, ()))))
 
 
 def landed_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Lineage:
@@ -109,8 +109,8 @@ def landed_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Linea
     names = _topics(project, pipeline, plan)
     if plan.mode == "dry_run":
         return Lineage(tuple(TopicRead(name) for name in names), ())
-    told = project.told(pipeline)
-    lake = project.lake_of(told)
+    full_pipeline = project.told(pipeline)
+    lake = project.lake_of(full_pipeline)
     ledger = [
         row
         for row in read_ledger(lake, pipeline.ledger_table, pipeline.name, plan.run)
@@ -129,14 +129,14 @@ def landed_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Linea
 def _topics(project: Project, pipeline: Pipeline, plan: RunPlan) -> list[Name]:
     servers = project.settings.clusters[pipeline.source.cluster].bootstrap_servers
     # The plan of a session reads nothing yet: that is found at every tick.
-    read = {of.topic for of in plan.ranges} if plan.until is None else set(pipeline.source.topics)
+    read = {offsets.topic for offsets in plan.ranges} if plan.until is None else set(pipeline.source.topics)
     return [Name(cluster_namespace(servers), topic) for topic in sorted(read)]
 
 
 def _tables(lake: PipelineLake, by_table: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[TableWritten]:
     """Those that are there; what a run made of them is in the ledger's rows, if there are any."""
-    for name, found in by_table.items():
-        table, rows = lake.find_table(name), list(found)
+    for name, table_rows in by_table.items():
+        table, rows = lake.find_table(name), list(table_rows)
         if table is None:
             continue
         snapshots = [row["snapshot_id"] for row in rows if row["snapshot_id"] is not None]
@@ -152,9 +152,9 @@ def _tables(lake: PipelineLake, by_table: Mapping[str, Iterable[Mapping[str, Any
 
 
 def _columns(fields: Iterable[Any]) -> Iterator[Column]:
-    for of in fields:
-        inner = getattr(of.field_type, "fields", ())
-        yield Column(of.name, "struct" if inner else str(of.field_type), of.doc, tuple(_columns(inner)))
+    for field in fields:
+        inner = getattr(field.field_type, "fields", ())
+        yield Column(field.name, "struct" if inner else str(field.field_type), field.doc, tuple(_columns(inner)))
 
 
 def cluster_namespace(bootstrap_servers: str) -> str:

@@ -49,18 +49,20 @@ def report_new_letters(project: Project, pipeline: Pipeline, run: str, now: date
         Terminal: The dead-letter table is gone although batches left letters in it.
         Retryable: The catalog or the storage can't be read now.
     """
-    kept = list_reports(project, pipeline)
-    found = new_letters(project, pipeline, kept, now)
-    return None if found is None or not found.has_news else keep_report(project, pipeline, found, run)
+    reports = list_reports(project, pipeline)
+    report = new_letters(project, pipeline, reports, now)
+    return None if report is None or not report.has_news else keep_report(project, pipeline, report, run)
 
 
-def new_letters(project: Project, pipeline: Pipeline, kept: Sequence[KeptReport], now: datetime) -> LetterReport | None:
+def new_letters(
+    project: Project, pipeline: Pipeline, reports: Sequence[KeptReport], now: datetime
+) -> LetterReport | None:
     """The dead letters of batches that finished since the last report; None if no batch did.
 
     Args:
         project: Settings and doors.
         pipeline: The pipeline.
-        kept: Reports before, the newest first.
+        reports: Reports before, the newest first.
         now: The time, UTC.
 
     Raises:
@@ -68,14 +70,14 @@ def new_letters(project: Project, pipeline: Pipeline, kept: Sequence[KeptReport]
     """
     lake = project.lake_of(pipeline)
     rows = read_ledger(lake, pipeline.ledger_table, pipeline.name)  # before the letters: theirs are in by then
-    last = _still_true(kept[0], rows) if kept else None
+    last = _still_true(reports[0], rows) if reports else None
     after = 0 if last is None else last.through
     if not rows or rows[-1]["n"] <= after:
         return None
     since = rows[0]["decided_at"] if last is None else last.until
-    period = _period(rows, after, kept if last is not None else ())
-    of = LetterReport(pipeline.name, pipeline.owner, pipeline.dead_letters_table, since, now, batches=period)
-    return _counted(project, pipeline, of, rows)
+    period = _period(rows, after, reports if last is not None else ())
+    report = LetterReport(pipeline.name, pipeline.owner, pipeline.dead_letters_table, since, now, batches=period)
+    return _counted(project, pipeline, report, rows)
 
 
 def _still_true(last: KeptReport, rows: Sequence[Row]) -> KeptReport | None:
@@ -85,7 +87,7 @@ def _still_true(last: KeptReport, rows: Sequence[Row]) -> KeptReport | None:
     return None if any(row["n"] == last.through and row["batch"] != last.batch for row in rows) else last
 
 
-def _period(rows: Sequence[Row], after: int, kept: Sequence[KeptReport]) -> BatchPeriod:
+def _period(rows: Sequence[Row], after: int, reports: Sequence[KeptReport]) -> BatchPeriod:
     new = [row for row in rows if row["n"] > after]
     home = {row["n"]: row["records_written"] for row in new if row["kind"] == "dead_letters"}
     return BatchPeriod(
@@ -93,19 +95,19 @@ def _period(rows: Sequence[Row], after: int, kept: Sequence[KeptReport]) -> Batc
         through=rows[-1]["n"],
         batch=rows[-1]["batch"],
         came_home=sum(home.values()),
-        earlier=tuple((of.until, of.count) for of in reversed(kept[:EARLIER])),
+        earlier=tuple((report.until, report.count) for report in reversed(reports[:EARLIER])),
     )
 
 
-def _counted(project: Project, pipeline: Pipeline, of: LetterReport, rows: Sequence[Row]) -> LetterReport | None:
-    period, name = of.batches, pipeline.dead_letters_table
+def _counted(project: Project, pipeline: Pipeline, report: LetterReport, rows: Sequence[Row]) -> LetterReport | None:
+    period, name = report.batches, pipeline.dead_letters_table
     if period is None:
         return None
     table = project.lake_of(pipeline).find_table(name)
     if table is None:
         _refuse_lost(pipeline, period, rows)
         return None
-    before, reporting = _before(of, rows), pipeline.dead_letters.report
+    before, reporting = _before(report, rows), pipeline.dead_letters.report
     undone = letter_history(rows).taken_back
     question = LetterQuestion(undone=undone, batches=(before, period.through))
     samples = SAMPLES if reporting is False else reporting.samples
@@ -113,13 +115,13 @@ def _counted(project: Project, pipeline: Pipeline, of: LetterReport, rows: Seque
     for file in letter_files(table, name, question, LISTED):
         for batch in file.batches:
             tally.add(batch)
-    return replace(of, groups=tuple(tally.groups()), held=letters_held(table, name))
+    return replace(report, groups=tuple(tally.groups()), held=letters_held(table, name))
 
 
-def _before(of: LetterReport, rows: Sequence[Row]) -> int:
+def _before(report: LetterReport, rows: Sequence[Row]) -> int:
     """Number of the last batch that was decided before a period of the same length began."""
-    begin = of.since - (of.until - of.since)
-    after = 0 if of.batches is None else of.batches.after
+    begin = report.since - (report.until - report.since)
+    after = 0 if report.batches is None else report.batches.after
     return max((row["n"] for row in rows if row["n"] <= after and row["decided_at"] <= begin), default=0)
 
 

@@ -57,8 +57,8 @@ def plugins(own: Iterable[EntryPoint] | None = None) -> list[Plugin]:
     Args:
         own: Entry points of own parts; those of the installed packages when None.
     """
-    found = [of for group in OWN_PARTS for of in entry_points(group=group)] if own is None else own
-    return [*_delivered(), *_own(found)]
+    entries = [entry for group in OWN_PARTS for entry in entry_points(group=group)] if own is None else own
+    return [*_delivered(), *_own(entries)]
 
 
 def _delivered() -> Iterator[Plugin]:
@@ -72,12 +72,12 @@ def _delivered() -> Iterator[Plugin]:
         yield Plugin("channel", name, package, installed, problem=problem)
 
 
-def _own(found: Iterable[EntryPoint]) -> Iterator[Plugin]:
-    taken = {(of.kind, of.name) for of in _delivered()}
-    for entry in sorted(found, key=lambda of: (of.group, of.name, of.value)):
+def _own(entries: Iterable[EntryPoint]) -> Iterator[Plugin]:
+    names = {(plugin.kind, plugin.name) for plugin in _delivered()}
+    for entry in sorted(entries, key=lambda point: (point.group, point.name, point.value)):
         kind = OWN_PARTS[entry.group]
-        problem = "another part has this name" if (kind, entry.name) in taken else _loading_problem(entry)
-        taken.add((kind, entry.name))
+        problem = "another part has this name" if (kind, entry.name) in names else _loading_problem(entry)
+        names.add((kind, entry.name))
         package = entry.dist.name if entry.dist else "unknown"
         yield Plugin(kind, entry.name, package, entry.dist.version if entry.dist else None, entry.value, problem)
 

@@ -74,9 +74,9 @@ class Reconciliation:
         sign = "=" if self.difference == 0 else "!="
         table = f"{self.table}: " if self.table else ""
         rest = (("filtered", self.filtered), ("elsewhere", self.elsewhere))
-        said = "".join(f" + {name} {count}" for name, count in rest if count)
-        said += f" + left out {self.unsure} at most" if self.unsure else ""
-        return f"{table}produced {self.produced} {sign} rows {self.rows} + dead letters {self.dead}{said}"
+        addends = "".join(f" + {name} {count}" for name, count in rest if count)
+        addends += f" + left out {self.unsure} at most" if self.unsure else ""
+        return f"{table}produced {self.produced} {sign} rows {self.rows} + dead letters {self.dead}{addends}"
 
 
 def landing(project: Project, pipeline: Pipeline) -> Landing:
@@ -111,19 +111,21 @@ def reconcile(project: Project, pipeline: Pipeline) -> tuple[Reconciliation, ...
     """
     pipeline = project.told(pipeline)
     lake, produced = project.lake_of(pipeline), landing(project, pipeline).produced
-    letters = Counter(of.destination for of in still_open(project, pipeline))
+    letters = Counter(letter.destination for letter in still_open(project, pipeline))
     counted = {table: lake.load_table(table).scan().count() for table in pipeline.tables}
     ledger = read_ledger(lake, pipeline.ledger_table, pipeline.name)
-    batches = {n: list(of) for n, of in groupby(ledger, key=lambda row: row["n"])}
+    batches = {n: list(rows) for n, rows in groupby(ledger, key=lambda row: row["n"])}
     if not pipeline.tables[1:] and pipeline.create is None:
         (rows,) = counted.values()
-        filtered, unsure = standing({n: of[0]["records_filtered"] for n, of in batches.items()}, batches)
+        filtered, unsure = standing(
+            {n: batch_rows[0]["records_filtered"] for n, batch_rows in batches.items()}, batches
+        )
         return (Reconciliation(produced, rows, letters.total(), filtered, unsure=unsure),)
-    found = []
+    sums = []
     for table, rows in counted.items():
-        elsewhere, unsure = standing({n: left_out(of, table) for n, of in batches.items()}, batches)
-        found.append(Reconciliation(produced, rows, letters[None] + letters[table], 0, elsewhere, table, unsure))
-    return tuple(found)
+        elsewhere, unsure = standing({n: left_out(batch_rows, table) for n, batch_rows in batches.items()}, batches)
+        sums.append(Reconciliation(produced, rows, letters[None] + letters[table], 0, elsewhere, table, unsure))
+    return tuple(sums)
 
 
 def standing(counts: Mapping[int, int], batches: Mapping[int, Sequence[Row]]) -> tuple[int, int]:
@@ -141,11 +143,11 @@ def standing(counts: Mapping[int, int], batches: Mapping[int, Sequence[Row]]) ->
     for n in sorted(batches, reverse=True):
         first = batches[n][0]
         ranges = union(read_ranges(first))
-        left = without(ranges, void)
-        if left == ranges:
+        still_valid = without(ranges, void)
+        if still_valid == ranges:
             sure += counts[n]
         else:
-            unsure += min(counts[n], sum(r.span for r in left))
+            unsure += min(counts[n], sum(r.span for r in still_valid))
         void += _void(first, ranges)
     return sure, unsure
 

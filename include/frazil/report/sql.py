@@ -97,10 +97,10 @@ def with_quoted_words(connection: DuckDBPyConnection, sql: str) -> str:
     if json.loads(text).get("error_type") != "parser":
         return sql
     written = sql.encode()
-    for at, kind in reversed(duckdb.tokenize(sql)):
-        word = _WORD_BEFORE_DOT.match(written, at) if kind == duckdb.token_type.keyword else None
+    for start, kind in reversed(duckdb.tokenize(sql)):
+        word = _WORD_BEFORE_DOT.match(written, start) if kind == duckdb.token_type.keyword else None
         if word is not None:
-            written = b'%s"%s"%s' % (written[:at], word[1], written[at + len(word[1]) :])
+            written = b'%s"%s"%s' % (written[:start], word[1], written[start + len(word[1]) :])
     return written.decode()
 
 
@@ -114,9 +114,9 @@ def parse(connection: DuckDBPyConnection, sql: str) -> Question:
     tree: Mapping[str, Any] = json.loads(text)
     if tree["error"]:
         # DuckDB serialises questions only: anything that would change something is "not implemented".
-        said = "it would change something" if tree.get("error_type") == "not implemented" else tree["error_message"]
+        reason = "it would change something" if tree.get("error_type") == "not implemented" else tree["error_message"]
         raise Terminal(
-            f"this is no question to tables: {said}", next_step="write one SELECT; tables are only read here"
+            f"this is no question to tables: {reason}", next_step="write one SELECT; tables are only read here"
         )
     if len(tree["statements"]) != 1:
         raise Terminal(
@@ -206,23 +206,28 @@ def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
             inspected: pa.Table = getattr(table.inspect, metadata)()
             return inspected
         hidden = unreadable(table.schema())
-        if asked := [field for field in hidden if question.words is not None and field.casefold() in question.words]:
+        if unreadable_columns := [
+            field for field in hidden if question.words is not None and field.casefold() in question.words
+        ]:
             raise Terminal(
-                f"table {name}: column {asked[0]} is a variant, which only an engine can read",
+                f"table {name}: column {unreadable_columns[0]} is a variant, which only an engine can read",
                 next_step="ask for its other columns here, and for this one in Spark",
             )
         fields = [field.name for field in table.schema().fields if field.name not in hidden]
-        wanted = [field for field in fields if question.words is None or field.casefold() in question.words]
+        columns = [field for field in fields if question.words is None or field.casefold() in question.words]
         # A count needs rows, not columns: any one column will do.
-        return table.scan(selected_fields=tuple(wanted or fields[:1]), limit=question.limit).to_arrow()
+        return table.scan(selected_fields=tuple(columns or fields[:1]), limit=question.limit).to_arrow()
 
 
 def _at(table: Table, name: str, behind: str) -> Table:
     """A table as it is on a branch, or at a tag, by Spark's names for them: `branch_audit`, `tag_v1`."""
     kind, _, ref = behind.partition("_")
-    found = table.metadata.refs.get(ref)
-    if found is None or found.snapshot_ref_type.value != kind:
-        refs = sorted(f"{of.snapshot_ref_type.value}_{of_name}" for of_name, of in table.metadata.refs.items())
+    snapshot_ref = table.metadata.refs.get(ref)
+    if snapshot_ref is None or snapshot_ref.snapshot_ref_type.value != kind:
+        refs = sorted(
+            f"{branch_or_tag.snapshot_ref_type.value}_{of_name}"
+            for of_name, branch_or_tag in table.metadata.refs.items()
+        )
         raise Terminal(
             f"table {name} has no {kind} {ref}", next_step=f"behind the table: {', '.join(refs) or 'no rows yet'}"
         )
@@ -232,21 +237,22 @@ def _at(table: Table, name: str, behind: str) -> Table:
 def _resolve(lake: Lake, path: Path) -> tuple[str, str | None]:
     """Name of the table that is meant, and what behind it, if that is meant: a metadata table, a branch or a tag."""
     names = lake.tables()
-    known = {table.casefold(): table for table in names}
+    by_folded_name = {table.casefold(): table for table in names}
     for start in (0, 1) if path[0].casefold() == lake.name.casefold() else (0,):
         parts = ".".join(path[start:]).casefold()
-        if parts in known:
-            return known[parts], None
+        if parts in by_folded_name:
+            return by_folded_name[parts], None
         table, _, metadata = parts.rpartition(".")
-        if table in known and metadata in METADATA_TABLES:
-            return known[table], metadata
-        if table in known and metadata.startswith(("branch_", "tag_")):
+        if table in by_folded_name and metadata in METADATA_TABLES:
+            return by_folded_name[table], metadata
+        if table in by_folded_name and metadata.startswith(("branch_", "tag_")):
             kind, _, ref = ".".join(path[start:])[len(table) + 1 :].partition("_")
-            return known[table], f"{kind.casefold()}_{ref}"
-    wanted = ".".join(path)
-    near = get_close_matches(wanted, names, 1)
+            return by_folded_name[table], f"{kind.casefold()}_{ref}"
+    spelled = ".".join(path)
+    suggestions = get_close_matches(spelled, names, 1)
     raise Terminal(
-        f"there is no table {wanted} in catalog {lake.name}" + (f", did you mean {near[0]}?" if near else ""),
+        f"there is no table {spelled} in catalog {lake.name}"
+        + (f", did you mean {suggestions[0]}?" if suggestions else ""),
         next_step=f"its tables: {', '.join(names) or 'none yet'}; behind each: {', '.join(METADATA_TABLES)}, branch_NAME,"
         " tag_NAME",
     )

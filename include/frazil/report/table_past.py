@@ -25,7 +25,7 @@ class SnapshotFacts:
 
     Attributes:
         id: Its id.
-        at: When it was made, UTC.
+        committed_at: When it was made, UTC.
         operation: As Iceberg names it.
         batch: Number of the batch that it shows; None if it is not a pipeline's.
         pipeline: Pipeline of that batch.
@@ -36,7 +36,7 @@ class SnapshotFacts:
     """
 
     id: int
-    at: datetime
+    committed_at: datetime
     operation: str
     batch: int | None
     pipeline: str | None
@@ -105,15 +105,20 @@ def snapshots(project: Project, pipeline: Pipeline, table: str, start: int, limi
     Raises:
         Retryable: The catalog can't be reached.
     """
-    found = project.lake_of(pipeline).find_table(table)
-    if found is None:
+    iceberg_table = project.lake_of(pipeline).find_table(table)
+    if iceberg_table is None:
         return None
-    metadata = found.metadata
+    metadata = iceberg_table.metadata
     refs: dict[int, list[str]] = {}
     for name, ref in metadata.refs.items():
         refs.setdefault(ref.snapshot_id, []).append(name)
-    newest = sorted(metadata.snapshots, key=lambda of: (of.timestamp_ms, of.sequence_number or 0), reverse=True)
-    shown = tuple(_facts(of, tuple(sorted(refs.get(of.snapshot_id, ())))) for of in newest[start : start + limit])
+    newest = sorted(
+        metadata.snapshots, key=lambda snapshot: (snapshot.timestamp_ms, snapshot.sequence_number or 0), reverse=True
+    )
+    shown = tuple(
+        _facts(snapshot, tuple(sorted(refs.get(snapshot.snapshot_id, ()))))
+        for snapshot in newest[start : start + limit]
+    )
     return Snapshots(shown, len(newest), start + limit if start + limit < len(newest) else None)
 
 
@@ -123,30 +128,30 @@ def schema_versions(project: Project, pipeline: Pipeline, table: str, limit: int
     Raises:
         Retryable: The catalog can't be reached.
     """
-    found = project.lake_of(pipeline).find_table(table)
-    return None if found is None else tuple(islice(_versions(found.metadata), limit))
+    iceberg_table = project.lake_of(pipeline).find_table(table)
+    return None if iceberg_table is None else tuple(islice(_versions(iceberg_table.metadata), limit))
 
 
 def _versions(metadata: TableMetadata) -> Iterator[SchemaVersion]:
     since: dict[int, datetime] = {}
-    for snapshot in sorted(metadata.snapshots, key=lambda of: of.timestamp_ms):
+    for snapshot in sorted(metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms):
         if snapshot.schema_id is not None:
             since.setdefault(snapshot.schema_id, _instant(snapshot.timestamp_ms))
-    schemas = sorted(metadata.schemas, key=lambda of: of.schema_id)
-    fields = [_fields(of) for of in schemas]
+    schemas = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
+    fields = [_fields(schema) for schema in schemas]
     changes = [(), *(tuple(_changes(before, after)) for before, after in pairwise(fields))]
-    for schema, of, what in reversed(list(zip(schemas, fields, changes, strict=True))):
+    for schema, columns, what in reversed(list(zip(schemas, fields, changes, strict=True))):
         current = schema.schema_id == metadata.current_schema_id
-        yield SchemaVersion(schema.schema_id, since.get(schema.schema_id), len(of), what, current)
+        yield SchemaVersion(schema.schema_id, since.get(schema.schema_id), len(columns), what, current)
 
 
 def _fields(schema: Schema) -> Mapping[int, tuple[str, str]]:
     """Field id -> path and type."""
-    found = {}
+    columns = {}
     for path in schema.column_names:
         field = schema.find_field(path)
-        found[field.field_id] = (path, f"{field.field_type}" + (" required" if field.required else ""))
-    return found
+        columns[field.field_id] = (path, f"{field.field_type}" + (" required" if field.required else ""))
+    return columns
 
 
 def _changes(before: Mapping[int, tuple[str, str]], after: Mapping[int, tuple[str, str]]) -> Iterable[FieldChange]:
@@ -165,31 +170,31 @@ def _changes(before: Mapping[int, tuple[str, str]], after: Mapping[int, tuple[st
 
 def _facts(snapshot: Snapshot, refs: tuple[str, ...]) -> SnapshotFacts:
     summary = snapshot.summary
-    said: Mapping[str, str] = summary.additional_properties if summary is not None else {}
-    pipeline = said.get("frazil.pipeline")
+    properties: Mapping[str, str] = summary.additional_properties if summary is not None else {}
+    pipeline = properties.get("frazil.pipeline")
     return SnapshotFacts(
         id=snapshot.snapshot_id,
-        at=_instant(snapshot.timestamp_ms),
+        committed_at=_instant(snapshot.timestamp_ms),
         operation=summary.operation.value if summary is not None else "",
-        batch=_batch(said, pipeline),
+        batch=_batch(properties, pipeline),
         pipeline=pipeline,
-        rows=_number(said, "added-records"),
-        files=_number(said, "added-data-files"),
-        bytes=_number(said, "added-files-size"),
-        removed_rows=_number(said, "deleted-records"),
-        total_rows=_number(said, "total-records"),
+        rows=_number(properties, "added-records"),
+        files=_number(properties, "added-data-files"),
+        bytes=_number(properties, "added-files-size"),
+        removed_rows=_number(properties, "deleted-records"),
+        total_rows=_number(properties, "total-records"),
         refs=refs,
     )
 
 
-def _batch(said: Mapping[str, str], pipeline: str | None) -> int | None:
+def _batch(properties: Mapping[str, str], pipeline: str | None) -> int | None:
     """Number of the batch, by the mark."""
-    number = json.loads(said.get(BATCH_KEY.format(pipeline), "{}")).get("n")
+    number = json.loads(properties.get(BATCH_KEY.format(pipeline), "{}")).get("n")
     return int(number) if isinstance(number, int) else None
 
 
-def _number(said: Mapping[str, str], key: str) -> int | None:
-    text = said.get(key, "")
+def _number(properties: Mapping[str, str], key: str) -> int | None:
+    text = properties.get(key, "")
     return int(text) if text.isdecimal() else None
 
 

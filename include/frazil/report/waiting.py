@@ -23,8 +23,8 @@ POSITION_SECONDS = 60.0
 
 def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes: float | None) -> Waiting:
     """Add up partitions. One whose position does not fit its topic counts nothing: its run would be refused."""
-    known = [(f"{p.topic}/{p.partition}", p, p.lag) for p in partitions]
-    readable = [(place, p.log.stable_end, lag) for place, p, lag in known if p.log is not None and lag is not None]
+    places = [(f"{p.topic}/{p.partition}", p, p.lag) for p in partitions]
+    readable = [(place, p.log.stable_end, lag) for place, p, lag in places if p.log is not None and lag is not None]
     records = sum(lag for _, _, lag in readable)
     return Waiting(
         records=records,
@@ -62,21 +62,21 @@ class Watch:
             Terminal: The position can't be told, or access is refused.
         """
         if threshold is not None and self._read_at is not None and self._clock() - self._read_at < POSITION_SECONDS:
-            found = self._compared()
-            if not found.reaches(threshold):
-                return found
+            backlog = self._compared()
+            if not backlog.reaches(threshold):
+                return backlog
         self._read_position()
         return self._compared()
 
     def _read_position(self) -> None:
-        found = held_position(self.project, self._pipeline)
-        self._position = Position.from_json(found.value) if found else None
-        self._record_bytes = bytes_per_record(found.summary) if found else None
+        holder = held_position(self.project, self._pipeline)
+        self._position = Position.from_json(holder.value) if holder else None
+        self._record_bytes = bytes_per_record(holder.summary) if holder else None
         self._read_at = self._clock()
 
     def _compared(self) -> Waiting:
         # The position before the offsets, which only grow: what lands meanwhile can't look like a position beyond the log.
-        at = self._position
-        facts = observe(self._cluster, topics_of(self._cluster, self._pipeline, at), absent_ok=True)
-        partitions = partition_lags(at, facts, self._pipeline, {})
-        return waiting(partitions, at.epoch if at else None, self._record_bytes)
+        position = self._position
+        facts = observe(self._cluster, topics_of(self._cluster, self._pipeline, position), absent_ok=True)
+        partitions = partition_lags(position, facts, self._pipeline, {})
+        return waiting(partitions, position.epoch if position else None, self._record_bytes)

@@ -134,7 +134,7 @@ def supposed(work: LetterWork) -> tuple[LetterWork, Mapping[str, pa.Schema]]:
     """The same as if those tables were made, and the columns of all tables."""
     columns, room = columns_of(work.scope.pipeline, work.tables), room_for(work.scope, work.before)
     found = looked_for(work.scope, work.tables, _named(work, room), room)
-    scope = work.scope.grown((*work.scope.pipeline.made, *found.names))
+    scope = work.scope.grown((*work.scope.pipeline.auto_created, *found.names))
     columns |= {name: declared_columns(scope.pipeline.destination(name)) for name in found.names}
     return replace(work, scope=scope, refusals=found.refusals), columns
 
@@ -208,7 +208,7 @@ def _all(scope: Scope, choice: LetterChoice, request: RunRequest, *, dry_run: bo
     """Batch after batch, until no letter is left that was not tried."""
     whole, tried = BroughtHome(dead_codes={}), frozenset[OpenLetter]()
     while True:
-        letters, found = _once(scope, choice, request, (tried, scope.pipeline.made), dry_run=dry_run)
+        letters, found = _once(scope, choice, request, (tried, scope.pipeline.auto_created), dry_run=dry_run)
         if not letters:
             return whole
         whole, tried = whole + found, tried | letters

@@ -85,9 +85,12 @@ def dry_staged(scope: Scope, plan: RunPlan, ranges: tuple[Range, ...], stage: St
             whole, ranges = Staged(), every
         if found.new_tables:
             new = looked_for(
-                scope, find_tables(scope.lake, scope.pipeline), found.new_tables, room_for(scope, scope.pipeline.made)
+                scope,
+                find_tables(scope.lake, scope.pipeline),
+                found.new_tables,
+                room_for(scope, scope.pipeline.auto_created),
             )
-            scope, refusals = scope.grown((*scope.pipeline.made, *new.names)), new.refusals
+            scope, refusals = scope.grown((*scope.pipeline.auto_created, *new.names)), new.refusals
             columns |= {name: _columns(scope, scope.pipeline.destination(name), layouts)[0] for name in new.names}
             changes += (f"a run would make table {name}, records name it" for name in new.names)
     check_identity(plan, observe_source(scope), {r.topic for r in plan.ranges}, scope.pipeline.name)

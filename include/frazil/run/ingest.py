@@ -66,7 +66,7 @@ def ingest(  # noqa: PLR0913 - the last three are options
     scope = Scope.of(project, pipeline, report, clock, apply)
     if plan.mode == "dry_run":
         raise Terminal("a dry run lands nothing: its plan is not for ingesting")
-    run = Ingestion(scope, plan, stage, scope.pipeline.made)
+    run = Ingestion(scope, plan, stage, scope.pipeline.auto_created)
     with stopping.heeded(report), registered(project.home, pipeline.name, plan.run, report):
         return replay(run) if plan.mode == "replay" else _ingest(run)
 

@@ -65,7 +65,7 @@ class LookedFor:
 
 def room_for(scope: Scope, before: Sequence[str]) -> int:
     """How many tables a run may still make, if these were made before it began: its own bound, and that of all runs."""
-    create, made = scope.pipeline.create, {*scope.pipeline.made}
+    create, made = scope.pipeline.create, {*scope.pipeline.auto_created}
     if create is None:
         return 0
     return max(0, min(create.max_new_tables - len(made - {*before}), create.max_tables - len(made)))
@@ -90,7 +90,7 @@ def make_tables(scope: Scope, tables: Tables, names: Sequence[str], room: int, n
     Raises:
         Retryable: The catalog is not available now.
     """
-    wide, owner = scope.grown((*scope.pipeline.made, *names)), _owner(scope, tables)
+    wide, owner = scope.grown((*scope.pipeline.auto_created, *names)), _owner(scope, tables)
     found = looked_for(scope, tables, names, room)
     if not found.begun.issuperset(found.names):
         _note_begun(scope, found.begun.union(found.names))
@@ -109,7 +109,7 @@ def make_tables(scope: Scope, tables: Tables, names: Sequence[str], room: int, n
         scope.report(f"batch {n}: table {name} is not made: {why}")
     if found.beyond:
         scope.report(f"batch {n}: {found.beyond} further tables are not made: {found.refusals.rest}")
-    grown = scope.grown((*scope.pipeline.made, *made))
+    grown = scope.grown((*scope.pipeline.auto_created, *made))
     there = {**tables.destinations, **made}
     after = replace(tables, destinations={name: there[name] for name in grown.pipeline.tables if name in there})
     return Grown(grown, after, replace(found.refusals, names=refused))
@@ -127,7 +127,7 @@ def looked_for(scope: Scope, tables: Tables | None, names: Sequence[str], room: 
     Raises:
         Retryable: The catalog is not available now.
     """
-    wide, owner = scope.grown((*scope.pipeline.made, *names)), _owner(scope, tables)
+    wide, owner = scope.grown((*scope.pipeline.auto_created, *names)), _owner(scope, tables)
 
     def refusal_of(name: str) -> str | None:
         try:
@@ -164,7 +164,7 @@ def _note_begun(scope: Scope, names: Collection[str]) -> None:
 def _with_room(scope: Scope, names: Sequence[str], room: int, begun: Collection[str]) -> tuple[str, ...]:
     """The first names, as far as there is room: those that were begun are in the total already."""
     most = 0 if scope.pipeline.create is None else scope.pipeline.create.max_tables
-    total = most - len({*scope.pipeline.made, *begun})
+    total = most - len({*scope.pipeline.auto_created, *begun})
     new = {*[name for name in names if name not in begun][: max(0, total)]}
     return tuple([name for name in names if name in begun or name in new][:room])
 
@@ -211,7 +211,7 @@ def _told_apart(tables: Tables, found: Mapping[str, Table | str]) -> dict[str, T
 
 def _enough(scope: Scope, room: int, begun: int = 0) -> str:
     """Why there is no room: which of the two bounds leaves none, counting what the ledger says was made, or begun."""
-    create, made = scope.pipeline.create, len(scope.pipeline.made) + begun
+    create, made = scope.pipeline.create, len(scope.pipeline.auto_created) + begun
     if create is not None and made + room >= create.max_tables:
         return f"the pipeline makes {create.max_tables} tables at most, in all its runs (route.create.max_tables)"
     most = 0 if create is None else create.max_new_tables

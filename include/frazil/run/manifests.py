@@ -147,7 +147,7 @@ def refuse_foreign_parts(scope: Scope, now: Standing, *manifests: Manifest) -> N
         Terminal: A part is of another table.
     """
     pipeline = scope.pipeline
-    named = {*pipeline.tables, *pipeline.made, pipeline.ledger_table, pipeline.dead_letters_table}
+    named = {*pipeline.tables, *pipeline.auto_created, pipeline.ledger_table, pipeline.dead_letters_table}
     for manifest in manifests:
         foreign = {part.table for part in manifest.parts if not _is_own(scope, now, named, manifest, part)}
         if manifest.ledger != pipeline.ledger_table:
@@ -228,7 +228,7 @@ def _manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) -> Mani
         unmarked=tuple(sorted(tables.followers.keys() - now.told.keys() - {part.table for part in followers})),
         unknown_fields=batch.staged.unknown_fields.shown,
         schema_changes=told_changes(pipeline, tables, now.newest, batch.schema_changes),
-        made=pipeline.made,
+        made=pipeline.auto_created,
         record_ages=batch.staged.ages,
     )
 

@@ -108,7 +108,7 @@ class Scope:
     def grown(self, made: Iterable[str]) -> Scope:
         """The same, with these tables made because records name them."""
         pipeline = self.pipeline.with_made(made)
-        if pipeline.made == self.pipeline.made:
+        if pipeline.auto_created == self.pipeline.auto_created:
             return self
         return replace(self, pipeline=pipeline, lake=self.project.lake_of(pipeline))
 
@@ -127,7 +127,7 @@ class Scope:
 
     def retention(self, table: str) -> Retention | None:
         """What of a table's past its batches leave; None: all, as somebody else maintains it, or nobody expires it."""
-        rules = self.pipeline.maintenance.of(table)
+        rules = self.pipeline.maintenance.for_table(table)
         return None if rules is None or rules.expiry is False else Retention.by(rules.expiry)
 
     def stamp(self) -> str:

@@ -417,7 +417,7 @@ def steady(project: Project, pipeline: Pipeline, opened: Callable[[Pipeline], T]
     told = with_made(project, pipeline)
     for _ in range(ROUNDS):
         found, now = opened(told), with_made(project, told)
-        if now.made == told.made:
+        if now.auto_created == told.auto_created:
             return told, found
         told = now
     raise Retryable(

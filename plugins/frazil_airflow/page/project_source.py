@@ -126,7 +126,7 @@ class ProjectSource:
 
     def condition(self, name: str) -> Condition | None:
         """The condition that was read last; None before the first."""
-        seen = self.watch.of(name)
+        seen = self.watch.reading(name)
         return seen.condition if seen is not None else None
 
     def promised(self, name: str) -> float | None:
@@ -141,14 +141,14 @@ class ProjectSource:
 
     def series(self, name: str) -> Series:
         """Rows and dead letters over the last day, as read last."""
-        seen = self.watch.of(name)
+        seen = self.watch.reading(name)
         return seen.series if seen is not None else Series()
 
     def batches(self, name: str, start: int, limit: int) -> BatchPage:
         """Finished batches, the newest first, without the first `start`."""
         project = self._files.project()
         with self._seated():
-            return self.watch.ledgers.of(project, project.pipeline(name)).page(start, limit)
+            return self.watch.ledgers.load(project, project.pipeline(name)).page(start, limit)
 
     def letters(
         self, name: str, choice: LetterChoice, state: LetterState, after: LetterMark | None, limit: int
@@ -187,7 +187,7 @@ class ProjectSource:
 
     def _letter_rows(self, project: Project, pipeline: Pipeline) -> LetterRows:
         """Of a long ledger, what is new only; opened when it is asked, behind the table of letters."""
-        return lambda: self.watch.ledgers.of(project, pipeline).letter_rows()
+        return lambda: self.watch.ledgers.load(project, pipeline).letter_rows()
 
     @contextmanager
     def _seated(self) -> Iterator[None]:

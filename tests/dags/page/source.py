@@ -108,7 +108,7 @@ def condition(name: str, **given: Any) -> Condition:
 def _snapshot(name: str, n: int) -> SnapshotFacts:
     return SnapshotFacts(
         id=8_123_456_789 + n,
-        at=NOW - timedelta(minutes=5 * n),
+        committed_at=NOW - timedelta(minutes=5 * n),
         operation="append",
         batch=120 - n,
         pipeline=name,

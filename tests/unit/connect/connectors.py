@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.connect.config import Connector
-from frazil.connect.importing import Imported, Known, import_connector
+from frazil.connect.importing import ImportContext, Imported, import_connector
 from frazil.connect.names import APACHE
 
 BASE = {
@@ -24,9 +24,9 @@ SMT = "org.apache.kafka.connect.transforms."
 COLUMNS = {"shop.orders": {"id": {"type": "long"}, "at": {"type": "timestamptz"}}}
 
 
-def imported(config: dict[str, str | None], known: Known | None = None) -> Imported:
+def imported(config: dict[str, str | None], known: ImportContext | None = None) -> Imported:
     whole = {key: value for key, value in (BASE | config).items() if value is not None}
-    return import_connector(Connector("x.json", whole), known or Known())
+    return import_connector(Connector("x.json", whole), known or ImportContext())
 
 
 def outcome(of: Imported, key: str) -> str:

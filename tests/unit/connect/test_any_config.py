@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.connect.config import Connector, UnreadableConfig, read_connectors, read_properties
-from frazil.connect.importing import Imported, Known, import_all
+from frazil.connect.importing import ImportContext, Imported, import_all
 from frazil.connect.names import APACHE, CANONICAL, LEGACY, TABULAR
 from frazil.connect.written import pipeline_text, settings_text
 
@@ -78,7 +78,7 @@ _BASE = {
 
 
 def _import(config: dict[str, str], worker: dict[str, str]) -> tuple[Imported, dict[str, Any]]:
-    (made,), settings = import_all([Connector("x.json", config)], Known(worker=worker))
+    (made,), settings = import_all([Connector("x.json", config)], ImportContext(worker=worker))
     return made, settings
 
 
@@ -178,7 +178,7 @@ def test_connectors_of_one_cluster_share_its_entry() -> None:
         for number, secret in enumerate(secrets)
     ]
 
-    made, settings = import_all(connectors, Known())
+    made, settings = import_all(connectors, ImportContext())
 
     assert list(settings["clusters"]) == ["kafka"]
     assert [one.pipeline["catalog"] for one in made] == ["iceberg", "iceberg", "iceberg_2"]
@@ -189,7 +189,7 @@ def test_two_connectors_of_one_name_are_not_one_pipeline() -> None:
     """The second file would replace the first one's."""
     connector = Connector("x", {**_BASE, "connector.class": APACHE})
 
-    first, second = import_all([connector, connector], Known())[0]
+    first, second = import_all([connector, connector], ImportContext())[0]
 
     assert not first.is_refused
     assert second.is_refused

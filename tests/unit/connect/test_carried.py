@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frazil.connect.importing import Known
+from frazil.connect.importing import ImportContext
 from frazil.connect.names import TABULAR
 from tests.unit.connect.connectors import COLUMNS, at, imported, outcome
 
@@ -188,7 +188,7 @@ def test_records_go_where_the_sink_sends_them(case: str) -> None:
 
 def test_known_columns_evolve_as_well() -> None:
     """A table that is there keeps its columns, with what the file says of them, and gets more."""
-    made = imported({"iceberg.tables.evolve-schema-enabled": "true"}, Known(columns=COLUMNS))
+    made = imported({"iceberg.tables.evolve-schema-enabled": "true"}, ImportContext(columns=COLUMNS))
 
     assert at(made, "destinations/0/columns") == {"id": "long", "at": {"type": "timestamptz", "unit": "ms"}}
     assert at(made, "destinations/0/evolve") == "full"
@@ -196,14 +196,14 @@ def test_known_columns_evolve_as_well() -> None:
 
 def test_numbers_in_columns_of_times_are_milliseconds() -> None:
     """The sink reads every number for a time as milliseconds."""
-    made = imported({}, Known(columns=COLUMNS))
+    made = imported({}, ImportContext(columns=COLUMNS))
 
     assert at(made, "destinations/0/columns") == {"id": "long", "at": {"type": "timestamptz", "unit": "ms"}}
 
 
 def test_a_partition_of_a_column_that_is_not_there_is_reported() -> None:
     """The file would not load; the sink would have made a table without partitions."""
-    made = imported({"iceberg.tables.default-partition-by": "days(ts)"}, Known(columns=COLUMNS))
+    made = imported({"iceberg.tables.default-partition-by": "days(ts)"}, ImportContext(columns=COLUMNS))
 
     assert "partition_by" not in made.pipeline["destinations"][0]
     assert outcome(made, "iceberg.tables.default-partition-by") == "not_supported"
@@ -224,7 +224,7 @@ WORKER = {
 
 def test_a_worker_gives_what_the_connector_leaves_open() -> None:
     """Brokers, security and converters mostly stand in the worker's file."""
-    made = imported({"value.converter": None, "value.converter.schemas.enable": None}, Known(worker=WORKER))
+    made = imported({"value.converter": None, "value.converter.schemas.enable": None}, ImportContext(worker=WORKER))
 
     assert made.pipeline["value"] == {"format": "avro", "registry": "registry", "casts": "text"}
     assert made.pipeline["start"] == "latest"
@@ -236,7 +236,9 @@ def test_a_worker_gives_what_the_connector_leaves_open() -> None:
 
 def test_a_connector_with_a_converter_does_not_take_the_workers_options() -> None:
     """Kafka Connect gives a connector's own converter only the connector's options."""
-    made = imported({"value.converter.schemas.enable": None}, Known(worker={"value.converter.schemas.enable": "false"}))
+    made = imported(
+        {"value.converter.schemas.enable": None}, ImportContext(worker={"value.converter.schemas.enable": "false"})
+    )
 
     assert made.pipeline["value"]["format"] == "json-envelope"
 
@@ -247,7 +249,7 @@ def test_names_with_capitals_lead_nowhere() -> None:
     keys = {"iceberg.table.Shop.Orders.partition-by": "id", "iceberg.table.shop.lines.partition-by": "id"}
     columns = {"Shop.Orders": {"id": {"type": "long"}}, "shop.lines": {"id": {"type": "long"}}}
 
-    made = imported({**dynamic, **keys}, Known(tables=("Shop.Orders",), columns=columns))
+    made = imported({**dynamic, **keys}, ImportContext(tables=("Shop.Orders",), columns=columns))
 
     assert [(of["table"], of["columns"], of.get("partition_by")) for of in made.pipeline["destinations"]] == [
         ("shop.orders", {"id": "long"}, None),

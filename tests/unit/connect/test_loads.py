@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from frazil.connect.importing import Imported, Known
+from frazil.connect.importing import ImportContext, Imported
 from frazil.connect.written import pipeline_text, settings_text
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.settings import Settings, unknown_names
@@ -80,7 +80,7 @@ def load(made: Imported) -> tuple[Pipeline, Settings]:
 @pytest.mark.parametrize("case", CONFIGS)
 def test_an_imported_connector_loads(case: str) -> None:
     """Nothing but what is called a hole has to be written by hand."""
-    made = imported(CONFIGS[case], Known(columns=COLUMNS))
+    made = imported(CONFIGS[case], ImportContext(columns=COLUMNS))
 
     pipeline, settings = load(made)
 
@@ -89,7 +89,7 @@ def test_an_imported_connector_loads(case: str) -> None:
 
 def test_taken_over_positions_load() -> None:
     """Offsets are numbers by partition numbers in YAML, too."""
-    made = imported({}, Known(columns=COLUMNS))
+    made = imported({}, ImportContext(columns=COLUMNS))
     made.pipeline["start"] = {"offsets": {"orders": {0: 5, 1: 9}}}
 
     assert load(made)[0].model_dump()["start"]["offsets"] == {"orders": {0: 5, 1: 9}}

@@ -31,7 +31,7 @@ def ledgers() -> Ledgers:
 
 
 def look(ledgers: Ledgers, project: Project) -> Ledger:
-    return ledgers.of(project, project.pipeline("orders"))
+    return ledgers.load(project, project.pipeline("orders"))
 
 
 def counts(ledger: Ledger) -> tuple[int, int]:
@@ -228,7 +228,7 @@ def test_many_ledgers_fill_the_memory(project: Project, write: Write) -> None:
     first = look(ledgers, project)
     assert counts(first) == (1, 100)
     other = project.pipeline("orders").model_copy(update={"name": "other"})
-    ledgers.of(project, other)
+    ledgers.load(project, other)
 
     assert look(ledgers, project) is not first
     assert counts(look(ledgers, project)) == (1, 100)
@@ -254,7 +254,7 @@ def test_storage_of_one_ledger_that_hangs_stops_all_others(
     assert reading.wait(PATIENCE)
     other = project.pipeline("orders").model_copy(update={"name": "other"})
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(ledgers.of, project, other)
+        asked = pool.submit(ledgers.load, project, other)
         done, _ = wait([asked], PATIENCE)
         answers.set()
     thread.join()

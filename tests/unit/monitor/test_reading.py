@@ -17,7 +17,7 @@ def test_a_catalog_that_is_away_makes_a_whole_topic_wait(project: Project, monke
         raise Retryable("no answer")
 
     facts = ClusterFacts("c", {"orders": TopicFacts("t", (PartitionFacts(0, 500, 500),))})
-    monkeypatch.setattr(reading, "told", away)
+    monkeypatch.setattr(reading, "table_status", away)
     monkeypatch.setattr(reading, "observe", lambda *_, **__: facts)
 
     found = reading.read(project, project.pipeline("orders"))

@@ -50,7 +50,7 @@ def test_reader_waits_for_two_hundred_brokers(many: dict[str, str], monkeypatch:
         before = watch.snapshot()
         free.set()
         assert watch.wait(60)
-        after = watch.seen()
+        after = watch.readings()
 
     assert len(before) == 200
     assert None in before.values()
@@ -134,11 +134,11 @@ def test_kafka_that_is_away_looks_as_if_nothing_landed(project: Project, monkeyp
     monkeypatch.setattr(Ledger, "series", series)
     with Watch(lambda: project, refresh_seconds=0.01) as watch:
         assert watch.wait(60)
-        first = watch.of("orders")
+        first = watch.reading("orders")
         landed.clear()
         for _ in range(4):  # the round that was under way, too
             assert watch.wait(60)
-        last = watch.of("orders")
+        last = watch.reading("orders")
 
     assert first is not None
     assert last is not None
@@ -162,7 +162,7 @@ def test_a_page_that_nobody_looks_at_is_read_for_ever(project: Project, monkeypa
     reads(monkeypatch, read)
     with Watch(lambda: project, refresh_seconds=0.001, forsaken_seconds=0.2) as watch:
         for _ in range(2):
-            watch.of("orders")
+            watch.reading("orders")
             assert looks.acquire(timeout=60)
             while looks.acquire(timeout=1):  # ends when no look comes for five times as long
                 pass

@@ -62,9 +62,9 @@ def test_tables_that_were_made_are_no_destinations() -> None:
     file = pipeline(("shop.listed",))
     told = file.with_made(["shop.b", "shop.a", "shop.secret", "shop.listed", "shop.b"])
     assert told.tables == ("shop.listed", "shop.a", "shop.b")
-    assert told.made == ("shop.a", "shop.b", "shop.listed", "shop.secret")
+    assert told.auto_created == ("shop.a", "shop.b", "shop.listed", "shop.secret")
     assert told.destination("shop.b").columns == file.destination("shop.listed").columns
-    assert told.with_made(told.made) == told
+    assert told.with_made(told.auto_created) == told
     assert told.with_made(["shop.c"]).tables == ("shop.listed", "shop.c")
 
 

@@ -41,13 +41,13 @@ def test_table_of_its_own_loses_the_steps_of_the_pipeline() -> None:
         manifests=False,
         tables={"a.b": {"compaction": {"min_deletes": 2}, "orphans": False}, "a.c": False},
     )
-    own = found.of("a.b")
+    own = found.for_table("a.b")
     assert own is not None
     assert (own.compaction, own.manifests, own.orphans) == (Compaction(min_deletes=2), False, False)
-    other = found.of("a.d")
+    other = found.for_table("a.d")
     assert other is not None
     assert (other.compaction, bool(other.orphans)) == (Compaction(min_files=3), True)
-    assert found.of("a.c") is None
+    assert found.for_table("a.c") is None
 
 
 def test_misspelt_table_is_never_maintained() -> None:
@@ -60,4 +60,7 @@ def test_misspelt_table_is_never_maintained() -> None:
     with pytest.raises(ValidationError, match=r"is none of its tables: shop.orders, shop.orders__dead_letters"):
         Pipeline.model_validate(body | {"maintenance": {"tables": {"shop.order": False}}})
     for table in ("shop.orders", "shop.orders__ledger", "shop.orders__dead_letters"):
-        assert Pipeline.model_validate(body | {"maintenance": {"tables": {table: False}}}).maintenance.of(table) is None
+        assert (
+            Pipeline.model_validate(body | {"maintenance": {"tables": {table: False}}}).maintenance.for_table(table)
+            is None
+        )
