@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pyiceberg.table import StaticTable, Table
 
@@ -94,4 +95,4 @@ def _named(table: Table) -> Iterator[str]:
 
 
 def _path(location: str) -> Path:
-    return Path(location.removeprefix("file://"))
+    return Path(urlsplit(location).path)

@@ -381,9 +381,12 @@ class Storm:
     def drain(self) -> None:
         """Runs until one ends well: by then everything is in."""
         for _ in range(5):
-            if self._end(self.orders.start()) == 0:
+            ended = self._waited(self.orders.start())
+            if ended.code == 0:
                 return
-        raise Broken("five runs in a row could not be finished")
+            if ended.code not in HARMLESS:
+                raise Broken(f"a run ended with exit code {ended.code}:\n{ended.said}")
+        raise Broken(f"five runs in a row could not be finished, the last by:\n{ended.said}")
 
     def check(self) -> str:
         """Drain, then hold every outcome against what was produced."""
