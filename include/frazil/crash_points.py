@@ -64,11 +64,11 @@ _reached: Counter[str] = Counter()
 
 def reached(point: CrashPoint) -> None:
     """Say that the process got to a point; usually nothing happens."""
-    asked = os.environ.get(VARIABLE)
-    if not asked:
+    orders = os.environ.get(VARIABLE)
+    if not orders:
         return
     _reached[point] += 1
-    for order in asked.split(","):
+    for order in orders.split(","):
         place, _, deed = order.partition("=")
         name, _, time = place.partition(":")
         if name == point and _reached[point] == int(time or 1):

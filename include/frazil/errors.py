@@ -92,9 +92,9 @@ def without_values(text: str) -> str:
 def quotable(error: BaseException) -> BaseException | None:
     """The error as the cause of another; None if a traceback, which quotes causes, would show such a value."""
     whole: BaseException | None = error
-    seen = set[int]()
-    while whole is not None and id(whole) not in seen:  # causes may go round
-        seen.add(id(whole))
+    visited = set[int]()
+    while whole is not None and id(whole) not in visited:  # causes may go round
+        visited.add(id(whole))
         if without_values(str(whole)) != str(whole):
             return None
         whole = whole.__cause__ or whole.__context__

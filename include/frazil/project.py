@@ -52,16 +52,16 @@ class Places:
         """
         home = Home.resolve(env)
         include = home.project / "include"
-        known = {"home": str(home.root), "kafka": bootstrap_servers(home)}
+        local_names = {"home": str(home.root), "kafka": bootstrap_servers(home)}
         settings = include / "settings.yaml"
         if home.profile == "production":
-            known |= production.references(home)
+            local_names |= production.references(home)
             settings = production.settings_file(home)
         return cls(
             home,
             Path(env.get(SETTINGS_VARIABLE) or settings).absolute(),
             Path(env.get(PIPELINES_VARIABLE) or include / "pipelines").absolute(),
-            References(env, known),
+            References(env, local_names),
         )
 
     @property
@@ -150,8 +150,8 @@ class Project:
         """
         from frazil.kafka.cluster import Cluster
 
-        found = _named(self.settings.clusters, name, "clusters", self.settings_file)
-        return Cluster(name, {"bootstrap.servers": found.bootstrap_servers, **found.properties})
+        entry_of_cluster = _named(self.settings.clusters, name, "clusters", self.settings_file)
+        return Cluster(name, {"bootstrap.servers": entry_of_cluster.bootstrap_servers, **entry_of_cluster.properties})
 
     def lake(self, name: str) -> Lake:
         """The Iceberg catalog of that name in the settings file. One per name: it opens its connections once.
@@ -178,7 +178,10 @@ class Project:
         from frazil.iceberg.pipeline_lake import PipelineLake, Place
 
         lakes = {name: self.lake(name) for name in pipeline.catalogs}
-        places = {of.table: Place(lakes[of.catalog or pipeline.catalog], of.branch) for of in pipeline.destinations}
+        places = {
+            destination.table: Place(lakes[destination.catalog or pipeline.catalog], destination.branch)
+            for destination in pipeline.destinations
+        }
         # Where the ledger may be if an edit moved the first destination: looked at only when a table is missing.
         before = sorted(self.settings.catalogs)
         return PipelineLake(pipeline.name, lakes[pipeline.home_catalog], places, self.lake, before)
@@ -197,7 +200,7 @@ class Project:
         ledger = self.lake(pipeline.home_catalog).find_table(pipeline.ledger_table)
         return () if ledger is None else made_tables(ledger.metadata, pipeline.name, pipeline.ledger_table)
 
-    def told(self, pipeline: Pipeline) -> Pipeline:
+    def with_auto_created(self, pipeline: Pipeline) -> Pipeline:
         """The pipeline with the tables that it made, which its file does not list. Every command begins with it.
 
         Raises:
@@ -213,8 +216,8 @@ class Project:
         """
         from frazil.registry.registry import Registry
 
-        found = _named(self.settings.registries, name, "registries", self.settings_file)
-        return Registry(name, found.url, found.client_properties)
+        entry_of_registry = _named(self.settings.registries, name, "registries", self.settings_file)
+        return Registry(name, entry_of_registry.url, entry_of_registry.client_properties)
 
     def engine(self, name: str) -> EngineSettings:
         """The engine of that name in the settings file; of `auto`, the one that takes large runs.
@@ -271,11 +274,11 @@ def _entry(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
     return entries[name]
 
 
-def _complete(found: T, kind: str, name: str, file: Path) -> T:
-    left = next(connection_fields(found.model_dump()), None)
-    if left is not None:
+def _complete(settings: T, kind: str, name: str, file: Path) -> T:
+    reference = next(connection_fields(settings.model_dump()), None)
+    if reference is not None:
         raise Terminal(
-            f"{file}: {kind}.{name} refers to field {left[1]!r} of the Airflow connection {left[0]!r}, which is not known here",
-            next_step=f"Airflow's tasks find it in the connection: add it there; elsewhere set {connection_variable(*left)}",
+            f"{file}: {kind}.{name} refers to field {reference[1]!r} of the Airflow connection {reference[0]!r}, which is not known here",
+            next_step=f"Airflow's tasks find it in the connection: add it there; elsewhere set {connection_variable(*reference)}",
         )
-    return found
+    return settings

@@ -48,7 +48,7 @@ _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class _Stop:
     """What this process was asked. Signals are the process's, so this is, too."""
 
-    asked: str | None = None
+    requester: str | None = None
     is_heeded: bool = False
     is_finishing: bool = False
     cancel: Callable[[], object] | None = None
@@ -57,9 +57,9 @@ class _Stop:
 _stop = _Stop()
 
 
-def asked() -> str | None:
+def requester() -> str | None:
     """Who asked this process to stop, such as SIGTERM; None if nobody did."""
-    return _stop.asked
+    return _stop.requester
 
 
 def stopped(what: str) -> Stopped:
@@ -69,7 +69,7 @@ def stopped(what: str) -> Stopped:
         what: What became of its work.
     """
     return Stopped(
-        f"asked to stop by {_stop.asked}: {what}",
+        f"asked to stop by {_stop.requester}: {what}",
         next_step="the next run goes on where this one stopped; nothing is lost",
     )
 
@@ -81,8 +81,8 @@ def wait(until: datetime, clock: Callable[[], datetime]) -> None:
         until: The instant.
         clock: Tells the time. It is asked again and again: clocks are set.
     """
-    while (left := (until - clock()).total_seconds()) > 0 and not _stop.asked:
-        time.sleep(min(left, _WAITED_SECONDS))
+    while (seconds := (until - clock()).total_seconds()) > 0 and not _stop.requester:
+        time.sleep(min(seconds, _WAITED_SECONDS))
 
 
 @contextmanager
@@ -98,8 +98,8 @@ def heeded(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS) 
         return
     # A handler runs when the main thread is back from C, which may wait there for long: for records, for Spark's answer.
     # The signal's number is in the pipe at once, and a thread does what can't wait.
-    arrived, told = os.pipe()
-    os.set_blocking(told, False)
+    arrived, writer = os.pipe()
+    os.set_blocking(writer, False)
     was_handled = False
 
     def ask(number: int, _: FrameType | None) -> None:
@@ -110,11 +110,13 @@ def heeded(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS) 
         _ask(number)
 
     # Who ignores a signal, as nohup does with SIGHUP, wants to go on in spite of it.
-    meant = [number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN]
-    urging = threading.Thread(target=_urge, args=(arrived, meant, report, grace_seconds), daemon=True, name="stopping")
+    numbers = [number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN]
+    urging = threading.Thread(
+        target=_urge, args=(arrived, numbers, report, grace_seconds), daemon=True, name="stopping"
+    )
     urging.start()
-    woken = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, ask) for number in meant}
+    woken = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, ask) for number in numbers}
     _stop.is_heeded = True
     try:
         yield
@@ -122,9 +124,9 @@ def heeded(report: Callable[[str], None], grace_seconds: float = GRACE_SECONDS) 
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.set_wakeup_fd(woken)
-        os.close(told)  # which ends the thread
+        os.close(writer)  # which ends the thread
         urging.join(_URGED_EVERY_SECONDS)
-        _stop.asked, _stop.is_heeded = None, False
+        _stop.requester, _stop.is_heeded = None, False
 
 
 @contextmanager
@@ -176,21 +178,21 @@ def _wait_finished() -> None:
 
 
 def _ask(number: int) -> None:
-    _stop.asked = _stop.asked or signal.Signals(number).name
+    _stop.requester = _stop.requester or signal.Signals(number).name
 
 
-def _urge(arrived: int, meant: Container[int], report: Callable[[str], None], grace_seconds: float) -> None:
+def _urge(arrived: int, asking: Container[int], report: Callable[[str], None], grace_seconds: float) -> None:
     """Wait for a signal that asks to stop; then have the engine end its work, and end the process if it takes too long."""
     with os.fdopen(arrived, "rb", buffering=0) as numbers:
         while number := numbers.read(1):
-            if number[0] in meant:
+            if number[0] in asking:
                 _ask(number[0])
                 _end_soon(numbers, report, grace_seconds)
                 return
 
 
 def _end_soon(numbers: FileIO, report: Callable[[str], None], grace_seconds: float) -> None:
-    _aside(report, f"{_stop.asked}: stopping; a batch that is decided is finished first")
+    _aside(report, f"{_stop.requester}: stopping; a batch that is decided is finished first")
     end = time.monotonic() + grace_seconds
     canceller: threading.Thread | None = None
     while True:
@@ -199,8 +201,8 @@ def _end_soon(numbers: FileIO, report: Callable[[str], None], grace_seconds: flo
         if _has_ended(numbers):
             return
         if time.monotonic() >= end:
-            said = f"not ended within {grace_seconds:.0f} s, so it ends here; the next run finishes what is decided"
-            _aside(report, said).join(_URGED_EVERY_SECONDS)
+            message = f"not ended within {grace_seconds:.0f} s, so it ends here; the next run finishes what is decided"
+            _aside(report, message).join(_URGED_EVERY_SECONDS)
             os._exit(Stopped.exit_code)
 
 

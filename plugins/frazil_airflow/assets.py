@@ -28,7 +28,7 @@ def announced(pipeline: Pipeline) -> dict[str, Asset]:
     in their catalog. Asset ``lake.rpc.pizzas`` has the URI ``iceberg://lake/rpc/pizzas`` and the group ``lake``.
     """
     ledger = {} if pipeline.create is None else {pipeline.ledger_table: pipeline.home_catalog}
-    tables = {of.table: of.catalog or pipeline.catalog for of in pipeline.destinations}
+    tables = {destination.table: destination.catalog or pipeline.catalog for destination in pipeline.destinations}
     return {table: _asset(catalog, table) for table, catalog in (ledger | tables).items()}
 
 
@@ -51,15 +51,15 @@ def landings(pipeline: str) -> AssetAlias:
     return AssetAlias(name=f"{pipeline}/landed", group=PER_PIPELINE)
 
 
-def tell_complete(events: OutletEventAccessors, told: Mapping[str, Any]) -> None:
+def tell_complete(events: OutletEventAccessors, extra: Mapping[str, Any]) -> None:
     """Add the event to those of a task with that outlet.
 
     Args:
         events: Airflow's events of the task.
-        told: The extra, ``pipeline`` and ``complete_through`` in it.
+        extra: The extra, ``pipeline`` and ``complete_through`` in it.
     """
-    pipeline = told["pipeline"]
-    events[completeness(pipeline)].add(complete(pipeline), extra=dict(told))
+    pipeline = extra["pipeline"]
+    events[completeness(pipeline)].add(complete(pipeline), extra=dict(extra))
 
 
 def waiting(pipeline: Pipeline, dag_id: str, trigger: Trigger) -> Asset:

@@ -36,7 +36,7 @@ _KILLED = "its process ended without a word: it was killed, or its machine was l
 _COMMAND = "Cannot execute: "
 """Before the command line, in errors of the Spark provider; the line has settings that are nobody's business."""
 
-_SPOKEN = frozenset(of.exit_code for of in (Retryable, Terminal, OutcomeUnknown, Stopped))
+_SPOKEN = frozenset(error.exit_code for error in (Retryable, Terminal, OutcomeUnknown, Stopped))
 """Exit codes of jobs whose last line is their error."""
 
 _REASONS = {
@@ -64,22 +64,22 @@ def note_failed_task(context: Mapping[str, Any]) -> None:
     """Note why a task failed that gets no other try."""
     error = context.get("exception")
     task = context["ti"].task_id
-    said = f"task {task}: {_KILLED}" if error is None else _said(error, task)
-    _note(context, said, final=isinstance(error, AirflowFailException))
+    message = f"task {task}: {_KILLED}" if error is None else _said(error, task)
+    _note(context, message, final=isinstance(error, AirflowFailException))
 
 
 def note_failed_run(context: Mapping[str, Any]) -> None:
     """Note that a run failed, unless a task of it said why."""
-    known = noted(Variables(), context["dag"].dag_id)
-    if known is None or known.run != str(context["run_id"]):
+    noted_failure = noted(Variables(), context["dag"].dag_id)
+    if noted_failure is None or noted_failure.run != str(context["run_id"]):
         reason = str(context.get("reason"))
         _note(context, _REASONS.get(reason, reason), final=False)
 
 
 def forget_failure(context: Mapping[str, Any]) -> None:
     """Forget what a DAG's last failure left: it works again, unless the run was asked to do a part only."""
-    asked, variable = _asked(context), note_of(context["dag"].dag_id)
-    if not any(asked.get(name) for name in ("dry_run", "table", "steps")) and Variables().get(variable) is not None:
+    params, variable = _asked(context), note_of(context["dag"].dag_id)
+    if not any(params.get(name) for name in ("dry_run", "table", "steps")) and Variables().get(variable) is not None:
         Variables().delete(variable)
 
 
@@ -127,8 +127,8 @@ def tell_of_late_run(pipeline: str) -> None:
 
     project, now, store = load_project(), datetime.now(UTC), Variables()
     settings = project.settings.alerts
-    known = project.pipelines.find(pipeline)
-    if settings is None or known is None:
+    watched_pipeline = project.pipelines.find(pipeline)
+    if settings is None or watched_pipeline is None:
         return
     looked_at = page_of(store, pipeline).looked_at
     if looked_at is not None and now - looked_at < _patience(settings):
@@ -140,7 +140,7 @@ def tell_of_late_run(pipeline: str) -> None:
     )
     title = f"{pipeline}: a run is late"
     step = "airflow dags unpause monitor"
-    notice = Notice(pipeline, known.owner, "stale", "critical", title, cause, step)
+    notice = Notice(pipeline, watched_pipeline.owner, "stale", "critical", title, cause, step)
     variable = late_variable(pipeline)
     page = turned(page_of(store, pipeline, variable), {"stale": notice}, now)
     if problems := by_the_book(project, pipeline, page, now, store, variable=variable):
@@ -151,13 +151,13 @@ def _patience(settings: AlertSettings) -> timedelta:
     return 3 * parse_age(settings.every) + timedelta(minutes=1)
 
 
-def _note(context: Mapping[str, Any], said: str, *, final: bool) -> None:
+def _note(context: Mapping[str, Any], message: str, *, final: bool) -> None:
     dag, run = context["dag"].dag_id, str(context["run_id"])
-    found, chore = failure(dag, run, datetime.now(UTC), said, final=final), _chore(dag)
+    left_failure, chore = failure(dag, run, datetime.now(UTC), message, final=final), _chore(dag)
     if chore == "failed_replay" and _asked(context).get("dry_run"):  # who asked for a look is looking
         return
-    found = found if chore is None else of_chore(found, chore)
-    Variables().set(note_of(dag), found.to_json(), "Frazil: what the last failed run left; for the monitor")
+    left_failure = left_failure if chore is None else of_chore(left_failure, chore)
+    Variables().set(note_of(dag), left_failure.to_json(), "Frazil: what the last failed run left; for the monitor")
 
 
 def _chore(dag: str) -> ChoreKind | None:

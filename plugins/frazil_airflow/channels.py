@@ -173,16 +173,16 @@ def secrets_of(connection: Connection, kind: str) -> list[str]:
     Addresses of webhooks have tokens in their paths, and Airflow takes no address for a secret. Clients quote addresses
     whole or from the path on.
     """
-    found = {*_parts(connection.password or "")}
+    texts = {*_parts(connection.password or "")}
     if kind in ("webhook", "slack"):
         host = connection.host or ""
         address = urlsplit(host if "://" in host else f"https://{host}")
         tail = f"{address.path}?{address.query}" if address.query else address.path
         if tail != "/services":  # Slack's own, of everybody
-            found |= {tail.rstrip("/"), *tail.split("/")}
+            texts |= {tail.rstrip("/"), *tail.split("/")}
     if kind == "webhook":
-        found |= {text for text in connection.extra_dejson.values() if isinstance(text, str)}  # headers
-    return sorted((text for text in found if len(text) >= _SHORTEST_SECRET), key=len, reverse=True)
+        texts |= {text for text in connection.extra_dejson.values() if isinstance(text, str)}  # headers
+    return sorted((text for text in texts if len(text) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 
 def _parts(secret: str) -> Iterator[str]:
@@ -212,15 +212,15 @@ def send(project: Project, notice: Notice, channels: Collection[str] | None = No
     alerts = project.settings.alerts
     if alerts is None:
         return {}
-    told: dict[str, str | None] = {}
+    answers: dict[str, str | None] = {}
     for name in told_channels(project, notice) if channels is None else channels:
         if name in alerts.channels:
-            told[name] = deliver(alerts.channels[name], notice)
-            if told[name] is None:
+            answers[name] = deliver(alerts.channels[name], notice)
+            if answers[name] is None:
                 _log.info("told %s: %s", name, notice.title)
             else:
-                _log.warning("channel %s was not told of %s: %s", name, notice.key, told[name])
-    return told
+                _log.warning("channel %s was not told of %s: %s", name, notice.key, answers[name])
+    return answers
 
 
 def told_channels(project: Project, notice: Notice) -> list[str]:

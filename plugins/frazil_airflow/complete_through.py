@@ -36,23 +36,23 @@ class CompleteThrough(BaseSensorOperator):
         Raises:
             AirflowFailException: The instant is none, or names no offset from UTC.
         """
-        wanted = self._wanted()
+        instant = self._wanted()
         last = context["inlet_events"][complete(self.pipeline)].ascending(ascending=False).limit(1)
-        told = (last[0].extra or {}).get(THROUGH) if last else None
-        reached = datetime.fromisoformat(str(told)) if told else None
-        self.log.info("pipeline %s is complete through %s, wanted: %s", self.pipeline, reached or "no instant", wanted)
-        if reached is None or reached < wanted:
+        through = (last[0].extra or {}).get(THROUGH) if last else None
+        reached = datetime.fromisoformat(str(through)) if through else None
+        self.log.info("pipeline %s is complete through %s, wanted: %s", self.pipeline, reached or "no instant", instant)
+        if reached is None or reached < instant:
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=reached.isoformat())
 
     def _wanted(self) -> datetime:
         try:
-            wanted = datetime.fromisoformat(str(self.instant))
+            instant = datetime.fromisoformat(str(self.instant))
         except ValueError:
-            wanted = None
-        if wanted is None or wanted.tzinfo is None:
+            instant = None
+        if instant is None or instant.tzinfo is None:
             raise AirflowFailException(
                 f"{self.instant!r} is no instant with an offset from UTC\n  next: a run started by hand has no data interval:"
                 " give instant=, such as '{{ dag_run.run_after }}'"
             )
-        return wanted
+        return instant

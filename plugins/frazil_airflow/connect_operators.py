@@ -74,7 +74,7 @@ class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
             AirflowFailException: A person must act; the message says what to do.
             Retryable, OutcomeUnknown: Another try reads the tables and carries on.
         """
-        if tasks.given(self.plan_json).until is not None:
+        if tasks.handed_plan(self.plan_json).until is not None:
             return self._stay(context["outlet_events"])
         if tasks.is_for_spark(self.pipeline, self.plan_json):
             return super().execute(context)

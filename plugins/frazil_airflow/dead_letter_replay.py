@@ -143,10 +143,10 @@ def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence
         )
     for topic in filled_in[TOPICS]:
         if not pipeline.source.reads(topic) and topic not in topics:
-            known = sorted({*pipeline.source.topics, *topics})
+            topic_names = sorted({*pipeline.source.topics, *topics})
             raise Terminal(
                 f"the field {TOPICS!r}: pipeline {pipeline.name} never read topic {topic!r}",
-                next_step=f"its topics: {', '.join(known) or 'none yet'}",
+                next_step=f"its topics: {', '.join(topic_names) or 'none yet'}",
             )
     return LetterChoice(frozenset(filled_in[CODES]), frozenset(filled_in[TOPICS]), since, until=until)
 
@@ -200,7 +200,7 @@ def replay_dag(project: Project, pipeline: Pipeline) -> DAG:
         doc_md=_doc(pipeline.name),
         schedule=None,
         params=params(pipeline),
-        **head("dead_letters", pipeline, told=project, forgets=True),
+        **head("dead_letters", pipeline, project=project, forgets=True),
     ) as dag:
         PythonOperator(
             task_id="replay",
@@ -246,17 +246,19 @@ def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_
         pipeline = project.pipeline(name)
         choice, request = _chosen(project, pipeline, params), _request(name, dag_run, params)
         scope = Scope.of(project, pipeline, _log.info)
-        found = bring_home(scope, choice, request, dry_run=params[DRY_RUN])
-        said = _sentence(pipeline.name, found, _landed_before(project, pipeline, request.run, found), params)
+        replayed_letters = bring_home(scope, choice, request, dry_run=params[DRY_RUN])
+        summary = _sentence(
+            pipeline.name, replayed_letters, _landed_before(project, pipeline, request.run, replayed_letters), params
+        )
         result = run_result(
             project, pipeline, request.run
         )  # with what an earlier try landed: events come of successes only
-    _log.info("%s", said)
-    write_note(replay_dag_id(name), dag_run.run_id, said)
-    if not found.tried and not result.batches:
-        raise AirflowSkipException(said)
+    _log.info("%s", summary)
+    write_note(replay_dag_id(name), dag_run.run_id, summary)
+    if not replayed_letters.tried and not result.batches:
+        raise AirflowSkipException(summary)
     _tell_landed(outlet_events, pipeline, result, request.reason)
-    return {"pipeline": pipeline.name, "done": not params[DRY_RUN]} | asdict(found)
+    return {"pipeline": pipeline.name, "done": not params[DRY_RUN]} | asdict(replayed_letters)
 
 
 def _tell_landed(events: OutletEventAccessors, pipeline: Pipeline, result: RunResult, reason: str | None) -> None:
@@ -281,34 +283,40 @@ def _request(name: str, dag_run: AirflowRun, params: Mapping[str, Any]) -> RunRe
     return RunRequest(f"{replay_dag_id(name)}:{dag_run.run_id}", started_by(dag_run), reason=params[REASON])
 
 
-def _landed_before(project: Project, pipeline: Pipeline, run: str, found: BroughtHome) -> list[tuple[int, int]]:
+def _landed_before(
+    project: Project, pipeline: Pipeline, run: str, replayed_letters: BroughtHome
+) -> list[tuple[int, int]]:
     """Number and rows of batches that an earlier try of this run landed."""
     from frazil.report.history import history
 
-    mine = (of for of in history(project, pipeline) if of.run == run)
-    return [(of.n, of.written) for of in mine if of.n not in found.batches]
+    mine = (batch for batch in history(project, pipeline) if batch.run == run)
+    return [(batch.n, batch.written) for batch in mine if batch.n not in replayed_letters.batches]
 
 
-def _sentence(name: str, found: BroughtHome, before: list[tuple[int, int]], params: Mapping[str, Any]) -> str:
-    parts = [_outcome(name, found, dry_run=params[DRY_RUN])]
+def _sentence(
+    name: str, replayed_letters: BroughtHome, before: list[tuple[int, int]], params: Mapping[str, Any]
+) -> str:
+    parts = [_outcome(name, replayed_letters, dry_run=params[DRY_RUN])]
     parts += [f"an earlier try landed {rows:,} in batch {n}" for n, rows in before]
-    if found.bare:
-        parts.append(f"{found.bare:,} keep nothing of their record: frazil replay {name} reads it from Kafka")
+    if replayed_letters.bare:
+        parts.append(
+            f"{replayed_letters.bare:,} keep nothing of their record: frazil replay {name} reads it from Kafka"
+        )
     return "; ".join([*parts, f"reason: {params[REASON]}"])
 
 
-def _outcome(name: str, found: BroughtHome, *, dry_run: bool) -> str:
-    if not found.tried:
+def _outcome(name: str, replayed_letters: BroughtHome, *, dry_run: bool) -> str:
+    if not replayed_letters.tried:
         return f"{name}: no open dead letter among the chosen ones"
-    dead = found.dead_codes or {}
+    dead = replayed_letters.dead_codes or {}
     codes = ", ".join(f"{code} {count:,}" for code, count in sorted(dead.items()))
     landed = "would become rows" if dry_run else "are rows now"
     parts = [
-        f"{name}: of {found.tried:,} dead letters {found.landed:,} {landed}",
-        *([f"{found.filtered:,} are left out on purpose"] if found.filtered else []),
+        f"{name}: of {replayed_letters.tried:,} dead letters {replayed_letters.landed:,} {landed}",
+        *([f"{replayed_letters.filtered:,} are left out on purpose"] if replayed_letters.filtered else []),
         *([f"{sum(dead.values()):,} stay dead ({codes})"] if dead else []),
     ]
-    batches = f", batch {', '.join(map(str, found.batches))}" if found.batches else ""
+    batches = f", batch {', '.join(map(str, replayed_letters.batches))}" if replayed_letters.batches else ""
     return f"{'dry run, nothing was landed; ' if dry_run else ''}{', '.join(parts)}{batches}"
 
 

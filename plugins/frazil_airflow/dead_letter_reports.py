@@ -62,77 +62,81 @@ class LetterReportOperator(BaseOperator):
         run = context["dag_run"]
         with terminal_is_final():
             project = load_project()
-            known = project.pipeline(self.pipeline)
-            made = report_new_letters(project, known, run.run_id, datetime.now(UTC))
-            kept = list_reports(project, known)
-            owed = [report for report in reversed(kept) if report.is_owed]
-            if made is None and not owed:
-                _say(run, _nothing_new(kept))
-                raise AirflowSkipException(_nothing_new(kept))
-            shown = made or owed[-1]
-            self.report_name, said = shown.name, _sentence(shown)
-            _say(run, said)
+            pipeline = project.pipeline(self.pipeline)
+            new_report = report_new_letters(project, pipeline, run.run_id, datetime.now(UTC))
+            reports = list_reports(project, pipeline)
+            unsent = [report for report in reversed(reports) if report.is_owed]
+            if new_report is None and not unsent:
+                _say(run, _nothing_new(reports))
+                raise AirflowSkipException(_nothing_new(reports))
+            shown = new_report or unsent[-1]
+            self.report_name, summary = shown.name, _sentence(shown)
+            _say(run, summary)
             answers = [
-                _told(project, known, report) for report in owed
+                _told(project, pipeline, report) for report in unsent
             ]  # all: one channel that is away keeps back none
         if failed := [why for _, whys in answers for why in whys]:
             raise Retryable(
                 f"pipeline {self.pipeline}: what is new is kept, and not all were told of it: " + "; ".join(failed)
             )
-        return _facts(next((told for told, _ in answers if told.name == shown.name), shown))
+        return _facts(next((report for report, _ in answers if report.name == shown.name), shown))
 
 
-def _say(run: Any, said: str) -> None:
+def _say(run: Any, summary: str) -> None:
     """In the log and the run's note: Airflow shows the reason of a skip nowhere."""
     from frazil_airflow.run_summary import write_note
 
-    _log.info("%s", said)
-    write_note(run.dag_id, run.run_id, said)
+    _log.info("%s", summary)
+    write_note(run.dag_id, run.run_id, summary)
 
 
-def _told(project: Project, pipeline: Pipeline, kept: KeptReport) -> tuple[KeptReport, list[str]]:
+def _told(project: Project, pipeline: Pipeline, report: KeptReport) -> tuple[KeptReport, list[str]]:
     """Tell those who were not told yet: the report with who was noted, and why channels took no message, one line each."""
     from frazil.alerts.notice import letters_notice
     from frazil.report.letter_reports import note_told, open_report
     from frazil_airflow.channels import send, told_channels
 
-    link = f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{report_address(pipeline.name, kept.name)}"
-    notice = letters_notice(pipeline, kept, open_report(project, pipeline, kept.name), link)
-    answers = send(project, notice, [of for of in told_channels(project, notice) if of not in kept.told])
+    link = f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{report_address(pipeline.name, report.name)}"
+    notice = letters_notice(pipeline, report, open_report(project, pipeline, report.name), link)
+    answers = send(
+        project, notice, [channel for channel in told_channels(project, notice) if channel not in report.told]
+    )
     failed = {channel: why for channel, why in answers.items() if why is not None}
     done = [channel for channel in answers if channel not in failed]
-    noted = note_told(project, pipeline, kept, done, None if failed else datetime.now(UTC))
+    noted = note_told(project, pipeline, report, done, None if failed else datetime.now(UTC))
     if not failed:
-        _log.info("report %s: told %s", kept.name, ", ".join(noted.told) or "nobody, no channel is to be")
-    return noted, [f"report {kept.name}, {channel}: {why}" for channel, why in sorted(failed.items())]
+        _log.info("report %s: told %s", report.name, ", ".join(noted.told) or "nobody, no channel is to be")
+    return noted, [f"report {report.name}, {channel}: {why}" for channel, why in sorted(failed.items())]
 
 
-def _sentence(kept: KeptReport) -> str:
+def _sentence(report: KeptReport) -> str:
     from frazil.report.dead_letters_page import counted
 
     codes: dict[str, int] = {}
-    for group in kept.groups:
+    for group in report.groups:
         codes[group.code] = codes.get(group.code, 0) + group.count
     by_code = ", ".join(f"{code} {count:,}" for code, count in codes.items())
-    home = f", {kept.came_home:,} came home meanwhile" if kept.came_home else ""
-    due = "" if kept.is_due else "; below the threshold, nobody is told"
+    home = f", {report.came_home:,} came home meanwhile" if report.came_home else ""
+    due = "" if report.is_due else "; below the threshold, nobody is told"
     return (
-        f"{counted(kept.count)} new ({by_code or 'none'}), {kept.open:,} open, {kept.before:,} in the period before{home};"
-        f" batches {kept.after + 1} to {kept.through}, report {kept.name}{due}"
+        f"{counted(report.count)} new ({by_code or 'none'}), {report.open:,} open, {report.before:,} in the period before{home};"
+        f" batches {report.after + 1} to {report.through}, report {report.name}{due}"
     )
 
 
-def _nothing_new(kept: list[KeptReport]) -> str:
+def _nothing_new(reports: list[KeptReport]) -> str:
     last = (
-        f"the last report, {kept[0].name}, told those up to batch {kept[0].through}" if kept else "there never were any"
+        f"the last report, {reports[0].name}, told those up to batch {reports[0].through}"
+        if reports
+        else "there never were any"
     )
     return f"no new dead letters: {last}"
 
 
-def _facts(kept: KeptReport) -> dict[str, Any]:
+def _facts(report: KeptReport) -> dict[str, Any]:
     from dataclasses import asdict
 
-    return {name: of.isoformat() if isinstance(of, datetime) else of for name, of in asdict(kept).items()}
+    return {name: field.isoformat() if isinstance(field, datetime) else field for name, field in asdict(report).items()}
 
 
 REPORT_TIMEOUT = timedelta(minutes=30)
@@ -169,7 +173,7 @@ def letter_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),
         dagrun_timeout=RUN_TIMEOUT,
-        **head("dead_letters", pipeline, told=project, forgets=True),
+        **head("dead_letters", pipeline, project=project, forgets=True),
     ) as dag:
         LetterReportOperator(
             task_id="report",

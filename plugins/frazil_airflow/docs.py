@@ -35,11 +35,13 @@ def _head(pipeline: Pipeline) -> Iterator[str]:
 
 def _tables(pipeline: Pipeline) -> str:
     """The tables, catalog by catalog."""
-    found: dict[str, list[str]] = {}
-    for of in pipeline.destinations:
-        branch = f" on branch `{of.branch}`" if of.branch is not None else ""
-        found.setdefault(of.catalog or pipeline.catalog, []).append(f"{_code((of.table,))}{branch}")
-    listed = [f"{', '.join(tables)} in catalog `{catalog}`" for catalog, tables in found.items()]
+    by_catalog: dict[str, list[str]] = {}
+    for destination in pipeline.destinations:
+        branch = f" on branch `{destination.branch}`" if destination.branch is not None else ""
+        by_catalog.setdefault(destination.catalog or pipeline.catalog, []).append(
+            f"{_code((destination.table,))}{branch}"
+        )
+    listed = [f"{', '.join(tables)} in catalog `{catalog}`" for catalog, tables in by_catalog.items()]
     return "; ".join([*listed, *(["those that records name"] if pipeline.create is not None else [])])
 
 

@@ -67,7 +67,7 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
         dagrun_timeout=RUN_TIMEOUT + (pipeline.session or timedelta()),
         params=params(),
         deadline=deadline(project, pipeline),
-        **head("ingest", pipeline, told=project) | _side_by_side(pipeline),
+        **head("ingest", pipeline, project=project) | _side_by_side(pipeline),
     ) as dag:
         record = _record_task(pipeline)
         _plan_task(pipeline) >> _ingest_task(project, pipeline) >> record

@@ -29,8 +29,8 @@ def terminal_is_final() -> Iterator[None]:
 
 def exit_code(message: str) -> int | None:
     """Return the exit code of spark-submit in a message of the Spark provider; None when it names none."""
-    found = _EXIT_CODE.search(message)
-    return int(found[1]) if found else None
+    match = _EXIT_CODE.search(message)
+    return int(match[1]) if match else None
 
 
 def job_lines(message: str, prefix: str) -> list[str]:

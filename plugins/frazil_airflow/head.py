@@ -19,18 +19,20 @@ RETRY_DELAY = timedelta(seconds=30)
 
 
 def head(
-    what: str, pipeline: Pipeline | None = None, *, told: Project | None = None, forgets: bool = False
+    what: str, pipeline: Pipeline | None = None, *, project: Project | None = None, forgets: bool = False
 ) -> dict[str, Any]:
     """Return the arguments that DAGs share, but for names, schedules and texts.
 
     Args:
         what: What the DAG is for, as its tag says.
         pipeline: Whose it is; None: of all, or none.
-        told: The project whose people are told of failures; None: they are not.
+        project: The project whose people are told of failures; None: they are not.
         forgets: Whether a run that succeeds ends what failed before: where no table tells.
     """
     is_noted = (
-        told is not None and told.settings.alerts is not None and (pipeline is None or pipeline.alerts is not False)
+        project is not None
+        and project.settings.alerts is not None
+        and (pipeline is None or pipeline.alerts is not False)
     )
     of_run = {"on_failure_callback": note_failed_run} | ({"on_success_callback": forget_failure} if forgets else {})
     of_task = {"on_failure_callback": note_failed_task}

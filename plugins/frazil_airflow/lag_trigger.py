@@ -73,15 +73,15 @@ class LagTrigger(BaseEventTrigger):
         failures = 0
         while True:
             try:
-                found = await self._called()
+                waiting = await self._called()
                 failures = 0
             except (FrazilError, AirflowRuntimeError) as error:
                 self._files = self._watch = None  # a password may have been changed
                 failures += 1
                 _log.warning("pipeline %s: the lag is unknown now: %s", self.pipeline, error)
-                found = None
-            if found is not None:
-                yield TriggerEvent({"pipeline": self.pipeline, "records": found.records, "bytes": found.bytes})  # type: ignore[no-untyped-call]
+                waiting = None
+            if waiting is not None:
+                yield TriggerEvent({"pipeline": self.pipeline, "records": waiting.records, "bytes": waiting.bytes})  # type: ignore[no-untyped-call]
             await asyncio.sleep(min(self.every * 2 ** min(failures, 10), max(LONGEST_PAUSE, self.every)))
 
     async def _called(self) -> Waiting | None:
@@ -91,21 +91,21 @@ class LagTrigger(BaseEventTrigger):
 
             # In asgiref's own thread: connections are read in no other.
             self._files = _shared(frozenset((await sync_to_async(connection_environment)()).items()))
-        found = await asyncio.to_thread(self._enough, self._files)
-        if found is None or found.epoch is None:
+        waiting = await asyncio.to_thread(self._enough, self._files)
+        if waiting is None or waiting.epoch is None:
             return None
         last, now = await self._last_call(), time()
-        if last is not None and last.is_open(found, now):
+        if last is not None and last.is_open(waiting, now):
             return None
         # A run that is at work, or about to be, may take all of it; one that ended since the look may have taken it.
         if await asyncio.to_thread(self._at_work):
             return None
-        found = await asyncio.to_thread(self._enough, self._files)
-        if found is None or found.epoch is None:
+        waiting = await asyncio.to_thread(self._enough, self._files)
+        if waiting is None or waiting.epoch is None:
             return None
         # On record first: a call that gets lost is made up for by the schedule, one that is repeated starts Spark for nothing.
-        await self._note(Call(found.epoch, found.ends, now))
-        return found
+        await self._note(Call(waiting.epoch, waiting.ends, now))
+        return waiting
 
     def _enough(self, files: ProjectFiles) -> Waiting | None:
         # Here, in a thread: loading the clients of Kafka and Iceberg takes seconds, and would hold up all other triggers.
@@ -115,8 +115,8 @@ class LagTrigger(BaseEventTrigger):
         if self._watch is None or self._watch.project is not project:
             self._watch = Watch(project, project.pipeline(self.pipeline))
         threshold = Threshold(self.records, self.size)
-        found = self._watch.look(threshold)
-        return found if found.reaches(threshold) else None
+        waiting = self._watch.look(threshold)
+        return waiting if waiting.reaches(threshold) else None
 
     def _at_work(self) -> int:
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -124,8 +124,8 @@ class LagTrigger(BaseEventTrigger):
         return RuntimeTaskInstance.get_dr_count(self.dag_id, states=list(AT_WORK))
 
     async def _last_call(self) -> Call | None:
-        kept = await self._store.aget(CALL)
-        return Call.from_json(kept) if isinstance(kept, dict) else None
+        stored = await self._store.aget(CALL)
+        return Call.from_json(stored) if isinstance(stored, dict) else None
 
     async def _note(self, call: Call) -> None:
         await self._store.aset(CALL, call.to_json())

@@ -126,10 +126,10 @@ def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence
         )
     for topic in filled_in[TOPICS]:
         if not pipeline.source.reads(topic) and topic not in topics:
-            known = sorted({*pipeline.source.topics, *topics})
+            topic_names = sorted({*pipeline.source.topics, *topics})
             raise Terminal(
                 f"the field {TOPICS!r}: pipeline {pipeline.name} never read topic {topic!r}",
-                next_step=f"its topics: {', '.join(known) or 'none yet'}",
+                next_step=f"its topics: {', '.join(topic_names) or 'none yet'}",
             )
     return LetterChoice(frozenset(filled_in[CODES]), frozenset(filled_in[TOPICS]), since, until=until)
 

@@ -60,17 +60,21 @@ class IngestLineage:
         from frazil.report.lineage import planned_lineage
 
         project = load_project()
-        return told(planned_lineage(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json)))
+        return operator_lineage(
+            planned_lineage(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
+        )
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002, the provider's signature
         """Return what was read and written, with counts; also after a failure: finished batches stay."""
         from frazil.report.lineage import landed_lineage
 
         project = load_project()
-        return told(landed_lineage(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json)))
+        return operator_lineage(
+            landed_lineage(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
+        )
 
 
-def told(lineage: Lineage) -> OperatorLineage[Any, Any]:
+def operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
     """Return lineage in the provider's words."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
@@ -118,7 +122,11 @@ def _fields(columns: Iterable[Column]) -> list[Any]:
 
     return [
         schema_dataset.SchemaDatasetFacetFields(
-            name=of.name, type=of.type, description=of.doc, ordinal_position=number, fields=_fields(of.fields)
+            name=column.name,
+            type=column.type,
+            description=column.doc,
+            ordinal_position=number,
+            fields=_fields(column.fields),
         )
-        for number, of in enumerate(columns, 1)
+        for number, column in enumerate(columns, 1)
     ]

@@ -47,14 +47,14 @@ def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) ->
     order = Order(params["table"], tuple(params["steps"]), params["force"])
     with terminal_is_final():
         project = load_project()
-        found = looked(Scope.of(project, project.pipeline(pipeline)), order)
-    for table in found.tables:
+        preview = looked(Scope.of(project, project.pipeline(pipeline)), order)
+    for table in preview.tables:
         for line in table.said:
             _log.info("%s", line)
-    emit_maintenance(found)
-    due = found.with_status("due")
+    emit_maintenance(preview)
+    due = preview.with_status("due")
     if params["dry_run"] or not due:
-        scores = ", ".join(f"{table.table} {table.before.score}" for table in found.tables)
+        scores = ", ".join(f"{table.table} {table.before.score}" for table in preview.tables)
         write_note(
             dag_run.dag_id, dag_run.run_id, f"{len(due)} steps due, nothing done; health: {scores or 'no table yet'}"
         )
@@ -85,8 +85,8 @@ def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
         raise AirflowFailException(
             f"pipeline {pipeline}: " + "; ".join(f"{table}: {step.said}" for table, step in failed)
         )
-    found: dict[str, Any] = json.loads(done)
-    return found
+    body: dict[str, Any] = json.loads(done)
+    return body
 
 
 LOOK_TIMEOUT = timedelta(minutes=30)
@@ -153,7 +153,7 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),
         params=_params(pipeline),
-        **head("maintain", pipeline, told=project, forgets=True),
+        **head("maintain", pipeline, project=project, forgets=True),
     ) as dag:
         look = ShortCircuitOperator(
             task_id="look",
@@ -177,9 +177,9 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
 def _params(pipeline: Pipeline) -> dict[str, Param]:
     tables = [*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table]
     # Tables that records name are made after this file was parsed.
-    known = {"enum": [None, *tables]} if pipeline.create is None else {"examples": tables}
+    choices = {"enum": [None, *tables]} if pipeline.create is None else {"examples": tables}
     return {
-        "table": Param(None, type=["null", "string"], title="Table", description="Empty: all.", **known),
+        "table": Param(None, type=["null", "string"], title="Table", description="Empty: all.", **choices),
         "steps": Param(
             [],
             type="array",

@@ -60,18 +60,18 @@ def tell_of_broken(project: Project, now: datetime, store: Store) -> list[str]:
     from frazil.alerts.book import turned
     from frazil.alerts.notice import Notice
 
-    found = []
-    sound = {of.name for of in sound_pipelines(project)}
+    problems_told = []
+    sound = {pipeline.name for pipeline in sound_pipelines(project)}
     for name, broken in broken_pipelines(project).items():
         if name in sound:  # of another file: one page can't say of both how they are
-            found.append(f"a broken file is named as another pipeline: {broken.complaint}")
+            problems_told.append(f"a broken file is named as another pipeline: {broken.complaint}")
             continue
         cause, _, step = broken.complaint.partition("\n  next: ")
         title = f"{name}: its file is broken, it does not run"
         notice = Notice(name, broken.owner or "unknown", "refused", "critical", title, cause, step or "frazil validate")
         page = turned(page_of(store, name), {"refused": notice}, now)
-        found += by_the_book(project, name, page, now, store)
-    return found
+        problems_told += by_the_book(project, name, page, now, store)
+    return problems_told
 
 
 def close_unwatched(project: Project, now: datetime, store: Store) -> list[str]:
@@ -81,7 +81,7 @@ def close_unwatched(project: Project, now: datetime, store: Store) -> list[str]:
         Why channels were not told, one line each.
     """
     usable = project.pipelines.usable
-    unwatched = pages(store) - {name for name, of in usable.items() if of.alerts is not False}
+    unwatched = pages(store) - {name for name, pipeline in usable.items() if pipeline.alerts is not False}
     if project.pipelines.broken:  # a file that can't be read may be that of any
         unwatched &= usable.keys()
     problems = []
@@ -165,14 +165,18 @@ def look() -> None:
     problems += _done("what nobody watches", lambda: close_unwatched(project, datetime.now(UTC), store))
     readers = ThreadPoolExecutor(READERS)
     # Threads read, this one asks Airflow and tells: its API is for one thread.
-    looks = {readers.submit(_read, project, of, runs.get(of.name, Runs())): of for of in watched}
+    looks = {
+        readers.submit(_read, project, pipeline, runs.get(pipeline.name, Runs())): pipeline for pipeline in watched
+    }
     try:
         for looked in _answered(looks):
-            of = looks.pop(looked)
-            problems += _done(of.name, partial(_looked, project, of, looked, store))
+            pipeline = looks.pop(looked)
+            problems += _done(pipeline.name, partial(_looked, project, pipeline, looked, store))
     finally:
         readers.shutdown(wait=False, cancel_futures=True)
-    problems += [f"{of.name} could not be looked at: no answer within {READ_TIMEOUT}" for of in looks.values()]
+    problems += [
+        f"{pipeline.name} could not be looked at: no answer within {READ_TIMEOUT}" for pipeline in looks.values()
+    ]
     if problems:
         raise RuntimeError("\n".join(problems))
 
@@ -190,8 +194,8 @@ def _read(project: Project, pipeline: Pipeline, runs: Runs) -> Condition:
     from frazil.monitor.reading import read, with_open_letters
     from frazil_airflow.metrics import are_sent
 
-    found = read(project, pipeline, runs=runs)
-    return with_open_letters(found, project, pipeline) if are_sent() else found
+    condition = read(project, pipeline, runs=runs)
+    return with_open_letters(condition, project, pipeline) if are_sent() else condition
 
 
 def _answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]:
@@ -212,9 +216,9 @@ def _looked(project: Project, pipeline: Pipeline, looked: Future[Condition], sto
     error = looked.exception()
     if error is not None:
         return [f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}"]
-    found = looked.result()
-    emit_condition(found, promise_of(pipeline, found.at))  # first: a channel that is away keeps none back
-    return tell(project, pipeline, found, datetime.now(UTC), store)
+    condition = looked.result()
+    emit_condition(condition, promise_of(pipeline, condition.at))  # first: a channel that is away keeps none back
+    return tell(project, pipeline, condition, datetime.now(UTC), store)
 
 
 def tell(project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Store) -> list[str]:
@@ -239,7 +243,7 @@ def tell(project: Project, pipeline: Pipeline, condition: Condition, now: dateti
     late = store.get(late_variable(pipeline.name))
     page, case = _case(project, pipeline, condition, store, whole_page(store, pipeline.name, late))
     runs, judged = condition.runs, judge(case)
-    linked = {kind: of and replace(of, link=_link(pipeline, kind, runs)) for kind, of in judged.items()}
+    linked = {kind: notice and replace(notice, link=_link(pipeline, kind, runs)) for kind, notice in judged.items()}
     page = turned(page, linked, now)
     problems = by_the_book(project, pipeline.name, page, now, store)
     forget_late(store, pipeline.name, late)  # it is in the book now

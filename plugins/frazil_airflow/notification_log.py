@@ -41,8 +41,8 @@ class Variables:
 
     def get(self, name: str) -> str | None:
         """Return the value; None if there is no such variable."""
-        found: str | None = Variable.get(name, default=None)
-        return found
+        text: str | None = Variable.get(name, default=None)
+        return text
 
     def names(self, prefix: str) -> list[str]:
         """Return the names of variables that begin so, of those in Airflow's database."""
@@ -152,16 +152,21 @@ def by_the_book(
     settings, name = project.settings.alerts, variable or variable_of(pipeline)
     if settings is None:
         return []
-    known = project.pipelines.find(pipeline)
-    alerts = known.alerts if known is not None else Alerts()
-    page, messages = due(page, lambda *of: channels_for(alerts, settings, *of), now, parse_age(settings.remind_after))
+    pipeline_file = project.pipelines.find(pipeline)
+    alerts = pipeline_file.alerts if pipeline_file is not None else Alerts()
+    page, messages = due(
+        page,
+        lambda *kind_and_severity: channels_for(alerts, settings, *kind_and_severity),
+        now,
+        parse_age(settings.remind_after),
+    )
     store.set(name, to_json(page), _SAID)  # before anything is sent
     problems = []
     for message in messages:
         why = send(project, message.notice, [message.channel]).get(
             message.channel
         )  # a channel that is gone needs no word
-        page = settled(page, message, now, sent=why is None)
+        page = settled(page, message, now, was_sent=why is None)
         problems += [] if why is None else [f"channel {message.channel} was not told of {message.notice.key}: {why}"]
     if messages:
         store.set(name, to_json(page), _SAID)

@@ -171,7 +171,7 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
             AirflowFailException, AirflowException: As of every job.
             Retryable, OutcomeUnknown: Another try reads the tables and carries on.
         """
-        if tasks.given(self.plan_json).until is None:
+        if tasks.handed_plan(self.plan_json).until is None:
             return super().execute(context)
 
         def submit(plan: RunPlan) -> str | None:
@@ -244,7 +244,7 @@ class InlineIngestOperator(IngestLineage, BaseOperator):
             Retryable, OutcomeUnknown: Another try reads the tables and carries on.
         """
         stopping.end_with_parent()  # as above
-        if tasks.given(self.plan_json).until is not None:
+        if tasks.handed_plan(self.plan_json).until is not None:
             return tasks.stay(self.pipeline, self.plan_json, context["outlet_events"])
         return tasks.ingest_inline(self.pipeline, self.plan_json)
 

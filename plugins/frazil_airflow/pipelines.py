@@ -49,8 +49,8 @@ def wanted_pipelines(project: Project, dag_id: Callable[[str], str], only: str |
     if only is None:
         return sound_pipelines(project)
     name = only.removeprefix(dag_id(""))
-    found = project.pipelines.find(name) if only == dag_id(name) else None
-    return [] if found is None or problems(project, found) else [found]
+    pipeline = project.pipelines.find(name) if only == dag_id(name) else None
+    return [] if pipeline is None or problems(project, pipeline) else [pipeline]
 
 
 def refuse_broken(project: Project) -> None:
@@ -74,15 +74,17 @@ def broken_pipelines(project: Project) -> dict[str, Broken]:
     """Return the pipelines that no DAG is made of, by name. One whose file can't be read goes by the file's name, which is its
     own by custom.
     """
-    found: dict[str, list[Broken]] = {}
+    by_name: dict[str, list[Broken]] = {}
     for error in project.pipelines.broken:
-        found.setdefault(writable(error.file.stem), []).append(Broken(str(error), stated_owner(error.file)))
+        by_name.setdefault(writable(error.file.stem), []).append(Broken(str(error), stated_owner(error.file)))
     for name, pipeline in project.pipelines.usable.items():
         if wrong := problems(project, pipeline):
-            found.setdefault(name, []).append(Broken("\n".join(wrong), pipeline.owner))
+            by_name.setdefault(name, []).append(Broken("\n".join(wrong), pipeline.owner))
     return {
-        name: Broken("\n".join(of.complaint for of in files), next((of.owner for of in files if of.owner), None))
-        for name, files in sorted(found.items())
+        name: Broken(
+            "\n".join(file.complaint for file in files), next((file.owner for file in files if file.owner), None)
+        )
+        for name, files in sorted(by_name.items())
     }
 
 

@@ -82,13 +82,13 @@ def sentence(facts: Mapping[str, Any]) -> str:
     # A backtick of a person would end the code spans in which names of fields stand.
     reason = (facts["reason"] or "none given").replace("`", "'")
     mode = "" if facts["mode"] == "ingest" else f"{facts['mode']}, reason: {reason}; "
-    said = (
+    summary = (
         f"{mode}{facts['rows']:,} rows, {dead}, {facts['filtered']:,} filtered in {batches}, {facts['seconds']:.1f} s"
     )
     if left_out := UnknownFields(facts["unknown_records"], facts["unknown_fields"]).said:
-        said = f"{said}; {left_out}"
+        summary = f"{summary}; {left_out}"
     through = facts["complete_through"]
-    return f"{said}; complete through {through}" if through else said
+    return f"{summary}; complete through {through}" if through else summary
 
 
 def _dead(letters: int, codes: Mapping[str, int]) -> str:
@@ -99,14 +99,14 @@ def _dead(letters: int, codes: Mapping[str, int]) -> str:
 def look_sentence(look: DryRun) -> str:
     """Return what a dry run found as one line for people."""
     counts = look.counts
-    said = (
+    summary = (
         f"dry run, nothing was landed; looked at {look.looked_at:,} of {look.offsets:,} offsets ({look.bytes:,} bytes):"
         f" {counts.written:,} rows, {_dead(counts.dead, look.dead_codes)}, {counts.filtered:,} filtered,"
         f" {look.seconds:.1f} s"
     )
     if left_out := look.unknown_fields.said:
-        said = f"{said}; {left_out}"
-    return f"{said}; a run would not publish this: {look.too_many_dead}" if look.too_many_dead else said
+        summary = f"{summary}; {left_out}"
+    return f"{summary}; a run would not publish this: {look.too_many_dead}" if look.too_many_dead else summary
 
 
 def sample_lines(look: DryRun) -> Iterator[str]:
@@ -116,10 +116,10 @@ def sample_lines(look: DryRun) -> Iterator[str]:
         yield f"dead letter {code}, {place}: {letter.message}"
 
 
-def with_facts(note: str | None, said: str) -> str:
+def with_facts(note: str | None, paragraph: str) -> str:
     """Return the note of a run, Markdown, with our paragraph at its end, in place of one we wrote before."""
-    kept = "\n".join(line for line in (note or "").splitlines() if not line.startswith(_NOTE_MARK)).strip()
-    return f"{kept}\n\n{_NOTE_MARK}{said}".strip()
+    note_of_others = "\n".join(line for line in (note or "").splitlines() if not line.startswith(_NOTE_MARK)).strip()
+    return f"{note_of_others}\n\n{_NOTE_MARK}{paragraph}".strip()
 
 
 CONNECTION = "frazil_api"
@@ -127,7 +127,7 @@ CONNECTION = "frazil_api"
 _log = logging.getLogger(__name__)
 
 
-def write_note(dag_id: str, run_id: str, said: str) -> None:
+def write_note(dag_id: str, run_id: str, summary: str) -> None:
     """Put a line into the note of a run. The data has landed by now, so a note that fails is a warning."""
     try:
         login = Connection.get(CONNECTION)
@@ -135,16 +135,16 @@ def write_note(dag_id: str, run_id: str, said: str) -> None:
         _log.info("the run gets no note: there is no Airflow connection %r", CONNECTION)
         return
     try:
-        _write(login, dag_id, run_id, said)
+        _write(login, dag_id, run_id, summary)
     except FrazilError as error:
         _log.warning("the run gets no note: %s", error)
 
 
-def _write(login: Connection, dag_id: str, run_id: str, said: str) -> None:
+def _write(login: Connection, dag_id: str, run_id: str, summary: str) -> None:
     from frazil.local.airflow_api import AirflowApi
 
     with AirflowApi(address(login), login.login or "", login.password or "") as api:
-        api.note(dag_id, run_id, with_facts(api.run(dag_id, run_id).note, said))
+        api.note(dag_id, run_id, with_facts(api.run(dag_id, run_id).note, summary))
 
 
 def address(login: Connection) -> str:
@@ -162,7 +162,7 @@ def runs_of(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
     try:
         login = Connection.get(CONNECTION)
         with AirflowApi(address(login), login.login or "", login.password or "") as api:
-            return told_by(api, [of.name for of in pipelines])
+            return told_by(api, [pipeline.name for pipeline in pipelines])
     except AirflowNotFoundException:
         _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
     except FrazilError as error:

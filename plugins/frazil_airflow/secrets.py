@@ -44,18 +44,19 @@ def connection_environment() -> dict[str, str]:
     Raises:
         ConfigError: The settings are not YAML.
     """
-    wanted = {
-        connection_variable(*of): of for of in connection_fields(read_yaml(Places.resolve(os.environ).settings_file))
+    fields = {
+        connection_variable(*field): field
+        for field in connection_fields(read_yaml(Places.resolve(os.environ).settings_file))
     }
-    found = {variable: _field(*of) for variable, of in wanted.items() if variable not in os.environ}
-    return {variable: value for variable, value in found.items() if value is not None}
+    values = {variable: _field(*field) for variable, field in fields.items() if variable not in os.environ}
+    return {variable: value for variable, value in values.items() if value is not None}
 
 
 def _field(connection: str, field: str) -> str | None:
     try:
-        found = Connection.get(connection)
+        airflow_connection = Connection.get(connection)
     except AirflowNotFoundException:
         return None
     own = ("login", "password", "host", "schema", "port")
-    value = getattr(found, field) if field in own else found.extra_dejson.get(field)
+    value = getattr(airflow_connection, field) if field in own else airflow_connection.extra_dejson.get(field)
     return None if value is None else str(value)

@@ -75,15 +75,15 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outle
     stopping.end_with_parent()  # it finishes batches; without its worker Airflow starts another try, beside this one
     with terminal_is_final():
         project = load_project()
-        known, request = project.pipeline(pipeline), request_of(dag_run, params)
-        if is_session(known, dag_run):
-            return _session(known, request, dag_run.run_after)
-        found = _planned(project, known, request)
-    if found.plan is None:
-        if found.complete_through is not None:
-            _tell_complete(outlet_events, pipeline, dag_run.run_id, found.complete_through)
+        chosen_pipeline, request = project.pipeline(pipeline), request_of(dag_run, params)
+        if is_session(chosen_pipeline, dag_run):
+            return _session(chosen_pipeline, request, dag_run.run_after)
+        planned = _planned(project, chosen_pipeline, request)
+    if planned.plan is None:
+        if planned.complete_through is not None:
+            _tell_complete(outlet_events, pipeline, dag_run.run_id, planned.complete_through)
         return None
-    chosen = limited(found.plan, params[MAX_RECORDS])
+    chosen = limited(planned.plan, params[MAX_RECORDS])
     _log.info("%s offsets of %s partitions to read", f"{chosen.records:,}", len(chosen.ranges))
     return chosen.to_json()
 
@@ -143,14 +143,14 @@ def ingest_inline(pipeline: str, plan_json: str) -> str | None:
 
     with terminal_is_final():
         project = load_project()
-        known, planned = project.pipeline(pipeline), RunPlan.from_json(plan_json)
+        chosen_pipeline, planned = project.pipeline(pipeline), RunPlan.from_json(plan_json)
         if planned.mode == "dry_run":
-            return dry_run(project, known, planned, stage_inline, _log.info).to_json()
-        ingest(project, known, planned, stage_inline, _log.info)
+            return dry_run(project, chosen_pipeline, planned, stage_inline, _log.info).to_json()
+        ingest(project, chosen_pipeline, planned, stage_inline, _log.info)
         return None
 
 
-def given(plan_json: str) -> RunPlan:
+def handed_plan(plan_json: str) -> RunPlan:
     """Return the plan that a task was handed over.
 
     Raises:
@@ -168,7 +168,7 @@ def is_for_spark(pipeline: str, plan_json: str) -> bool:
     """
     from frazil.run.engine import chosen_engine
 
-    plan = given(plan_json)
+    plan = handed_plan(plan_json)
     if plan.until is not None:
         return True
     with terminal_is_final():
@@ -201,7 +201,7 @@ def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = 
         project = load_project()
         return project, project.pipeline(pipeline)
 
-    plan = given(order)
+    plan = handed_plan(order)
     with terminal_is_final():
         session = Session(plan, load, _log.info)
         engine = _engine_of_jobs(session)
@@ -224,13 +224,13 @@ def _engine_of_jobs(session: Session) -> str:
     return session.project.settings.auto.engine if engine == AUTO_ENGINE else engine
 
 
-def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_events: Any) -> dict[str, Any]:
+def record(pipeline: str, plan_json: str, outcome: str, *, dag_run: Any, outlet_events: Any) -> dict[str, Any]:
     """Report what the run did: the extra of the table's asset event, the run's note, the log, and the return value.
 
     Args:
         pipeline: Name of the pipeline.
         plan_json: The plan.
-        found: What a dry run found, or a session told when it ended, as JSON.
+        outcome: What a dry run found, or a session told when it ended, as JSON.
         dag_run: Airflow's run.
         outlet_events: Airflow's events of the tables, and of how far the pipeline is complete.
 
@@ -244,18 +244,18 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
 
     with terminal_is_final():
         project = load_project()
-        known = project.pipeline(pipeline)
+        chosen_pipeline = project.pipeline(pipeline)
         planned = RunPlan.from_json(plan_json)
         if planned.mode == "dry_run":
-            _record_look(found, dag_run)
-        result = run_result(project, known, planned.run)
+            _record_look(outcome, dag_run)
+        result = run_result(project, chosen_pipeline, planned.run)
     is_session = planned.until is not None
     if result.batches == 0:
         raise AirflowSkipException("nothing came" if is_session else "another run landed the planned records")
     facts = facts_of(result, planned)
     if is_session:
-        facts[THROUGH] = SessionEnd.from_json(found).complete_through
-    for asset, extra in told_of_tables(known, result, facts):
+        facts[THROUGH] = SessionEnd.from_json(outcome).complete_through
+    for asset, extra in told_of_tables(chosen_pipeline, result, facts):
         outlet_events[asset].extra = extra
     if facts[THROUGH] is not None and not is_session:  # which told it when it ended
         _tell_complete(outlet_events, pipeline, planned.run, facts[THROUGH])
@@ -264,15 +264,17 @@ def record(pipeline: str, plan_json: str, found: str, *, dag_run: Any, outlet_ev
     with terminal_is_final():
         # A run that was cleared plans again under its id: what its first plan landed was counted then. Last, so that another
         # try of this task counts nothing twice.
-        emit_run(run_result(project, known, planned.run, planned.planned_at) if dag_run.clear_number else result)
+        emit_run(
+            run_result(project, chosen_pipeline, planned.run, planned.planned_at) if dag_run.clear_number else result
+        )
     return facts
 
 
-def _record_look(found: str, dag_run: Any) -> NoReturn:
+def _record_look(outcome: str, dag_run: Any) -> NoReturn:
     from frazil.run.dry_run import DryRun
     from frazil_airflow.run_summary import look_sentence, sample_lines, write_note
 
-    look = DryRun.from_json(found)
+    look = DryRun.from_json(outcome)
     for line in (look_sentence(look), *look.remarks, *sample_lines(look)):
         _log.info("%s", line)
     write_note(dag_run.dag_id, dag_run.run_id, look_sentence(look))
@@ -330,9 +332,9 @@ class CatchUpOperator(TriggerDagRunOperator):
         self.log.info("%s records wait: the next run starts at once", f"{records:,}")
         super().execute(context)
 
-    def _rest(self, said: str) -> NoReturn:
-        self.log.info("%s", said)  # Airflow keeps a skip's reason apart from the lines of the log
-        raise AirflowSkipException(said)
+    def _rest(self, reason: str) -> NoReturn:
+        self.log.info("%s", reason)  # Airflow keeps a skip's reason apart from the lines of the log
+        raise AirflowSkipException(reason)
 
     def _waiting(self) -> int:
         from frazil.report.waiting import Watch
@@ -344,4 +346,4 @@ class CatchUpOperator(TriggerDagRunOperator):
 
 def narrowed(run_type: Any, params: Mapping[str, Any]) -> bool:
     """Whether a run was asked to do less than land all there is."""
-    return run_type == BACKFILL or params[MODE] != "ingest" or any(params[of] for of in (FROM, TO, MAX_RECORDS))
+    return run_type == BACKFILL or params[MODE] != "ingest" or any(params[limit] for limit in (FROM, TO, MAX_RECORDS))

@@ -76,7 +76,7 @@ class Site:
 
     def position(self) -> CapturePosition:
         """The last committed position."""
-        found = ground_of(self.project, self.capture).found()
+        found = ground_of(self.project, self.capture).position()
         assert found is not None
         return found
 

@@ -21,7 +21,7 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.project import Project
 from frazil.report.lineage import Column, Lineage, Name, TableWritten, TopicRead
-from frazil_airflow.lineage import told
+from frazil_airflow.lineage import operator_lineage
 from frazil_airflow.operators import InlineIngestOperator, SparkIngestOperator, SparkMaintainOperator
 
 pytestmark = pytest.mark.dags
@@ -96,7 +96,7 @@ def test_counts_are_lost_on_the_way_into_an_event():
         files=2,
         bytes=2_048,
     )
-    lineage = sent(told(Lineage((TopicRead(Name("kafka://b1:9092", "orders"), 12, 640),), (table,))))
+    lineage = sent(operator_lineage(Lineage((TopicRead(Name("kafka://b1:9092", "orders"), 12, 640),), (table,))))
 
     facts = lineage["outputs"][0]["outputFacets"]["outputStatistics"]
     assert (facts["rowCount"], facts["fileCount"], facts["size"]) == (9, 2, 2_048)

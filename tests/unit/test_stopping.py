@@ -39,7 +39,7 @@ def say(line):
     sys.stdout.write(line + "\\n")
     sys.stdout.flush()
 def cancel():
-    say("cancelled, " + stopping.asked())
+    say("cancelled, " + stopping.requester())
 catalog = sqlite3.connect(sys.argv[1], timeout=60)
 with stopping.heeded(say, grace_seconds=0.5), stopping.cancelling(cancel):
     say("ready")
@@ -89,14 +89,14 @@ def asked_to_stop(command: list[str]) -> tuple[int, str]:
 def test_stop_interrupts_what_is_half_done() -> None:
     """A first signal only asks, the same one again changes nothing; a further Ctrl-C ends at once."""
     with hearing_ctrl_c(), stopping.heeded(lambda _: None):
-        assert stopping.asked() is None
+        assert stopping.requester() is None
         signal.raise_signal(signal.SIGTERM)
-        assert stopping.asked() == "SIGTERM"
+        assert stopping.requester() == "SIGTERM"
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
-    assert stopping.asked() is None
+    assert stopping.requester() is None
 
 
 def test_nohup_is_in_vain() -> None:
@@ -105,7 +105,7 @@ def test_nohup_is_in_vain() -> None:
     try:
         with stopping.heeded(lambda _: None):
             signal.raise_signal(signal.SIGHUP)
-            assert stopping.asked() is None
+            assert stopping.requester() is None
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -117,7 +117,7 @@ def test_stop_stays_after_its_run() -> None:
     with stopping.heeded(lambda _: None):
         signal.raise_signal(signal.SIGTERM)
     with stopping.heeded(lambda _: None):
-        assert stopping.asked() is None
+        assert stopping.requester() is None
 
     assert signal.getsignal(signal.SIGTERM) is before
 

@@ -38,7 +38,7 @@ Channels = Callable[[str, Severity], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ChannelState:
     """What one channel knows of a trouble.
 
     Attributes:
@@ -61,7 +61,7 @@ class Told:
             return False
         return now < self.tried_at + min(FIRST_WAIT * (1 << min(self.tries - 1, 16)), LONGEST_WAIT)
 
-    def tried(self, now: datetime) -> Told:
+    def tried(self, now: datetime) -> ChannelState:
         """As it is while a try is under way."""
         return replace(self, tries=self.tries + 1, tried_at=now)
 
@@ -84,7 +84,7 @@ class Entry:
     looks: int = 1
     over_at: datetime | None = None
     why_over: str | None = None
-    channels: Mapping[str, Told] = field(default_factory=dict)
+    channels: Mapping[str, ChannelState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +112,13 @@ class Page:
         """The page with a look at the lag, in the span between runs that it is in."""
         if lag is None:
             return self
-        begin, before = (int(at.timestamp()) for at in (span.begin, span.before))
+        begin, before = (int(instant.timestamp()) for instant in (span.begin, span.before))
         newest = self.fewest[-1][0] if self.fewest else begin
         # Nobody looked for a while, or the interval is another one now: nothing to compare with.
-        known = dict(self.fewest) if newest in (begin, before) else {}
-        known[begin] = min(lag, known.get(begin, lag))
-        kept = sorted(known.items())[-min(keep, MAX_INTERVALS) :]
-        return replace(self, fewest=tuple(kept))
+        spans = dict(self.fewest) if newest in (begin, before) else {}
+        spans[begin] = min(lag, spans.get(begin, lag))
+        newest_spans = sorted(spans.items())[-min(keep, MAX_INTERVALS) :]
+        return replace(self, fewest=tuple(newest_spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,21 +138,21 @@ def turned(page: Page, judged: Mapping[str, Notice | None], now: datetime) -> Pa
             entries[kind] = _holding(before, notice, now)
         elif before is not None and before.over_at is None:
             entries[kind] = _ended(before, now)
-    left = {kind: of for kind, of in entries.items() if not _is_done(of)}
-    return replace(page, looked_at=now, entries=left, missed=0)
+    open_entries = {kind: entry for kind, entry in entries.items() if not _is_done(entry)}
+    return replace(page, looked_at=now, entries=open_entries, missed=0)
 
 
 def closed(page: Page, now: datetime, why: str) -> Page:
     """The page of what nobody watches any more: all that held is over, and that is why."""
-    found = turned(page, dict.fromkeys(page.entries), now)
-    entries = {kind: replace(of, why_over=of.why_over or why) for kind, of in found.entries.items()}
-    return replace(found, entries=entries, fewest=(), missed=page.missed)
+    turned_page = turned(page, dict.fromkeys(page.entries), now)
+    entries = {kind: replace(entry, why_over=entry.why_over or why) for kind, entry in turned_page.entries.items()}
+    return replace(turned_page, entries=entries, fewest=(), missed=page.missed)
 
 
-def joined(page: Page, other: Page) -> Page:
+def joined(page: Page, second: Page) -> Page:
     """The page with the troubles of another one: what was told while this one's monitor was not at work."""
     entries = dict(page.entries)
-    for kind, theirs in other.entries.items():
+    for kind, theirs in second.entries.items():
         mine = entries.get(kind, theirs)
         channels = {**mine.channels, **theirs.channels}
         entries[kind] = replace(theirs, since=min(mine.since, theirs.since), channels=channels)
@@ -165,14 +165,16 @@ def _holding(before: Entry | None, notice: Notice, now: datetime) -> Entry:
     if before.over_at is None:
         return replace(before, notice=notice, looks=before.looks + 1)
     # It is back before all knew that it was over. Who may have been told that must hear of it anew.
-    known = {name: told for name, told in before.channels.items() if not told.tries}
-    return Entry(notice, before.since, before.looks + 1, channels=known)
+    channel_states = {name: state for name, state in before.channels.items() if not state.tries}
+    return Entry(notice, before.since, before.looks + 1, channels=channel_states)
 
 
 def _ended(before: Entry, now: datetime) -> Entry:
     """Whoever was told, or may have been, is told that it is over."""
-    known = {name: replace(told, tries=0) for name, told in before.channels.items() if told.at or told.tries}
-    return replace(before, over_at=now, channels=known)
+    channel_states = {
+        name: replace(state, tries=0) for name, state in before.channels.items() if state.at or state.tries
+    }
+    return replace(before, over_at=now, channels=channel_states)
 
 
 def _is_done(entry: Entry) -> bool:
@@ -187,70 +189,72 @@ def due(page: Page, channels: Channels, now: datetime, remind_after: timedelta) 
     """
     entries, messages = dict(page.entries), []
     for kind, entry in page.entries.items():
-        told = dict(_informed(entry, channels(kind, "critical"), now))  # lets through whoever is told of anything
-        ended = [name for name, of in told.items() if (entry.over_at or of.left_at) and not of.waits(now)]
+        states = dict(_informed(entry, channels(kind, "critical"), now))  # lets through whoever is told of anything
+        ended = [name for name, state in states.items() if (entry.over_at or state.left_at) and not state.waits(now)]
         names = channels(kind, entry.notice.severity) if entry.over_at is None else ()
-        sent = ended + [name for name in names if _is_due(entry, told.get(name, Told()), now, remind_after)]
-        messages += [Message(name, _said(entry, told.get(name, Told()), now)) for name in sent]
-        told |= {name: told.get(name, Told()).tried(now) for name in sent}
-        entries[kind] = replace(entry, channels=told)
-    left = {kind: of for kind, of in entries.items() if not _is_done(of)}
-    return replace(page, entries=left), tuple(messages)
+        names_due = ended + [
+            name for name in names if _is_due(entry, states.get(name, ChannelState()), now, remind_after)
+        ]
+        messages += [Message(name, _message(entry, states.get(name, ChannelState()), now)) for name in names_due]
+        states |= {name: states.get(name, ChannelState()).tried(now) for name in names_due}
+        entries[kind] = replace(entry, channels=states)
+    open_entries = {kind: entry for kind, entry in entries.items() if not _is_done(entry)}
+    return replace(page, entries=open_entries), tuple(messages)
 
 
-def _informed(entry: Entry, hearers: Sequence[str], now: datetime) -> Iterator[tuple[str, Told]]:
+def _informed(entry: Entry, hearers: Sequence[str], now: datetime) -> Iterator[tuple[str, ChannelState]]:
     """Who knows of a trouble, but for those whom it takes too long to tell that it is over."""
-    for name, told in entry.channels.items():
-        of = told
-        if entry.over_at is None and name not in hearers and told.left_at is None:
-            of = replace(told, left_at=now, tries=0)
-        elif entry.over_at is None and name in hearers and told.left_at is not None:
+    for name, before in entry.channels.items():
+        state = before
+        if entry.over_at is None and name not in hearers and before.left_at is None:
+            state = replace(before, left_at=now, tries=0)
+        elif entry.over_at is None and name in hearers and before.left_at is not None:
             continue  # it is told again, and may have been told that it is over: so anew
-        end = entry.over_at or of.left_at
+        end = entry.over_at or state.left_at
         if end is None or now < end + GIVE_UP:
-            yield name, of
+            yield name, state
 
 
-def _is_due(entry: Entry, told: Told, now: datetime, remind_after: timedelta) -> bool:
-    if entry.looks < PATIENCE.get(entry.notice.kind, 1) or told.waits(now):
+def _is_due(entry: Entry, state: ChannelState, now: datetime, remind_after: timedelta) -> bool:
+    if entry.looks < PATIENCE.get(entry.notice.kind, 1) or state.waits(now):
         return False
-    if told.at is None or told.severity is None:
+    if state.at is None or state.severity is None:
         return True
-    is_worse = SEVERITIES.index(entry.notice.severity) > SEVERITIES.index(told.severity)
-    return is_worse or now >= told.at + remind_after
+    is_worse = SEVERITIES.index(entry.notice.severity) > SEVERITIES.index(state.severity)
+    return is_worse or now >= state.at + remind_after
 
 
-def _said(entry: Entry, told: Told, now: datetime) -> Notice:
+def _message(entry: Entry, state: ChannelState, now: datetime) -> Notice:
     notice = entry.notice
-    if end := entry.over_at or told.left_at:
+    if end := entry.over_at or state.left_at:
         lasted = f"Over since {end:%Y-%m-%d %H:%M} UTC, after {spoken((end - entry.since).total_seconds())}."
         why = _LEFT if entry.over_at is None else entry.why_over
         cause = f"{lasted if why is None else why} It was:\n{notice.cause}"
-        severity = told.severity or notice.severity
+        severity = state.severity or notice.severity
         return replace(notice, severity=severity, recovered=True, cause=cause, next_step=None)
-    if told.at is None:
+    if state.at is None:
         return notice
     return replace(notice, cause=f"Lasts for {spoken((now - entry.since).total_seconds())}.\n{notice.cause}")
 
 
-def settled(page: Page, message: Message, now: datetime, *, sent: bool) -> Page:
+def settled(page: Page, message: Message, now: datetime, *, was_sent: bool) -> Page:
     """The page after a try: a channel that was told knows, one that was not is tried again."""
     kind = message.notice.kind
     entry = page.entries.get(kind)
-    if entry is None or not sent:
+    if entry is None or not was_sent:
         return page
-    told = dict(entry.channels)
+    states = dict(entry.channels)
     if message.notice.recovered:
-        told.pop(message.channel, None)
+        states.pop(message.channel, None)
     else:
-        told[message.channel] = Told(now, message.notice.severity)
-    entries = {**page.entries, kind: replace(entry, channels=told)}
-    return replace(page, entries={name: of for name, of in entries.items() if not _is_done(of)})
+        states[message.channel] = ChannelState(now, message.notice.severity)
+    entries = {**page.entries, kind: replace(entry, channels=states)}
+    return replace(page, entries={name: trouble for name, trouble in entries.items() if not _is_done(trouble)})
 
 
 def to_json(page: Page) -> str:
     """As JSON."""
-    return json.dumps(asdict(page), default=lambda at: at.isoformat(), sort_keys=True)
+    return json.dumps(asdict(page), default=lambda instant: instant.isoformat(), sort_keys=True)
 
 
 def from_json(text: str) -> Page:
@@ -261,7 +265,7 @@ def from_json(text: str) -> Page:
     """
     try:
         raw = json.loads(text)
-        entries = {kind: _entry(of) for kind, of in raw["entries"].items()}
+        entries = {kind: _entry(entry) for kind, entry in raw["entries"].items()}
         fewest = tuple((int(n), int(lag)) for n, lag in raw["fewest"])
         return Page(_instant(raw["looked_at"]), entries, fewest, int(raw.get("missed", 0)))
     except (TypeError, KeyError, AttributeError) as error:
@@ -269,13 +273,15 @@ def from_json(text: str) -> Page:
 
 
 def _entry(raw: Mapping[str, Any]) -> Entry:
-    channels = {name: Told(**dict(_timed(_known(Told, of)))) for name, of in raw["channels"].items()}
+    channels = {
+        name: ChannelState(**dict(_timed(_known(ChannelState, channel)))) for name, channel in raw["channels"].items()
+    }
     own = dict(_timed(_known(Entry, raw)))
     return Entry(**{**own, "notice": Notice(**_known(Notice, raw["notice"])), "channels": channels})
 
 
 def _known(kind: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
-    names = {of.name for of in fields(kind)}
+    names = {field_of_class.name for field_of_class in fields(kind)}
     return {name: value for name, value in raw.items() if name in names}
 
 

@@ -74,30 +74,30 @@ class Failure:
             raise ValueError(f"not a failure: {error}") from error
 
 
-def failure(dag: str, run: str, at: datetime, said: str, *, final: bool) -> Failure:
+def failure(dag: str, run: str, instant: datetime, message: str, *, final: bool) -> Failure:
     """What a failed ingest run left.
 
     Args:
         dag: Id of the DAG.
         run: Id of the run.
-        at: Now.
-        said: Text of its error.
+        instant: Now.
+        message: Text of its error.
         final: Whether no other try can help: a person must act.
     """
-    cause, next_step = _parted(said)
+    cause, next_step = _parted(message)
     kind: FailureKind = next((kind for mark, kind in _MARKS if mark in cause), "failed_run")
     severity: Severity = "critical" if final else "warning"
-    return Failure(dag, run, at, kind, severity, cause.strip()[:MAX_CAUSE], next_step.strip()[:MAX_CAUSE] or None)
+    return Failure(dag, run, instant, kind, severity, cause.strip()[:MAX_CAUSE], next_step.strip()[:MAX_CAUSE] or None)
 
 
-def _parted(said: str) -> tuple[str, str]:
+def _parted(message: str) -> tuple[str, str]:
     """An error's cause, and what to do. A Spark job brings both on one line: see `frazil.spark.jobs.driver`."""
-    cause, mark, next_step = said.partition(_NEXT)
-    if not mark and "\n" not in said:
-        cause, mark, next_step = said.rpartition(_FOLDED_NEXT)
-    return (cause, next_step) if mark else (said, "")
+    cause, mark, next_step = message.partition(_NEXT)
+    if not mark and "\n" not in message:
+        cause, mark, next_step = message.rpartition(_FOLDED_NEXT)
+    return (cause, next_step) if mark else (message, "")
 
 
-def of_chore(found: Failure, kind: ChoreKind) -> Failure:
+def of_chore(failure: Failure, kind: ChoreKind) -> Failure:
     """The failure as one beside ingestion: nothing is lost by it, so it can wait for the morning."""
-    return replace(found, kind=kind, severity="warning")
+    return replace(failure, kind=kind, severity="warning")

@@ -57,37 +57,41 @@ _LINES = 10
 """Groups that a notice names; the page has all."""
 
 
-def letters_notice(pipeline: Pipeline, kept: KeptReport, page: str, link: str | None) -> Notice:
+def letters_notice(pipeline: Pipeline, report: KeptReport, page: str, link: str | None) -> Notice:
     """The notice of a report.
 
     Args:
         pipeline: The pipeline.
-        kept: The report.
+        report: The report.
         page: Its page.
         link: Where the page is, if it can be said.
     """
-    which = f"batch {kept.through}" if kept.through == kept.after + 1 else f"batches {kept.after + 1} to {kept.through}"
+    which = (
+        f"batch {report.through}"
+        if report.through == report.after + 1
+        else f"batches {report.after + 1} to {report.through}"
+    )
     return Notice(
         pipeline=pipeline.name,
         owner=pipeline.owner,
         kind="dead_letters",
         severity="warning",
-        title=f"{pipeline.name}: {counted(kept.count)} new in {which}",
-        cause="\n".join(_lines(kept)),
+        title=f"{pipeline.name}: {counted(report.count)} new in {which}",
+        cause="\n".join(_lines(report)),
         next_step=f"frazil dead-letters list {pipeline.name}",
         link=link,
         html=page,
-        report=kept.name,
+        report=report.name,
     )
 
 
-def _lines(kept: KeptReport) -> Iterator[str]:
-    yield f"{kept.open:,} of {kept.count:,} are open; {kept.before:,} in the period before"
-    yield from map(_line, kept.groups[:_LINES])
-    if more := kept.groups[_LINES:]:
-        yield f"and {sum(of.count for of in more):,} of {len(more)} other kinds"
+def _lines(report: KeptReport) -> Iterator[str]:
+    yield f"{report.open:,} of {report.count:,} are open; {report.before:,} in the period before"
+    yield from map(_line, report.groups[:_LINES])
+    if more := report.groups[_LINES:]:
+        yield f"and {sum(group.count for group in more):,} of {len(more)} other kinds"
 
 
-def _line(of: KeptGroup) -> str:
-    table = f" of table {of.destination}" if of.destination else ""
-    return f"{of.count:,} {of.code} in {of.topic}{table} ({of.before:,} before)"
+def _line(group: KeptGroup) -> str:
+    table = f" of table {group.destination}" if group.destination else ""
+    return f"{group.count:,} {group.code} in {group.topic}{table} ({group.before:,} before)"

@@ -49,142 +49,156 @@ class Case:
 
 def judge(case: Case) -> Judged:
     """Say of each kind of trouble whether it holds."""
-    found: dict[str, Notice | None] = {}
+    notices: dict[str, Notice | None] = {}
     for rule in _RULES:
-        found.update(rule(case))
-    return found
+        notices.update(rule(case))
+    return notices
 
 
 def _refused(case: Case) -> Iterator[tuple[str, Notice | None]]:
-    of = case.condition
-    if of.refusal is not None:
-        cause, _, step = of.refusal.partition(_NEXT)
-        title = f"{of.pipeline}: the next run will refuse to read"
-        yield "refused", _notice(case, "refused", "critical", title, cause, step or f"frazil lag {of.pipeline}")
-    elif of.unreadable is None:
+    condition = case.condition
+    if condition.refusal is not None:
+        cause, _, step = condition.refusal.partition(_NEXT)
+        title = f"{condition.pipeline}: the next run will refuse to read"
+        yield "refused", _notice(case, "refused", "critical", title, cause, step or f"frazil lag {condition.pipeline}")
+    elif condition.unreadable is None:
         yield "refused", None
 
 
 def _unreadable(case: Case) -> Iterator[tuple[str, Notice | None]]:
-    of = case.condition
-    if of.unreadable is None:
+    condition = case.condition
+    if condition.unreadable is None:
         yield "unreadable", None
         return
-    cause, _, step = of.unreadable.partition(_NEXT)
-    title = f"{of.pipeline}: Kafka or the catalog can't be read"
-    yield "unreadable", _notice(case, "unreadable", "warning", title, cause, step or f"frazil lag {of.pipeline}")
+    cause, _, step = condition.unreadable.partition(_NEXT)
+    title = f"{condition.pipeline}: Kafka or the catalog can't be read"
+    yield "unreadable", _notice(case, "unreadable", "warning", title, cause, step or f"frazil lag {condition.pipeline}")
 
 
-def _is_half_read(of: Condition) -> bool:
+def _is_half_read(condition: Condition) -> bool:
     """Whether it is not known since when the records wait: Kafka answered in part."""
-    return bool(of.lag) and of.lag_seconds is None and of.unreadable is not None
+    return bool(condition.lag) and condition.lag_seconds is None and condition.unreadable is not None
 
 
 def _stale(case: Case) -> Iterator[tuple[str, Notice | None]]:
-    of = case.condition
-    if of.lag is None or _is_half_read(of):
+    condition = case.condition
+    if condition.lag is None or _is_half_read(condition):
         return
-    through = _complete_through(of)
-    if of.runs.is_paused or of.n is None or through is None or of.at - through <= case.promise:
+    through = _complete_through(condition)
+    if condition.runs.is_paused or condition.n is None or through is None or condition.at - through <= case.promise:
         yield "stale", None
         return
     cause = (
-        f"The tables are complete through {_instant(through)} only: {spoken((of.at - through).total_seconds())} before"
-        f" {_instant(of.at)}, promised are {spoken(case.promise.total_seconds())}. {of.lag:,} records are not read yet."
+        f"The tables are complete through {_instant(through)} only: {spoken((condition.at - through).total_seconds())} before"
+        f" {_instant(condition.at)}, promised are {spoken(case.promise.total_seconds())}. {condition.lag:,} records are not read yet."
     )
-    title = f"{of.pipeline}: stale for {spoken((of.at - through - case.promise).total_seconds())}"
-    yield "stale", _notice(case, "stale", "critical", title, cause, f"frazil history {of.pipeline}")
+    title = f"{condition.pipeline}: stale for {spoken((condition.at - through - case.promise).total_seconds())}"
+    yield "stale", _notice(case, "stale", "critical", title, cause, f"frazil history {condition.pipeline}")
 
 
-def _complete_through(of: Condition) -> datetime | None:
+def _complete_through(condition: Condition) -> datetime | None:
     """What a run would find now counts as well: where nothing is unread, everything is in."""
-    if of.lag == 0 and not of.held_back:
-        return of.at
-    oldest = of.at - timedelta(seconds=of.lag_seconds) if of.lag and of.lag_seconds is not None else None
-    return max((at for at in (of.complete_through, oldest) if at is not None), default=None)
+    if condition.lag == 0 and not condition.held_back:
+        return condition.at
+    oldest = (
+        condition.at - timedelta(seconds=condition.lag_seconds)
+        if condition.lag and condition.lag_seconds is not None
+        else None
+    )
+    return max((instant for instant in (condition.complete_through, oldest) if instant is not None), default=None)
 
 
 def _lag(case: Case) -> Iterator[tuple[str, Notice | None]]:
-    of, most = case.condition, case.alerts.lag
-    if of.lag is None:
+    condition, most = case.condition, case.alerts.lag
+    if condition.lag is None:
         return
-    if most is None or of.lag <= most:
+    if most is None or condition.lag <= most:
         yield "lag", None
         return
-    cause = f"{of.lag:,} records are not read yet, {most:,} are tolerated.{_oldest(of)}"
-    yield "lag", _notice(case, "lag", "warning", f"{of.pipeline}: {of.lag:,} records wait", cause, _lag_command(of))
+    cause = f"{condition.lag:,} records are not read yet, {most:,} are tolerated.{_oldest(condition)}"
+    yield (
+        "lag",
+        _notice(
+            case,
+            "lag",
+            "warning",
+            f"{condition.pipeline}: {condition.lag:,} records wait",
+            cause,
+            _lag_command(condition),
+        ),
+    )
 
 
 def _growing(case: Case) -> Iterator[tuple[str, Notice | None]]:
-    of = case.condition
-    if of.lag is None or _is_half_read(of):
+    condition = case.condition
+    if condition.lag is None or _is_half_read(condition):
         return
     last = case.fewest[-case.alerts.growing_intervals - 1 :]
     grows = len(last) > case.alerts.growing_intervals and all(a < b for a, b in pairwise(last))
     # A few more of few are no growth: where runs keep up, nothing waits for two of them.
-    waits = of.lag_seconds is None or of.lag_seconds > 2 * case.interval.total_seconds()
-    if not grows or not waits or of.runs.is_paused:
+    waits = condition.lag_seconds is None or condition.lag_seconds > 2 * case.interval.total_seconds()
+    if not grows or not waits or condition.runs.is_paused:
         yield "lag_growing", None
         return
     cause = (
         f"Unread records, the fewest of each interval: {', '.join(f'{count:,}' for count in last)}. More arrives than is"
-        f" read.{_oldest(of)}"
+        f" read.{_oldest(condition)}"
     )
-    title = f"{of.pipeline}: lag is growing, {of.lag:,} records wait"
-    yield "lag_growing", _notice(case, "lag_growing", "warning", title, cause, _lag_command(of))
+    title = f"{condition.pipeline}: lag is growing, {condition.lag:,} records wait"
+    yield "lag_growing", _notice(case, "lag_growing", "warning", title, cause, _lag_command(condition))
 
 
 def _retention(case: Case) -> Iterator[tuple[str, Notice | None]]:
-    of = case.condition
-    if of.lag is None or _is_half_read(of):
+    condition = case.condition
+    if condition.lag is None or _is_half_read(condition):
         return
     least = parse_age(case.alerts.retention_left).total_seconds()
-    near = [each for each in of.retention if _is_near(each, least)]
-    if not near:
+    urgent = [each for each in condition.retention if _is_near(each, least)]
+    if not urgent:
         yield "retention", None
         return
-    first = near[0]
-    lines = [_left(each) for each in near[:20]]
-    if near[20:]:
-        lines.append(f"and {len(near) - 20} more")
+    first = urgent[0]
+    lines = [_left(each) for each in urgent[:20]]
+    if urgent[20:]:
+        lines.append(f"and {len(urgent) - 20} more")
     where = f"{first.topic}/{first.partition}"
-    title = f"{of.pipeline}: Kafka's retention is about to take unread records of {where}"
+    title = f"{condition.pipeline}: Kafka's retention is about to take unread records of {where}"
     if first.headroom < 0:
-        title = f"{of.pipeline}: Kafka's retention took unread records of {where}"
+        title = f"{condition.pipeline}: Kafka's retention took unread records of {where}"
     step = (
         f"kafka-configs.sh --bootstrap-server BROKER --alter --entity-type topics --entity-name {first.topic} --add-config retention.ms=-1"
-        f"\nfrazil lag {of.pipeline}"
+        f"\nfrazil lag {condition.pipeline}"
     )
     yield "retention", _notice(case, "retention", "critical", title, "\n".join(lines), step)
 
 
-def _is_near(of: Retention, least: float) -> bool:
-    if of.headroom < 0:
+def _is_near(retention: Retention, least: float) -> bool:
+    if retention.headroom < 0:
         return True
-    if of.seconds_left is None:
+    if retention.seconds_left is None:
         return False
-    kept = of.seconds_left + (of.cut_to_seconds or 0.0)
-    return of.seconds_left < min(least, kept / _SHARE)
+    retained_seconds = retention.seconds_left + (retention.cut_to_seconds or 0.0)
+    return retention.seconds_left < min(least, retained_seconds / _SHARE)
 
 
-def _left(of: Retention) -> str:
-    where = f"topic {of.topic}, partition {of.partition}"
-    if of.headroom < 0:
-        return f"{where}: {-of.headroom:,} offsets are gone that were not read"
-    return f"{where}: {spoken(of.seconds_left or 0.0)} left until records go that were not read"
+def _left(retention: Retention) -> str:
+    where = f"topic {retention.topic}, partition {retention.partition}"
+    if retention.headroom < 0:
+        return f"{where}: {-retention.headroom:,} offsets are gone that were not read"
+    return f"{where}: {spoken(retention.seconds_left or 0.0)} left until records go that were not read"
 
 
 def _failed(case: Case) -> Iterator[tuple[str, Notice | None]]:
     holds = _failure(case)
     notice = None
     if holds is not None:
-        of = case.condition
-        runs = max(1, of.runs.failures or 1)
-        said = f"{of.pipeline}: {_TITLES[holds.kind]}"
-        title = said if runs == 1 else f"{said}, {runs} times in a row"
+        condition = case.condition
+        runs = max(1, condition.runs.failures or 1)
+        title_of_one = f"{condition.pipeline}: {_TITLES[holds.kind]}"
+        title = title_of_one if runs == 1 else f"{title_of_one}, {runs} times in a row"
         cause = f"Run {holds.run}\n{holds.cause}"
         notice = _notice(
-            case, holds.kind, holds.severity, title, cause, holds.next_step or f"frazil history {of.pipeline}"
+            case, holds.kind, holds.severity, title, cause, holds.next_step or f"frazil history {condition.pipeline}"
         )
     # Without Airflow's word the tables tell that what a run left is over; where it left nothing, nobody can.
     is_over = _is_over(case) if case.failure is not None else case.condition.runs.failures is not None
@@ -201,34 +215,38 @@ _TITLES = {
 
 def _failure(case: Case) -> Failure | None:
     """The failure that people are told of; None if none is, or too few."""
-    runs, left = case.condition.runs, case.failure
-    if left is not None and left.severity == "critical" and not _is_over(case):
-        return left
+    runs, failure = case.condition.runs, case.failure
+    if failure is not None and failure.severity == "critical" and not _is_over(case):
+        return failure
     if runs.last_state == "failed" and runs.last_run is not None:
         if (runs.failures or 1) < case.alerts.failures:
             return None
-        if left is not None and left.run == runs.last_run:
-            return left
-        at = runs.last_ended_at or case.condition.at
-        said = "Airflow ended it: no task of it could say why. Its log may."
-        return Failure("", runs.last_run, at, "failed_run", "warning", said)
-    if left is None or _is_over(case):
+        if failure is not None and failure.run == runs.last_run:
+            return failure
+        ended_at = runs.last_ended_at or case.condition.at
+        cause = "Airflow ended it: no task of it could say why. Its log may."
+        return Failure("", runs.last_run, ended_at, "failed_run", "warning", cause)
+    if failure is None or _is_over(case):
         return None
     is_counted = runs.failures is not None  # else it may be the last of many
-    return None if is_counted and case.alerts.failures > 1 else left
+    return None if is_counted and case.alerts.failures > 1 else failure
 
 
 def _is_over(case: Case) -> bool:
     """Whether a later run did what the failed one did not. Without Airflow's word the tables tell."""
-    of, left = case.condition, case.failure
-    if left is None:
+    condition, failure = case.condition, case.failure
+    if failure is None:
         return True
-    if of.runs.last_state == "success":
-        return of.runs.last_ended_at is None or of.runs.last_ended_at >= left.at
-    if of.runs.last_state == "failed":
-        return of.runs.last_run != left.run and of.runs.last_ended_at is not None and of.runs.last_ended_at > left.at
-    moved = [at for at in (of.complete_through, of.last_commit) if at is not None]
-    return any(at > left.at for at in moved)
+    if condition.runs.last_state == "success":
+        return condition.runs.last_ended_at is None or condition.runs.last_ended_at >= failure.at
+    if condition.runs.last_state == "failed":
+        return (
+            condition.runs.last_run != failure.run
+            and condition.runs.last_ended_at is not None
+            and condition.runs.last_ended_at > failure.at
+        )
+    moved = [instant for instant in (condition.complete_through, condition.last_commit) if instant is not None]
+    return any(instant > failure.at for instant in moved)
 
 
 _CHORES: Mapping[ChoreKind, tuple[str, str]] = {
@@ -241,13 +259,13 @@ _CHORES: Mapping[ChoreKind, tuple[str, str]] = {
 
 def _chores(case: Case) -> Iterator[tuple[str, Notice | None]]:
     name = case.condition.pipeline
-    for kind, (said, shown_by) in _CHORES.items():
-        left = case.chores.get(kind)
-        if left is None:
+    for kind, (title, shown_by) in _CHORES.items():
+        failure = case.chores.get(kind)
+        if failure is None:
             yield kind, None
         else:
-            step, cause = left.next_step or shown_by.format(name), f"Run {left.run}\n{left.cause}"
-            yield kind, _notice(case, kind, left.severity, f"{name}: {said}", cause, step)
+            step, cause = failure.next_step or shown_by.format(name), f"Run {failure.run}\n{failure.cause}"
+            yield kind, _notice(case, kind, failure.severity, f"{name}: {title}", cause, step)
 
 
 _RULES: Sequence[Callable[[Case], Iterator[tuple[str, Notice | None]]]] = (
@@ -263,17 +281,17 @@ _RULES: Sequence[Callable[[Case], Iterator[tuple[str, Notice | None]]]] = (
 
 
 def _notice(case: Case, kind: str, severity: Severity, title: str, cause: str, step: str) -> Notice:
-    of = case.condition
-    return Notice(of.pipeline, of.owner, kind, severity, title, cause, step)
+    condition = case.condition
+    return Notice(condition.pipeline, condition.owner, kind, severity, title, cause, step)
 
 
-def _oldest(of: Condition) -> str:
-    return "" if of.lag_seconds is None else f" The oldest waits for {spoken(of.lag_seconds)}."
+def _oldest(condition: Condition) -> str:
+    return "" if condition.lag_seconds is None else f" The oldest waits for {spoken(condition.lag_seconds)}."
 
 
-def _lag_command(of: Condition) -> str:
-    return f"frazil lag {of.pipeline}"
+def _lag_command(condition: Condition) -> str:
+    return f"frazil lag {condition.pipeline}"
 
 
-def _instant(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+def _instant(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"

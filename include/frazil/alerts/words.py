@@ -69,8 +69,8 @@ def webhook_body(notice: Notice) -> dict[str, Any]:
     fields = asdict(notice)
     del fields["html"], fields["recovered"], fields["report"]  # the key names it
     status = "recovered" if notice.recovered else "firing"
-    told = {"cause": cause(notice), "runbook": notice.runbook}
-    return {"source": SOURCE, "key": notice.key, "status": status, **fields, **told}
+    details = {"cause": cause(notice), "runbook": notice.runbook}
+    return {"source": SOURCE, "key": notice.key, "status": status, **fields, **details}
 
 
 def pagerduty_event(notice: Notice) -> dict[str, Any]:

@@ -40,12 +40,12 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
         Retryable: The storage fails, or is not there.
     """
     listed = [Path(folder) for folder in folders]
-    within = [folder.resolve() for folder in listed]
+    roots = [folder.resolve() for folder in listed]
     marks = tuple(marks)
-    asked = {path for pattern in patterns for path in glob.glob(pattern, recursive=True)}  # noqa: PTH207 - absolute ones
-    beside = {path for folder in {Path(mark.path).parent for mark in marks} for path in _listed(folder)}
-    found: dict[tuple[int, int], FoundFile] = {}
-    for path in (*sorted(asked, key=os.path.islink), *sorted(beside - asked)):
+    named_paths = {path for pattern in patterns for path in glob.glob(pattern, recursive=True)}  # noqa: PTH207 - absolute ones
+    neighbours = {path for folder in {Path(mark.path).parent for mark in marks} for path in _listed(folder)}
+    files: dict[tuple[int, int], FoundFile] = {}
+    for path in (*sorted(named_paths, key=os.path.islink), *sorted(neighbours - named_paths)):
         with translated(path):
             try:
                 Path(path).stat()  # of links that lead to each other it says so
@@ -54,20 +54,20 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
             except FileNotFoundError:  # just renamed, or a link that leads nowhere
                 continue
         if stat.S_ISREG(about.st_mode):
-            if not any(place.is_relative_to(folder) for folder in within):
-                if path in asked and not any(Path(path).is_relative_to(folder) for folder in (*listed, *within)):
+            if not any(place.is_relative_to(folder) for folder in roots):
+                if path in named_paths and not any(Path(path).is_relative_to(folder) for folder in (*listed, *roots)):
                     raise _outside(path)
                 continue  # a link that leads out: whoever may write logs there can't stop the others' files
             times = about.st_mtime_ns, about.st_ctime_ns
-            file = FoundFile(path, about.st_dev, about.st_ino, about.st_size, *times, path in asked)
-            found.setdefault(file.id, file)
-    known = [mark for mark in marks if not mark.gone]
-    if known and not any(file.is_asked for file in found.values()) and all(map(_is_away, known)):
+            file = FoundFile(path, about.st_dev, about.st_ino, about.st_size, *times, path in named_paths)
+            files.setdefault(file.id, file)
+    present = [mark for mark in marks if not mark.gone]
+    if present and not any(file.is_asked for file in files.values()) and all(map(_is_away, present)):
         raise Retryable(
-            f"none of {len(known):,} known files is there, nor is what their folders were, as {Path(known[0].path).parent}",
+            f"none of {len(present):,} known files is there, nor is what their folders were, as {Path(present[0].path).parent}",
             next_step="is the volume mounted, and is this the machine that has the files? Nothing was captured or forgotten",
         )
-    return tuple(found.values())
+    return tuple(files.values())
 
 
 def _outside(path: str) -> Terminal:
@@ -132,23 +132,23 @@ def end_mark(file: FoundFile) -> FileMark | None:
     Raises:
         Terminal, Retryable: It can't be read.
     """
-    seen = offset = lines = 0
+    read_bytes = offset = lines = 0
     with translated(file.path), open_file(file) as stream:
         try:
             for chunk in iter(partial(stream.read, _CHUNK), b""):
-                taken = chunk if file.is_packed else chunk[: file.size - seen]
-                lines += taken.count(b"\n")
-                offset = seen + taken.rindex(b"\n") + 1 if b"\n" in taken else offset
-                seen += len(taken)
+                piece = chunk if file.is_packed else chunk[: file.size - read_bytes]
+                lines += piece.count(b"\n")
+                offset = read_bytes + piece.rindex(b"\n") + 1 if b"\n" in piece else offset
+                read_bytes += len(piece)
         except _BROKEN:
             return None
-        offset = seen if file.is_packed else offset
+        offset = read_bytes if file.is_packed else offset
         printed = fingerprint(*ends_of(stream, offset))
         trailer = trailer_of(file, stream)
-    mark = replace(FileMark.of(file), offset=offset, lines=lines, print=printed)
+    mark = replace(FileMark.initial(file), offset=offset, lines=lines, print=printed)
     if file.is_packed:
         return replace(mark, packed=file.size, trailer=trailer)
-    return replace(mark, unread=seen - offset)
+    return replace(mark, unread=read_bytes - offset)
 
 
 def trailer_of(file: FoundFile, stream: BinaryIO) -> str:
@@ -188,15 +188,15 @@ class FileContents:
         ends = self._ends(file, mark.offset)
         return len(ends[1]) == min(PRINTED, mark.offset) and fingerprint(*ends) == mark.print
 
-    def is_copy(self, file: FoundFile, of: FoundFile) -> bool:
+    def is_copy(self, file: FoundFile, original: FoundFile) -> bool:
         """Whether a file is a copy of another one, or of its beginning; one without bytes is not."""
         head = self._head(file)
-        if not head or self._head(of)[: len(head)] != head:
+        if not head or self._head(original)[: len(head)] != head:
             return False
         size = self._size(file)
         if size is None:  # a packed file in the making: as it begins like the other, it is taken for its copy
             return True
-        return self._ends(file, size) == self._ends(of, size)
+        return self._ends(file, size) == self._ends(original, size)
 
     def is_whole(self, file: FoundFile) -> bool:
         """Whether a packed file can be unpacked to its end. All others are whole."""

@@ -93,11 +93,11 @@ class FileMark:
         return self.device, self.inode
 
     @classmethod
-    def of(cls, file: FoundFile) -> FileMark:
+    def initial(cls, file: FoundFile) -> FileMark:
         """The mark of a file of which nothing was captured."""
         return cls(file.path, file.path, *file.id)
 
-    def at(self, file: FoundFile) -> FileMark:
+    def moved_to(self, file: FoundFile) -> FileMark:
         """The mark of a file that is there now."""
         return replace(self, path=file.path, device=file.device, inode=file.inode, gone=0)
 
@@ -118,7 +118,7 @@ class Contents(Protocol):
     def continues(self, file: FoundFile, mark: FileMark) -> bool:
         """Whether a file begins with all that was captured up to a mark."""
 
-    def is_copy(self, file: FoundFile, of: FoundFile) -> bool:
+    def is_copy(self, file: FoundFile, original: FoundFile) -> bool:
         """Whether a file is a copy of another one, or of its beginning; one without bytes is not."""
 
     def is_whole(self, file: FoundFile) -> bool:
@@ -145,19 +145,19 @@ class Decided:
     Attributes:
         reads: Files to read on, oldest first, each from its mark.
         losses: Files of which bytes may be missing.
-        gone: Files that are gone, captured as far as they were seen.
+        gone_marks: Files that are gone, captured as far as they were seen.
         waiting: Files that are left alone now, and why.
-        kept: Marks of files that are gone, now or before, should they come back.
+        kept_marks: Marks of files that are gone, now or before, should they come back.
     """
 
     reads: tuple[tuple[FoundFile, FileMark], ...]
     losses: tuple[Loss, ...]
-    gone: tuple[FileMark, ...]
+    gone_marks: tuple[FileMark, ...]
     waiting: tuple[tuple[FoundFile, str], ...]
-    kept: tuple[FileMark, ...] = ()
+    kept_marks: tuple[FileMark, ...] = ()
 
 
-def decide(marks: Sequence[FileMark], found: Sequence[FoundFile], contents: Contents, now: int) -> Decided:
+def decide(marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Contents, instant: int) -> Decided:
     """Find each known file among those that are there, by inode or by what it holds, and see which are new.
 
     A rotation that renames keeps the inode. One that copies and truncates, or packs, leaves the captured bytes in another
@@ -166,51 +166,57 @@ def decide(marks: Sequence[FileMark], found: Sequence[FoundFile], contents: Cont
 
     Args:
         marks: How far files were captured.
-        found: Files that are there, each once.
+        files: Files that are there, each once.
         contents: What they hold.
-        now: The time, in nanoseconds since 1970.
+        instant: The time, in nanoseconds since 1970.
     """
-    held = _held(marks, found, contents)
-    unknown = [file for file in found if file not in held.values()]
-    by_id = {file.id: file for file in unknown}  # a held one only has the inode of one that is gone
-    missing = [mark for mark in marks if mark not in held and not mark.gone]
+    matches = _held(marks, files, contents)
+    unmatched = [file for file in files if file not in matches.values()]
+    by_id = {file.id: file for file in unmatched}  # a held one only has the inode of one that is gone
+    missing = [mark for mark in marks if mark not in matches and not mark.gone]
     losses = [loss for mark in missing if (loss := _loss(mark, by_id)) is not None]
-    known = {loss.mark for loss in losses}
-    new, waiting = _new(unknown, held, contents, now)
-    reads = [(file, mark.at(file)) for mark, file in held.items()] + [(file, FileMark.of(file)) for file in new]
-    reads.sort(key=lambda of: (of[0].changed, of[0].path))
-    gone = tuple(mark for mark in missing if mark not in known)
-    kept = _kept([mark for mark in marks if mark not in held], found, now)
-    return Decided(tuple(reads), tuple(losses), gone, tuple(waiting), kept)
+    lost_marks = {loss.mark for loss in losses}
+    new, waiting = _new(unmatched, matches, contents, instant)
+    reads = [(file, mark.moved_to(file)) for mark, file in matches.items()] + [
+        (file, FileMark.initial(file)) for file in new
+    ]
+    reads.sort(key=lambda read: (read[0].changed, read[0].path))
+    gone_marks = tuple(mark for mark in missing if mark not in lost_marks)
+    kept_marks = _kept([mark for mark in marks if mark not in matches], files, instant)
+    return Decided(tuple(reads), tuple(losses), gone_marks, tuple(waiting), kept_marks)
 
 
-def _held(marks: Sequence[FileMark], found: Sequence[FoundFile], contents: Contents) -> dict[FileMark, FoundFile]:
+def _held(marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Contents) -> dict[FileMark, FoundFile]:
     """The known files that are there."""
-    by_id = {file.id: file for file in found}
-    there = [mark for mark in marks if not mark.gone]
-    held = {mark: by_id[mark.id] for mark in there if mark.id in by_id and contents.continues(by_id[mark.id], mark)}
-    unknown = [file for file in found if file not in held.values()]
-    lost = [mark for mark in there if mark not in held and (mark.offset or mark.unread)]
+    by_id = {file.id: file for file in files}
+    present = [mark for mark in marks if not mark.gone]
+    matches = {
+        mark: by_id[mark.id] for mark in present if mark.id in by_id and contents.continues(by_id[mark.id], mark)
+    }
+    unmatched = [file for file in files if file not in matches.values()]
+    lost = [mark for mark in present if mark not in matches and (mark.offset or mark.unread)]
     lost.sort(key=lambda mark: -mark.offset)  # where nothing was captured, any file of such a name fits
     # The last one first: a path may have been that of several files.
     away = sorted((mark for mark in marks if mark.gone), key=lambda mark: -mark.gone)
     for mark in (*lost, *away):
         # The longest first: a copy of a copy may be shorter.
-        for file in sorted(unknown, key=lambda file: (-file.size, file.path)):
+        for file in sorted(unmatched, key=lambda file: (-file.size, file.path)):
             if _may_follow(file, mark) and contents.is_whole(file) and contents.continues(file, mark):
-                held[mark] = file
-                unknown.remove(file)
+                matches[mark] = file
+                unmatched.remove(file)
                 break
-    return held
+    return matches
 
 
-def _kept(missing: Iterable[FileMark], found: Iterable[FoundFile], now: int) -> tuple[FileMark, ...]:
+def _kept(missing: Iterable[FileMark], files: Iterable[FoundFile], instant: int) -> tuple[FileMark, ...]:
     """Marks to keep of files that are not there; not of those in whose place, and inode, there is another one."""
-    taken = {(file.path, file.id) for file in found}
+    occupied = {(file.path, file.id) for file in files}
     marks = [
-        replace(mark, gone=mark.gone or now) for mark in missing if mark.offset and (mark.path, mark.id) not in taken
+        replace(mark, gone=mark.gone or instant)
+        for mark in missing
+        if mark.offset and (mark.path, mark.id) not in occupied
     ]
-    last = sorted((mark for mark in marks if now - mark.gone < GONE_NS), key=lambda mark: -mark.gone)
+    last = sorted((mark for mark in marks if instant - mark.gone < GONE_NS), key=lambda mark: -mark.gone)
     return tuple(last[:GONE_MOST])
 
 
@@ -236,18 +242,20 @@ def _loss(mark: FileMark, by_id: dict[tuple[int, int], FoundFile]) -> Loss | Non
 
 
 def _new(
-    unknown: Iterable[FoundFile], held: Mapping[FileMark, FoundFile], contents: Contents, now: int
+    unmatched: Iterable[FoundFile], matches: Mapping[FileMark, FoundFile], contents: Contents, instant: int
 ) -> tuple[list[FoundFile], list[tuple[FoundFile, str]]]:
     new, waiting = list[FoundFile](), list[tuple[FoundFile, str]]()
     # Of a file and its copy, both new, the one that is likely to be written on is taken.
-    for file in sorted(unknown, key=lambda file: (file.is_packed, -file.size, len(file.path), file.path)):
+    for file in sorted(unmatched, key=lambda file: (file.is_packed, -file.size, len(file.path), file.path)):
         if not file.is_asked:
             continue
         original = None
-        if now - file.touched < COPY_NS:
+        if instant - file.touched < COPY_NS:
             # At a name that the known file had before, it is what follows: a rotation that renames copies nothing.
-            known = [other for mark, other in held.items() if file.path not in (mark.name, mark.path)]
-            original = next((other for other in (*known, *new) if contents.is_copy(file, other)), None)
+            originals = [
+                original_file for mark, original_file in matches.items() if file.path not in (mark.name, mark.path)
+            ]
+            original = next((candidate for candidate in (*originals, *new) if contents.is_copy(file, candidate)), None)
         if original is not None:
             waiting.append((file, f"holds what {original.path} begins with, as a copy would while files are rotated"))
         elif not contents.is_whole(file):

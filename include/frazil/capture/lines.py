@@ -56,7 +56,7 @@ def batches(capture: FileCapture, decided: Decided) -> Iterator[Batch]:
     if capture.key_pattern is not None and (reason := refused_because(capture.key_pattern)) is not None:
         raise Terminal(f"capture {capture.name}: key_pattern: {reason}", next_step="correct it in the capture file")
     marks = {mark.id: mark for _, mark in decided.reads}
-    kept = decided.kept
+    kept_marks = decided.kept_marks
     as_record = _record_of(capture)
     records, places, size = list[OutgoingRecord](), list[Place](), 0
     for file, mark in decided.reads:
@@ -70,10 +70,10 @@ def batches(capture: FileCapture, decided: Decided) -> Iterator[Batch]:
                 size += records[-1].size
                 if len(records) >= capture.max_records or size >= BYTES_PER_TRANSACTION:
                     marks[mark.id] = reading.mark()
-                    yield Batch(_keyed(capture, records), tuple(places), (*marks.values(), *kept))
+                    yield Batch(_keyed(capture, records), tuple(places), (*marks.values(), *kept_marks))
                     records, places, size = [], [], 0
             marks[mark.id] = reading.mark(is_ended=True)
-    yield Batch(_keyed(capture, records), tuple(places), (*marks.values(), *kept))
+    yield Batch(_keyed(capture, records), tuple(places), (*marks.values(), *kept_marks))
 
 
 def _keyed(capture: FileCapture, records: Sequence[OutgoingRecord]) -> tuple[OutgoingRecord, ...]:
@@ -82,8 +82,8 @@ def _keyed(capture: FileCapture, records: Sequence[OutgoingRecord]) -> tuple[Out
         return tuple(records)
     lines = pa.array([record.value for record in records], pa.binary())
     around = f"(?s:\\A.*?)(?:{capture.key_pattern})(?s:.*)\\z"
-    found = pc.if_else(pc.match_substring_regex(lines, around), pc.replace_substring_regex(lines, around, r"\1"), None)
-    return tuple(replace(record, key=key or None) for record, key in zip(records, found.to_pylist(), strict=True))
+    keys = pc.if_else(pc.match_substring_regex(lines, around), pc.replace_substring_regex(lines, around, r"\1"), None)
+    return tuple(replace(record, key=key or None) for record, key in zip(records, keys.to_pylist(), strict=True))
 
 
 @dataclass(slots=True)
@@ -119,28 +119,28 @@ class _Reading:
         """
         with translated(self.file.path):
             try:
-                found = self.stream.readline(LONGEST_LINE + 1)
+                line = self.stream.readline(LONGEST_LINE + 1)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise self._changed() from error
-        if len(found) > LONGEST_LINE:
+        if len(line) > LONGEST_LINE:
             raise Terminal(
                 f"{self.file.path}: the line at byte {self.offset:,} is longer than {LONGEST_LINE:,} bytes; nothing behind"
                 " it is captured",
                 next_step="see what the file is; a file that is not of lines is none to capture",
             )
-        if not found:
+        if not line:
             if self.file.is_packed or self.offset >= self.file.size:
                 return None
             raise self._changed()
-        is_whole = found.endswith(b"\n")
-        if not self.file.is_packed and (not is_whole or self.offset + len(found) > self.file.size):
+        is_whole = line.endswith(b"\n")
+        if not self.file.is_packed and (not is_whole or self.offset + len(line) > self.file.size):
             return None  # it is still being written
-        self.begins, self.offset = self.offset, self.offset + len(found)
+        self.begins, self.offset = self.offset, self.offset + len(line)
         self.lines += 1
         if len(self.head) < PRINTED:
-            self.head = (self.head + found)[:PRINTED]
-        self.tail = (self.tail + found)[-PRINTED:]
-        return found[:-1] if is_whole else found
+            self.head = (self.head + line)[:PRINTED]
+        self.tail = (self.tail + line)[-PRINTED:]
+        return line[:-1] if is_whole else line
 
     def mark(self, *, is_ended: bool = False) -> FileMark:
         """The mark behind the last line.
@@ -149,9 +149,9 @@ class _Reading:
             Retryable: The file was truncated.
         """
         with translated(self.file.path):
-            now = os.fstat(self.stream.fileno()).st_size
+            size = os.fstat(self.stream.fileno()).st_size
             trailer = trailer_of(self.file, self.stream) if is_ended else ""
-        if now < self.file.size:
+        if size < self.file.size:
             raise self._changed()
         return replace(
             self.began,
@@ -190,15 +190,15 @@ def _reading(file: FoundFile, mark: FileMark) -> Iterator[_Reading]:
 def _record_of(capture: FileCapture) -> Callable[[bytes, _Reading], OutgoingRecord]:
     """What makes a record of a line."""
 
-    def record(line: bytes, of: _Reading) -> OutgoingRecord:
-        name = os.fsencode(of.began.name)
+    def record(line: bytes, reading: _Reading) -> OutgoingRecord:
+        name = os.fsencode(reading.began.name)
         key = name if capture.key == "file" else None
         headers: tuple[Header, ...] = ()
         if capture.headers:
             headers = (
                 ("frazil.file", name),
-                ("frazil.offset", str(of.begins).encode()),
-                ("frazil.line", str(of.lines).encode()),
+                ("frazil.offset", str(reading.begins).encode()),
+                ("frazil.line", str(reading.lines).encode()),
             )
         return OutgoingRecord(key, line, headers)
 

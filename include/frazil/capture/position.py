@@ -57,7 +57,7 @@ class CapturePosition:
     state: Any
     reset: Reset | None = None
 
-    def then(self, run: str, state: Any) -> CapturePosition:
+    def following(self, run: str, state: Any) -> CapturePosition:
         """The position of the next transaction."""
         return replace(self, n=self.n + 1, run=run, state=state)
 
@@ -73,11 +73,11 @@ class CapturePosition:
             Terminal: It is none, or of a later version.
         """
         try:
-            found = json.loads(text)
-            version = found.pop("v")
-            reset = found.pop("reset")
+            body = json.loads(text)
+            version = body.pop("v")
+            reset = body.pop("reset")
             if version == _VERSION:
-                return cls(**found, reset=None if reset is None else Reset(**reset))
+                return cls(**body, reset=None if reset is None else Reset(**reset))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Terminal(
                 f"the kept position can't be read: {error}", next_step="see who else writes to the topic of positions"
@@ -102,20 +102,20 @@ class TopicState:
     used: int
 
 
-def require_position(name: str, kind: str, found: CapturePosition | None, topic: TopicState) -> None:
+def require_position(name: str, kind: str, position: CapturePosition | None, topic: TopicState) -> None:
     """Refuse a run that would capture again, or leave out, what nobody can tell.
 
     Args:
         name: Of the capture.
         kind: Of the capture.
-        found: Its last position, if there is one.
+        position: Its last position, if there is one.
         topic: Its topic.
 
     Raises:
         Terminal: The position is lost, or of another topic or kind of source.
     """
     again = f"frazil capture {name} --from beginning|end --reason TEXT"
-    if found is None:
+    if position is None:
         if topic.used:
             raise Terminal(
                 f"capture {name} has no position, and topic {topic.name!r} is not new: expected no records, found"
@@ -123,14 +123,14 @@ def require_position(name: str, kind: str, found: CapturePosition | None, topic:
                 next_step=f"if it never ran, or its position is lost: {again}",
             )
         return
-    if found.kind != kind:
+    if position.kind != kind:
         raise Terminal(
-            f"capture {name}: its position is of kind {found.kind}, its file says {kind}",
+            f"capture {name}: its position is of kind {position.kind}, its file says {kind}",
             next_step=f"give it another name, or: {again}",
         )
-    if (found.topic, found.topic_id) != (topic.name, topic.id):
-        was, now = f"{found.topic!r} ({found.topic_id})", f"{topic.name!r} ({topic.id})"
+    if (position.topic, position.topic_id) != (topic.name, topic.id):
+        was, present = f"{position.topic!r} ({position.topic_id})", f"{topic.name!r} ({topic.id})"
         raise Terminal(
-            f"capture {name}: its position {found.n} is of topic {was}, and the topic is {now} now",
+            f"capture {name}: its position {position.n} is of topic {was}, and the topic is {present} now",
             next_step=f"frazil capture {name} --from position --reason TEXT goes on in the new one; or {again}",
         )

@@ -75,8 +75,8 @@ def condition(capture: JdbcCapture, state: Any, now: datetime) -> str | None:
 
 def end_by_time(capture: JdbcCapture, now: datetime) -> Place:
     """The place behind all rows that are older than the delay."""
-    at = (now - capture.held_back).isoformat()
-    return (at,) if capture.incrementing_column is None else (at, None)
+    end = (now - capture.held_back).isoformat()
+    return (end,) if capture.incrementing_column is None else (end, None)
 
 
 def _moment(text: str) -> str:

@@ -62,8 +62,8 @@ class CaptureResult:
     @classmethod
     def from_json(cls, text: str) -> CaptureResult:
         """What a job handed back."""
-        found = json.loads(text)
-        return cls(**{**found, "said": tuple(found["said"])})
+        body = json.loads(text)
+        return cls(**{**body, "said": tuple(body["said"])})
 
     @property
     def summary(self) -> str:
@@ -99,22 +99,24 @@ def capture_files(
     ground = ground_of(project, capture)
     folders = project.settings.captures.folders
     begin = partial(_begin, capture, folders)
-    with stopping.heeded(report), standing(ground, order, begin, clock()) as (producer, found):
-        decided, said = _decided(capture, found.state, folders)
-        for line in said:
+    with stopping.heeded(report), standing(ground, order, begin, clock()) as (producer, start):
+        decided, remarks = _decided(capture, start.state, folders)
+        for line in remarks:
             report(f"{capture.name}: {line}")
         reached(CrashPoint.PLANNED)
-        position, records = found, 0
+        position, records = start, 0
         for batch in batches(capture, decided):
-            if stopping.asked():
+            if stopping.requester():
                 raise stopping.stopped(f"capture {capture.name} has committed position {position.n}")
             state = state_of(batch.marks)
             if batch.records or state != position.state:
-                position = position.then(order.run, state)
+                position = position.following(order.run, state)
                 _send(capture, producer, batch, position)
                 records += len(batch.records)
                 report(f"{capture.name}: transaction {position.n}, {len(batch.records):,} records")
-    return CaptureResult(capture.name, order.run, capture.topic, records, position.n - found.n, position.n, tuple(said))
+    return CaptureResult(
+        capture.name, order.run, capture.topic, records, position.n - start.n, position.n, tuple(remarks)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +143,14 @@ def look(project: Project, capture: FileCapture) -> tuple[tuple[FileLook, ...], 
     """
     folders = project.settings.captures.folders
     ground = ground_of(project, capture)
-    found, topic = ground.found(), ground.topic()
+    position, topic = ground.position(), ground.topic()
     if topic is not None:
-        require_position(capture.name, capture.capture, found, topic)
-    decided, said = _decided(
-        capture, _begin(capture, folders, capture.start) if found is None else found.state, folders
+        require_position(capture.name, capture.capture, position, topic)
+    decided, remarks = _decided(
+        capture, _begin(capture, folders, capture.start) if position is None else position.state, folders
     )
     reads = [(file, mark) for file, mark in decided.reads if not is_captured(file, mark)]
-    return tuple(FileLook(file.path, mark.offset, file.size) for file, mark in reads), said
+    return tuple(FileLook(file.path, mark.offset, file.size) for file, mark in reads), remarks
 
 
 def _begin(capture: FileCapture, folders: Sequence[str], where: Literal["beginning", "end"]) -> Any:
@@ -172,12 +174,14 @@ def _decided(capture: FileCapture, state: Any, folders: Sequence[str]) -> tuple[
             next_step="if the files were rotated, let paths name what rotation made of them. Else say what is to happen:"
             f" on_data_loss: skip, or frazil capture {capture.name} --from beginning|end --reason TEXT",
         )
-    said = [f"{loss.mark.path} {loss.why}; what is missing is skipped" for loss in decided.losses]
-    said += [f"{mark.path} is gone; all {mark.offset:,} bytes that were seen are captured" for mark in decided.gone]
-    said += [f"{file.path} is left alone: it {why}" for file, why in decided.waiting]
+    remarks = [f"{loss.mark.path} {loss.why}; what is missing is skipped" for loss in decided.losses]
+    remarks += [
+        f"{mark.path} is gone; all {mark.offset:,} bytes that were seen are captured" for mark in decided.gone_marks
+    ]
+    remarks += [f"{file.path} is left alone: it {why}" for file, why in decided.waiting]
     if not (decided.reads or decided.waiting):
-        said.append(f"no file is named by {', '.join(capture.paths)}")
-    return decided, said
+        remarks.append(f"no file is named by {', '.join(capture.paths)}")
+    return decided, remarks
 
 
 def _send(capture: FileCapture, producer: CaptureProducer, batch: Batch, position: CapturePosition) -> None:

@@ -35,8 +35,8 @@ def beginning(capture: JdbcCapture, now: datetime, largest: Callable[[], int | N
             return begun(capture, None)
         if capture.timestamp_column is not None:
             return begun(capture, end_by_time(capture, now))
-        found = largest()
-        return begun(capture, None if found is None else (found,))
+        number = largest()
+        return begun(capture, None if number is None else (number,))
 
     return begin
 
@@ -64,11 +64,11 @@ def look_at_rows(project: Project, capture: JdbcCapture, clock: Clock = utc_now)
         Retryable: No broker answers.
     """
     ground = ground_of(project, capture)
-    found, topic = ground.found(), ground.topic()
+    position, topic = ground.position(), ground.topic()
     if topic is not None:
-        require_position(capture.name, capture.capture, found, topic)
-    if found is not None:
-        return next_rows(capture, found, clock())
+        require_position(capture.name, capture.capture, position, topic)
+    if position is not None:
+        return next_rows(capture, position, clock())
     if capture.start == "end" and capture.mode != "bulk":
         return "they come from now on: the first run only notes where the end is"
     return condition(capture, begun(capture, None), clock())
@@ -103,14 +103,14 @@ class RowsTask:
         capture, ground = self.capture, self.ground
         opened = capture_producer(ground.cluster, capture.topic, ground.positions, ground.identity, TRANSACTION_SECONDS)
         with opened as producer:
-            found = ground.found()
-            if found != self.planned:
+            start = ground.position()
+            if start != self.planned:
                 raise Retryable(
                     f"capture {capture.name}: rows were asked for behind position {self.planned.n}, and it is"
-                    f" {None if found is None else found.n} now: another run, or try, committed meanwhile",
+                    f" {None if start is None else start.n} now: another run, or try, committed meanwhile",
                     next_step="run again: it goes on behind that",
                 )
-            position, cuts = found, Cuts(rows, capture.max_records)
+            position, cuts = start, Cuts(rows, capture.max_records)
             while cuts.has_more:
                 records = (OutgoingRecord(row.key, row.value) for row in cuts.transaction())
                 producer.send(records, lambda: self._behind(position, cuts).to_json())  # noqa: B023 - called at once
@@ -120,5 +120,5 @@ class RowsTask:
     def _behind(self, position: CapturePosition, cuts: Cuts) -> CapturePosition:
         """The position behind the rows that were taken."""
         if self.capture.mode == "bulk":
-            return position.then(self.run, {**begun(self.capture, None), "done": self.run})
-        return position.then(self.run, begun(self.capture, cuts.last))
+            return position.following(self.run, {**begun(self.capture, None), "done": self.run})
+        return position.following(self.run, begun(self.capture, cuts.last))

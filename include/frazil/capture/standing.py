@@ -42,7 +42,7 @@ class Ground:
         """What its producer and its position are called: no other environment's are ended, or moved."""
         return self.capture.name if self.environment is None else f"{self.environment}.{self.capture.name}"
 
-    def found(self) -> CapturePosition | None:
+    def position(self) -> CapturePosition | None:
         """Its last position; None if it has none.
 
         Raises:
@@ -56,7 +56,7 @@ class Ground:
         facts = observe(self.cluster, [self.capture.topic], absent_ok=True).topics.get(self.capture.topic)
         if facts is None:
             return None
-        return TopicState(self.capture.topic, facts.id, sum(of.high_watermark for of in facts.partitions))
+        return TopicState(self.capture.topic, facts.id, sum(partition.high_watermark for partition in facts.partitions))
 
     def ready_topic(self) -> TopicState:
         """Its topic, made if it is missing and the capture says how.
@@ -67,13 +67,13 @@ class Ground:
         """
         if self.capture.partitions is not None:
             ready_topic(self.cluster, self.capture.topic, self.capture.partitions)
-        found = self.topic()
-        if found is None:
+        state = self.topic()
+        if state is None:
             raise Terminal(
                 f"{self.cluster} has no topic {self.capture.topic!r}",
                 next_step=f"create it, or let capture {self.capture.name} do so: partitions: 1",
             )
-        return found
+        return state
 
 
 @contextmanager
@@ -98,44 +98,44 @@ def standing(
     capture = ground.capture
     with capture_producer(ground.cluster, capture.topic, ground.positions, ground.identity, seconds) as producer:
         # Behind the opening: nobody else of this name commits any more.
-        found = ground.found()
-        if order.to is not None and not _is_done(found, order):
-            position = _moved(capture, found, topic, order, begin, now)
+        last = ground.position()
+        if order.to is not None and not _is_done(last, order):
+            position = _moved(capture, last, topic, order, begin, now)
             producer.send((), position.to_json)
-        elif found is None:
+        elif last is None:
             require_position(capture.name, capture.capture, None, replace(topic, used=ground.ready_topic().used))
             position = CapturePosition(capture.capture, topic.name, topic.id, 0, 0, order.run, begin(capture.start))
             producer.send((), position.to_json)
         else:
-            require_position(capture.name, capture.capture, found, topic)
-            position = found
+            require_position(capture.name, capture.capture, last, topic)
+            position = last
         yield producer, position
 
 
-def _is_done(found: CapturePosition | None, order: CaptureOrder) -> bool:
+def _is_done(last: CapturePosition | None, order: CaptureOrder) -> bool:
     """Whether an earlier try of this run did the reset."""
-    return found is not None and found.run == order.run and found.reset is not None and found.reset.to == order.to
+    return last is not None and last.run == order.run and last.reset is not None and last.reset.to == order.to
 
 
 def _moved(
     capture: Capture,
-    found: CapturePosition | None,
+    last: CapturePosition | None,
     topic: TopicState,
     order: CaptureOrder,
     begin: Begin,
     now: datetime,
 ) -> CapturePosition:
-    n = None if found is None else found.n
+    n = None if last is None else last.n
     if order.to is None or order.to == "position":
-        if found is None or found.kind != capture.capture:
+        if last is None or last.kind != capture.capture:
             raise Terminal(
                 f"capture {capture.name} has no position of kind {capture.capture} to go on from",
                 next_step="--from beginning, or --from end",
             )
-        state = found.state
+        state = last.state
     else:
         state = begin(order.to)
     reset = Reset(order.to or "position", order.reason, order.by, now.isoformat(timespec="seconds"), n)
-    epoch = 1 if found is None else found.epoch + 1
+    epoch = 1 if last is None else last.epoch + 1
     number = 0 if n is None else n + 1
     return CapturePosition(capture.capture, topic.name, topic.id, number, epoch, order.run, state, reset)

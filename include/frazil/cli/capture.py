@@ -118,7 +118,7 @@ def _ask(project: "Project", chosen: "Capture", place: str, *, yes: bool) -> Non
     from frazil.capture.run import ground_of
     from frazil.cli.options import confirm
 
-    position = ground_of(project, chosen).found()
+    position = ground_of(project, chosen).position()
     stands = (
         "it has no position" if position is None else f"it stands at transaction {position.n} in topic {position.topic}"
     )

@@ -28,23 +28,32 @@ def examine(project: Project, pipelines: Sequence[Pipeline], *, is_all: bool, wi
         is_all: Whether those are all of the project: then all that the settings name is looked at.
         with_spark: Whether a task per executor is run, which takes seconds.
     """
-    engines = {name for of in pipelines for name in (of.engine, of.maintenance_engine) if name != INLINE_ENGINE}
+    engines = {
+        name
+        for pipeline in pipelines
+        for name in (pipeline.engine, pipeline.maintenance_engine)
+        if name != INLINE_ENGINE
+    }
     named = {project.settings.auto.engine if name == AUTO_ENGINE else name for name in engines}
     named &= project.settings.engines.keys()  # what is unknown, the files' check says
-    starts = any(of.type == "submit" or of.managed for of in map(project.engine_entry, named))
+    starts = any(engine.type == "submit" or engine.managed for engine in map(project.engine_entry, named))
     checks = machine_checks(project.home, needs_spark=starts)
     checks += service_checks(project, pipelines, is_all=is_all)
-    found = run_checks(checks)
-    away = {of.check for of in found if of.state == "failed"}
-    of_pipelines = (pipeline_checks(project, of, has_cluster=cluster_check(of) not in away) for of in pipelines)
-    found += run_checks(check for checks in of_pipelines for check in checks)
+    findings = run_checks(checks)
+    away = {finding.check for finding in findings if finding.state == "failed"}
+    of_pipelines = (
+        pipeline_checks(project, pipeline, has_cluster=cluster_check(pipeline) not in away) for pipeline in pipelines
+    )
+    findings += run_checks(check for checks in of_pipelines for check in checks)
     if with_spark:  # alone: it uses all cores
-        found += run_checks(executor_checks(project, pipelines, sorted(named)), at_once=1)
-    return found
+        findings += run_checks(executor_checks(project, pipelines, sorted(named)), at_once=1)
+    return findings
 
 
 def run_checks(checks: Iterable[Check], at_once: int = _AT_ONCE) -> list[Finding]:
     """What all checks find, in their order."""
     with ThreadPoolExecutor(at_once, "doctor") as pool:
-        found = [finding for findings in pool.map(lambda check: list(check()), checks) for finding in findings]
-    return list(dict.fromkeys(found))  # pipelines of one cluster say the same of its clock
+        findings_of_all = [
+            finding for findings in pool.map(lambda check: list(check()), checks) for finding in findings
+        ]
+    return list(dict.fromkeys(findings_of_all))  # pipelines of one cluster say the same of its clock

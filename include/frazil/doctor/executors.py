@@ -49,7 +49,10 @@ def executor_checks(project: Project, pipelines: Sequence[Pipeline], engines: It
 
 def _users(project: Project, pipelines: Sequence[Pipeline], engine: str) -> list[str]:
     auto = project.settings.auto.engine
-    used = {of.name: {auto if of.engine == AUTO_ENGINE else of.engine, of.maintenance_engine} for of in pipelines}
+    used = {
+        pipeline.name: {auto if pipeline.engine == AUTO_ENGINE else pipeline.engine, pipeline.maintenance_engine}
+        for pipeline in pipelines
+    }
     return [name for name, engines in used.items() if engine in engines]
 
 
@@ -57,41 +60,41 @@ def executors(project: Project, engine: str, pipelines: list[str]) -> Iterator[F
     """Whether the executors of an engine have what tasks need, and reach brokers and storage."""
     check = f"executors of {engine}"
     try:
-        told = run_probe(project, engine, pipelines, lambda _: None)
+        answer = run_probe(project, engine, pipelines, lambda _: None)
     except FrazilError as error:
         yield failure_finding(check, error)
         return
-    if told is not None:
+    if answer is not None:
         driver = {name: _version(name) for name in ("pyspark", "pyarrow", "confluent-kafka", "pyiceberg")}
-        yield from executor_findings(check, json.loads(told), driver, digest())
+        yield from executor_findings(check, json.loads(answer), driver, digest())
 
 
 def failure_finding(check: str, error: FrazilError) -> Finding:
     """What it means that the job failed, as far as what Spark says is known."""
-    for pattern, found, step in _CAUSES:
+    for pattern, problem, step in _CAUSES:
         if (match := pattern.search(error.message)) is not None:
-            return Finding(check, "failed", found.format(*match.groups()), "a task on each", step)
+            return Finding(check, "failed", problem.format(*match.groups()), "a task on each", step)
     return of_error(check, error, expected="a job that ends well")
 
 
 def executor_findings(
-    check: str, told: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
+    check: str, answer: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
 ) -> Iterator[Finding]:
     """Judge what executors said.
 
     Args:
         check: Name of the check.
-        told: The answer of `frazil.spark.jobs.probe`.
+        answer: The answer of `frazil.spark.jobs.probe`.
         driver: Versions of the driver's packages.
         sources: Digest of the driver's Frazil.
     """
-    by_executor = {of["executor"]: of for of in told["told"]}
+    by_executor = {facts["executor"]: facts for facts in answer["told"]}
     wrong = 0
-    for name, of in by_executor.items():
-        for found, expected, step in _wrongs(of, driver, sources):
+    for name, facts in by_executor.items():
+        for problem, expected, step in _wrongs(facts, driver, sources):
             wrong += 1
-            yield Finding(check, "failed", f"{name}: {found}", expected, step)
-        if (ahead := _ahead(of["time"], told)) != 0:
+            yield Finding(check, "failed", f"{name}: {problem}", expected, step)
+        if (ahead := _ahead(facts["time"], answer)) != 0:
             yield clock_finding(name, ahead)
     if not wrong:
         python = next(iter(by_executor.values()))["python"] if by_executor else python_version()
@@ -99,22 +102,24 @@ def executor_findings(
 
 
 def _wrongs(
-    of: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
+    facts: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
 ) -> Iterator[tuple[str, str, str | None]]:
-    if of["lacks"] is not None:
-        yield f"it can't import what tasks need: {of['lacks']}", "Frazil and its packages", _ENVIRONMENT
-    others = {name: has for name, has in of["versions"].items() if name in driver and has not in (None, driver[name])}
-    for name, has in others.items():
+    if facts["lacks"] is not None:
+        yield f"it can't import what tasks need: {facts['lacks']}", "Frazil and its packages", _ENVIRONMENT
+    other_versions = {
+        name: has for name, has in facts["versions"].items() if name in driver and has not in (None, driver[name])
+    }
+    for name, has in other_versions.items():
         yield f"{name} is {has}", f"{driver[name]}, as the driver's", _ENVIRONMENT
-    if of["sources"] not in (None, sources):
+    if facts["sources"] not in (None, sources):
         yield "its Frazil is another one", "the driver's, file by file", _ENVIRONMENT
-    for what, message, step in of["problems"]:
+    for what, message, step in facts["problems"]:
         yield f"{what}: {message}", f"an executor reaches {what}", step
 
 
-def _ahead(at: float, told: Mapping[str, Any]) -> float:
+def _ahead(instant: float, answer: Mapping[str, Any]) -> float:
     """Seconds that a clock is ahead of the driver's at least: the answer fell between the job's begin and its end."""
-    off = at - told["ended"] if at > told["ended"] else min(0.0, at - told["began"])
+    off = instant - answer["ended"] if instant > answer["ended"] else min(0.0, instant - answer["began"])
     return off if abs(off) > TOLERATED else 0.0
 
 

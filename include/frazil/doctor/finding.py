@@ -66,28 +66,28 @@ _STEP: Final = "keep the clocks of both machines by NTP: `timedatectl` says whet
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServerTime:
     """What a server said of the time.
 
     Attributes:
         date: Its time, seconds since 1970 in whole seconds.
-        sent, got: When it was asked and when it answered, by this clock.
+        asked_at, answered_at: When it was asked and when it answered, by this clock.
     """
 
     date: float
-    sent: float
-    got: float
+    asked_at: float
+    answered_at: float
 
     @property
     def ahead(self) -> float:
         """Seconds that its clock is ahead of this one at least; below zero behind; 0 if both may agree."""
-        least, most = self.date - self.got, self.date + 1 - self.sent
+        least, most = self.date - self.answered_at, self.date + 1 - self.asked_at
         return 0.0 if least <= 0 <= most else min(least, most, key=abs)
 
 
-def ask_time(url: str) -> Told | None:
+def ask_time(url: str) -> ServerTime | None:
     """What the server of an address says of the time, whatever else it answers; None if it does not say, or does not answer."""
-    sent = time.time()
+    asked_at = time.time()
     try:
         with urllib.request.urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 - an address of the settings file
             date = answer.headers.get("Date")
@@ -96,9 +96,9 @@ def ask_time(url: str) -> Told | None:
             date = refused.headers.get("Date")
     except (OSError, HTTPException, ValueError):  # reachability is another check's
         return None
-    got = time.time()
+    answered_at = time.time()
     try:
-        return None if date is None else Told(parsedate_to_datetime(date).timestamp(), sent, got)
+        return None if date is None else ServerTime(parsedate_to_datetime(date).timestamp(), asked_at, answered_at)
     except ValueError:
         return None
 
@@ -108,8 +108,10 @@ def clock_finding(who: str, ahead: float) -> Finding:
     check = f"clock of {who}"
     if abs(ahead) <= TOLERATED:
         return Finding(check, "ok", "as this machine's, within a few seconds")
-    found = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
-    return Finding(check, "failed" if abs(ahead) > REFUSED else "warning", found, f"within {TOLERATED:.0f} s", _STEP)
+    difference = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
+    return Finding(
+        check, "failed" if abs(ahead) > REFUSED else "warning", difference, f"within {TOLERATED:.0f} s", _STEP
+    )
 
 
 def record_finding(cluster: str, newest: float, now: float) -> Finding:
@@ -117,6 +119,6 @@ def record_finding(cluster: str, newest: float, now: float) -> Finding:
     check, ahead = f"clock of cluster {cluster}", newest - now
     if ahead <= TOLERATED:
         return Finding(check, "ok", "no record is of the future, which is all that Kafka tells of clocks")
-    found = f"the newest record is {ahead:,.0f} s ahead of this machine's clock"
+    difference = f"the newest record is {ahead:,.0f} s ahead of this machine's clock"
     step = f"a producer's clock, a broker's (LogAppendTime) or this one is off. {_STEP}"
-    return Finding(check, "warning", found, "records of the past", step)
+    return Finding(check, "warning", difference, "records of the past", step)

@@ -52,22 +52,22 @@ def machine_checks(home: Home, *, needs_spark: bool) -> list[Check]:
 def python_and_packages() -> Iterator[Finding]:
     """This process's Python, and its packages, against what Frazil's own metadata asks for."""
     try:
-        told = metadata.metadata(_PACKAGE)
-        asked = metadata.requires(_PACKAGE) or []
+        distribution = metadata.metadata(_PACKAGE)
+        requirements = metadata.requires(_PACKAGE) or []
     except metadata.PackageNotFoundError:
         step = "install Frazil into this environment: `make setup` in a checkout, or pip install the wheel"
         yield Finding("packages", "warning", "Frazil is on the path, and not installed", "its pins in metadata", step)
         return
-    yield python_finding(platform.python_version(), told["Requires-Python"] or "")
-    yield packages_finding(asked, _version_of)
+    yield python_finding(platform.python_version(), distribution["Requires-Python"] or "")
+    yield packages_finding(requirements, _version_of)
 
 
-def python_finding(found: str, wanted: str) -> Finding:
+def python_finding(version: str, specifier: str) -> Finding:
     """Whether a version of Python fits `requires-python`."""
-    if SpecifierSet(wanted).contains(found, prereleases=True):
-        return Finding("python", "ok", found)
+    if SpecifierSet(specifier).contains(version, prereleases=True):
+        return Finding("python", "ok", version)
     step = "make the environment anew with such a Python: PYTHON=/path/to/python3 make setup"
-    return Finding("python", "failed", found, wanted, step)
+    return Finding("python", "failed", version, specifier, step)
 
 
 def packages_finding(requirements: Iterable[str], version_of: Callable[[str], str | None]) -> Finding:
@@ -77,22 +77,34 @@ def packages_finding(requirements: Iterable[str], version_of: Callable[[str], st
         requirements: As pyproject.toml has them.
         version_of: The installed version of a package; None if there is none.
     """
-    asked = [Requirement(of) for of in requirements]
-    needed = [of for of in asked if of.marker is None or of.marker.evaluate({"extra": ""})]
+    parsed_requirements = [Requirement(text) for text in requirements]
+    needed = [
+        requirement
+        for requirement in parsed_requirements
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    ]
     for extra, telling in _EXTRAS.items():
         if version_of(telling) is not None:
-            needed += [of for of in asked if of.marker is not None and of.marker.evaluate({"extra": extra})]
-    wrong = [text for of in needed if (text := _wrong(of, version_of(of.name))) is not None]
+            needed += [
+                requirement
+                for requirement in parsed_requirements
+                if requirement.marker is not None and requirement.marker.evaluate({"extra": extra})
+            ]
+    wrong = [text for requirement in needed if (text := _wrong(requirement, version_of(requirement.name))) is not None]
     if not wrong:
         return Finding("packages", "ok", f"{len(needed)} packages in versions that fit")
     step = "make the environment anew from the lock: `make setup` in a checkout, the image elsewhere"
     return Finding("packages", "failed", "; ".join(wrong), "the versions that pyproject.toml pins", step)
 
 
-def _wrong(of: Requirement, found: str | None) -> str | None:
-    if found is None:
-        return f"{of.name} is missing ({of.specifier or 'any version'})"
-    return None if of.specifier.contains(found, prereleases=True) else f"{of.name} is {found}, not {of.specifier}"
+def _wrong(requirement: Requirement, version: str | None) -> str | None:
+    if version is None:
+        return f"{requirement.name} is missing ({requirement.specifier or 'any version'})"
+    return (
+        None
+        if requirement.specifier.contains(version, prereleases=True)
+        else f"{requirement.name} is {version}, not {requirement.specifier}"
+    )
 
 
 def _version_of(name: str) -> str | None:
@@ -120,8 +132,8 @@ def jar_findings(home: Home, *, needs_spark: bool) -> Iterator[Finding]:
         step = f"python -m frazil.local.jars fetch {name}"
         if not folder.is_dir():
             if is_needed:
-                found = f"nothing in {folder}"
-                yield Finding(check, "warning", found, f"{len(lock.artifacts(name))} jars, which a run fetches", step)
+                state = f"nothing in {folder}"
+                yield Finding(check, "warning", state, f"{len(lock.artifacts(name))} jars, which a run fetches", step)
             continue
         wrong = first_mismatch(folder, lock.artifacts(name))
         if wrong is None:
@@ -133,14 +145,14 @@ def jar_findings(home: Home, *, needs_spark: bool) -> Iterator[Finding]:
 
 def free_bytes(folder: Path) -> int:
     """What is free where a folder is, or will be."""
-    there = next(of for of in (folder, *folder.parents) if of.exists())
-    return shutil.disk_usage(there).free
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    return shutil.disk_usage(existing).free
 
 
 def disk_finding(folder: Path, free: int) -> Finding:
     """Whether there is room for logs, plans and what Spark spills."""
-    found = f"{free / _GIB:,.1f} GiB free for {folder}"
+    state = f"{free / _GIB:,.1f} GiB free for {folder}"
     if free >= _LITTLE_DISK:
-        return Finding("disk", "ok", found)
+        return Finding("disk", "ok", state)
     step = f"make room, or set FRAZIL_HOME to a larger disk; logs are in {folder / 'logs'}"
-    return Finding("disk", "warning" if free >= _NO_DISK else "failed", found, f"{_LITTLE_DISK // _GIB} GiB", step)
+    return Finding("disk", "warning" if free >= _NO_DISK else "failed", state, f"{_LITTLE_DISK // _GIB} GiB", step)

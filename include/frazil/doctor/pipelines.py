@@ -43,12 +43,12 @@ def topics(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
     names = source.topics if source.topics_pattern is None else matching_topics(cluster, source.topics_pattern)
     if not names:
         step = "a topic that appears is read from its beginning; is the pattern right, and may the topics be seen?"
-        found = f"none matches {source.topics_pattern}"
-        yield Finding(f"topics of {pipeline.name}", "warning", found, "a topic at least", step)
+        no_match = f"none matches {source.topics_pattern}"
+        yield Finding(f"topics of {pipeline.name}", "warning", no_match, "a topic at least", step)
         return
     access = topic_access(cluster, names)
     yield access_finding(f"topics of {pipeline.name}", access)
-    newest = max((of.newest for of in access.values() if of.newest is not None), default=None)
+    newest = max((topic.newest for topic in access.values() if topic.newest is not None), default=None)
     if newest is not None:
         yield record_finding(cluster.name, newest, datetime.now(UTC).timestamp())
 
@@ -56,16 +56,16 @@ def topics(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
 def access_finding(check: str, access: dict[str, TopicAccess]) -> Finding:
     """Whether the credentials may do with topics what a pipeline does."""
     lacking = {
-        name: sorted(NEEDED - of.operations)
-        for name, of in access.items()
-        if of.operations is not None and not of.operations >= NEEDED
+        name: sorted(NEEDED - topic.operations)
+        for name, topic in access.items()
+        if topic.operations is not None and not topic.operations >= NEEDED
     }
     if not lacking:
-        partitions = sum(of.partitions for of in access.values())
+        partitions = sum(topic.partitions for topic in access.values())
         return Finding(check, "ok", f"{', '.join(access)}: {partitions} partitions, which may be read")
-    found = "; ".join(f"{name}: no {' and no '.join(of)}" for name, of in lacking.items())
+    lacks = "; ".join(f"{name}: no {' and no '.join(operations)}" for name, operations in lacking.items())
     step = f"have {' and '.join(sorted(NEEDED))} on {', '.join(lacking)} granted to the credentials of the settings"
-    return Finding(check, "failed", found, " and ".join(sorted(NEEDED)), step)
+    return Finding(check, "failed", lacks, " and ".join(sorted(NEEDED)), step)
 
 
 def position(project: Project, pipeline: Pipeline) -> Finding:
@@ -81,14 +81,14 @@ def position_finding(condition: Condition, pipeline: Pipeline) -> Finding:
     if state == "ok":
         return Finding(check, state, why if condition.n is None else f"batch {condition.n}: {why}")
     expected = "a position that Kafka still has" if word == "Refused" else "Idle or Running"
-    told = condition.refusal if word == "Refused" else condition.unreadable if word == "Degraded" else None
-    step = _next_step(told) or _STEPS.get(word, "").format(name) or None
+    complaint = condition.refusal if word == "Refused" else condition.unreadable if word == "Degraded" else None
+    step = _next_step(complaint) or _STEPS.get(word, "").format(name) or None
     return Finding(check, state, f"{word}: {why}", expected, step)
 
 
-def _next_step(told: str | None) -> str | None:
+def _next_step(complaint: str | None) -> str | None:
     """The next step of an error that is text by now, see `frazil.errors`."""
-    return None if told is None else told.partition("\n  next: ")[2] or None
+    return None if complaint is None else complaint.partition("\n  next: ")[2] or None
 
 
 def tables(project: Project, pipeline: Pipeline) -> Iterator[Finding]:

@@ -32,12 +32,12 @@ def service_checks(project: Project, pipelines: Iterable[Pipeline], *, is_all: b
         is_all: Whether those are all: then everything that the settings name is looked at, else what these pipelines name.
     """
     named, settings = list(pipelines), project.settings
-    clusters = settings.clusters if is_all else {of.source.cluster for of in named}
-    catalogs = settings.catalogs if is_all else {name for of in named for name in of.catalogs}
-    halves = [half for of in named for half in (of.value, of.key) if half is not None]
-    registries = settings.registries if is_all else {of.registry for of in halves if of.registry is not None}
+    clusters = settings.clusters if is_all else {pipeline.source.cluster for pipeline in named}
+    catalogs = settings.catalogs if is_all else {name for pipeline in named for name in pipeline.catalogs}
+    halves = [half for pipeline in named for half in (pipeline.value, pipeline.key) if half is not None]
+    registries = settings.registries if is_all else {half.registry for half in halves if half.registry is not None}
     checks: list[Check] = [partial(cluster, project, name) for name in sorted(clusters)]
-    tables = tuple(table for of in named for table in (*of.tables, of.ledger_table))
+    tables = tuple(table for pipeline in named for table in (*pipeline.tables, pipeline.ledger_table))
     checks += [partial(catalog, project, name, tables) for name in sorted(catalogs)]
     checks += [partial(registry, project, name) for name in sorted(registries)]
     return [*checks, partial(airflow, project)]
@@ -73,10 +73,10 @@ def catalog(project: Project, name: str, tables: tuple[str, ...]) -> Iterator[Fi
         yield from tried(f"storage of {name}", lambda: [storage(lake, tables)])
 
     yield from tried(check, ask)
-    found = project.settings.catalogs[name]
-    if found.type == "rest":
-        yield from clock(check, found.uri)
-    if (endpoint := found.properties.get(_S3)) is not None:
+    settings = project.settings.catalogs[name]
+    if settings.type == "rest":
+        yield from clock(check, settings.uri)
+    if (endpoint := settings.properties.get(_S3)) is not None:
         yield from clock(f"{_S3} of {check}", endpoint)
 
 
@@ -98,13 +98,13 @@ def registry(project: Project, name: str) -> Iterator[Finding]:
     check = f"registry {name}"
 
     def ask() -> Iterator[Finding]:
-        known = project.registry(name)
-        schemas = RegistrySchemas(known)
+        asked_registry = project.registry(name)
+        schemas = RegistrySchemas(asked_registry)
         try:
             schemas.ask()
         finally:
             schemas.close()
-        yield Finding(check, "ok", f"{known.redact(known.url)} answers")
+        yield Finding(check, "ok", f"{asked_registry.redact(asked_registry.url)} answers")
 
     yield from tried(check, ask)
     for url in project.settings.registries[name].url.split(","):
@@ -119,14 +119,14 @@ def airflow(project: Project) -> Iterator[Finding]:
     try:
         with any_api(project.home) as api:
             states = api.health()
-    except Terminal as unknown:
+    except Terminal as refusal:
         if not is_embedded:  # else it was never started in this home
-            yield of_error("airflow", unknown)
+            yield of_error("airflow", refusal)
         return
     except Retryable as away:
         yield of_error("airflow", away, "warning" if is_embedded else "failed")
         return
-    ill = sorted(name for name, of in states.items() if not of.is_healthy)
+    ill = sorted(name for name, component in states.items() if not component.is_healthy)
     if ill:
         step = "look at their logs" + ("; `frazil up` starts what ended" if is_embedded else "")
         yield Finding("airflow", "failed", f"not healthy: {', '.join(ill)}", "all components are", step)
@@ -137,6 +137,6 @@ def airflow(project: Project) -> Iterator[Finding]:
 
 def clock(who: str, url: str) -> Iterator[Finding]:
     """What an HTTP server's clock says, if it does."""
-    told = ask_time(url)
-    if told is not None:
-        yield clock_finding(who, told.ahead)
+    answer = ask_time(url)
+    if answer is not None:
+        yield clock_finding(who, answer.ahead)

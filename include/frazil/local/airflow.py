@@ -82,11 +82,11 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], *, da
     """
     if find_spec("airflow") is None:
         raise Terminal("Airflow is not installed", next_step="pip install 'frazil[airflow]'")
-    made, database = ensure_secrets(home), airflow_database(home)
+    secrets, database = ensure_secrets(home), airflow_database(home)
     _refuse_moved_database(home, processes, database)
-    hidden = (*made.values(), *database.hidden)
+    hidden = (*secrets.values(), *database.hidden)
     if any(processes.running(name) is None for name in NAMES):
-        env = environment(home, ensure_java(report), made, database, dags_paused=dags_paused)
+        env = environment(home, ensure_java(report), secrets, database, dags_paused=dags_paused)
         _start_missing(home, processes, database, env, hidden, report)
     with api(home) as client:
         _wait(lambda: _are_healthy(client, processes), processes, NAMES, hidden)
@@ -225,13 +225,13 @@ def _are_healthy(client: AirflowApi, processes: Processes) -> bool:
     except Retryable:
         return False
     for name in WORKERS:
-        found, record = (
+        component, record = (
             health.get(name.removeprefix("airflow-").replace("-", "_")),
             processes.record(name),
         )
-        if found is None or record is None or not found.is_healthy or found.heartbeat is None:
+        if component is None or record is None or not component.is_healthy or component.heartbeat is None:
             return False
-        if found.heartbeat < record.since:
+        if component.heartbeat < record.since:
             return False
     return True
 

@@ -152,15 +152,15 @@ class AirflowApi:
         Raises:
             Retryable: It has not within the time.
         """
-        seen = [self.run(dag_id, run_id)]
+        states = [self.run(dag_id, run_id)]
 
         def finished() -> bool:
-            seen.append(self.run(dag_id, run_id))
-            return seen[-1].has_finished
+            states.append(self.run(dag_id, run_id))
+            return states[-1].has_finished
 
         if not until(finished, timeout_seconds, _POLL_SECONDS):
-            raise Retryable(f"run {run_id} of {dag_id} is still {seen[-1].state} after {timeout_seconds:.0f} s")
-        return seen[-1]
+            raise Retryable(f"run {run_id} of {dag_id} is still {states[-1].state} after {timeout_seconds:.0f} s")
+        return states[-1]
 
     def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
         """Return the tasks of a run."""
@@ -190,10 +190,10 @@ class AirflowApi:
     def last_event(self, asset: str) -> Mapping[str, Any] | None:
         """Return the extra of an asset's last event, by the asset's name; None if there is no such asset, or no event."""
         assets = self._pages("/assets", "assets", name_pattern=asset)
-        found = next((row["id"] for row in assets if row["name"] == asset), None)
-        if found is None:
+        asset_id = next((row["id"] for row in assets if row["name"] == asset), None)
+        if asset_id is None:
             return None
-        last = {"asset_id": found, "order_by": "-timestamp", "limit": 1}
+        last = {"asset_id": asset_id, "order_by": "-timestamp", "limit": 1}
         events = self._request("GET", "/assets/events", params=last)["asset_events"]
         return events[0]["extra"] or {} if events else None
 

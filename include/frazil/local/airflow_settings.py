@@ -76,20 +76,22 @@ def ensure_secrets(home: Home) -> Secrets:
     private_folder(home.airflow)
     if not _secrets_file(home).exists():
         write_atomically(_secrets_file(home), json.dumps(asdict(_new_secrets())), mode=PRIVATE_FILE)
-    made = _read_secrets(_secrets_file(home))
-    write_atomically(home.airflow_passwords, json.dumps({home.airflow_user: made.password}), mode=PRIVATE_FILE)
-    return made
+    secrets_of_home = _read_secrets(_secrets_file(home))
+    write_atomically(
+        home.airflow_passwords, json.dumps({home.airflow_user: secrets_of_home.password}), mode=PRIVATE_FILE
+    )
+    return secrets_of_home
 
 
 def environment(
-    home: Home, java: Java, made: Secrets, database: AirflowDatabase, *, dags_paused: bool
+    home: Home, java: Java, secrets_of_home: Secrets, database: AirflowDatabase, *, dags_paused: bool
 ) -> dict[str, str]:
     """Return the whole environment of every Airflow process.
 
     Args:
         home: The stack.
         java: Java for Spark jobs.
-        made: The home's secrets.
+        secrets_of_home: The home's secrets.
         database: Where Airflow keeps its metadata.
         dags_paused: Whether a DAG seen for the first time waits to be unpaused.
     """
@@ -99,7 +101,7 @@ def environment(
         JARS_VARIABLE: str(home.jars),
         "AIRFLOW_HOME": str(home.airflow),
         "AIRFLOW_CONN_FRAZIL_SPARK": json.dumps(_spark_connection(home)),
-        "AIRFLOW_CONN_FRAZIL_API": json.dumps(_api_connection(home, made)),
+        "AIRFLOW_CONN_FRAZIL_API": json.dumps(_api_connection(home, secrets_of_home)),
         "JAVA_HOME": str(java.home),
         "PATH": _joined(interpreter_bin(), inherited.get("PATH", os.defpath)),
         "PYTHONPATH": _joined(home.project / "include", home.project / "plugins", inherited.get("PYTHONPATH", "")),
@@ -110,7 +112,7 @@ def environment(
         **inherited,
         **own,
         **_configuration(home, dags_paused=dags_paused),
-        **_secret_configuration(made),
+        **_secret_configuration(secrets_of_home),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.url,
     }
 
@@ -121,9 +123,14 @@ def _spark_connection(home: Home) -> Mapping[str, Any]:
     return {**SPARK_CONNECTION, "host": f"spark://{LOOPBACK}", "port": home.ports.spark_master}
 
 
-def _api_connection(home: Home, made: Secrets) -> Mapping[str, str]:
+def _api_connection(home: Home, secrets_of_home: Secrets) -> Mapping[str, str]:
     """The Airflow connection with which tasks write the notes of their runs: only the REST API can."""
-    return {"conn_type": "http", "host": home.airflow_url, "login": home.airflow_user, "password": made.password}
+    return {
+        "conn_type": "http",
+        "host": home.airflow_url,
+        "login": home.airflow_user,
+        "password": secrets_of_home.password,
+    }
 
 
 def _configuration(home: Home, *, dags_paused: bool) -> Mapping[str, str]:
@@ -149,11 +156,11 @@ def _configuration(home: Home, *, dags_paused: bool) -> Mapping[str, str]:
     }
 
 
-def _secret_configuration(made: Secrets) -> Mapping[str, str]:
+def _secret_configuration(secrets_of_home: Secrets) -> Mapping[str, str]:
     return {
-        "AIRFLOW__API_AUTH__JWT_SECRET": made.jwt,
-        "AIRFLOW__CORE__FERNET_KEY": made.fernet,
-        "AIRFLOW__API__SECRET_KEY": made.api,
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets_of_home.jwt,
+        "AIRFLOW__CORE__FERNET_KEY": secrets_of_home.fernet,
+        "AIRFLOW__API__SECRET_KEY": secrets_of_home.api,
     }
 
 

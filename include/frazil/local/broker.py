@@ -184,8 +184,8 @@ def _java_command(home: Home, java: Java, options: tuple[str, ...] = ()) -> list
 
 def _wait(home: Home, processes: Processes, ready: Callable[[], bool] | None) -> None:
     def started() -> bool:
-        said = _STARTED in processes.log(NAME).read_text(encoding="utf-8", errors="replace")
-        return said and port.answers(home.ports.kafka) and (ready is None or ready())
+        has_started = _STARTED in processes.log(NAME).read_text(encoding="utf-8", errors="replace")
+        return has_started and port.answers(home.ports.kafka) and (ready is None or ready())
 
     who = f"kafka: the broker at {bootstrap_servers(home)}"
-    processes.wait_ready(NAME, who, started, _START_SECONDS, then=", then start it again")
+    processes.wait_ready(NAME, who, started, _START_SECONDS, advice=", then start it again")

@@ -31,5 +31,5 @@ def complete_through(api: AirflowApi, pipeline: str) -> datetime | None:
         Retryable: Airflow does not answer.
         Terminal: Airflow refused the request.
     """
-    told = (api.last_event(asset_name(pipeline)) or {}).get(THROUGH)
-    return datetime.fromisoformat(str(told)) if told else None
+    instant = (api.last_event(asset_name(pipeline)) or {}).get(THROUGH)
+    return datetime.fromisoformat(str(instant)) if instant else None

@@ -43,8 +43,8 @@ class Driver:
     @property
     def is_here(self) -> bool:
         """Whether it is a process of this machine or container, and has not ended."""
-        found = stat_of(self.pid)
-        return found is not None and not found.has_ended and found.start_ticks == self.start_ticks
+        stat = stat_of(self.pid)
+        return stat is not None and not stat.has_ended and stat.start_ticks == self.start_ticks
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM: it finishes what it decided, and ends. One that has ended, or runs elsewhere, is left alone."""
@@ -62,12 +62,12 @@ def registered(home: Home, pipeline: str, run: str, report: Callable[[str], None
     stat = stat_of(os.getpid())
     driver = Driver(os.getpid(), stat.start_ticks if stat else 0, platform.node(), pipeline, run)
     try:
-        file, held = _written(home, driver)
+        file, lock = _written(home, driver)
     except OSError as error:  # a batch must not fail for it
         report(f"`frazil stop` can't find this run: {error}")
         yield
         return
-    with held:
+    with lock:
         try:
             yield
         finally:
@@ -103,15 +103,15 @@ def _written(home: Home, driver: Driver) -> tuple[Path, IO[str]]:
     """
     folder = private_folder(_folder(home))
     handle, name = tempfile.mkstemp(dir=folder, prefix=f"{driver.pipeline}-", suffix=_UNFINISHED)
-    held = os.fdopen(handle, "w", encoding="utf-8")
+    handle_file = os.fdopen(handle, "w", encoding="utf-8")
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        json.dump(asdict(driver), held)
-        held.flush()
+        fcntl.flock(handle_file, fcntl.LOCK_EX)
+        json.dump(asdict(driver), handle_file)
+        handle_file.flush()
         unfinished = Path(name)
-        return unfinished.replace(unfinished.with_suffix(".json")), held
+        return unfinished.replace(unfinished.with_suffix(".json")), handle_file
     except OSError:
-        held.close()
+        handle_file.close()
         raise
 
 

@@ -181,7 +181,7 @@ def inherited_environment() -> dict[str, str]:
     components, which get it under Airflow's name; tasks would inherit this one.
     """
     inherited = os.environ.items()
-    return {key: of for key, of in inherited if not key.startswith("AIRFLOW__") and key != DATABASE_VARIABLE}
+    return {key: setting for key, setting in inherited if not key.startswith("AIRFLOW__") and key != DATABASE_VARIABLE}
 
 
 def with_ports(home: Home, **ports: int) -> Home:
@@ -202,9 +202,9 @@ def _recorded(path: Path) -> dict[str, Any]:
 
 
 def _profile(recorded: object, source: Path) -> Profile:
-    for known in get_args(Profile):
-        if recorded == known:
-            return known  # type: ignore[no-any-return]  # get_args tells nothing of types
+    for profile in get_args(Profile):
+        if recorded == profile:
+            return profile  # type: ignore[no-any-return]  # get_args tells nothing of types
     raise Terminal(
         f"{source}: profile {recorded!r}, known are {', '.join(get_args(Profile))}",
         next_step=f"`frazil down` with the Frazil that wrote it, remove {source}, then `frazil up`",
@@ -215,9 +215,9 @@ def _ports(env: Mapping[str, str], recorded: object, source: Path) -> Ports:
     if not isinstance(recorded, dict) or not all(isinstance(port, int) for port in recorded.values()):
         raise Terminal(f"{source}: expected numbers under ports", next_step=f"remove {source}, then `frazil up`")
     chosen = {name: _port(env.get(variable), variable) for name, variable in PORT_VARIABLES.items()}
-    given = {name: port for name, port in chosen.items() if port is not None}
-    known = {name: port for name, port in recorded.items() if name in PORT_VARIABLES}
-    return Ports(**{**known, **given})
+    overrides = {name: port for name, port in chosen.items() if port is not None}
+    earlier = {name: port for name, port in recorded.items() if name in PORT_VARIABLES}
+    return Ports(**{**earlier, **overrides})
 
 
 def _port(text: str | None, variable: str) -> int | None:

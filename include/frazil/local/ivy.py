@@ -130,8 +130,8 @@ def _dependency(module: str, classifiers: Sequence[str], request: Request) -> st
     return f"<dependency {names} conf={quoteattr(conf)}>{jars}</dependency>"
 
 
-def _artifact(name: str, asked: str) -> str:
-    classifier, _, extension = asked.partition("@")
+def _artifact(name: str, classifier_and_extension: str) -> str:
+    classifier, _, extension = classifier_and_extension.partition("@")
     ext = quoteattr(extension or "jar")
     kind = f" m:classifier={quoteattr(classifier)}" if classifier else ""
     return f"<artifact name={quoteattr(name)} type={ext} ext={ext}{kind}/>"

@@ -96,9 +96,9 @@ def first_mismatch(folder: Path, artifacts: Iterable[Artifact]) -> str | None:
     """Return what is wrong with the first file that is not as locked; None when all fit."""
     for artifact in artifacts:
         path = folder / artifact.file
-        found = sha256(path) if path.is_file() else "no such file"
-        if found != artifact.sha256:
-            return f"{path} ({artifact.coordinates}): expected sha256 {artifact.sha256}, found {found}"
+        digest = sha256(path) if path.is_file() else "no such file"
+        if digest != artifact.sha256:
+            return f"{path} ({artifact.coordinates}): expected sha256 {artifact.sha256}, found {digest}"
     return None
 
 
@@ -251,13 +251,13 @@ def write_lock(home: Home, path: Path, *names: str) -> Lock:
     Raises:
         Retryable: A download failed.
     """
-    asked = names or tuple(SETS)
+    selected = names or tuple(SETS)
     staging = _emptied(home.jars / ".staging")
-    requests = [Request(name, SETS[name].coordinates, SETS[name].transitive) for name in asked]
+    requests = [Request(name, SETS[name].coordinates, SETS[name].transitive) for name in selected]
     retrieve(requests, staging, home.jars / ".ivy", home.logs / "ivy.log")
-    kept = read_lock().sets if names else {}
-    found = {name: _pin(staging / name) for name in asked}
-    lock = Lock({name: found[name] if name in found else kept[name] for name in SETS})
+    locked_sets = read_lock().sets if names else {}
+    new_sets = {name: _pin(staging / name) for name in selected}
+    lock = Lock({name: new_sets[name] if name in new_sets else locked_sets[name] for name in SETS})
     write_atomically(path, render_lock(lock))
     shutil.rmtree(staging)
     return lock
@@ -266,8 +266,8 @@ def write_lock(home: Home, path: Path, *names: str) -> Lock:
 def missing(home: Home, *names: str) -> tuple[str, ...]:
     """Return which of these sets (all but those on demand when none is given) are not complete; a few milliseconds."""
     lock = read_lock()
-    asked = names or tuple(name for name, of in SETS.items() if not of.on_demand)
-    return tuple(name for name in asked if not _is_complete(home.jars / name, lock, name))
+    selected = names or tuple(name for name, jar_set in SETS.items() if not jar_set.on_demand)
+    return tuple(name for name in selected if not _is_complete(home.jars / name, lock, name))
 
 
 def publish(staged: Path, folder: Path, lock: Lock, name: str) -> None:

@@ -49,17 +49,17 @@ def ensure_java(report: Callable[[str], None] = lambda _: None) -> Java:
             to install.
         Retryable: The installation failed.
     """
-    found = find_java()
-    if found is not None:
-        return found
+    java = find_java()
+    if java is not None:
+        return java
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise Terminal(f"no Java {OLDEST} to {NEWEST} found{_unfit_found()}", next_step=INSTALL_HINT)
     report("java: installing with apt-get")
     _install()
-    found = find_java()
-    if found is None:
+    java = find_java()
+    if java is None:
         raise Terminal("apt-get installed Java, but none is found", next_step=INSTALL_HINT)
-    return found
+    return java
 
 
 def find_java(environ: Mapping[str, str] | None = None, installed: Path = Path("/usr/lib/jvm")) -> Java | None:
@@ -119,10 +119,10 @@ def _unfit_found() -> str:
 
 def _install() -> None:
     _apt("update")
-    known = [name for name in PACKAGES if _is_offered(name)]
-    if not known:
+    available = [name for name in PACKAGES if _is_offered(name)]
+    if not available:
         raise Terminal(f"apt offers none of {', '.join(PACKAGES)}", next_step=INSTALL_HINT)
-    _apt("install", "-y", "--no-install-recommends", known[0])
+    _apt("install", "-y", "--no-install-recommends", available[0])
 
 
 def _is_offered(package: str) -> bool:

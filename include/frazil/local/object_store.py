@@ -80,10 +80,13 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], keys:
         built = program(home, report)
         processes.stop((NAME, GRACE_SECONDS))
         port.require_free(home.ports.s3, PORT_VARIABLES["s3"], "the S3 server")
-        objects, beside = private_folder(home.root / "s3" / "objects"), private_folder(home.root / "s3" / "attributes")
+        objects, attributes = (
+            private_folder(home.root / "s3" / "objects"),
+            private_folder(home.root / "s3" / "attributes"),
+        )
         listening = ("--port", f"{LOOPBACK}:{home.ports.s3}", "--region", REGION, "--quiet")
         # Beside, since not every file system keeps extended attributes.
-        command = (str(built), *listening, "posix", "--sidecar", str(beside), str(objects))
+        command = (str(built), *listening, "posix", "--sidecar", str(attributes), str(objects))
         processes.start(Spec(NAME, command, _environment(keys), url(home), GRACE_SECONDS))
     processes.wait_ready(NAME, f"s3: the server at {url(home)}", lambda: port.answers(home.ports.s3), _START_SECONDS)
     _ensure_bucket(home, keys)
@@ -122,9 +125,9 @@ def go() -> str | None:
     command = shutil.which("go") or (str(_GO) if _GO.is_file() else None)
     if command is None:
         return None
-    asked = [command, "env", "GOVERSION", "GOTOOLCHAIN"]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=_ASK_SECONDS).stdout
-    return command if is_fit(*[*told.splitlines(), "", ""][:2]) else None
+    command_line = [command, "env", "GOVERSION", "GOTOOLCHAIN"]
+    output = subprocess.run(command_line, capture_output=True, text=True, check=False, timeout=_ASK_SECONDS).stdout
+    return command if is_fit(*[*output.splitlines(), "", ""][:2]) else None
 
 
 def is_fit(version: str, toolchain: str) -> bool:
@@ -134,9 +137,9 @@ def is_fit(version: str, toolchain: str) -> bool:
         version: Its `GOVERSION`, such as ``go1.26.8``.
         toolchain: Its `GOTOOLCHAIN`: ``local`` fetches no other Go, everything else does since Go 1.21.
     """
-    found = re.match(r"go(\d+)\.(\d+)", version)
+    match = re.match(r"go(\d+)\.(\d+)", version)
     least = _LEAST if toolchain == "local" else _FETCHES
-    return found is not None and (int(found[1]), int(found[2])) >= least
+    return match is not None and (int(match[1]), int(match[2])) >= least
 
 
 def require_program(home: Home) -> None:
@@ -163,9 +166,11 @@ def _build(built: Path) -> None:
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     env = inherited_environment() | {"GOBIN": str(staging)}
-    asked = [command, "install", "-ldflags", "-s -w", _MODULE]
+    command_line = [command, "install", "-ldflags", "-s -w", _MODULE]
     try:
-        done = subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS)
+        done = subprocess.run(
+            command_line, env=env, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS
+        )
     except subprocess.TimeoutExpired as e:
         raise Retryable(f"s3: `go install {_MODULE}` took over {_BUILD_SECONDS} s", next_step="run it again") from e
     if done.returncode != 0:
@@ -177,7 +182,7 @@ def _build(built: Path) -> None:
 
 def _environment(keys: Keys) -> Mapping[str, str]:
     # Not in the arguments, which everybody on the machine can read. VGW_… of somebody else's gateway stays out.
-    inherited = {key: of for key, of in inherited_environment().items() if not key.startswith("VGW_")}
+    inherited = {key: setting for key, setting in inherited_environment().items() if not key.startswith("VGW_")}
     return inherited | {
         "ROOT_ACCESS_KEY": keys.access_key,
         "ROOT_SECRET_KEY": keys.secret_key,

@@ -74,7 +74,7 @@ _AIRFLOW = Part(
     airflow.NAMES,
     _airflow_url,
     "airflow",
-    lambda to: airflow.start(to.home, to.processes, to.report, dags_paused=to.dags_paused),
+    lambda target: airflow.start(target.home, target.processes, target.report, dags_paused=target.dags_paused),
     airflow.stop,
 )
 
@@ -85,7 +85,7 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
             (broker.NAME,),
             bootstrap_servers,
             "kafka",
-            lambda to: broker.start(to.home, to.processes, to.report),
+            lambda target: broker.start(target.home, target.processes, target.report),
             broker.stop,
         ),
         _AIRFLOW,
@@ -96,7 +96,7 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
             (postgres.NAME,),
             postgres.address,
             "postgres",
-            lambda to: production_start.start_postgres(to.home, to.processes, to.report),
+            lambda target: production_start.start_postgres(target.home, target.processes, target.report),
             postgres.stop,
         ),
         Part(
@@ -104,7 +104,7 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
             (object_store.NAME,),
             object_store.url,
             "s3",
-            lambda to: production_start.start_s3(to.home, to.processes, to.report),
+            lambda target: production_start.start_s3(target.home, target.processes, target.report),
             object_store.stop,
         ),
         Part(
@@ -112,7 +112,7 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
             (rest_catalog.NAME,),
             rest_catalog.url,
             "catalog",
-            lambda to: production_start.start_catalog(to.home, to.processes, to.report),
+            lambda target: production_start.start_catalog(target.home, target.processes, target.report),
             rest_catalog.stop,
         ),
         Part(
@@ -120,7 +120,7 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
             (schema_registry.NAME,),
             schema_registry.url,
             "registry",
-            lambda to: production_start.start_registry(to.home, to.processes, to.report),
+            lambda target: production_start.start_registry(target.home, target.processes, target.report),
             schema_registry.stop,
         ),
         Part(
@@ -128,7 +128,7 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
             (broker.NAME,),
             bootstrap_servers,
             "kafka_sasl",
-            lambda to: production_start.start_kafka(to.home, to.processes, to.report),
+            lambda target: production_start.start_kafka(target.home, target.processes, target.report),
             broker.stop,
         ),
         Part(
@@ -136,7 +136,7 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
             (spark_cluster.MASTER, *map(spark_cluster.worker, range(WORKERS))),
             _cluster_url,
             "spark_master",
-            lambda to: production_start.start_cluster(to.home, to.processes, to.report),
+            lambda target: production_start.start_cluster(target.home, target.processes, target.report),
             lambda processes: spark_cluster.stop(processes, WORKERS),
         ),
         Part(
@@ -144,7 +144,9 @@ PARTS: Mapping[Profile, tuple[Part, ...]] = {
             airflow.NAMES,
             _airflow_url,
             "airflow",
-            lambda to: production_start.start_airflow(to.home, to.processes, to.report, dags_paused=to.dags_paused),
+            lambda target: production_start.start_airflow(
+                target.home, target.processes, target.report, dags_paused=target.dags_paused
+            ),
             airflow.stop,
         ),
     ),

@@ -67,23 +67,23 @@ def start(
         Retryable: It ended or did not answer in time; the end of its log is quoted.
     """
     if processes.running(NAME) is None:
-        found = require_programs(home)
+        programs_folder = require_programs(home)
         processes.stop((NAME, GRACE_SECONDS))
         port.require_free(home.ports.postgres, PORT_VARIABLES["postgres"], "PostgreSQL")
-        _make_data(home, processes, found, password, report)
+        _make_data(home, processes, programs_folder, password, report)
         listening = {"listen_addresses": LOOPBACK, "port": str(home.ports.postgres), "unix_socket_directories": ""}
-        given = [part for each in ({**_SETTINGS, **settings} | listening).items() for part in ("-c", "=".join(each))]
-        command = [*_someone_else(), str(found / "postgres"), "-D", str(_data(home)), *given]
+        options = [part for each in ({**_SETTINGS, **settings} | listening).items() for part in ("-c", "=".join(each))]
+        command = [*_someone_else(), str(programs_folder / "postgres"), "-D", str(_data(home)), *options]
         processes.start(Spec(NAME, command, inherited_environment(), address(home), GRACE_SECONDS))
     _wait(home, processes, password)
 
 
 def stop(processes: Processes) -> None:
     """Stop the server with its connections; does nothing when it does not run."""
-    found = processes.running(NAME)
-    if found is not None:
+    record = processes.running(NAME)
+    if record is not None:
         with suppress(ProcessLookupError):  # it ended by itself meanwhile
-            os.kill(found.pid, signal.SIGINT)  # at SIGTERM it would wait for its clients to go
+            os.kill(record.pid, signal.SIGINT)  # at SIGTERM it would wait for its clients to go
     processes.stop((INIT, GRACE_SECONDS), (NAME, GRACE_SECONDS))
 
 
@@ -96,8 +96,8 @@ def url(home: Home, database: str, password: str) -> str:
     """SQLAlchemy address of one of its databases, password included."""
     from sqlalchemy import URL
 
-    made = URL.create("postgresql+psycopg2", USER, password, LOOPBACK, home.ports.postgres, database)
-    return made.render_as_string(hide_password=False)
+    database_url = URL.create("postgresql+psycopg2", USER, password, LOOPBACK, home.ports.postgres, database)
+    return database_url.render_as_string(hide_password=False)
 
 
 def jdbc_url(home: Home, database: str) -> str:
@@ -110,8 +110,8 @@ def ensure_database(home: Home, database: str, password: str) -> None:
     from sqlalchemy import text
 
     with _engine(home, "postgres", password).connect() as connection:
-        known = connection.execute(text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": database})
-        if known.first() is None:
+        rows = connection.execute(text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": database})
+        if rows.first() is None:
             connection.execute(text(f"CREATE DATABASE {database}"))
 
 
@@ -123,9 +123,9 @@ def require_programs(home: Home) -> Path:
     """
     file = _data(home) / "PG_VERSION"
     version = file.read_text(encoding="ascii").strip() if file.is_file() else None
-    found = programs(version)
-    if found is not None:
-        return found
+    folder = programs(version)
+    if folder is not None:
+        return folder
     if version is not None and programs() is not None:
         raise Terminal(
             f"the data at {_data(home)} are of PostgreSQL {version}, and there is no such server on this machine",
@@ -156,35 +156,37 @@ def _version_of(folder: Path) -> int:
     if folder.parent.parent == _DEBIAN and folder.parent.name.isdecimal():
         return int(folder.parent.name)
     try:
-        asked = [str(folder / "postgres"), "--version"]
-        told = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=_INIT_SECONDS).stdout
+        command_line = [str(folder / "postgres"), "--version"]
+        output = subprocess.run(command_line, capture_output=True, text=True, check=False, timeout=_INIT_SECONDS).stdout
     except OSError:
         return -1
-    found = re.search(r"(\d+)", told)
-    return int(found[1]) if found else -1
+    match = re.search(r"(\d+)", output)
+    return int(match[1]) if match else -1
 
 
 def _data(home: Home) -> Path:
     return home.root / "postgres" / "data"
 
 
-def _make_data(home: Home, processes: Processes, found: Path, password: str, report: Callable[[str], None]) -> None:
+def _make_data(
+    home: Home, processes: Processes, programs_folder: Path, password: str, report: Callable[[str], None]
+) -> None:
     """Make the data folder under another name first: a kill half-way leaves none that looks whole."""
     data = _data(home)
     if (data / "PG_VERSION").is_file():
         return
     report("postgres: preparing the data folder")
-    folder, made, secret = data.parent, data.with_name("data.new"), data.with_name("password")
-    shutil.rmtree(made, ignore_errors=True)
+    folder, fresh, secret = data.parent, data.with_name("data.new"), data.with_name("password")
+    shutil.rmtree(fresh, ignore_errors=True)
     write_atomically(secret, password, mode=PRIVATE_FILE)
     _give_away(folder, secret)
     access = ("--auth=scram-sha-256", f"--username={USER}", f"--pwfile={secret}")
-    command = (str(found / "initdb"), "--pgdata", str(made), "--locale=C", "--encoding=UTF8", *access)
+    command = (str(programs_folder / "initdb"), "--pgdata", str(fresh), "--locale=C", "--encoding=UTF8", *access)
     status = processes.finish(Spec(INIT, (*_someone_else(), *command), inherited_environment()), _INIT_SECONDS)
     secret.unlink()
     if status != 0:
         raise Retryable(f"postgres: initdb ended with {status}:\n{processes.last_lines(INIT, [password])}")
-    made.rename(data)
+    fresh.rename(data)
 
 
 def _someone_else() -> tuple[str, ...]:

@@ -61,9 +61,9 @@ def stat_of(pid: int) -> Stat | None:
 def session_members(session: int) -> Iterator[Stat]:
     """Yield the processes of a session that have not ended."""
     for pid in (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()):
-        found = stat_of(pid)
-        if found is not None and found.session == session and not found.has_ended:
-            yield found
+        stat = stat_of(pid)
+        if stat is not None and stat.session == session and not stat.has_ended:
+            yield stat
 
 
 def boot_id() -> str:

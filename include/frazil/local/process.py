@@ -118,11 +118,11 @@ class Processes:
                 lambda: self._is_recorded(spec.name, child.pid) or child.poll() is not None,
                 _RECORD_SECONDS,
             )
-        found = self.record(spec.name)
-        if found is None or found.pid != child.pid:
+        started_process = self.record(spec.name)
+        if started_process is None or started_process.pid != child.pid:
             quoted = self.last_lines(spec.name)
             raise Retryable(f"{spec.name}: could not start {spec.command[0]}\n{quoted}")
-        return found
+        return started_process
 
     def finish(self, spec: Spec, timeout_seconds: float) -> int:
         """Run a short-lived command to its end; return its exit status. Its output is in its log.
@@ -145,7 +145,7 @@ class Processes:
         is_ready: Callable[[], bool],
         timeout_seconds: float,
         hidden: Sequence[str] = (),
-        then: str = "",
+        advice: str = "",
     ) -> None:
         """Wait until a process that was started is ready.
 
@@ -155,7 +155,7 @@ class Processes:
             is_ready: Says whether it is.
             timeout_seconds: How long it may take.
             hidden: Texts to blot out of its quoted log.
-            then: What to do when its log was read, as the end of the sentence.
+            advice: What to do when its log was read, as the end of the sentence.
 
         Raises:
             Retryable: It ended, or the time did; its log's end is quoted.
@@ -168,8 +168,8 @@ class Processes:
         if not ended() and is_ready():
             return
         what = "ended while starting" if ended() else f"gave no answer in {timeout_seconds:.0f} s"
-        found = f"{who} {what}; its log ends with\n{self.last_lines(name, hidden)}"
-        raise Retryable(found, next_step=f"read {self.log(name)}{then}")
+        complaint = f"{who} {what}; its log ends with\n{self.last_lines(name, hidden)}"
+        raise Retryable(complaint, next_step=f"read {self.log(name)}{advice}")
 
     def record(self, name: str) -> Record | None:
         """Return what is known of the component's last start, or None if it was stopped."""
@@ -182,8 +182,8 @@ class Processes:
 
     def running(self, name: str) -> Record | None:
         """Return the record of the component if its process is alive."""
-        found = self.record(name)
-        return found if found is not None and _is_alive(found) else None
+        record = self.record(name)
+        return record if record is not None and _is_alive(record) else None
 
     def stop(self, *specs: tuple[str, float]) -> None:
         """End components together: SIGTERM, to the rest of its session too, then SIGKILL.
@@ -194,13 +194,13 @@ class Processes:
         Raises:
             Retryable: A process survived SIGKILL.
         """
-        known = [(name, grace, found) for name, grace in specs if (found := self.record(name)) is not None]
-        for _, _, found in known:
-            if _is_alive(found):
-                _signal(found.pid, signal.SIGTERM)
-        for name, grace, found in known:
-            until(lambda record=found: not _is_alive(record), grace)  # type: ignore[misc]
-            _end_session(found, name)
+        records = [(name, grace, record) for name, grace in specs if (record := self.record(name)) is not None]
+        for _, _, record in records:
+            if _is_alive(record):
+                _signal(record.pid, signal.SIGTERM)
+        for name, grace, record in records:
+            until(lambda record=record: not _is_alive(record), grace)  # type: ignore[misc]
+            _end_session(record, name)
             self._file(name).unlink(missing_ok=True)
 
     def last_lines(self, name: str, secrets: Sequence[str] = (), count: int = 20) -> str:
@@ -219,15 +219,15 @@ class Processes:
             return f"(there is no {self.log(name)})"
         for secret in secrets:
             text = text.replace(secret, "***")
-        said = [line for line in text.splitlines() if not line.startswith(_JAVA_FRAMES)]
-        return "\n".join(said[-count:]) or f"({self.log(name)} is empty)"
+        lines = [line for line in text.splitlines() if not line.startswith(_JAVA_FRAMES)]
+        return "\n".join(lines[-count:]) or f"({self.log(name)} is empty)"
 
     def _file(self, name: str) -> Path:
         return self.run / f"{name}.pid"
 
     def _is_recorded(self, name: str, pid: int) -> bool:
-        found = self.record(name)
-        return found is not None and found.pid == pid
+        record = self.record(name)
+        return record is not None and record.pid == pid
 
 
 @contextmanager
@@ -260,12 +260,12 @@ def _is_alive(record: Record) -> bool:
     child = _children.get(record.pid)
     if child is not None and child.poll() is not None:
         return False
-    found = stat_of(record.pid)
-    return found is not None and not found.has_ended and _is_same(record, found)
+    stat = stat_of(record.pid)
+    return stat is not None and not stat.has_ended and _is_same(record, stat)
 
 
-def _is_same(record: Record, found: Stat) -> bool:
-    return record.boot == boot_id() and found.start_ticks == record.leader.start_ticks
+def _is_same(record: Record, stat: Stat) -> bool:
+    return record.boot == boot_id() and stat.start_ticks == record.leader.start_ticks
 
 
 def _members(record: Record) -> list[Stat]:

@@ -50,8 +50,8 @@ def ensure_passwords(home: Home) -> Passwords:
     file = private_folder(home.production) / "passwords.json"
     with exclusive(home.production / ".lock"):
         if not file.is_file():
-            made = Passwords(*(secrets.token_urlsafe(24) for _ in range(4)))
-            write_atomically(file, json.dumps(asdict(made)), mode=PRIVATE_FILE)
+            passwords = Passwords(*(secrets.token_urlsafe(24) for _ in range(4)))
+            write_atomically(file, json.dumps(asdict(passwords)), mode=PRIVATE_FILE)
     return _read(file)
 
 
@@ -72,7 +72,7 @@ def references(home: Home) -> dict[str, str]:
     Raises:
         Terminal: The profile was never started in this home.
     """
-    made, kafka = _read(home.production / "passwords.json"), kafka_access(home)
+    passwords, kafka = _read(home.production / "passwords.json"), kafka_access(home)
     return {
         "kafka_user": USER,
         "kafka_password": kafka.users[USER],
@@ -81,10 +81,10 @@ def references(home: Home) -> dict[str, str]:
         "registry": schema_registry.url(home),
         "s3": object_store.url(home),
         "s3_region": object_store.REGION,
-        "s3_access_key": made.s3_access_key,
-        "s3_secret_key": made.s3_secret_key,
+        "s3_access_key": passwords.s3_access_key,
+        "s3_secret_key": passwords.s3_secret_key,
         "spark": spark_cluster.url(home.ports.spark_master),
-        "spark_secret": made.spark,
+        "spark_secret": passwords.spark,
     }
 
 

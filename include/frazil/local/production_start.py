@@ -30,12 +30,12 @@ def require(home: Home, parts: Collection[str]) -> None:
     Raises:
         Terminal: Something must be installed.
     """
-    asked: Mapping[str, Callable[[], object]] = {
+    checks: Mapping[str, Callable[[], object]] = {
         "postgres": lambda: postgres.require_programs(home),
         "s3": lambda: object_store.require_program(home),
         "registry": schema_registry.require_java,
     }
-    for part, ask in asked.items():
+    for part, ask in checks.items():
         if part in parts:
             ask()
 
@@ -55,9 +55,9 @@ def start_s3(home: Home, processes: Processes, report: Report) -> None:
 
 def start_catalog(home: Home, processes: Processes, report: Report) -> None:
     """Start the REST catalog: its list of tables in PostgreSQL, their metadata in S3."""
-    made = ensure_passwords(home)
-    login = {"CATALOG_USER": postgres.USER, "CATALOG_PASSWORD": made.postgres}
-    keys = {"AWS_ACCESS_KEY_ID": made.s3_access_key, "AWS_SECRET_ACCESS_KEY": made.s3_secret_key}
+    passwords = ensure_passwords(home)
+    login = {"CATALOG_USER": postgres.USER, "CATALOG_PASSWORD": passwords.postgres}
+    keys = {"AWS_ACCESS_KEY_ID": passwords.s3_access_key, "AWS_SECRET_ACCESS_KEY": passwords.s3_secret_key}
     database = postgres.jdbc_url(home, _CATALOG)
     backing = rest_catalog.Backing.s3(WAREHOUSE, object_store.url(home), database, login | keys)
     rest_catalog.start(home, processes, report, backing)

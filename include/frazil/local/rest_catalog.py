@@ -84,16 +84,16 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], backi
         processes.stop((NAME, GRACE_SECONDS))
         port.require_free(home.ports.catalog, PORT_VARIABLES["catalog"], "the REST catalog")
         classpath = ":".join(str(path) for name in sets for path in jar_paths(home, name))
-        given = {"port": str(home.ports.catalog), "warehouse": backing.warehouse, **backing.properties}
-        arguments = [f"{name}={value}" for name, value in given.items()]
+        settings = {"port": str(home.ports.catalog), "warehouse": backing.warehouse, **backing.properties}
+        arguments = [f"{name}={value}" for name, value in settings.items()]
         command = [str(ensure_java(report).command), *_JVM, "-cp", classpath, "org.eclipse.jetty.xml.XmlConfiguration"]
         # Credentials for somebody else's S3 stay out.
-        env = {key: of for key, of in inherited_environment().items() if not key.startswith("AWS_")}
+        env = {key: setting for key, setting in inherited_environment().items() if not key.startswith("AWS_")}
         spec = Spec(
             NAME, [*command, *arguments, str(_CONFIGURATION)], {**env, **backing.secrets}, url(home), GRACE_SECONDS
         )
         processes.start(spec)
-    hidden = [of for name, of in backing.secrets.items() if name != "CATALOG_USER"]
+    hidden = [secret for name, secret in backing.secrets.items() if name != "CATALOG_USER"]
 
     def is_up() -> bool:
         return port.serves(home.ports.catalog, "/v1/config")

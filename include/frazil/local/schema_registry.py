@@ -112,7 +112,7 @@ def _storage(database: Database | None) -> Mapping[str, str]:
 
 
 def _command(home: Home, java: Path) -> list[str]:
-    given = {
+    settings = {
         "quarkus.http.host": LOOPBACK,
         "quarkus.http.port": home.ports.registry,
         # Metrics and health would be on port 9000 of every interface.
@@ -121,5 +121,5 @@ def _command(home: Home, java: Path) -> list[str]:
         "java.io.tmpdir": home.root,
         "user.home": home.root,
     }
-    properties = [f"-D{name}={value}" for name, value in given.items()]
+    properties = [f"-D{name}={value}" for name, value in settings.items()]
     return [str(java), *_JVM, *properties, "-jar", str(home.jars / NAME / "quarkus-run.jar")]

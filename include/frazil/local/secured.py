@@ -158,8 +158,8 @@ def secured(folder: Path, sasl: int, ssl: int, users: Iterable[str], keys: Path 
     if not (folder / f"{_AUTHORITY}.pem").is_file():
         Authority.make("frazil").identity.store(folder, _AUTHORITY)
     authority = Authority.load(folder, _AUTHORITY)
-    known = _known(folder / _USERS)
-    passwords = {name: known.get(name) or secrets.token_urlsafe(24) for name in users}
+    passwords_before = _known(folder / _USERS)
+    passwords = {name: passwords_before.get(name) or secrets.token_urlsafe(24) for name in users}
     for name in (SUPER_USER, *passwords):
         if not (folder / f"{name}.pem").is_file():
             authority.issue(name).store(folder, name)

@@ -65,20 +65,20 @@ def start(
     """
     spark_class, env = str(interpreter_bin() / "spark-class"), _environment(secret, report)
     listening = ("--host", LOOPBACK, "--webui-port", "0")
-    at = url(home.ports.spark_master)
+    master_url = url(home.ports.spark_master)
     if processes.running(MASTER) is None:
         stop(processes, workers)  # workers of another master would go on waiting for it
         port.require_free(home.ports.spark_master, PORT_VARIABLES["spark_master"], "Spark's master")
-        here = ("--port", str(home.ports.spark_master))
-        master = (spark_class, "org.apache.spark.deploy.master.Master", *listening, *here)
-        processes.start(Spec(MASTER, master, env, at, GRACE_SECONDS))
+        port_option = ("--port", str(home.ports.spark_master))
+        master = (spark_class, "org.apache.spark.deploy.master.Master", *listening, *port_option)
+        processes.start(Spec(MASTER, master, env, master_url, GRACE_SECONDS))
     _wait(processes, MASTER, lambda: port.answers(home.ports.spark_master), secret)
     one = (spark_class, "org.apache.spark.deploy.worker.Worker", *listening, "--cores", "1", "--memory", memory)
     for number in range(workers):
         if processes.running(worker(number)) is None:
             processes.stop((worker(number), GRACE_SECONDS))  # executors that a crash left
             folder = private_folder(home.run / worker(number))
-            processes.start(Spec(worker(number), (*one, "--work-dir", str(folder), at), env, "", GRACE_SECONDS))
+            processes.start(Spec(worker(number), (*one, "--work-dir", str(folder), master_url), env, "", GRACE_SECONDS))
     for number in range(workers):
         _wait(processes, worker(number), partial(_is_registered, processes.log(worker(number))), secret)
 
@@ -90,7 +90,7 @@ def stop(processes: Processes, workers: int) -> None:
 
 def _environment(secret: str | None, report: Callable[[str], None]) -> dict[str, str]:
     options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    given = {} if secret is None else {SECRET_VARIABLE: secret}
+    secret_environment = {} if secret is None else {SECRET_VARIABLE: secret}
     if secret is not None:
         options.append("-Dspark.authenticate=true")
     return {
@@ -101,7 +101,7 @@ def _environment(secret: str | None, report: Callable[[str], None]) -> dict[str,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": " ".join(options),
         "SPARK_WORKER_OPTS": _TIDY,
-        **given,
+        **secret_environment,
     }
 
 

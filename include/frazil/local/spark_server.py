@@ -67,7 +67,7 @@ def token(home: Home) -> str:
 
 
 @contextmanager
-def serving(home: Home, wanted: Server, report: Callable[[str], None]) -> Iterator[None]:
+def serving(home: Home, server: Server, report: Callable[[str], None]) -> Iterator[None]:
     """While the block runs, the server is there and is not started anew for somebody else.
 
     One that does not run is started; one of another release is started anew as soon as no run uses it.
@@ -79,7 +79,7 @@ def serving(home: Home, wanted: Server, report: Callable[[str], None]) -> Iterat
     with _users(home) as users:
         # Who waits for an idle server holds the gate, so that no other run begins on the old one.
         with exclusive(home.run / f"{NAME}.gate", lambda: report("spark connect: another run looks after the server")):
-            _ensure(home, wanted, users, report)
+            _ensure(home, server, users, report)
             fcntl.flock(users, fcntl.LOCK_SH)
         yield
 
@@ -89,23 +89,23 @@ def stop(processes: Processes) -> None:
     processes.stop((NAME, GRACE_SECONDS))
 
 
-def _ensure(home: Home, wanted: Server, users: IO[str], report: Callable[[str], None]) -> None:
+def _ensure(home: Home, server: Server, users: IO[str], report: Callable[[str], None]) -> None:
     processes, release = Processes(home.run, home.logs, home.root), home.run / f"{NAME}.release"
     if processes.running(NAME) is not None:
-        if release.is_file() and release.read_text(encoding="utf-8") == wanted.release:
+        if release.is_file() and release.read_text(encoding="utf-8") == server.release:
             return
         _wait_idle(users, report)
     release.unlink(missing_ok=True)
     stop(processes)  # also what a crash left of its session
     port.require_free(home.ports.spark_connect, PORT_VARIABLES["spark_connect"], "the spark connect server")
-    if wanted.properties is not None:
-        write_atomically(properties_file(home), wanted.properties, mode=PRIVATE_FILE)
+    if server.properties is not None:
+        write_atomically(properties_file(home), server.properties, mode=PRIVATE_FILE)
     try:
-        processes.start(Spec(NAME, wanted.command, wanted.env, url(home), GRACE_SECONDS))
+        processes.start(Spec(NAME, server.command, server.env, url(home), GRACE_SECONDS))
         _wait_started(home, processes)
     finally:
         properties_file(home).unlink(missing_ok=True)
-    write_atomically(release, wanted.release)
+    write_atomically(release, server.release)
     report(f"spark connect: ready at {url(home)}")
 
 

@@ -50,7 +50,7 @@ class Status:
 
     def is_running(self, part: PartName) -> bool:
         """Return whether every process of a part runs."""
-        needed = next(of.processes for of in PARTS[self.home.profile] if of.name == part)
+        needed = next(candidate.processes for candidate in PARTS[self.home.profile] if candidate.name == part)
         return all(c.state == "running" for c in self.components if c.name in needed)
 
     def to_json(self) -> dict[str, Any]:
@@ -162,10 +162,10 @@ def _refuse_other_profile(home: Home, processes: Processes) -> None:
 def _refuse_moved_ports(home: Home, processes: Processes) -> None:
     for part in PARTS[home.profile]:
         first, url = part.processes[0], part.url(home)
-        found = processes.running(first)
-        if found is not None and found.url != url:
+        record = processes.running(first)
+        if record is not None and record.url != url:
             raise Terminal(
-                f"{first} runs at {found.url}, but {PORT_VARIABLES[part.port]} asks for {url}",
+                f"{first} runs at {record.url}, but {PORT_VARIABLES[part.port]} asks for {url}",
                 next_step="`frazil down` first, or unset the variable",
             )
 
@@ -177,9 +177,9 @@ def _catalog(home: Home) -> dict[str, str]:
 
 
 def _component(processes: Processes, name: str) -> ComponentStatus:
-    found = processes.running(name)
-    if found is not None:
-        return ComponentStatus(name, "running", found.pid, found.url or None, found.since)
+    record = processes.running(name)
+    if record is not None:
+        return ComponentStatus(name, "running", record.pid, record.url or None, record.since)
     return ComponentStatus(name, "dead" if processes.record(name) else "stopped")
 
 

@@ -72,7 +72,7 @@ def last(project: Project, pipeline: Pipeline) -> Mapping[str, Maintained]:
     Raises:
         Retryable: The catalog can't be reached.
     """
-    pipeline = project.told(pipeline)
+    pipeline = project.with_auto_created(pipeline)
     lake = project.lake_of(pipeline)
 
     def noted(name: str) -> str | None:

@@ -159,19 +159,19 @@ class RegistrySchemas:
             return self._unknown[schema_id][1]
         doing = f"asking for schema {schema_id}"
         asking = _Asking(self.registry, self._opened(), self._clock, doing, self._versions)
-        found = asking.schema(schema_id)
-        if found is not None and asking.complete and not found.refusal:
-            self._known[schema_id] = found
+        writer = asking.schema(schema_id)
+        if writer is not None and asking.complete and not writer.refusal:
+            self._known[schema_id] = writer
         else:
-            self._unknown[schema_id] = (self._clock(), found)
-        return found
+            self._unknown[schema_id] = (self._clock(), writer)
+        return writer
 
     def _is_unknown(self, schema_id: int | UUID) -> bool:
         """Return whether an id had no schema moments ago."""
         if not self._unknown:
             return False
         now = self._clock()
-        for past in [key for key, (at, _) in self._unknown.items() if now - at > _UNKNOWN_WINDOW]:
+        for past in [key for key, (asked_at, _) in self._unknown.items() if now - asked_at > _UNKNOWN_WINDOW]:
             del self._unknown[past]
         if schema_id in self._unknown:
             return now - self._unknown[schema_id][0] <= UNKNOWN_SECONDS
@@ -258,37 +258,37 @@ class _Asking:
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
         """Ask for a schema and for what it refers to."""
-        found = self._found(lambda: self._by_id(schema_id))
-        if found is None:
+        schema = self._found(lambda: self._by_id(schema_id))
+        if schema is None:
             return WriterSchema("AVRO", "", refusal=self._refusal) if self._refusal else None
-        writer = self._writer(found)
+        writer = self._writer(schema)
         if writer.kind != "PROTOBUF" or not isinstance(schema_id, int):
             return writer
         self._seconds, self._deadline = _EARLIER_SECONDS, self._clock() + _EARLIER_SECONDS
         return replace(writer, earlier=self._earlier(schema_id, writer))
 
-    def _writer(self, found: Schema) -> WriterSchema:
+    def _writer(self, schema: Schema) -> WriterSchema:
         references: dict[str, str] = {}
         begun: set[str] = set()
-        self._collect(found, references, begun)
+        self._collect(schema, references, begun)
         named = tuple(NamedSchema(name, text) for name, text in references.items())
         refusal = f"it refers to more than {MAX_REFERENCES} schemas" if len(begun) > MAX_REFERENCES else ""
-        return WriterSchema(cast("SchemaKind", found.schema_type), _text(found), named, refusal=refusal)
+        return WriterSchema(cast("SchemaKind", schema.schema_type), _text(schema), named, refusal=refusal)
 
-    def _earlier(self, schema_id: int, now: WriterSchema) -> tuple[WriterSchema, ...]:
+    def _earlier(self, schema_id: int, latest: WriterSchema) -> tuple[WriterSchema, ...]:
         """Ask for the versions before a schema, of the subjects that have it. Who may not see them is told of none."""
-        found: dict[WriterSchema, None] = {}
+        versions: dict[WriterSchema, None] = {}
         complete = self.complete
         places = self._listed(lambda: _places(self._client, schema_id))
-        for subject, version in [of for of in places if of[1] > 1][:EARLIER_SUBJECTS]:
-            known = self._listed(lambda s=subject: self._client.get_versions(s, deleted=True))  # type: ignore[misc]
-            before = sorted((of for of in known if of < version), reverse=True)
+        for subject, version in [place for place in places if place[1] > 1][:EARLIER_SUBJECTS]:
+            numbers = self._listed(lambda s=subject: self._client.get_versions(s, deleted=True))  # type: ignore[misc]
+            before = sorted((number for number in numbers if number < version), reverse=True)
             for number in before[:EARLIER_VERSIONS]:
                 schema = self._version(subject, number)
                 if schema is not None:
-                    found.setdefault(self._writer(schema))
+                    versions.setdefault(self._writer(schema))
         self.complete = complete  # an earlier version that refers to what is gone tells nothing, now and later
-        return tuple(of for of in found if of != now)
+        return tuple(earlier for earlier in versions if earlier != latest)
 
     def _listed(self, ask: Callable[[], list[T]]) -> list[T]:
         with translated(self._registry, self._doing):
@@ -304,7 +304,7 @@ class _Asking:
             return self._client.get_schema_by_guid(str(schema_id))
         return self._client.get_schema(schema_id)
 
-    def _collect(self, schema: Schema, into: dict[str, str], begun: set[str]) -> None:
+    def _collect(self, schema: Schema, texts: dict[str, str], begun: set[str]) -> None:
         """Add what a schema refers to, each after what it refers to itself; of two by one name the first counts."""
         for reference in schema.references or ():
             name, subject, version = reference.name, reference.subject, reference.version
@@ -313,26 +313,26 @@ class _Asking:
             begun.add(name)
             if len(begun) > MAX_REFERENCES:
                 return
-            found = self._version(subject, version)
-            if found is None:
+            referenced = self._version(subject, version)
+            if referenced is None:
                 self.complete = False
             else:
-                self._collect(found, into, begun)
-                into[name] = _text(found)
+                self._collect(referenced, texts, begun)
+                texts[name] = _text(referenced)
 
     def _version(self, subject: str, number: int) -> Schema | None:
         if (subject, number) not in self._versions:
             # A version may be deleted while values written with it live on: hence `deleted`.
-            found = self._found(lambda: self._client.get_version(subject, number, deleted=True).schema)
-            if found is None:
+            schema = self._found(lambda: self._client.get_version(subject, number, deleted=True).schema)
+            if schema is None:
                 return None
-            self._versions[subject, number] = found
+            self._versions[subject, number] = schema
         return self._versions[subject, number]
 
     def _found(self, ask: Callable[[], Schema]) -> Schema | None:
         with translated(self._registry, self._doing):
             try:
-                found = self._in_time(ask)
+                schema = self._in_time(ask)
             except AnswerTooLarge as e:
                 self._refusal = str(e)
                 return None
@@ -345,8 +345,8 @@ class _Asking:
                 if is_forbidden(e):
                     self._refusal = "the registry does not show it to this pipeline"
                 return None
-            _text(found)
-            return found
+            _text(schema)
+            return schema
 
     def _in_time(self, ask: Callable[[], T]) -> T:
         while True:
@@ -371,9 +371,13 @@ class _Asking:
 
 def _places(client: SchemaRegistryClient, schema_id: int) -> list[tuple[str, int]]:
     """Return the subjects that have a schema, and as which version: those with the most versions before it first."""
-    found = client.get_schema_versions(schema_id, deleted=True)
-    places = ((of.subject, of.version) for of in found if of.subject is not None and of.version is not None)
-    return sorted(places, key=lambda of: (-of[1], of[0]))
+    versions = client.get_schema_versions(schema_id, deleted=True)
+    places = (
+        (version.subject, version.version)
+        for version in versions
+        if version.subject is not None and version.version is not None
+    )
+    return sorted(places, key=lambda place: (-place[1], place[0]))
 
 
 def _text(schema: Schema) -> str:

@@ -69,39 +69,41 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
         `Retryable` where asking later may help: nobody answers, too slow, too busy, broken. `Terminal` where a person
         must act: credentials, permissions, certificates, the address, a property.
     """
-    said = registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
+    description = registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
     where = f"{registry}: {doing}"
     if isinstance(error, SchemaRegistryError):
-        return _answered(error.http_status_code, registry, where, said)
+        return _answered(error.http_status_code, registry, where, description)
     if (broken := _tls(error)) is not None:
         return Terminal(
             f"{where}: no trusted connection ({registry.redact(str(broken))})",
             next_step=f"check the certificates in registries.{registry.name} of the settings",
         )
     if isinstance(error, OAuthTokenError) and not isinstance(error.__context__, httpx.TransportError):
-        return Terminal(f"{where}: no token was granted ({said})", next_step=_settings(registry, "properties"))
+        return Terminal(f"{where}: no token was granted ({description})", next_step=_settings(registry, "properties"))
     if _is_silence(error):
         return Retryable(
-            f"{where}: no answer ({said})",
+            f"{where}: no answer ({description})",
             next_step=f"is the registry up? If it stays, {_settings(registry, 'url')}",
         )
     return Terminal(
-        f"{where}: {said}",
+        f"{where}: {description}",
         next_step=f"check registries.{registry.name} of the settings: url must be the root of a Schema Registry's API, and"
         " properties must be such as confluent-kafka's client knows",
     )
 
 
-def _answered(status: int, registry: Registry, where: str, said: str) -> FrazilError:
+def _answered(status: int, registry: Registry, where: str, description: str) -> FrazilError:
     if status in _BUSY or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Retryable(f"{where}: not available now ({said})", next_step="look at the registry's log if it stays")
+        return Retryable(
+            f"{where}: not available now ({description})", next_step="look at the registry's log if it stays"
+        )
     if status in _REFUSED:
         return Terminal(
-            f"{where}: the credentials were refused ({said})",
+            f"{where}: the credentials were refused ({description})",
             next_step=f"check user_info in registries.{registry.name} of the settings, and that it may read schemas",
         )
     return Terminal(
-        f"{where}: the answer is none that a Schema Registry gives ({said})",
+        f"{where}: the answer is none that a Schema Registry gives ({description})",
         next_step=f"{_settings(registry, 'url')}: it must be the root of the API, with its path if it has one",
     )
 

@@ -252,7 +252,7 @@ def _row_finder(project: Project, pipeline: Pipeline, letters_table: OpenTable) 
     """Finds the batch that gave an open letter its row although the letter does not say so. Rarely looks into tables."""
     if not letters_table.past.brought_home or not letters_table.past.may_lack_marks:
         return _nowhere
-    pipeline = project.told(pipeline)
+    pipeline = project.with_auto_created(pipeline)
     lake = project.lake_of(pipeline)
     destinations = {name: table for name in pipeline.tables if (table := lake.find_table(name)) is not None}
     landed = landed_rows(pipeline, destinations, letters_table.past)

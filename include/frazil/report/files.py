@@ -49,7 +49,7 @@ def files(project: Project, pipeline: Pipeline) -> list[FileHistory]:
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
-    pipeline = project.told(pipeline)
+    pipeline = project.with_auto_created(pipeline)
     lake = project.lake_of(pipeline)
     batches = history(project, pipeline)
     topics = {topic for batch in batches for topic in batch.position}

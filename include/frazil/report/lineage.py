@@ -91,7 +91,7 @@ def planned_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Line
     topics = tuple(TopicRead(name) for name in _topics(project, pipeline, plan))
     if plan.mode == "dry_run":
         return Lineage(topics, ())
-    full_pipeline = project.told(pipeline)
+    full_pipeline = project.with_auto_created(pipeline)
     lake = project.lake_of(full_pipeline)
     return Lineage(topics, tuple(_tables(lake, dict.fromkeys(full_pipeline.tables, ()))))
 
@@ -109,7 +109,7 @@ def landed_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Linea
     names = _topics(project, pipeline, plan)
     if plan.mode == "dry_run":
         return Lineage(tuple(TopicRead(name) for name in names), ())
-    full_pipeline = project.told(pipeline)
+    full_pipeline = project.with_auto_created(pipeline)
     lake = project.lake_of(full_pipeline)
     ledger = [
         row

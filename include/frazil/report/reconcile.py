@@ -109,7 +109,7 @@ def reconcile(project: Project, pipeline: Pipeline) -> tuple[Reconciliation, ...
         Retryable: Kafka or the catalog is not available now.
         Terminal: A topic or a table is missing.
     """
-    pipeline = project.told(pipeline)
+    pipeline = project.with_auto_created(pipeline)
     lake, produced = project.lake_of(pipeline), landing(project, pipeline).produced
     letters = Counter(letter.destination for letter in still_open(project, pipeline))
     counted = {table: lake.load_table(table).scan().count() for table in pipeline.tables}

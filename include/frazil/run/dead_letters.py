@@ -228,7 +228,7 @@ def _once(
         letters = frozenset(first_of(found, LETTERS_PER_BATCH, RANGES_PER_BATCH))
         if not letters:
             return letters, BroughtHome()
-        if stopping.asked():
+        if stopping.requester():
             raise stopping.stopped(
                 f"pipeline {scope.pipeline.name}: {len(tried):,} dead letters were tried, others wait"
             )

@@ -84,7 +84,7 @@ def _ingest(run: Ingestion) -> int:
         if not ranges and not gone:
             mirror_position(scope, now.position)
             return published
-        if stopping.asked():
+        if stopping.requester():
             raise stopping.stopped(f"pipeline {scope.pipeline.name} landed {published} batches of this run")
         chosen = next(cut(ranges, batch_offsets(scope.pipeline, now)), ())
         try:

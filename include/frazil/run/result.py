@@ -154,7 +154,7 @@ def _position(project: Project, pipeline: Pipeline, rows: list[dict[str, Any]]) 
     if rows:
         position = Position.from_json(rows[-1]["position"])
     else:
-        told = project.told(pipeline)
+        told = project.with_auto_created(pipeline)
         found = standing(told, open_tables(project.lake_of(told), told)).position
         position = found or Position(0, 0, "")
     return {topic: list(at.next) for topic, at in position.topics.items()}

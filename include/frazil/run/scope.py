@@ -97,7 +97,7 @@ class Scope:
             Terminal: The settings don't know them.
             Retryable: The catalog, which tells the tables that a pipeline made and the keys of merged ones, can't be reached.
         """
-        pipeline = project.told(pipeline)
+        pipeline = project.with_auto_created(pipeline)
         lake, cluster = project.lake_of(pipeline), project.cluster(pipeline.source.cluster)
         return cls(project, identified(lake, pipeline), lake, cluster, report, clock, apply)
 

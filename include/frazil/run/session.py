@@ -185,7 +185,7 @@ class Session:
         return self._due is not None
 
     def _go_on(self) -> None:
-        if stopping.asked():
+        if stopping.requester():
             raise stopping.stopped(f"the session of pipeline {self.pipeline.name} ended between two batches")
 
     def _tick(self) -> RunPlan | None:

@@ -105,7 +105,7 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
     )
     whole, asked = Staged(), Staged()
     for batch, outcomes in in_steps(decoder.decode, batches):
-        if stopping.asked():
+        if stopping.requester():
             return whole.merge(asked).merge(Staged(files=writers.abandon(), stopped=True))
         if outcomes.asks or asked.asks:
             needs = Staged(demands=outcomes.demands, new_tables=outcomes.new_tables)

@@ -175,7 +175,7 @@ def refuse_if_asked(scope: Scope, tables: Tables, n: int, staged: Staged) -> Non
     Raises:
         Stopped: It was.
     """
-    if stopping.asked():
+    if stopping.requester():
         stopped = stopping.stopped(f"batch {n} of pipeline {scope.pipeline.name} was not decided, and is discarded")
         discard(scope, tables, staged, stopped)
         raise stopped

@@ -67,7 +67,7 @@ def _refused(request: Request, error: Exception) -> HTMLResponse:
 
 def _misread(request: Request, error: Exception) -> HTMLResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for this class
-    detail = "\n".join(f"{of['loc'][-1]}: {of['msg']}" for of in error.errors())
+    detail = "\n".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in error.errors())
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     page = render(request, "problem.html.j2", title="This address can't be read", detail=detail, status=status)
     page.status_code = status

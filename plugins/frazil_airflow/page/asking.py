@@ -82,8 +82,8 @@ class Asking:
 
     def broken(self) -> dict[str, str]:
         """Files of pipelines that can't be used, and why, of those whose DAG the person may read."""
-        found = self.source.broken()
-        return {name: found[name] for name in visible(self.access, found)}
+        files = self.source.broken()
+        return {name: files[name] for name in visible(self.access, files)}
 
     def standing(self, name: str) -> Standing:
         """One pipeline. That it is hidden and that it is not there can't be told apart.
@@ -103,14 +103,14 @@ class Asking:
         Raises:
             HTTPException: 404, it is not there, or the person may not see it.
         """
-        found = self.source.pipelines().get(name)
-        if found is None or not may_see(self.access, name):
+        pipeline = self.source.pipelines().get(name)
+        if pipeline is None or not may_see(self.access, name):
             raise HTTPException(404, f"There is no pipeline {name}, or you may not see its DAG {ingest_of(name)}")
-        return found
+        return pipeline
 
     def _standings(self, names: Iterable[str]) -> list[Standing]:
         names = tuple(names)
-        runs = RUNS.of(self.session, [ingest_of(name) for name in names])
+        runs = RUNS.find(self.session, [ingest_of(name) for name in names])
         pipelines = self.source.pipelines()
         return [self._judged(pipelines[name], runs.get(ingest_of(name), Runs())) for name in names]
 

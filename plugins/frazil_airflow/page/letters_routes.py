@@ -173,7 +173,7 @@ def letters(  # noqa: PLR0913, PLR0917 - filters of a list
     after: Annotated[str, Query(max_length=2_000)] = "",
 ) -> HTMLResponse:
     """The newest first, a page at a time: `after` is where the page before ended."""
-    found = asking.pipeline(name)
+    pipeline = asking.pipeline(name)
     begin, end = _period(since, until)
     choice = LetterChoice(
         codes=frozenset({code} if code else ()), topics=frozenset({topic} if topic else ()), since=begin, until=end
@@ -181,7 +181,7 @@ def letters(  # noqa: PLR0913, PLR0917 - filters of a list
     listing = asking.source.letters(name, choice, state, _mark(after), PAGE_SIZE)
     shows_records = _shows_records(asking, name)
     if listing is not None and not shows_records:
-        listing = replace(listing, letters=_without_records(found, listing.letters))
+        listing = replace(listing, letters=_without_records(pipeline, listing.letters))
     reports, problem = _reports(asking, name)
     view = {"code": code, "topic": topic, "since": since, "until": until, "state": state}
     last = listing.letters[-1].mark if listing is not None and listing.letters and listing.has_more else None
@@ -196,7 +196,7 @@ def letters(  # noqa: PLR0913, PLR0917 - filters of a list
         shows_records=shows_records,
         reports=reports,
         reports_problem=problem,
-        **shared(asking, found, "letters"),
+        **shared(asking, pipeline, "letters"),
     )
 
 
@@ -205,25 +205,27 @@ def letter(
     request: Request, asking: AskingDep, name: str, topic: str, partition: Partition, offset: Offset
 ) -> HTMLResponse:
     """Every letter of one record: reason, what to do, and, for who may read it, what the table keeps of the record."""
-    found = asking.pipeline(name)
+    pipeline = asking.pipeline(name)
     whole = asking.source.letter(name, Place(topic, partition, offset))
     if not whole:
         raise HTTPException(404, f"Pipeline {name} has no dead letter of record {topic}/{partition}/{offset}")
     shows_records = _shows_records(asking, name)
-    facts = [of.letter for of in whole[:MOST_LETTERS]]
+    facts = [whole_letter.letter for whole_letter in whole[:MOST_LETTERS]]
     pieces = [
-        {"letter": letter, **(_record(of) if shows_records else {}), **_advice(letter.code)}
-        for letter, of in zip(facts if shows_records else _without_records(found, facts), whole, strict=False)
+        {"letter": letter, **(_record(whole_letter) if shows_records else {}), **_advice(letter.code)}
+        for letter, whole_letter in zip(
+            facts if shows_records else _without_records(pipeline, facts), whole, strict=False
+        )
     ]
     return render(
         request,
         "letter.html.j2",
         letters=pieces,
         more_letters=len(whole) - len(pieces),
-        payload=found.dead_letters.payload,
+        payload=pipeline.dead_letters.payload,
         shows_records=shows_records,
         ingest=ingest_of(name),
-        **shared(asking, found, "letters"),
+        **shared(asking, pipeline, "letters"),
     )
 
 
@@ -235,7 +237,7 @@ def _shows_records(asking: Asking, name: str) -> bool:
 def _without_records(pipeline: Pipeline, letters: Iterable[DeadLetter]) -> tuple[DeadLetter, ...]:
     """Letters whose paths end where the record begins: at the key of a map, or a name that the pipeline file does not declare."""
     names = declared_names(pipeline)
-    return tuple(replace(of, path=names.shown(of.path) if of.path else of.path) for of in letters)
+    return tuple(replace(letter, path=names.shown(letter.path) if letter.path else letter.path) for letter in letters)
 
 
 def _record(whole: WholeLetter) -> dict[str, Any]:
@@ -260,14 +262,14 @@ def _reports(asking: Asking, name: str) -> tuple[list[tuple[KeptReport, str]], s
     if not asking.access.may_read_logs(letters_of(name)):
         return [], ""
     try:
-        return [(of, report_address(name, of.name)) for of in asking.source.reports(name, REPORTS)], ""
+        return [(report, report_address(name, report.name)) for report in asking.source.reports(name, REPORTS)], ""
     except FrazilError as problem:
         return [], str(problem)
 
 
 def _advice(code: str) -> dict[str, str]:
-    known = next((of for of in DeadCode if of == code), None)
-    return {"meaning": known.meaning if known else "", "remedy": known.remedy if known else ""}
+    dead_code = next((candidate for candidate in DeadCode if candidate == code), None)
+    return {"meaning": dead_code.meaning if dead_code else "", "remedy": dead_code.remedy if dead_code else ""}
 
 
 def _mark(text: str) -> LetterMark | None:
@@ -279,7 +281,7 @@ def _mark(text: str) -> LetterMark | None:
     except (ValueError, TypeError, RecursionError) as error:
         raise HTTPException(422, "after is not where a page ended") from error
     types = ((batch, int | None), (topic, str), (partition, int), (offset, int), (destination, str | None))
-    counted = (of for of in (batch, partition, offset) if isinstance(of, int))
-    if not all(isinstance(value, of) for value, of in types) or not all(0 <= of < 2**63 for of in counted):
+    counted = (number for number in (batch, partition, offset) if isinstance(number, int))
+    if not all(isinstance(value, kind) for value, kind in types) or not all(0 <= number < 2**63 for number in counted):
         raise HTTPException(422, "after is not where a page ended")
     return LetterMark(batch, topic, partition, offset, destination)

@@ -30,14 +30,17 @@ router = APIRouter()
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 _KEYS: dict[str, Callable[[Standing], Any]] = {
-    "name": lambda of: of.pipeline.name,
-    "state": lambda of: (of.state == "Paused", STATES.index(of.state)),  # a person chose to pause: that can wait
-    "lag": lambda of: -(of.condition.lag or 0),
-    "freshness": lambda of: -(of.condition.freshness.p95 or 0.0),
-    "commit": lambda of: of.condition.last_commit or _EARLIEST,
-    "rows": lambda of: -of.condition.rows,
-    "dead": lambda of: -of.condition.dead,
-    "health": lambda of: min(of.condition.health.values(), default=101),
+    "name": lambda standing: standing.pipeline.name,
+    "state": lambda standing: (
+        standing.state == "Paused",
+        STATES.index(standing.state),
+    ),  # a person chose to pause: that can wait
+    "lag": lambda standing: -(standing.condition.lag or 0),
+    "freshness": lambda standing: -(standing.condition.freshness.p95 or 0.0),
+    "commit": lambda standing: standing.condition.last_commit or _EARLIEST,
+    "rows": lambda standing: -standing.condition.rows,
+    "dead": lambda standing: -standing.condition.dead,
+    "health": lambda standing: min(standing.condition.health.values(), default=101),
 }
 """What columns are sorted by: what needs a person first."""
 
@@ -54,17 +57,19 @@ def overview(  # noqa: PLR0913, PLR0917 - filters of a list
 ) -> HTMLResponse:
     """One line per pipeline, those that need a person first."""
     standings = asking.standings()
-    found = sorted_by(chosen(standings, q, state), sort if sort in _KEYS else "state", is_down=order == "down")
-    pages = max(1, -(-len(found) // PAGE_SIZE))
+    chosen_standings = sorted_by(
+        chosen(standings, q, state), sort if sort in _KEYS else "state", is_down=order == "down"
+    )
+    pages = max(1, -(-len(chosen_standings) // PAGE_SIZE))
     page = min(page, pages)
     return render(
         request,
         "overview.html.j2",
         broken=asking.broken(),
-        standings=found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE],
-        counts=Counter(of.state for of in standings),
+        standings=chosen_standings[(page - 1) * PAGE_SIZE : page * PAGE_SIZE],
+        counts=Counter(standing.state for standing in standings),
         total=len(standings),
-        found=len(found),
+        found=len(chosen_standings),
         view={"q": q, "state": state, "sort": sort if sort in _KEYS else "state", "order": order},
         page=page,
         pages=pages,
@@ -76,18 +81,22 @@ def chosen(standings: Sequence[Standing], text: str, state: str) -> list[Standin
     """Those of a state, with a text in their name, owner or tables."""
     text = text.strip().lower()
     return [
-        of
-        for of in standings
-        if (not state or of.state == state)
+        standing
+        for standing in standings
+        if (not state or standing.state == state)
         and (
-            not text or any(text in part.lower() for part in (of.pipeline.name, of.pipeline.owner, *of.pipeline.tables))
+            not text
+            or any(
+                text in part.lower()
+                for part in (standing.pipeline.name, standing.pipeline.owner, *standing.pipeline.tables)
+            )
         )
     ]
 
 
 def sorted_by(standings: Sequence[Standing], column: str, *, is_down: bool) -> list[Standing]:
     """In the order of a column; equal ones by name."""
-    by_name = sorted(standings, key=lambda of: of.pipeline.name)
+    by_name = sorted(standings, key=lambda standing: standing.pipeline.name)
     return sorted(by_name, key=_KEYS[column], reverse=is_down)
 
 
@@ -119,33 +128,33 @@ def pipeline(request: Request, asking: AskingDep, name: str) -> HTMLResponse:
 @router.get("/pipelines/{name}/batches")
 def batches(request: Request, asking: AskingDep, name: str, start: Start = 0) -> HTMLResponse:
     """Its batches, the newest first."""
-    found = asking.pipeline(name)
+    pipeline = asking.pipeline(name)
     page = asking.source.batches(name, start, PAGE_SIZE)
     return render(
-        request, "batches.html.j2", page=page, start=start, step=PAGE_SIZE, **shared(asking, found, "batches")
+        request, "batches.html.j2", page=page, start=start, step=PAGE_SIZE, **shared(asking, pipeline, "batches")
     )
 
 
 @router.get("/pipelines/{name}/snapshots")
 def snapshots(request: Request, asking: AskingDep, name: str, table: Table = None, start: Start = 0) -> HTMLResponse:
     """Snapshots of one of its tables, the newest first."""
-    found = asking.pipeline(name)
-    tables = (*asking.source.tables(name), found.dead_letters_table, found.ledger_table)
+    pipeline = asking.pipeline(name)
+    tables = (*asking.source.tables(name), pipeline.dead_letters_table, pipeline.ledger_table)
     chosen = table if table in tables else tables[0]
     page = asking.source.snapshots(name, chosen, start, PAGE_SIZE)
     values = {"page": page, "start": start, "tables": tables, "table": chosen}
-    return render(request, "snapshots.html.j2", **values, **shared(asking, found, "snapshots"))
+    return render(request, "snapshots.html.j2", **values, **shared(asking, pipeline, "snapshots"))
 
 
 @router.get("/pipelines/{name}/schema")
 def schema(request: Request, asking: AskingDep, name: str, table: Table = None) -> HTMLResponse:
     """How the schema of one of its destinations changed."""
-    found = asking.pipeline(name)
+    pipeline = asking.pipeline(name)
     tables = asking.source.tables(name)
     chosen = table if table in tables else tables[0] if tables else None
     changes = asking.source.schema_changes(name, chosen) if chosen else None
     values = {"changes": changes, "tables": tables, "table": chosen}
-    return render(request, "schema.html.j2", **values, **shared(asking, found, "schema"))
+    return render(request, "schema.html.j2", **values, **shared(asking, pipeline, "schema"))
 
 
 def shared(asking: Asking, pipeline: Pipeline, tab: str) -> dict[str, Any]:
@@ -169,18 +178,18 @@ def _starts(asking: Asking, pipeline: Pipeline) -> list[dict[str, str]]:
         (maintain_of(name), "Maintain", "{}"),
         (replay_letters_of(name), "Replay dead letters", "{}"),
     )
-    known = asking.access.readable()
-    allowed = asking.access.startable({dag_id for dag_id, _, _ in offers if dag_id in known})
+    readable = asking.access.readable()
+    allowed = asking.access.startable({dag_id for dag_id, _, _ in offers if dag_id in readable})
     return [{"dag_id": dag_id, "label": label, "conf": conf} for dag_id, label, conf in offers if dag_id in allowed]
 
 
 def _pipeline(request: Request, asking: Asking, name: str) -> HTMLResponse:
-    found = asking.pipeline(name)
+    pipeline = asking.pipeline(name)
     page, problem = _recent(asking, name)
-    values = shared(asking, found, "pipeline")
+    values = shared(asking, pipeline, "pipeline")
     series = values["of"].series
     chart = {
-        "times": [at.timestamp() for at in series.starts],
+        "times": [start.timestamp() for start in series.starts],
         "rows": list(series.rows),
         "dead": list(series.dead),
     }

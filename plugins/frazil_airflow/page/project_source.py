@@ -122,12 +122,12 @@ class ProjectSource:
 
     def broken(self) -> Mapping[str, str]:
         """Files that can't be used, by their names without the ending, and why."""
-        return {of.file.stem: str(of) for of in self._files.project().pipelines.broken}
+        return {error.file.stem: str(error) for error in self._files.project().pipelines.broken}
 
     def condition(self, name: str) -> Condition | None:
         """The condition that was read last; None before the first."""
-        seen = self.watch.reading(name)
-        return seen.condition if seen is not None else None
+        reading = self.watch.reading(name)
+        return reading.condition if reading is not None else None
 
     def promised(self, name: str) -> float | None:
         """How long a record may wait, in seconds."""
@@ -136,13 +136,13 @@ class ProjectSource:
     def tables(self, name: str) -> tuple[str, ...]:
         """Its destinations: of its file, and, as read last, those that it made because records name them."""
         listed, condition = self.pipelines()[name].tables, self.condition(name)
-        made = condition.made if condition is not None else ()
-        return (*listed, *(table for table in made if table not in listed))
+        auto_created = condition.made if condition is not None else ()
+        return (*listed, *(table for table in auto_created if table not in listed))
 
     def series(self, name: str) -> Series:
         """Rows and dead letters over the last day, as read last."""
-        seen = self.watch.reading(name)
-        return seen.series if seen is not None else Series()
+        reading = self.watch.reading(name)
+        return reading.series if reading is not None else Series()
 
     def batches(self, name: str, start: int, limit: int) -> BatchPage:
         """Finished batches, the newest first, without the first `start`."""
@@ -177,13 +177,15 @@ class ProjectSource:
         """Snapshots of a table, the newest first; None if the table is not there."""
         project = self._files.project()
         with self._seated():
-            return table_past.snapshots(project, project.told(project.pipeline(name)), table, start, limit)
+            return table_past.snapshots(project, project.with_auto_created(project.pipeline(name)), table, start, limit)
 
     def schema_changes(self, name: str, table: str) -> tuple[SchemaVersion, ...] | None:
         """How the schema of a table changed, the newest first; None if the table is not there."""
         project = self._files.project()
         with self._seated():
-            return table_past.schema_versions(project, project.told(project.pipeline(name)), table, MOST_SCHEMAS)
+            return table_past.schema_versions(
+                project, project.with_auto_created(project.pipeline(name)), table, MOST_SCHEMAS
+            )
 
     def _letter_rows(self, project: Project, pipeline: Pipeline) -> LetterRows:
         """Of a long ledger, what is new only; opened when it is asked, behind the table of letters."""

@@ -25,22 +25,22 @@ class RecentRuns:
     """What was asked within the last seconds, by DAG, for all who look. What there is to see differs by person, runs don't.
 
     Attributes:
-        kept: Seconds for which an answer is told again.
+        max_age: Seconds for which an answer is told again.
         clock: Tells seconds.
     """
 
-    kept: float = KEPT_SECONDS
+    max_age: float = KEPT_SECONDS
     clock: Callable[[], float] = time.monotonic
     _found: dict[str, tuple[Runs | None, float]] = field(default_factory=dict)
 
-    def of(self, session: Session, dag_ids: Sequence[str]) -> Mapping[str, Runs]:
+    def find(self, session: Session, dag_ids: Sequence[str]) -> Mapping[str, Runs]:
         """As `runs_of`, at most some seconds old."""
         now = self.clock()
         answers = {dag_id: self._found[dag_id] for dag_id in dag_ids if dag_id in self._found}
-        answers = {dag_id: of for dag_id, of in answers.items() if now - of[1] < self.kept}
+        answers = {dag_id: answer for dag_id, answer in answers.items() if now - answer[1] < self.max_age}
         if missing := [dag_id for dag_id in dag_ids if dag_id not in answers]:
-            asked = runs_of(session, missing)
-            answers |= {dag_id: (asked.get(dag_id), now) for dag_id in missing}
+            runs_read = runs_of(session, missing)
+            answers |= {dag_id: (runs_read.get(dag_id), now) for dag_id in missing}
             self._found |= answers
         return {dag_id: runs for dag_id, (runs, _) in answers.items() if runs is not None}
 
@@ -69,10 +69,10 @@ def _newest(session: Session, dag_ids: Sequence[str]) -> dict[str, dict[str, Any
         .group_by(DagRun.dag_id, DagRun.state)
     )
     columns = (DagRun.dag_id, DagRun.state, DagRun.run_id, DagRun.start_date, DagRun.end_date, DagRun.id)
-    found: dict[str, dict[str, Any]] = {}
+    newest: dict[str, dict[str, Any]] = {}
     for row in session.execute(select(*columns).where(DagRun.id.in_(last.scalar_subquery()))):
-        found.setdefault(row.dag_id, {})[str(row.state)] = row
-    return found
+        newest.setdefault(row.dag_id, {})[str(row.state)] = row
+    return newest
 
 
 def _failures(session: Session, dag_ids: Sequence[str]) -> dict[str, int]:

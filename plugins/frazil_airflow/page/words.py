@@ -67,14 +67,14 @@ def size(value: float | None) -> str:
     return f"{value:.0f} {_SIZES[unit]}" if unit == 0 or value >= 100 else f"{value:.1f} {_SIZES[unit]}"
 
 
-def instant(at: datetime | None) -> str:
+def instant(moment: datetime | None) -> str:
     """An instant to the second. Always UTC: so are the tables, the logs and the commands."""
-    return NONE if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
+    return NONE if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
-def ago(at: datetime | None, now: datetime) -> str:
+def ago(moment: datetime | None, now: datetime) -> str:
     """How long ago something was, in its largest unit: the whole instant is in the title."""
-    return "never" if at is None else f"{brief((now - at).total_seconds())} ago"
+    return "never" if moment is None else f"{brief((now - moment).total_seconds())} ago"
 
 
 def plain(text: str) -> str:
@@ -109,23 +109,23 @@ def bars(values: Sequence[float], width: float = 96, height: float = 20, gap: fl
     """A bar per value as the path of an SVG, the highest as high as the drawing. A value above zero is never invisible."""
     most = max(values, default=0)
     step = width / max(1, len(values))
-    found = []
+    paths = []
     for number, value in enumerate(values):
         if value > 0:
             high = max(1.5, height * value / most)
-            found.append(f"M{number * step:.1f} {height}v-{high:.1f}h{step - gap:.1f}v{high:.1f}z")
-    return "".join(found)
+            paths.append(f"M{number * step:.1f} {height}v-{high:.1f}h{step - gap:.1f}v{high:.1f}z")
+    return "".join(paths)
 
 
 def phases(seconds: Mapping[str, float]) -> tuple[Phase, ...]:
     """The phases of a batch in their order, each as wide as its share of the whole."""
-    known = [name for name in PHASES if name in seconds]
-    names = [*known, *sorted(set(seconds) - set(known))]
+    phase_names = [name for name in PHASES if name in seconds]
+    names = [*phase_names, *sorted(set(seconds) - set(phase_names))]
     whole = sum(max(0.0, seconds[name]) for name in names)
-    found: list[Phase] = []
+    shares: list[Phase] = []
     x = 0.0
     for number, name in enumerate(names):
         width = 100 * max(0.0, seconds[name]) / whole if whole else 0.0
-        found.append(Phase(number, name, seconds[name], round(x, 2), round(width, 2)))
+        shares.append(Phase(number, name, seconds[name], round(x, 2), round(width, 2)))
         x += width
-    return tuple(found)
+    return tuple(shares)

@@ -199,10 +199,10 @@ def test_everybody_who_looks_has_the_past_of_all_runs_counted(monkeypatch: pytes
     now = [100.0]
     recent = runs.RecentRuns(clock=lambda: now[0])
 
-    assert recent.of(None, ["a", "unknown"]) == {"a": Runs(failures=1)}
-    assert recent.of(None, ["a", "b", "unknown"]) == {"a": Runs(failures=1), "b": Runs(failures=2)}
+    assert recent.find(None, ["a", "unknown"]) == {"a": Runs(failures=1)}
+    assert recent.find(None, ["a", "b", "unknown"]) == {"a": Runs(failures=1), "b": Runs(failures=2)}
     now[0] += runs.KEPT_SECONDS
-    assert recent.of(None, ["a"]) == {"a": Runs(failures=3)}
+    assert recent.find(None, ["a"]) == {"a": Runs(failures=3)}
     assert asked == [["a", "unknown"], ["b"], ["a"]]
 
 

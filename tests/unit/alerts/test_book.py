@@ -57,7 +57,7 @@ class Desk:
         page, messages = due(page, self.told_of, self.now, REMIND)
         self.stored = to_json(page)
         for message in messages:
-            page = settled(page, message, self.now, sent=self._send(message))
+            page = settled(page, message, self.now, was_sent=self._send(message))
         if not dies:
             self.stored = to_json(page)
         return self.sent[before:]
@@ -183,7 +183,7 @@ def test_what_nobody_watches_any_more_stays_open():
 
     assert (message.notice.recovered, message.notice.key) == (True, "stale/pizzas")
     assert message.notice.cause == "There is no such pipeline. It was:\nlate"
-    assert settled(page, message, desk.now, sent=True).entries == {}
+    assert settled(page, message, desk.now, was_sent=True).entries == {}
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -39,10 +39,10 @@ def test_file_that_was_away_is_captured_again(tmp_path: Path) -> None:
 def test_marks_of_removed_files_fill_the_position() -> None:
     """They are kept for a week, the last three hundred of them."""
     marks = [FileMark(f"/{n}", f"/{n}", 1, n, 2, 1, "x", gone=n + 1) for n in range(GONE_MOST + 9)]
-    kept = decide(marks, (), FileContents(), GONE_MOST + 10).kept
+    kept = decide(marks, (), FileContents(), GONE_MOST + 10).kept_marks
     assert (len(kept), kept[-1].gone) == (GONE_MOST, 10)
-    assert decide(marks, (), FileContents(), GONE_NS + GONE_MOST + 10).kept == ()
-    assert decide([FileMark("/a", "/a", 1, 1, 2, 1, "x", 5)], (), FileContents(), 7).kept[0].gone == 7
+    assert decide(marks, (), FileContents(), GONE_NS + GONE_MOST + 10).kept_marks == ()
+    assert decide([FileMark("/a", "/a", 1, 1, 2, 1, "x", 5)], (), FileContents(), 7).kept_marks[0].gone == 7
 
 
 def test_volume_that_is_not_mounted_is_taken_for_removed_files(tmp_path: Path) -> None:

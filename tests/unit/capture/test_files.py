@@ -192,7 +192,7 @@ def test_removed_old_file_is_a_loss(log: Path) -> None:
     log.unlink()
 
     decided = captured.look()
-    assert (decided.losses, decided.gone) == ((), (mark,))
+    assert (decided.losses, decided.gone_marks) == ((), (mark,))
     append(Path(f"{log}.new"), b"2\n")
     (found,) = find_files(captured.capture.paths, (), ["/"])
     decided = decide(

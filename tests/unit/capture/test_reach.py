@@ -142,6 +142,6 @@ def test_position_that_names_another_folder_shows_nothing_of_it(site: Path) -> N
     """Known files are looked for where they were, if that may be read still."""
     (known,) = find_files([f"{site}/secret/key.log"], (), [f"{site}/secret"])
 
-    found = find_files([f"{site}/logs/app.log"], [FileMark.of(known)], [f"{site}/logs"])
+    found = find_files([f"{site}/logs/app.log"], [FileMark.initial(known)], [f"{site}/logs"])
 
     assert [file.path for file in found] == [f"{site}/logs/app.log"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frazil.doctor.executors import executor_findings, failure_finding
-from frazil.doctor.finding import Told, clock_finding, record_finding
+from frazil.doctor.finding import ServerTime, clock_finding, record_finding
 from frazil.doctor.machine import disk_finding, jar_findings, packages_finding, python_finding
 from frazil.doctor.pipelines import access_finding, position_finding, tables_finding
 from frazil.errors import Retryable
@@ -81,7 +81,7 @@ def test_a_jar_that_somebody_replaced_passes(tmp_path: Path) -> None:
 )
 def test_a_slow_answer_looks_like_a_wrong_clock(date: int, ahead: float) -> None:
     """A date of whole seconds, stamped at some time between question and answer, proves no more than it does."""
-    assert Told(date, sent=100.0, got=102.0).ahead == ahead
+    assert ServerTime(date, asked_at=100.0, answered_at=102.0).ahead == ahead
 
 
 def test_a_skewed_clock_passes() -> None:

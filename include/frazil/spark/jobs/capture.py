@@ -211,7 +211,7 @@ def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) ->
             if not is_done(capture, position, order.run):
                 count, behind = send_rows(frame, RowsTask(ground, capture, order.run, position), chosen)
         except SPARK_FAILED as error:
-            if stopping.asked():
+            if stopping.requester():
                 raise stopping.stopped(f"capture {capture.name}: what was committed stays") from error
             if (terminal := refused(capture, str(error), sql_state(error))) is not None:
                 raise terminal from error

@@ -60,7 +60,7 @@ class SparkStage:
             try:
                 parts = answered(rows, f"batch {order.n}").to_pylist()
             except (*SPARK_FAILED, Retryable) as error:
-                if stopping.asked():
+                if stopping.requester():
                     raise stopping.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
                 raise
         for part in parts:

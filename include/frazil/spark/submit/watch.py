@@ -120,7 +120,7 @@ def watch_job(
     """
     with stopping.heeded(report, STOP_SECONDS):
         ended = _watched(command, env, log, report, at_work)
-        if ended.code and stopping.asked() and ended.code not in _ERROR_CLASSES:
+        if ended.code and stopping.requester() and ended.code not in _ERROR_CLASSES:
             raise stopping.stopped("the job was ended; what it decided is finished, or the next run finishes it")
     if ended.code:
         raise _failure(ended, log)
