@@ -14,6 +14,9 @@ from functools import partial
 from itertools import count
 from random import Random
 
+from py4j.protocol import Py4JJavaError
+from sqlalchemy.exc import OperationalError
+
 from frazil.batch.facts import PartitionFacts
 from frazil.batch.request import RunRequest
 from frazil.batch.target import Target
@@ -128,7 +131,13 @@ class Storm:
             self.produce()
         (event,) = self.random.choices(list(events), weights=list(events.values()))
         with suppress(Nothing):
-            event()
+            try:
+                event()
+            except (OperationalError, Py4JJavaError) as error:
+                if "locked" not in str(error) or not self.zombies:
+                    raise
+                self._wake_all()
+                raise Nothing from error
             self.figures[event.__name__] += 1
 
     # --- producers ----------------------------------------------------------------------------------------------------
@@ -224,6 +233,11 @@ class Storm:
         else:
             self._end(zombie.running, HARMLESS | {Terminal.exit_code})
             self.mend()
+
+    def _wake_all(self) -> None:
+        """A run that stands still while one of its threads reads the catalog keeps a lock of SQLite from all others."""
+        while self.zombies:
+            self.wake_a_zombie()
 
     def run_on_a_fast_host(self) -> None:
         """A run of a host whose clock is up to 45 s ahead: less than what the next host waits for."""
@@ -386,7 +400,10 @@ class Storm:
                 return
             if ended.code not in HARMLESS:
                 raise Broken(f"a run ended with exit code {ended.code}:\n{ended.said}")
-        raise Broken(f"five runs in a row could not be finished, the last by:\n{ended.said}")
+        if not self.zombies:
+            raise Broken(f"five runs in a row could not be finished, the last by:\n{ended.said}")
+        self._wake_all()
+        self.drain()
 
     def check(self) -> str:
         """Drain, then hold every outcome against what was produced."""
