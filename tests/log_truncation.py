@@ -4,24 +4,53 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from frazil.kafka.cluster import Cluster
 from frazil.local import broker
-from frazil.local.home import Home
+from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.process import Processes
 
 _HEAD = struct.Struct(">qi")
 """How each batch of a log begins: its first offset, and the bytes that follow."""
 
 
-def truncate(home: Home, processes: Processes, topic: str, partition: int, offset: int) -> None:
-    """Cut a partition's log at an offset: the embedded broker is stopped and comes back, with a new leader epoch.
+@dataclass(frozen=True)
+class Patient:
+    """A broker whose logs are truncated."""
 
-    The cut is made between batches of records: the one that holds the offset goes as a whole.
-    """
-    broker.stop(processes)
-    _cut(home.kafka / "data" / f"{topic}-{partition}", offset)
-    broker.start(home, processes, lambda _: None)
+    home: Home
+    processes: Processes
+
+    @property
+    def cluster(self) -> Cluster:
+        """Where it is."""
+        return Cluster("local", {"bootstrap.servers": bootstrap_servers(self.home)})
+
+    def truncate(self, shop: Any, partition: int, offset: int) -> None:
+        """Cut a partition's log at an offset: the broker is stopped and comes back, with a new leader epoch.
+
+        The cut is made between batches of records: the one that holds the offset goes as a whole.
+        """
+        broker.stop(self.processes)
+        _cut(self.home.kafka / "data" / f"{shop.topic}-{partition}", offset)
+        broker.start(self.home, self.processes, lambda _: None)
+
+
+@contextmanager
+def running_patient(root: Path, ports: list[int]) -> Iterator[Patient]:
+    """A broker of its own."""
+    kafka, controller = ports
+    home = with_ports(replace(Home.resolve(), root=root), kafka=kafka, controller=controller)
+    processes = Processes(home.run, home.logs, home.root)
+    try:
+        broker.start(home, processes, print)
+        yield Patient(home, processes)
+    finally:
+        broker.stop(processes)
 
 
 def _cut(folder: Path, offset: int) -> None:

@@ -11,6 +11,7 @@ import pyspark.util
 import pytest
 from pyspark.sql import SparkSession
 
+from frazil.batch.position import LostTail
 from frazil.errors import Retryable
 from frazil.spark.errors import SPARK_FAILED, shown
 from tests.spark.changes import MERGE, Customers, delete, truncate, upsert
@@ -50,6 +51,33 @@ def test_a_source_made_anew_is_older_than_its_past(tmp_path: Path, spark: SparkS
     customers.land(customers.change(1, [upsert(100, 1, "a", 90)]), ORDERED)
     customers.land(customers.change(2, [upsert(1, 1, "new", 5)]), replace(ORDERED, since={"c's": 2}))
     assert customers.rows() == [(1, "new")]
+
+
+def test_row_of_a_lost_record_is_older_than_any_change(tmp_path: Path, spark: SparkSession) -> None:
+    """From the cut on, and of batches before it; by a column to order by it is as late as that says, only its offset is void."""
+    plain, ordered = Customers(spark, sqlite(tmp_path / "plain")), Customers(spark, sqlite(tmp_path / "ordered"))
+    lost = {"c's": (LostTail(0, 50, 2), LostTail(3, 0, 2)), "other": (LostTail(0, 0, 9),)}
+    before = [upsert(90, 1, "lost", 5), upsert(49, 2, "kept", 5), upsert(91, 3, "lost", 5), upsert(92, 4, "lost", 5, 1)]
+    for customers, merge in ((plain, replace(MERGE, lost_tails=lost)), (ordered, replace(ORDERED, lost_tails=lost))):
+        customers.land(customers.change(1, before), merge)
+        changes = [
+            upsert(55, 1, "new", 5),
+            upsert(30, 2, "old", 5),
+            upsert(56, 3, "new", 4),
+            upsert(57, 4, "old", 5, 1),
+        ]
+        customers.land(customers.change(2, changes), merge)
+        customers.land(customers.change(3, [upsert(54, 1, "older", 5)]), merge)
+    assert plain.rows() == [(1, "new"), (2, "kept"), (3, "new"), (4, "lost")]
+    assert ordered.rows() == [(1, "new"), (2, "kept"), (3, "lost"), (4, "lost")]
+
+
+def test_truncate_after_a_cut_takes_rows_of_lost_records(tmp_path: Path, spark: SparkSession) -> None:
+    """Its offset is the smaller one."""
+    customers, merge = Customers(spark, sqlite(tmp_path)), replace(MERGE, lost_tails={"c's": (LostTail(0, 50, 2),)})
+    customers.land(customers.change(1, [upsert(90, 1, "lost"), upsert(40, 2, "a")]), merge)
+    customers.land(customers.change(2, [truncate(55), upsert(56, 3, "b")]), merge)
+    assert customers.rows() == [(3, "b")]
 
 
 def test_a_row_that_comes_back_stays_deleted(tmp_path: Path, spark: SparkSession) -> None:

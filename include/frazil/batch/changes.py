@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
 
+from frazil.batch.position import LostTail
 from frazil.batch.removal import Coordinates
 
 OP: Final = "_frazil_op"
@@ -69,6 +70,7 @@ class Merge:
             partitions the larger timestamp.
         deleted: Column that says whether a row was deleted. None: deleted rows go.
         since: Topic -> number of the first batch of its present incarnation; an earlier row's offset says nothing.
+        lost_tails: Topic -> what its logs lost; the offsets of those rows say nothing either.
     """
 
     keys: tuple[str, ...]
@@ -77,6 +79,7 @@ class Merge:
     order_by: str | None = None
     deleted: str | None = None
     since: Mapping[str, int] = field(default_factory=dict)
+    lost_tails: Mapping[str, tuple[LostTail, ...]] = field(default_factory=dict)
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Merge:
@@ -88,4 +91,5 @@ class Merge:
             body["order_by"],
             body["deleted"],
             dict(body["since"]),
+            {topic: tuple(LostTail(*of) for of in tails) for topic, tails in body.get("lost_tails", {}).items()},
         )

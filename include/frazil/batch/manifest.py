@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -226,7 +226,10 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of the file."""
-        body = dataclasses.asdict(self) | {"v": MANIFEST_VERSION, "position": self.position.to_json()}
+        body = dataclasses.asdict(self, dict_factory=_written) | {
+            "v": MANIFEST_VERSION,
+            "position": self.position.to_json(),
+        }
         body = {"settles" if name == "repairs" else name: value for name, value in body.items()}
         for changes in body["schema_changes"].values():
             for change in changes:
@@ -290,3 +293,8 @@ def _part(body: dict[str, Any]) -> TablePart:
 
 def _mark(body: dict[str, Any] | None) -> BatchMark | None:
     return None if body is None else BatchMark(**body)
+
+
+def _written(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A part of the manifest, without a key that is empty but where a log lost records: its form is that of before it."""
+    return {name: value for name, value in fields if name != "lost_tails" or value}

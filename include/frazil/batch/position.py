@@ -12,7 +12,8 @@ Written form, one JSON object in the table property ``kafka.offsets.<pipeline>``
 
 ``from`` and ``next`` hold one offset per partition, in the order of the partitions. Where it matters a topic has also
 ``since``, the batch that adopted this incarnation of it (default 0), ``end``, the ends of the run it is in the
-middle of, and ``leader_epochs``: per partition the leader epoch of its log when the end of what was read was fixed, or -1.
+middle of, ``leader_epochs``: per partition the leader epoch of its log when the end of what was read was fixed, or -1, and
+``lost_tails``: ``[partition, start, n]`` of each end that a log lost.
 
 A snapshot summary has only what its batch moved, under the same key, in a form of its own version::
 
@@ -22,10 +23,10 @@ A snapshot summary has only what its batch moved, under the same key, in a form 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from frazil import __version__
 from frazil.batch.facts import UNKNOWN_EPOCH, known_epochs
@@ -72,6 +73,23 @@ MARK_VERSION = 1
 """The same of a mark, which does not tell version 1."""
 
 
+class LostTail(NamedTuple):
+    """The end of a log that was lost after it was read: rows of batches before `n`, from `start` on, are of records lost."""
+
+    partition: int
+    start: int
+    n: int
+
+
+def united(lost: Iterable[LostTail]) -> tuple[LostTail, ...]:
+    """The same rows by as few tails as it takes."""
+    found: list[LostTail] = []
+    for tail in sorted(lost, key=lambda of: (of.partition, of.start, -of.n)):
+        if not found or found[-1].partition != tail.partition or found[-1].n < tail.n:
+            found.append(tail)
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicPosition:
     """One topic.
@@ -84,6 +102,7 @@ class TopicPosition:
         end: Per partition, the end that the run wanted to reach; empty once it is reached.
         leader_epochs: Per partition, a leader epoch that no record before `next` is beyond; empty if none is known. Where
             the log of that epoch ends before `next`, it was cut (KIP-320).
+        lost_tails: What its logs lost: merged tables keep those rows, and their offsets say nothing of later changes.
     """
 
     id: str | None
@@ -92,6 +111,7 @@ class TopicPosition:
     since: int = 0
     end: tuple[int, ...] = ()
     leader_epochs: tuple[int, ...] = ()
+    lost_tails: tuple[LostTail, ...] = ()
 
     def leader_epoch(self, partition: int) -> int:
         """Leader epoch of a partition, `UNKNOWN_EPOCH` if it is not known."""
@@ -128,6 +148,18 @@ class Position:
         """Next offset to read, or None if the position does not know the partition yet."""
         known = self.topics.get(topic)
         return known.next[partition] if known is not None and partition < len(known.next) else None
+
+    def with_lost(self, ends: Mapping[tuple[str, int], int | None]) -> Position:
+        """The position of a batch that goes on where logs lost their ends.
+
+        Args:
+            ends: Topic and partition -> where the log was cut; None if that is not known.
+        """
+        topics = {}
+        for name, at in self.topics.items():
+            tails = (LostTail(number, end or 0, self.n) for (of, number), end in ends.items() if of == name)
+            topics[name] = replace(at, lost_tails=united([*at.lost_tails, *tails]))
+        return replace(self, topics=topics)
 
     def to_json(self) -> str:
         """The written form."""
@@ -186,6 +218,8 @@ def _written(topic: TopicPosition) -> dict[str, Any]:
         body["end"] = topic.end
     if topic.leader_epochs:
         body["leader_epochs"] = topic.leader_epochs
+    if topic.lost_tails:
+        body["lost_tails"] = topic.lost_tails
     return body
 
 
@@ -193,7 +227,8 @@ def _topic(body: Mapping[str, Any]) -> TopicPosition:
     (since,) = whole_numbers([body.get("since", 0)])
     end = whole_numbers(body.get("end", []))
     epochs = known_epochs(whole_numbers(body.get("leader_epochs", []), least=UNKNOWN_EPOCH))
-    return TopicPosition(body["id"], whole_numbers(body["from"]), whole_numbers(body["next"]), since, end, epochs)
+    lost = tuple(LostTail(*whole_numbers(of)) for of in body.get("lost_tails", []))
+    return TopicPosition(body["id"], whole_numbers(body["from"]), whole_numbers(body["next"]), since, end, epochs, lost)
 
 
 def whole_numbers(values: list[Any], least: int = 0) -> tuple[int, ...]:

@@ -63,7 +63,7 @@ def changed_leaders(
     changed = {}
     for name, topic in facts.topics.items():
         known = position.topics.get(name)
-        if known is None or (position.cluster, known.id) != (facts.cluster_id, topic.id):
+        if known is None or not _is_of(position, known, facts, topic):
             continue
         for number, (offset, partition) in enumerate(zip(known.next, topic.partitions, strict=False)):
             epochs = known.leader_epoch(number), partition.leader_epoch
@@ -71,6 +71,21 @@ def changed_leaders(
             if is_new and offset > partition.log_start and (with_idle or offset != partition.stable_end):
                 changed[name, number] = (offset, epochs[0])
     return changed
+
+
+def beyond_logs(position: Position, facts: ClusterFacts) -> list[TopicPartition]:
+    """Partitions of the position's own topics whose log ends before it."""
+    found = []
+    for name, topic in facts.topics.items():
+        known = position.topics.get(name)
+        if known is not None and None not in (known.id, topic.id) and _is_of(position, known, facts, topic):
+            both = zip(known.next, topic.partitions, strict=False)
+            found += [(name, number) for number, (at, log) in enumerate(both) if at > log.high_watermark]
+    return found
+
+
+def _is_of(position: Position, known: TopicPosition, facts: ClusterFacts, found: TopicFacts) -> bool:
+    return (position.cluster, known.id) == (facts.cluster_id, found.id)
 
 
 def check_truncations(

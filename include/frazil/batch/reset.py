@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from frazil.batch.facts import ClusterFacts, Range, TopicFacts, TopicPartition, known_epochs
-from frazil.batch.position import Position, TopicPosition
+from frazil.batch.position import LostTail, Position, TopicPosition, united
 from frazil.errors import Terminal
 
 
@@ -73,7 +73,8 @@ def reset_position(
             for number, p in enumerate(found.partitions)
         )
         since = n if recreated else _since(known)
-        topics[name] = TopicPosition(found.id, at, at, since=since, leader_epochs=epochs)
+        lost = kept.lost_tails if kept is not None else ()
+        topics[name] = TopicPosition(found.id, at, at, since=since, leader_epochs=epochs, lost_tails=lost)
     return Position(n, epoch, facts.cluster_id, topics)
 
 
@@ -153,7 +154,15 @@ def rewound(holds: Position, abandoned: Iterable[Abandoned], n: int, epoch: int)
             if batch.removed or key not in lowest:
                 lowest[key] = min(lowest.get(key, begin), begin)
             farthest[key] = max(farthest.get(key, end), end)
-    return Position(n, epoch, holds.cluster, {name: _from(t, name, lowest, farthest) for name, t in known.items()})
+    topics = {name: replace(t, lost_tails=_lost_tails(name, t, later)) for name, t in known.items()}
+    return Position(n, epoch, holds.cluster, {name: _from(t, name, lowest, farthest) for name, t in topics.items()})
+
+
+def _lost_tails(name: str, topic: TopicPosition, abandoned: Iterable[Abandoned]) -> tuple[LostTail, ...]:
+    """Also those that abandoned batches noted: merged tables keep the rows."""
+    known = (batch.position.topics.get(name) for batch in abandoned)
+    noted = (t.lost_tails for t in known if t is not None and t.since == topic.since)
+    return united([*topic.lost_tails, *chain.from_iterable(noted)])
 
 
 def _by_partition(topic: str, offsets: tuple[int, ...]) -> Iterator[tuple[TopicPartition, int]]:

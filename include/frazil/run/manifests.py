@@ -302,9 +302,14 @@ def operation_of(destination: Destination, position: Position) -> Operation | No
     columns, names = row_columns(destination), destination.kafka_columns
     if not destination.is_merged or columns is None or not names:
         return Operation(variants=destination.variants)
-    since = {name: at.since for name, at in position.topics.items() if at.since}
     merge = Merge(
-        key_of(destination), columns, names.timestamp, destination.order_by, destination.deleted_column, since
+        key_of(destination),
+        columns,
+        names.timestamp,
+        destination.order_by,
+        destination.deleted_column,
+        since={name: at.since for name, at in position.topics.items() if at.since},
+        lost_tails={name: at.lost_tails for name, at in position.topics.items() if at.lost_tails},
     )
     return Operation("merge", destination.variants, merge)
 

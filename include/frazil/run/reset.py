@@ -29,7 +29,7 @@ from frazil.run.reset_batch import PlannedReset, ResetOrder, all_rows_gone, batc
 from frazil.run.rewind import look_at_rewind, plan_rewind
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
-from frazil.run.source import mirror_position, observe_source, offsets_of, refuse_compacted
+from frazil.run.source import lost_ends, mirror_position, observe_source, offsets_of, refuse_compacted
 from frazil.run.standing import Standing
 from frazil.run.tables import Tables
 
@@ -69,11 +69,12 @@ def _planned(scope: Scope, order: ResetOrder, target: Target, tables: Tables, no
         _refuse_part(scope, tables, facts, offsets)
     known = _last_known(scope, tables, now) if all_rows_gone(now) else now.position
     before = known or Position(now.newest, now.newest_epoch, facts.cluster_id)
-    after = reset_position(before, facts, offsets, n=now.newest + 1, epoch=now.newest_epoch + 1)
+    lost = {key: end for key, end in lost_ends(scope, before, facts).items() if key in offsets}
+    after = reset_position(before, facts, offsets, n=now.newest + 1, epoch=now.newest_epoch + 1).with_lost(lost)
     repairs = lost_follower(scope.pipeline, tables, now) if all_rows_gone(now) else None
     removed = _removed(order, now, before, after)
     emptied = _filled(scope, tables)
-    if not all_rows_gone(now) and removed and emptied:
+    if removed and emptied:
         refuse_compacted(scope, {of.topic for of in removed})
     return PlannedReset(
         order=order,
@@ -82,7 +83,7 @@ def _planned(scope: Scope, order: ResetOrder, target: Target, tables: Tables, no
         before=before,
         after=after,
         offsets=offsets,
-        first=_first(tables, now),
+        first=tuple(_first(scope, tables, now, is_cut=bool(lost))),
         removed_rows=dict.fromkeys(emptied, removed) if removed else {},
         removed=removed,
         repairs=repairs,
@@ -99,10 +100,14 @@ def _removed(order: ResetOrder, now: Standing, before: Position, after: Position
 
 def _filled(scope: Scope, tables: Tables) -> list[str]:
     """Destinations that lose rows. An empty one needs no columns to find them by, a merged one loses none."""
-    merged = {of.table for of in scope.pipeline.destinations if of.is_merged}
+    merged = _merged(scope)
     return [
         name for name, of in tables.destinations.items() if of.current_snapshot() is not None and name not in merged
     ]
+
+
+def _merged(scope: Scope) -> list[str]:
+    return [of.table for of in scope.pipeline.destinations if of.is_merged]
 
 
 def _refuse_never_ran(scope: Scope, now: Standing) -> None:
@@ -120,7 +125,7 @@ def _refuse_part(scope: Scope, tables: Tables, facts: ClusterFacts, offsets: Map
     unnamed = [f"topic {name}, partition {number}" for name, number in every if (name, number) not in offsets]
     if unnamed:
         raise Terminal(
-            f"pipeline {scope.pipeline.name}: the rows of all topics are gone from table"
+            f"pipeline {scope.pipeline.name}: the position is gone from table"
             f" {tables.closing_name}, and what does not move would never land again: {unnamed[0]}"
             + (f" and {len(unnamed) - 1} more" if unnamed[1:] else ""),
             next_step="reset without --topic, to a place that says where every partition goes on: earliest, latest, an"
@@ -128,15 +133,16 @@ def _refuse_part(scope: Scope, tables: Tables, facts: ClusterFacts, offsets: Map
         )
 
 
-def _first(tables: Tables, now: Standing) -> tuple[str, ...]:
-    table = tables.closing_name
-    if all_rows_gone(now) and table not in tables.destinations:
-        return (f"the position is gone from table {table}: what will come again is taken out of all destinations",)
-    if all_rows_gone(now):
-        return (f"the rows of all topics are gone from table {table}: tables that are gone are made anew first",)
-    if now.unfinished and now.mark is not None:
-        return (f"batch {now.mark.n} is decided and not finished: a reset finishes it first",)
-    return ()
+def _first(scope: Scope, tables: Tables, now: Standing, *, is_cut: bool) -> Iterator[str]:
+    table, is_empty = tables.closing_name, tables.closing.current_snapshot() is None
+    if all_rows_gone(now) and is_empty and table in tables.destinations:
+        yield f"the rows of all topics are gone from table {table}: tables that are gone are made anew first"
+    elif all_rows_gone(now):
+        yield f"the position is gone from table {table}: what will come again is taken out of all destinations"
+    elif now.unfinished and now.mark is not None:
+        yield f"batch {now.mark.n} is decided and not finished: a reset finishes it first"
+    if is_cut and (merged := _merged(scope)):
+        yield f"what records that Kafka lost made of rows stays in {', '.join(merged)} until other records of their keys come"
 
 
 def _last_known(scope: Scope, tables: Tables, now: Standing) -> Position | None:

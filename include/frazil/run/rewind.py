@@ -29,7 +29,7 @@ from frazil.run.manifests import row_columns
 from frazil.run.reset_batch import PlannedReset, ResetOrder, read_all
 from frazil.run.scope import Scope
 from frazil.run.settled import settled
-from frazil.run.source import observe_source
+from frazil.run.source import lost_ends, observe_source
 from frazil.run.standing import Standing, to_table_command
 from frazil.run.tables import Tables, open_tables, with_own_columns
 
@@ -287,7 +287,8 @@ def _unknown(position: Position) -> Abandoned:
 def _reachable(scope: Scope, order: ResetOrder, position: Position, past: _Past) -> Position:
     """The position, no further back than Kafka reaches: rows that can't come again must not go."""
     reached = (past.agreed, *(batch.position for batch in past.abandoned))
-    if within_log(position, reached, ClusterFacts(position.cluster, {})) == position:
+    farthest = within_log(position, reached, ClusterFacts(position.cluster, {}))
+    if farthest == position:
         return position  # nothing has to come again, so Kafka is not asked
     facts = observe_source(scope)
     if facts.cluster_id != position.cluster:
@@ -295,7 +296,7 @@ def _reachable(scope: Scope, order: ResetOrder, position: Position, past: _Past)
     # Compaction leaves gaps where rows were, so of a compacted topic nothing is sure to come again.
     gaps = compacted(scope.cluster, facts.topics) if not order.allow_duplicates else ()
     whole = {name: topic for name, topic in facts.topics.items() if name not in gaps}
-    return within_log(position, reached, replace(facts, topics=whole))
+    return within_log(position, reached, replace(facts, topics=whole)).with_lost(lost_ends(scope, farthest, facts))
 
 
 def _skipped(wanted: Position, reached: Position) -> Iterator[Range]:

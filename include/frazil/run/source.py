@@ -8,12 +8,14 @@ from dataclasses import replace
 from frazil.batch.audit import Tolerance
 from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.position import Position
+from frazil.batch.refusal import beyond_logs, changed_leaders
 from frazil.batch.target import EARLIEST, LATEST, Target, resolve
 from frazil.errors import FrazilError, Terminal
 from frazil.kafka.group import mirror_offsets
 from frazil.kafka.observe import matching_topics, observe, offsets_at
 from frazil.kafka.read import ReadLimits
 from frazil.kafka.topics import compacted
+from frazil.kafka.truncations import truncations
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.source import StartAt
 from frazil.run.scope import Scope
@@ -51,6 +53,17 @@ def look_again(scope: Scope, position: Position, facts: ClusterFacts) -> Cluster
         return facts
     found = observe(scope.cluster, missing, absent_ok=True)
     return replace(facts, topics={**facts.topics, **found.topics})
+
+
+def lost_ends(scope: Scope, position: Position, facts: ClusterFacts) -> dict[TopicPartition, int | None]:
+    """Partitions whose logs lost the end of what was read of them, and where they were cut; None if that is not known.
+
+    Raises:
+        Retryable: A partition's leader doesn't answer.
+        Terminal: Access is refused.
+    """
+    asked = truncations(scope.cluster, changed_leaders(position, facts, with_idle=True))
+    return dict.fromkeys(beyond_logs(position, facts)) | asked
 
 
 def offsets_of(scope: Scope, target: Target, facts: ClusterFacts) -> dict[TopicPartition, int]:

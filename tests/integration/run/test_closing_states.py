@@ -10,9 +10,13 @@ import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
+from frazil.batch.target import EARLIEST
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.holdings import MANIFEST_KEY
 from frazil.report.history import history
+from frazil.run.reset import look
+from frazil.run.reset_batch import ResetOrder
+from tests.compaction import configure
 from tests.operations import (
     LEDGER,
     LETTERS,
@@ -35,6 +39,7 @@ from tests.operations import (
     reset,
     restore,
     roll_back,
+    scope,
     send,
     state,
     to_table,
@@ -268,8 +273,8 @@ def test_second_reset_to_the_table_is_told_to_look_again(shop: MakeShop, at: At,
     assert_clean(orders)
 
 
-def test_table_without_position_property_does_not_begin_anew(shop: MakeShop) -> None:
-    """Expiry took the snapshot that says what the last batch moved, too. Nothing is decided; a reset lands all again."""
+def positionless(shop: MakeShop) -> Any:
+    """A shop whose closing table has its rows, and no position: expiry took the snapshot of the last batch, too."""
     orders = landed(shop)
     table = lake(orders).load_table(ORDERS)
     table.append(table.scan(limit=0).to_arrow())
@@ -278,6 +283,12 @@ def test_table_without_position_property_does_not_begin_anew(shop: MakeShop) -> 
     table.maintenance.expire_snapshots().by_ids(old).commit()
     with lake(orders).load_table(ORDERS).transaction() as edit:
         edit.remove_properties("kafka.offsets.orders")
+    return orders
+
+
+def test_table_without_position_property_does_not_begin_anew(shop: MakeShop) -> None:
+    """Nothing is decided; a reset lands all again, and its preview says that rows go."""
+    orders = positionless(shop)
     before, rows = state(orders), places(orders)
     with pytest.raises(
         Terminal, match=r"holds batch 3 .*, and no position: its property kafka\.offsets\.orders is gone"
@@ -285,8 +296,24 @@ def test_table_without_position_property_does_not_begin_anew(shop: MakeShop) -> 
         orders.run()
     assert state(orders) == before
 
+    (first,) = look(scope(orders), ResetOrder(EARLIEST)).first
+    assert first == f"the position is gone from table {ORDERS}: what will come again is taken out of all destinations"
     reset(orders, "earliest")
     orders.run()
 
     assert places(orders) == rows
     assert_clean(orders)
+
+
+def test_reset_of_a_lost_position_leaves_rows_of_a_compacted_topic(shop: MakeShop) -> None:
+    """Rows of records that compaction removed would go for good; a new table has none."""
+    orders = positionless(shop)
+    configure(orders.cluster, orders.topic, {"cleanup.policy": "compact,delete"})
+    before = state(orders)
+
+    with pytest.raises(Terminal, match="compacted: rows of records that compaction removed would go"):
+        reset(orders, "earliest")
+    assert state(orders) == before
+
+    drop(orders, ORDERS)
+    assert reset(orders, "earliest").topics[orders.topic].next == (0,)

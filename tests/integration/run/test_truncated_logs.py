@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,15 +14,12 @@ from frazil.errors import Terminal
 from frazil.kafka.client import consumer
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.truncations import truncations
-from frazil.local import broker as local_broker
-from frazil.local.home import Home, bootstrap_servers, with_ports
-from frazil.local.process import Processes
 from frazil.run.ingest import ingest
 from frazil.run.inline import stage_inline
 from frazil.run.plan import plan_run
 from frazil.verify.check import verify
 from tests.conftest import FreePorts
-from tests.log_truncation import truncate
+from tests.log_truncation import Patient, running_patient
 from tests.operations import assert_clean, offsets, order, position, replay, reset, send
 from tests.unit.batch.commands import reset_command
 
@@ -32,37 +28,17 @@ MakeShop = Callable[..., Any]
 pytestmark = pytest.mark.embedded  # the broker is stopped, and its files are truncated
 
 
-@dataclass(frozen=True)
-class Patient:
-    """A broker whose logs are truncated."""
-
-    home: Home
-    processes: Processes
-
-    def truncate(self, shop: Any, partition: int, offset: int) -> None:
-        """Take the tail off a partition's log."""
-        truncate(self.home, self.processes, shop.topic, partition, offset)
-
-
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[Patient]:
     """A broker of its own."""
-    kafka, controller = free_ports(2)
-    home = with_ports(
-        replace(Home.resolve(), root=tmp_path_factory.mktemp("broker")), kafka=kafka, controller=controller
-    )
-    processes = Processes(home.run, home.logs, home.root)
-    try:
-        local_broker.start(home, processes, print)
-        yield Patient(home, processes)
-    finally:
-        local_broker.stop(processes)
+    with running_patient(tmp_path_factory.mktemp("broker"), free_ports(2)) as broker:
+        yield broker
 
 
 @pytest.fixture
 def cluster(patient: Patient) -> Cluster:
     """That broker, for the shop."""
-    return Cluster("local", {"bootstrap.servers": bootstrap_servers(patient.home)})
+    return patient.cluster
 
 
 def landed(shop: MakeShop) -> Any:

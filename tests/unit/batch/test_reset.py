@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from frazil.batch.facts import ClusterFacts, TopicFacts, TopicPartition
 from frazil.batch.plan import plan_topics
-from frazil.batch.position import Position, TopicPosition
-from frazil.batch.refusal import check_position, check_vanished
+from frazil.batch.position import LostTail, Position, TopicPosition
+from frazil.batch.refusal import beyond_logs, check_position, check_vanished
 from frazil.batch.removal import RemovedRange, landed_after, moved_back
 from frazil.batch.reset import Move, is_recreated, moves, reset_position
 from frazil.batch.target import EARLIEST, LATEST, resolve
@@ -31,6 +31,28 @@ def test_number_or_epoch_stays() -> None:
     after = reset(position_at(9, 9), TWO, p0=2)
 
     assert (after.n, after.epoch, after.cluster) == (5, 1, CLUSTER)
+
+
+def test_position_notes_where_logs_were_cut() -> None:
+    """A deeper cut has the rows of those before it; a recreated topic has none of them."""
+    cut = reset(position_at(9, 9), TWO, p0=4).with_lost({("orders", 0): 4, ("orders", 1): None})
+    assert cut.topics["orders"].lost_tails == (LostTail(0, 4, 5), LostTail(1, 0, 5))
+
+    again = reset_position(cut, TWO, {("orders", 0): 8}, 6, 2)
+    assert again.topics["orders"].lost_tails == cut.topics["orders"].lost_tails
+    assert again.with_lost({("orders", 0): 8}).topics["orders"].lost_tails[:2] == (LostTail(0, 4, 5), LostTail(0, 8, 6))
+    assert again.with_lost({("orders", 0): 3}).topics["orders"].lost_tails[0] == LostTail(0, 3, 6)
+    recreated = replace(cut, topics={"orders": replace(cut.topics["orders"], id="old")})
+    assert reset(recreated, TWO, p0=0, p1=0).topics["orders"].lost_tails == ()
+
+
+def test_only_a_log_of_the_position_s_own_topic_ends_before_it() -> None:
+    """Another cluster, or a topic without an id: then it is another topic."""
+    before, facts = position_at(9, 21), TWO
+    assert beyond_logs(before, facts) == [("orders", 1)]
+    assert beyond_logs(replace(before, cluster="other"), facts) == []
+    assert beyond_logs(position_at(9, 21, topic_id="old"), facts) == []
+    assert beyond_logs(position_at(9, 21, topic_id=None), facts) == []
 
 
 def test_partition_that_is_not_named_moves() -> None:

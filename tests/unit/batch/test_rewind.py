@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from frazil.batch.facts import ClusterFacts, Range
-from frazil.batch.position import Position, TopicPosition
+from frazil.batch.position import LostTail, Position, TopicPosition
 from frazil.batch.refusal import check_position
 from frazil.batch.removal import RemovedRange, moved_back
 from frazil.batch.reset import Abandoned, rewound, within_log
@@ -127,6 +127,20 @@ def test_rewind_over_a_compacted_topic_lands_in_the_epoch_of_what_it_passes_over
 
     found = reachable.topics["orders"]
     assert (found.next, found.leader_epochs) == ((1000, 500), (5, 3))
+
+
+def test_rewind_keeps_note_of_what_logs_lost_after_the_agreed_batch() -> None:
+    """The reset that noted it is abandoned; rows of a merged table that the lost records left are not."""
+    before, after = LostTail(0, 40, 2), LostTail(0, 50, 4)
+    agreed = with_lost(at(3, (10, 9), (60, 9)), before)
+    cut = Abandoned(with_lost(at(4, (50, 9), (50, 9)), before, after), ())
+    recreated = Abandoned(with_lost(at(5, (0, 0), (0, 0), since=5), LostTail(1, 0, 6)), ())
+
+    assert rewind(cut, recreated, holds=agreed).lost_tails == (before, after)
+
+
+def with_lost(position: Position, *lost: LostTail) -> Position:
+    return replace(position, topics={"orders": replace(position.topics["orders"], lost_tails=lost)})
 
 
 def with_epochs(position: Position, *epochs: int) -> Position:

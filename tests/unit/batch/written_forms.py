@@ -10,11 +10,12 @@ from frazil.batch.changes import Merge
 from frazil.batch.facts import UNKNOWN_EPOCH, Counts, Range, StagedFile, UnknownFields, known_epochs
 from frazil.batch.fit import Fit
 from frazil.batch.manifest import Manifest, Operation, TablePart
-from frazil.batch.position import BatchMark, Position, TopicPosition
+from frazil.batch.position import BatchMark, LostTail, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
 
 numbers = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=12)
+lost_tails = st.lists(st.builds(LostTail, numbers, numbers, numbers), max_size=2).map(tuple)
 
 
 @st.composite
@@ -24,7 +25,9 @@ def topic_positions(draw: st.DrawFn) -> TopicPosition:
     start, following = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
     end = tuple(at + draw(st.integers(0, 3)) for at in following)
     epochs = known_epochs(draw(st.tuples(*[st.integers(UNKNOWN_EPOCH, 3)] * len(pairs))))
-    found = TopicPosition(draw(st.none() | texts), start, following, draw(st.integers(0, 3)), end, epochs)
+    found = TopicPosition(
+        draw(st.none() | texts), start, following, draw(st.integers(0, 3)), end, epochs, draw(lost_tails)
+    )
     return found if found.unread else replace(found, end=())
 
 
@@ -46,6 +49,7 @@ merges = st.builds(
     st.none() | texts,
     st.none() | texts,
     st.dictionaries(texts, numbers, max_size=2),
+    st.dictionaries(texts, lost_tails, max_size=2),
 )
 columns = st.lists(texts, max_size=2).map(tuple)
 operations = st.builds(Operation, st.just("insert"), columns) | st.builds(Operation, st.just("merge"), columns, merges)

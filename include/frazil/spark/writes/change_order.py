@@ -7,6 +7,7 @@ is told apart from news. Without a column to order by, offsets decide within a p
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -116,10 +117,25 @@ def not_older(merge: Merge, row: str, change: str) -> Column:
 
 
 def unplaced(merge: Merge, row: str) -> Column:
-    """Whether a row's offset says nothing: no record changed it, or one of an earlier incarnation of its topic."""
+    """Whether a row's offset says nothing: no record changed it, or one of an earlier incarnation of its topic, or a lost one."""
     names = merge.columns
     nulls = (column(row, name).isNull() for name in (names.topic, names.partition, names.offset))
-    return functools.reduce(lambda left, right: left | right, nulls) | replaced(merge, row)
+    return functools.reduce(lambda left, right: left | right, nulls) | replaced(merge, row) | _lost(merge, row)
+
+
+def _lost(merge: Merge, row: str) -> Column:
+    """Whether a row's last change is of a record that its log lost later: the log has another one at that offset by now."""
+    names, tails = merge.columns, dict[str, list[tuple[int, int]]]()
+    for topic, lost in merge.lost_tails.items():
+        for of in lost:
+            tails.setdefault(f"{of.partition}/{topic}", []).append((of.start, of.n))
+    if not tails:
+        return f.lit(False)  # noqa: FBT003
+    # One lookup: as many conditions as partitions would be more than Spark compiles.
+    known = f.from_json(f.lit(json.dumps(tails)), "map<string, array<array<bigint>>>")
+    its = known[f.concat_ws("/", column(row, names.partition), column(row, names.topic))]
+    offset, batch = column(row, names.offset), f.coalesce(column(row, names.batch), f.lit(0))
+    return f.coalesce(f.exists(its, lambda of: (offset >= of[0]) & (batch < of[1])), f.lit(False))  # noqa: FBT003
 
 
 def replaced(merge: Merge, row: str) -> Column:
