@@ -19,11 +19,8 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from frazil.iceberg.clocks import ordered, refuse_skew
-from frazil.iceberg.past import with_past, without_snapshots
+from frazil.iceberg.past import MOST_SNAPSHOTS, with_past, without_snapshots
 from frazil.iceberg.table_properties import for_storage, without_code
-
-MOST_SNAPSHOTS: Final = 50_000
-"""Of all metadata that are kept: they bound its memory. The last one that was read stays whatever it holds."""
 
 
 class KeepingSqlCatalog(SqlCatalog):

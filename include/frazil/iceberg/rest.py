@@ -1,4 +1,7 @@
-"""PyIceberg's REST catalog, made to answer or fail in bounded time."""
+"""PyIceberg's REST catalog, made to answer or fail in bounded time, and to read the past of a table once.
+
+Rests on private names of PyIceberg 0.12; the tests pin them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, Final, cast
 
+from pydantic import BaseModel
+from pydantic_core import from_json
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
@@ -18,7 +23,7 @@ from requests import Session
 
 from frazil.errors import Terminal
 from frazil.iceberg.clocks import refuse_skew
-from frazil.iceberg.past import with_past
+from frazil.iceberg.past import KnownPast, with_past
 from frazil.iceberg.table_properties import for_storage, without_code
 
 CONNECT = "rest.client.connection-timeout-ms"
@@ -94,3 +99,20 @@ def _seconds(properties: Mapping[str, str], key: str) -> float:
     if not text.isdecimal() or int(text) == 0:
         raise Terminal(f"catalog property {key}: expected milliseconds, found {text!r}")
     return int(text) / 1000
+
+
+_KNOWN: Final = KnownPast()
+
+
+def _with_known_past(cls: type[BaseModel], text: str) -> Any:
+    """An answer of the server, with a table's metadata in it."""
+    try:
+        body = from_json(text)
+        _KNOWN.fill_in(body["metadata"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return cls.__pydantic_validator__.validate_json(text)  # it is said as always what is wrong with it
+    return cls.model_validate(body)
+
+
+for _answer in (TableResponse, CommitTableResponse):
+    _answer.model_validate_json = classmethod(_with_known_past)  # type: ignore[method-assign, assignment]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from pathlib import Path
 from threading import Event
 
+import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.types import LongType, NestedField
 
 from frazil.errors import FrazilError, Retryable, Terminal
@@ -38,6 +41,22 @@ def empty(rest_server: RestServer) -> RestServer:
 
 def make(lake: Lake, name: str) -> None:
     lake.create_table(name, SCHEMA, UNPARTITIONED_PARTITION_SPEC, {"purpose": "test"})
+
+
+def test_snapshots_are_read_once(empty: RestServer) -> None:
+    """By all catalogs of a process, loads and commits alike; and the metadata are what the table's file says."""
+    make(empty.lake(), "shop.orders")
+    seen = []
+    for n in range(3):
+        table = empty.lake().load_table("shop.orders")
+        table.append(pa.table({"id": [n]}))
+        seen.append(table.metadata)
+    found = empty.lake().load_table("shop.orders")
+
+    assert found.metadata == FromInputFile.table_metadata(found.io.new_input(found.metadata_location))
+    assert [len(of.snapshots) for of in seen] == [1, 2, 3]
+    for metadata in seen:
+        assert all(map(operator.is_, metadata.snapshots, found.metadata.snapshots))
 
 
 def test_tables_of_nested_namespaces_are_overlooked(empty: RestServer) -> None:

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from frazil.iceberg import keeping
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.past import with_past
+from frazil.iceberg.past import KnownPast, with_past
 from tests.unit.iceberg.orders import TABLE, commit_batches, foreign_append
 
 
@@ -93,3 +93,40 @@ def test_a_copy_copies_the_past(orders: Lake) -> None:
     assert all(of is again for of, again in zip(once.snapshots, twice.snapshots, strict=True))
     assert twice.snapshots is not once.snapshots
     assert twice.properties is not once.properties
+
+
+def body_of(table: str, *snapshots: int, summary: str = "append") -> dict[str, Any]:
+    """Metadata as a server writes them."""
+    common = {"timestamp-ms": 1, "manifest-list": "s3://lake/a.avro", "summary": {"operation": summary}}
+    refs = {"main": {"snapshot-id": snapshots[-1], "type": "branch"}, "kept": {"snapshot-id": 2, "type": "tag"}}
+    return {"table-uuid": table, "snapshots": [{"snapshot-id": of, **common} for of in snapshots], "refs": refs}
+
+
+def test_snapshot_that_was_read_before_is_the_same_object() -> None:
+    """Of the same table, and only if the server still says the same of it."""
+    known, first, second = KnownPast(), body_of("a", 1, 2), body_of("a", 2, 3)
+    edited, other = body_of("a", 2, summary="replace"), body_of("b", 2)
+    for body in (first, second, edited, other):
+        known.fill_in(body)
+
+    assert [of.snapshot_id for of in second["snapshots"]] == [2, 3]
+    assert second["snapshots"][0] is first["snapshots"][1]
+    assert second["refs"]["kept"] is first["refs"]["kept"]
+    assert (second["refs"]["main"].snapshot_id, edited["refs"]["main"].snapshot_id) == (3, 2)
+    assert edited["snapshots"][0].summary.operation.value == "replace"
+    assert other["snapshots"][0] == first["snapshots"][1]
+    assert other["snapshots"][0] is not first["snapshots"][1]
+
+
+def test_known_snapshots_have_a_bound() -> None:
+    """What was read longest ago goes first; the last table stays whatever it holds."""
+    known = KnownPast(most=3)
+    first, long, again, anew, last = (
+        body_of(of, *range(n)) for of, n in (("a", 2), ("b", 9), ("a", 2), ("b", 9), ("b", 9))
+    )
+    for body in (first, long, again, anew, last):
+        known.fill_in(body)
+
+    assert again["snapshots"][0] is not first["snapshots"][0]
+    assert anew["snapshots"][0] is not long["snapshots"][0]
+    assert last["snapshots"][0] is anew["snapshots"][0]
