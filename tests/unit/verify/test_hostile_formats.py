@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from frazil.pipeline.value import Value
 from frazil.verify.values.formats import Decode, format_decoder
+from frazil.verify.values.json_document import Unfit
 from frazil.verify.values.native import UnjudgedError
 
 PROTO = 'syntax = "proto3"; message Order { int64 id = 1; }'
@@ -55,3 +57,67 @@ def test_numbers_in_front_lead_to_the_message(path: bytes, name: str) -> None:
         message M { int64 b = 1; message Y { int64 c = 1; } message K { int64 d = 1; } }"""
 
     assert of_registry("protobuf", text)(b"\0\0\0\0\1" + path + b"\x08\x01", {}) == {name: 1}
+
+
+NODE = '{"type": "record", "name": "node", "fields": [{"name": "next", "type": ["null", "node"]}]}'
+WIDE = '{"type": "array", "items": "null"}'
+DECIMAL = '{"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}'
+
+
+def varint(number: int) -> bytes:
+    found, rest = bytearray(), number << 1
+    while rest > 0x7F:
+        found.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*found, rest])
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "why"),
+    [
+        (NODE, b"\2" * 5_000 + b"\0", "levels"),
+        (NODE, b"\2" * 50 + b"\0", "levels"),
+        (WIDE, varint(50_000_000) + b"\0", "items"),
+        (WIDE, varint(1_500_000) * 2 + b"\0", "items"),
+        ('{"type": "map", "values": "null"}', b"\1", "ends|end within"),
+        (DECIMAL, varint(400_000) + b"\1" * 400_000, "4096"),
+        ('"long"', b"\xff" * 1_000 + b"\1", "64 bits"),
+        ('"int"', varint(1 << 31), "32 bits"),
+        ('"boolean"', b"\2", "neither"),
+        ('["null", "long"]', b"\1", "branch"),
+        ('{"type": "enum", "name": "e", "symbols": ["A"]}', b"\1", "symbol"),
+        ('"string"', b"\1", "length"),
+    ],
+)
+def test_what_avro_claims_is_bounded(schema: str, value: bytes, why: str) -> None:
+    """No record crashes the check or holds it up: what is beyond the bounds is not judged, and the reason says why."""
+    decode = of_registry("avro", schema)
+
+    with pytest.raises((UnjudgedError, Unfit), match=why):
+        decode(b"\0\0\0\0\1" + value, {})
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "name"), [(NODE, b"\2" * 49 + b"\0", "next"), (WIDE, varint(9_000) + b"\0", "value")]
+)
+def test_values_within_the_bounds_are_read(schema: str, value: bytes, name: str) -> None:
+    """As many levels and items as tables take."""
+    assert of_registry("avro", schema)(b"\0\0\0\0\1" + value, {}).keys() == {name}
+
+
+def test_large_decimal_of_an_envelope_is_not_judged() -> None:
+    """Its conversion takes the square of its length."""
+    schema = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+    value = json.dumps({"schema": schema, "payload": "AQEB" * 100_000}).encode()
+    decode = format_decoder(Value.model_validate({"format": "json-envelope"}), lambda _: ("", {}))
+    assert decode is not None
+
+    with pytest.raises(UnjudgedError, match="4096"):
+        decode(value, {})
+
+
+def test_way_to_a_message_is_short() -> None:
+    """A number of the way has at most ten bytes, and the way as many numbers as there are."""
+    for path in (b"\xff" * 400_000 + b"\1", varint(1 << 60)):
+        with pytest.raises((UnjudgedError, Unfit), match="number"):
+            of_registry("protobuf", PROTO)(b"\0\0\0\0\1" + path, {})

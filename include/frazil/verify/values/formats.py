@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import struct
 from base64 import b64decode
 from collections.abc import Callable, Mapping
@@ -17,13 +16,21 @@ from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
 
-import fastavro
-from fastavro.schema import SchemaParseException, UnknownType, parse_schema
-
 from frazil.pipeline.types import parse_type
 from frazil.pipeline.value import Decoding, Key
+from frazil.verify.values.avro import avro_reader
 from frazil.verify.values.json_document import Figure, Unfit, decoder_of, document_of, object_of
-from frazil.verify.values.native import UNKNOWN, Fields, Json, LineText, Schema, UnjudgedError, native_of
+from frazil.verify.values.native import (
+    BARE,
+    LARGEST_NUMBER,
+    UNKNOWN,
+    Fields,
+    Json,
+    LineText,
+    Schema,
+    UnjudgedError,
+    native_of,
+)
 from frazil.verify.values.protobuf import protobuf_reader
 from frazil.verify.values.readers import reader
 
@@ -35,9 +42,6 @@ reading can't tell."""
 class TombstoneError(Exception):
     """A value that stands for none."""
 
-
-BARE: Final = "value"
-"""Name of the field that a value without fields is."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -51,7 +55,7 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
     """
     header = "__key_schema_id" if isinstance(decoding, Key) else "__value_schema_id"
     if decoding.format in ("avro", "protobuf", "json-schema"):
-        of_schema = {"avro": _avro, "protobuf": protobuf_reader, "json-schema": _json_schema}[decoding.format]
+        of_schema = {"avro": avro_reader, "protobuf": protobuf_reader, "json-schema": _json_schema}[decoding.format]
         if decoding.registry is None:
             one = lru_cache(1)(lambda: of_schema((decoding.schema_ or "", decoding.schema_imports), decoding.message))
             return lambda raw, _: one()(raw)
@@ -231,6 +235,8 @@ def _wall_time(**unit: int) -> Callable[[Any, Any], Any]:
 
 
 def _decimal(schema: Any, value: Any) -> Decimal:
+    if len(value) > LARGEST_NUMBER * 4 // 3:
+        raise UnjudgedError(f"a number of more than {LARGEST_NUMBER} bytes")
     scale = int(str(schema.get("parameters", {}).get("scale", 0)))
     return Decimal(int.from_bytes(b64decode(value), "big", signed=True)).scaleb(-scale)
 
@@ -245,100 +251,4 @@ _CONNECT_NAMED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "io.debezium.time.MicroTimestamp": _since_epoch(microseconds=1),
     "io.debezium.time.ZonedTimestamp": lambda _, value: value,
     "io.debezium.data.Uuid": lambda _, value: UUID(value),
-}
-
-
-def _avro(schema: Schema, _message: str | None) -> Callable[[bytes], Fields]:
-    text, references = schema
-    named: dict[str, Any] = {}
-    try:
-        for of in references.values():
-            parse_schema(json.loads(of), named)
-        parsed = parse_schema(json.loads(text), named)
-    except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UnjudgedError("its schema is none of Avro's") from error
-    convert = _AvroParts(named).part(parsed)
-    is_record = isinstance(parsed, dict) and parsed.get("type") == "record"
-
-    def read(raw: bytes) -> Fields:
-        if raw[:2] == b"\xc3\x01":
-            raise UnjudgedError("Avro's single-object encoding, or a value that begins like it")
-        stream = io.BytesIO(raw)
-        try:
-            value = fastavro.schemaless_reader(stream, parsed, None)
-        except OverflowError as error:
-            raise UnjudgedError("a time that Python does not have") from error
-        except (EOFError, ValueError, IndexError, KeyError, TypeError, struct.error) as error:
-            raise Unfit("not of its schema") from error
-        if stream.read(1):
-            raise Unfit("bytes behind the value")
-        found = convert(value)
-        return found if is_record else {BARE: found}
-
-    return read
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _unknown(_value: Any) -> Any:
-    return UNKNOWN
-
-
-class _AvroParts:
-    """Makes what turns values of fastavro into fields. A named type is looked at once, however often a schema names it."""
-
-    def __init__(self, named: Mapping[str, Any]) -> None:
-        self._named = named
-        self._known: dict[str, Callable[[Any], Any]] = {}
-
-    def part(self, schema: Any) -> Callable[[Any], Any]:  # noqa: PLR0911 - a case for each kind
-        """What makes a field of a value of this schema."""
-        match schema:
-            case str():
-                return _same if schema in _AVRO_PRIMITIVES else self._of_name(schema)
-            case list():
-                others = [of for of in schema if of != "null"]
-                return self._optional(others[0]) if len(others) == 1 else _unknown
-            case {"logicalType": str(logical)} if logical not in _AVRO_LOGICAL:
-                return _unknown
-            case {"type": "fixed", "size": int(size)} if size > _LARGE_FIXED:
-                return _unknown
-            case {"type": "record", "name": str(name)}:
-                return self._of_name(name)
-            case {"type": "array" | "map" as kind}:
-                inner = self.part(schema["items" if kind == "array" else "values"])
-                if kind == "array":
-                    return lambda value: [inner(of) for of in value]
-                return lambda value: {name: inner(of) for name, of in value.items()}
-            case {"type": "enum" | "fixed"}:
-                return _same
-            case {"type": inner_type}:
-                return self.part(inner_type)
-        return _unknown
-
-    def _optional(self, schema: Any) -> Callable[[Any], Any]:
-        inner = self.part(schema)
-        return lambda value: None if value is None else inner(value)
-
-    def _of_name(self, name: str) -> Callable[[Any], Any]:
-        if name not in self._known:
-            schema = self._named.get(name, {})
-            self._known[name] = _unknown  # within itself a record is JSON text from there on
-            if schema.get("type") == "record":
-                parts = {of["name"]: self.part(of["type"]) for of in schema["fields"]}
-                self._known[name] = lambda value: {field: part(value[field]) for field, part in parts.items()}
-            elif schema:
-                self._known[name] = self.part(schema)
-        return self._known[name]
-
-
-_AVRO_PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
-
-_LARGE_FIXED: Final = 4_096
-
-_AVRO_LOGICAL: Final = {
-    *("decimal", "uuid", "date", "time-millis", "time-micros"),
-    *("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros"),
 }

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from frazil.verify.values.json_document import Unfit
-from frazil.verify.values.native import UNKNOWN, Fields, Schema, UnjudgedError
+from frazil.verify.values.native import UNKNOWN, Fields, Schema, UnjudgedError, zigzag
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -106,9 +106,9 @@ _IMPORTS: Final[Mapping[str, str]] = {
 def _indexed(pool: DescriptorPool, main: str, raw: bytes) -> tuple[Descriptor, bytes]:
     """The message that the numbers in front lead to: how many, then each; one zero stands for the first message."""
     at, numbers = 0, []
-    count, at = _zigzag(raw, at)
+    count, at = zigzag(raw, at)
     for _ in range(count):
-        number, at = _zigzag(raw, at)
+        number, at = zigzag(raw, at)
         numbers.append(number)
     found: Any = None
     for number in numbers or [0]:
@@ -121,17 +121,6 @@ def _indexed(pool: DescriptorPool, main: str, raw: bytes) -> tuple[Descriptor, b
             raise Unfit("no such message in its schema")
         found = among[number]
     return found, raw[at:]
-
-
-def _zigzag(raw: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(raw):
-            raise Unfit("no way to the message")
-        value |= (raw[at] & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if not raw[at - 1] & 0x80:
-            return (value >> 1) ^ -(value & 1), at
 
 
 def _fields_of(message: Message, above: Sequence[str]) -> Fields:

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from frazil.pipeline.patterns import matches
 from frazil.pipeline.transform_step import HasHeaderKey, Step, TopicNameMatches
-from frazil.verify.values.formats import BARE
 from frazil.verify.values.json_document import Unfit
-from frazil.verify.values.native import UNKNOWN, Fields, Json, LineText, UnjudgedError
+from frazil.verify.values.native import BARE, UNKNOWN, Fields, Json, LineText, UnjudgedError
 
 
 @dataclass(frozen=True)

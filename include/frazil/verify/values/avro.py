@@ -1,0 +1,274 @@
+"""Values of Avro as fields, read with fastavro, after a look at what the bytes claim.
+
+fastavro believes them: it takes an array of millions of nulls from six bytes, and a type within itself until the process crashes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import fastavro
+from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+
+from frazil.verify.values.json_document import Unfit
+from frazil.verify.values.native import BARE, LARGEST_NUMBER, UNKNOWN, Fields, Schema, UnjudgedError, zigzag
+
+
+def avro_reader(schema: Schema, _message: str | None) -> Callable[[bytes], Fields]:
+    """Make the reader of a schema's values.
+
+    Raises:
+        UnjudgedError: It is none of Avro's.
+    """
+    text, references = schema
+    named: dict[str, Any] = {}
+    try:
+        for of in references.values():
+            parse_schema(json.loads(of), named)
+        parsed = parse_schema(json.loads(text), named)
+        bounds, convert = _Bounds(named, parsed), _Fields(named).part(parsed)
+    except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UnjudgedError("its schema is none of Avro's") from error
+    is_record = isinstance(parsed, dict) and parsed.get("type") == "record"
+
+    def read(raw: bytes) -> Fields:
+        if raw[:2] == b"\xc3\x01":
+            raise UnjudgedError("Avro's single-object encoding, or a value that begins like it")
+        bounds.check(raw)
+        try:
+            value = fastavro.schemaless_reader(io.BytesIO(raw), parsed, None)
+        except OverflowError as error:
+            raise UnjudgedError("a time that Python does not have") from error
+        except (EOFError, ValueError, IndexError, KeyError, TypeError, struct.error) as error:
+            raise Unfit("not of its schema") from error
+        found = convert(value)
+        return found if is_record else {BARE: found}
+
+    return read
+
+
+_Walk = Callable[[bytes, int], int]
+"""Takes bytes and the place where a value begins. Returns the place behind it, which may be behind the last byte."""
+
+_MOST_LEVELS: Final = 50
+"""Records within each other. A deeper value is a dead letter in every table."""
+
+_MOST_PARTS: Final = 2_000_000
+"""Fields and items of one value, or two per byte if it has more. Where lists make more than a million cells it is a dead letter."""
+
+
+class _Bounds:
+    """Walks over the bytes of a value by its schema, and stops at claims that are beyond all bounds."""
+
+    def __init__(self, named: Mapping[str, Any], schema: Any) -> None:
+        self._named = named
+        self._known: dict[str, _Walk] = {}
+        self._levels = self._parts = 0
+        self._walk = self._part(schema)
+
+    def check(self, raw: bytes) -> None:
+        """Refuse a value that must not be read.
+
+        Raises:
+            Unfit: Its bytes end early, or others follow.
+            UnjudgedError: It is too deep or too large, or holds what no writer of Avro makes.
+        """
+        self._levels, self._parts = 0, max(_MOST_PARTS, 2 * len(raw))
+        try:
+            end = self._walk(raw, 0)
+        except IndexError as error:
+            raise Unfit("not of its schema") from error
+        except RecursionError as error:
+            raise UnjudgedError("a value of too many levels") from error
+        if end != len(raw):
+            raise Unfit("bytes behind the value" if end < len(raw) else "not of its schema")
+
+    def _part(self, schema: Any) -> _Walk:  # noqa: PLR0911 - a case for each kind
+        match schema:
+            case str():
+                return _WALKS[schema] if schema in _WALKS else self._of_name(schema)
+            case list():
+                return _one_of([self._part(of) for of in schema])
+            case {"type": "record" | "error" | "enum" | "fixed", "name": str(name)}:
+                return self._of_name(name)
+            case {"type": "array"}:
+                return self._blocks(self._part(schema["items"]))
+            case {"type": "map"}:
+                value = self._part(schema["values"])
+                return self._blocks(lambda raw, at: value(raw, _bytes(raw, at)))
+            case {"type": "bytes", "logicalType": "decimal"}:
+                return _decimal
+            case {"type": inner_type}:
+                return self._part(inner_type)
+        raise TypeError("no type of Avro's")
+
+    def _of_name(self, name: str) -> _Walk:
+        if name not in self._known:
+            self._known[name] = partial(self._itself, name)
+            self._known[name] = self._named_type(self._named[name])
+        return self._known[name]
+
+    def _itself(self, name: str, raw: bytes, at: int) -> int:
+        """A type within itself is known when bytes are walked over."""
+        return self._known[name](raw, at)
+
+    def _named_type(self, schema: Any) -> _Walk:
+        if schema["type"] == "enum":
+            return _one_of([lambda _, at: at] * len(schema["symbols"]))
+        if schema["type"] == "fixed":
+            size = int(schema["size"])
+            if schema.get("logicalType") == "decimal" and size > LARGEST_NUMBER:
+                return _refuse
+            return lambda _, at: at + size
+        fields = [self._part(of["type"]) for of in schema["fields"]]
+
+        def walk(raw: bytes, at: int) -> int:
+            self._count(len(fields))
+            self._levels += 1
+            if self._levels > _MOST_LEVELS:
+                raise UnjudgedError(f"a value of more than {_MOST_LEVELS} levels")
+            for field in fields:
+                at = field(raw, at)
+            self._levels -= 1
+            return at
+
+        return walk
+
+    def _blocks(self, item: _Walk) -> _Walk:
+        def walk(raw: bytes, at: int) -> int:
+            count, at = zigzag(raw, at)
+            while count:
+                if count < 0:  # the block's size in bytes follows
+                    _, at = zigzag(raw, at)
+                self._count(abs(count))
+                for _ in range(abs(count)):
+                    at = item(raw, at)
+                count, at = zigzag(raw, at)
+            return at
+
+        return walk
+
+    def _count(self, parts: int) -> None:
+        self._parts -= parts
+        if self._parts < 0:
+            raise UnjudgedError("a value of too many fields or items")
+
+
+def _bytes(raw: bytes, at: int) -> int:
+    length, at = zigzag(raw, at)
+    if length < 0:
+        raise UnjudgedError("a length below 0")
+    return at + length
+
+
+def _decimal(raw: bytes, at: int) -> int:
+    length, begin = zigzag(raw, at)
+    return _refuse(raw, at) if not 0 <= length <= LARGEST_NUMBER else begin + length
+
+
+def _refuse(_raw: bytes, _at: int) -> int:
+    raise UnjudgedError(f"a number of more than {LARGEST_NUMBER} bytes")
+
+
+def _boolean(raw: bytes, at: int) -> int:
+    if raw[at] > 1:
+        raise UnjudgedError("a boolean that is neither 0 nor 1")
+    return at + 1
+
+
+def _int(raw: bytes, at: int) -> int:
+    number, at = zigzag(raw, at)
+    if not -(1 << 31) <= number < 1 << 31:
+        raise UnjudgedError("an int of more than 32 bits")
+    return at
+
+
+def _one_of(walks: list[_Walk]) -> _Walk:
+    """A number, and the value that it stands for."""
+
+    def walk(raw: bytes, at: int) -> int:
+        number, at = zigzag(raw, at)
+        if not 0 <= number < len(walks):
+            raise UnjudgedError("a branch or symbol that its schema does not have")
+        return walks[number](raw, at)
+
+    return walk
+
+
+_WALKS: Final[Mapping[str, _Walk]] = {
+    "null": lambda _, at: at,
+    "boolean": _boolean,
+    "int": _int,
+    "long": lambda raw, at: zigzag(raw, at)[1],
+    "float": lambda _, at: at + 4,
+    "double": lambda _, at: at + 8,
+    "bytes": _bytes,
+    "string": _bytes,
+}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _unknown(_value: Any) -> Any:
+    return UNKNOWN
+
+
+class _Fields:
+    """Makes what turns values of fastavro into fields. A named type is looked at once, however often a schema names it."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._known: dict[str, Callable[[Any], Any]] = {}
+
+    def part(self, schema: Any) -> Callable[[Any], Any]:  # noqa: PLR0911 - a case for each kind
+        """What makes a field of a value of this schema."""
+        match schema:
+            case str():
+                return _same if schema in _WALKS else self._of_name(schema)
+            case list():
+                others = [of for of in schema if of != "null"]
+                return self._optional(others[0]) if len(others) == 1 else _unknown
+            case {"logicalType": str(logical)} if logical not in _LOGICAL:
+                return _unknown
+            case {"type": "fixed", "size": int(size)} if size > LARGEST_NUMBER:
+                return _unknown
+            case {"type": "record", "name": str(name)}:
+                return self._of_name(name)
+            case {"type": "array" | "map" as kind}:
+                inner = self.part(schema["items" if kind == "array" else "values"])
+                if kind == "array":
+                    return lambda value: [inner(of) for of in value]
+                return lambda value: {name: inner(of) for name, of in value.items()}
+            case {"type": "enum" | "fixed"}:
+                return _same
+            case {"type": inner_type}:
+                return self.part(inner_type)
+        return _unknown
+
+    def _optional(self, schema: Any) -> Callable[[Any], Any]:
+        inner = self.part(schema)
+        return lambda value: None if value is None else inner(value)
+
+    def _of_name(self, name: str) -> Callable[[Any], Any]:
+        if name not in self._known:
+            schema = self._named.get(name, {})
+            self._known[name] = _unknown  # within itself a record is JSON text from there on
+            if schema.get("type") == "record":
+                parts = {of["name"]: self.part(of["type"]) for of in schema["fields"]}
+                self._known[name] = lambda value: {field: part(value[field]) for field, part in parts.items()}
+            elif schema:
+                self._known[name] = self.part(schema)
+        return self._known[name]
+
+
+_LOGICAL: Final = {
+    *("decimal", "uuid", "date", "time-millis", "time-micros"),
+    *("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros"),
+}
