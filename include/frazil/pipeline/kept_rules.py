@@ -6,14 +6,16 @@ import json
 import re
 from typing import Any, Final
 
-from pydantic import ValidationError
+from frazil.pipeline.load import resolve_references
+from frazil.pipeline.model import Pipeline
+from frazil.pipeline.references import References
 
-from frazil.pipeline.model import DECIDING, Pipeline
-from frazil.pipeline.references import REFERENCE, References
-
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 _NAME: Final = re.compile(r"frazil-[a-z0-9_]+-rules-[0-9a-f]{12}\.json")
+
+_TEXTS: Final = ("schema_", "schema_imports")
+"""Fields of `value` and `key` that a schema file fills."""
 
 
 class UnfitRulesError(ValueError):
@@ -30,37 +32,36 @@ def is_rules_file(path: str) -> bool:
     return _NAME.fullmatch(path.rpartition("/")[2]) is not None
 
 
-def rules_text(pipeline: Pipeline, references: References) -> str:
-    """What is kept of a pipeline: with references in place of what they stand for, which may be secrets."""
-    parts = pipeline.file.model_dump(mode="json", by_alias=True, include=DECIDING, exclude_unset=True)
-    own = json.dumps(parts).replace("${", "$${")
-    return json.dumps({"v": _VERSION, "parts": references.hidden(own)})
+def rules_text(pipeline: Pipeline) -> str:
+    """What is kept of a pipeline: what its file says, never what its references stand for; and the texts of its schema files."""
+    halves = {"value": pipeline.file.value, "key": pipeline.file.key}
+    texts = {
+        half: {name: getattr(of, name) for name in _TEXTS if name in of.model_fields_set}
+        for half, of in halves.items()
+        if of is not None and of.schema_file is not None
+    }
+    return json.dumps({"v": _VERSION, "parts": pipeline.parts, "texts": texts}, default=str)
 
 
-def pipeline_of(text: str, present: Pipeline, fingerprint: str, references: References) -> Pipeline:
+def pipeline_of(text: str | bytes, present: Pipeline, fingerprint: str, references: References) -> Pipeline:
     """The pipeline as it was under the rules of a text; what decides no outcome is the present file's.
 
     Raises:
         UnfitRulesError: They are not those of the hash: another Frazil wrote them, a reference stands for another value by now, or
             somebody edited the text.
     """
+    own = present.file.model_dump(mode="json", by_alias=True, include={"name", "source", "catalog"}, exclude_unset=True)
     try:
         rules = json.loads(text)
-        parts: dict[str, Any] = json.loads(REFERENCE.sub(lambda match: _resolved(match, references), rules["parts"]))
-        own = present.file.model_dump(
-            mode="json", by_alias=True, include={"name", "source", "catalog"}, exclude_unset=True
-        )
+        parts: dict[str, Any] = resolve_references(rules["parts"], references)
         pipeline = Pipeline.model_validate({**own, **parts})
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        halves = {half: getattr(pipeline, half).model_copy(update=texts) for half, texts in rules["texts"].items()}
+        pipeline = pipeline.model_copy(update=halves)
+        is_of_hash = pipeline.outcome_fingerprint == fingerprint
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnfitRulesError(f"can't be read ({type(error).__name__})") from error
-    if pipeline.outcome_fingerprint != fingerprint:
+    if not is_of_hash:
         raise UnfitRulesError(
             "gives another hash: of another version of Frazil, with other values of references, or edited"
         )
     return pipeline
-
-
-def _resolved(match: Any, references: References) -> str:
-    if match["escape"]:
-        return str(match[0]).removeprefix("$")
-    return json.dumps(references.resolve_allowed(match))[1:-1]

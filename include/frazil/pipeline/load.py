@@ -79,7 +79,8 @@ def load_pipeline(path: Path, references: References) -> Pipeline:
     Raises:
         ConfigError: It can't be read, isn't YAML, or does not fit the model.
     """
-    pipeline = load_model(path, Pipeline, references)
+    raw = read_yaml(path, path.parent)
+    pipeline = _model(path, raw, Pipeline, references.resolve_allowed).with_parts(raw)
     if problems := list(_without_source(pipeline)):
         raise ConfigError(path, problems)
     halves = {"value": pipeline.value, "key": pipeline.key}
@@ -215,6 +216,19 @@ def read_yaml(path: Path, folder: Path | None = None) -> dict[Any, Any]:
             path, ["expected keys and values, found " + ("an empty file" if raw is None else type(raw).__name__)]
         )
     return raw
+
+
+def resolve_references(node: object, references: References) -> Any:
+    """Values of a pipeline file, with what its references stand for.
+
+    Raises:
+        ValueError: They don't stand for anything now, or are not allowed any more.
+    """
+    problems: list[str] = []
+    values = _substitute(node, references.resolve_allowed, (), {}, problems)
+    if problems:
+        raise ValueError("references that can't be resolved")
+    return values
 
 
 def _substitute(

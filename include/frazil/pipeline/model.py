@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, Literal
 
@@ -130,6 +130,7 @@ class Pipeline(Model):
     )
 
     _file: Pipeline | None = PrivateAttr(None)
+    _parts: dict[str, Any] = PrivateAttr(default_factory=dict)
     _auto_created: tuple[str, ...] = PrivateAttr(())
 
     @field_validator("transforms")
@@ -233,6 +234,17 @@ class Pipeline(Model):
     def file(self) -> Pipeline:
         """The pipeline as its file says, without the tables that it made."""
         return self._file or self
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """What its file says that decides outcomes, as it is written, with references in it; empty if it is of no file."""
+        return self.file._parts  # noqa: SLF001 - of this very class
+
+    def with_parts(self, raw: Mapping[Any, Any]) -> Pipeline:
+        """The pipeline, with what its file says."""
+        pipeline = self.model_copy()
+        pipeline._parts = {name: raw[name] for name in DECIDING if name in raw}  # noqa: SLF001 - of this very class
+        return pipeline
 
     @property
     def auto_created(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond, farthest
 from frazil.batch.schema_change import Demands
 from frazil.crash_points import CrashPoint, reached
-from frazil.errors import Terminal
+from frazil.errors import Retryable, Terminal
 from frazil.iceberg.commit import fit_of
 from frazil.iceberg.holdings import BATCH_KEY, landed, manifest_path
 from frazil.iceberg.removal import check_removable
@@ -27,6 +28,8 @@ from frazil.run.identifier import key_of
 from frazil.run.scope import Scope
 from frazil.run.standing import Standing, to_table_command
 from frazil.run.tables import Tables
+
+_log = logging.getLogger(__name__)
 
 LETTER_COLUMNS = Coordinates("topic", "partition", "offset", "_frazil_batch")
 """Columns of the dead-letter table that say where a record came from."""
@@ -105,10 +108,16 @@ def write_manifest(scope: Scope, tables: Tables, now: Standing, batch: Batch) ->
 
 
 def _keep_rules(scope: Scope, tables: Tables, fingerprint: str) -> None:
-    """Keep what decides outcomes beside the ledger, once per hash: `frazil verify` judges each batch by the file it ran under."""
+    """Keep what decides outcomes beside the ledger, once per hash: `frazil verify` judges each batch by the file it ran under.
+
+    Only `verify` needs it, which names the batches whose file is not kept: no batch fails for it.
+    """
     path = metadata_path(tables.ledger, rules_file(scope.pipeline.name, fingerprint))
-    if missing_files(tables.ledger, [path]):
-        write_text(tables.ledger, path, rules_text(scope.pipeline, scope.project.pipelines.references))
+    try:
+        if missing_files(tables.ledger, [path]):
+            write_text(tables.ledger, path, rules_text(scope.pipeline))
+    except (Retryable, Terminal) as error:
+        _log.warning("%s is not kept, and frazil verify judges its batches less strictly: %s", path, error)
 
 
 def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str | None) -> tuple[Manifest, str]:

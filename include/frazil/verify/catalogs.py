@@ -94,7 +94,8 @@ def reading_tables(doing: str) -> Iterator[None]:
                 said,
                 next_step="was it deleted by hand or by an orphan removal? Restore it from a backup of the storage",
             ) from quotable(error)
-        if isinstance(error, _UNAVAILABLE) and not isinstance(error, _REFUSED):
+        is_refused = isinstance(error, _REFUSED) or "ACCESS_DENIED" in lines[0]  # as PyArrow says it of S3
+        if isinstance(error, _UNAVAILABLE) and not is_refused:
             raise Retryable(
                 said, next_step="try again; if it stays, look at the catalog and the storage"
             ) from quotable(error)

@@ -10,11 +10,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from frazil.errors import Terminal
 from frazil.pipeline.kept_rules import UnfitRulesError, pipeline_of, rules_file
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.references import References
 from frazil.pipeline.value import Column
-from frazil.verify.catalogs import reading_tables
+from frazil.verify.catalogs import FileGone, reading_tables
 from frazil.verify.values.evolved_schema import columns_of
 from frazil.verify.values.typed_expectation import SchemasOf, no_registry
 
@@ -70,16 +71,16 @@ def former_files(
     found: dict[str, Pipeline | str] = {}
     for fingerprint in sorted({*hashes} - {pipeline.outcome_fingerprint}):
         path = ledger.location_provider().new_metadata_location(rules_file(pipeline.name, fingerprint))
-        with reading_tables(f"reading {path}"):
-            try:
-                with ledger.io.new_input(path).open() as stream:
-                    found[fingerprint] = pipeline_of(
-                        stream.read().decode(), pipeline, fingerprint, references
-                    ).with_made(made)
-            except FileNotFoundError:
-                found[fingerprint] = "is not kept beside the ledger"
-            except UnfitRulesError as error:
-                found[fingerprint] = f"is kept beside the ledger, and {error}"
+        try:
+            with reading_tables(f"reading {path}"), ledger.io.new_input(path).open() as stream:
+                text = stream.read()
+            found[fingerprint] = pipeline_of(text, pipeline, fingerprint, references).with_made(made)
+        except FileGone:
+            found[fingerprint] = "is not kept beside the ledger"
+        except UnfitRulesError as error:
+            found[fingerprint] = f"is kept beside the ledger, and {error}"
+        except Terminal as error:  # a storage that lets nobody list may say so of a file that is not there
+            found[fingerprint] = f"can't be read beside the ledger: {error.message}"
     return found
 
 

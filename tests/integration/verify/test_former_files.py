@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from frazil.pipeline.kept_rules import is_rules_file
+from frazil.pipeline.kept_rules import is_rules_file, rules_file
 
 Make = Callable[..., Any]
 
@@ -131,3 +132,48 @@ def test_batch_whose_file_is_not_known_is_named(landed: Any, check: Make, spoil:
     ((why, batches),) = found.batches_not_judged.items()
     assert (batches, "not kept" in why) == ((1,), spoil == "gone")
     assert sum(partition.lenient for partition in found.partitions) == 4
+
+
+def test_batches_of_a_schema_file_are_judged_by_the_schema_of_then(shop: Make, check: Make, table: Make) -> None:
+    """The text of the schema file is kept with the rules: a name that an edit of it took away is still compared."""
+    plain = shop(partitions=1)
+    schema = plain.project.pipelines_folder.parent / "schemas" / "order.avsc"
+    schema.parent.mkdir()
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]
+    schema.write_text(json.dumps({"type": "record", "name": "order", "fields": fields}))
+    orders = edited(plain, "engine: inline", "engine: inline\nvalue: {format: avro, schema_file: order.avsc}")
+    orders.produce([bytes([2 * n, 2]) + b"a" for n in range(3)])
+    orders.run()
+    schema.write_text(json.dumps({"type": "record", "name": "order", "fields": fields, "doc": "another text"}))
+    later = edited(orders, "engine: inline", "engine: inline ")
+    later.produce([b"\x08\x02b"])
+    later.run()
+    found = check(later)
+    assert found.is_clean, list(map(str, found.differences))
+    assert found.batches_not_judged == {}
+
+    table(later).overwrite(lambda row: row | ({"name": None} if row["id"] == 1 else {}))
+
+    assert found_in(check, later) == [("changed", 1)]
+
+
+def test_batch_lands_though_its_file_can_not_be_kept(
+    landed: Any, check: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only verify needs it: the reason is logged, and verify names the batch."""
+    orders = edited(landed, "unknown_fields: ignore", "unknown_fields: ignore, empty_value: filter")
+    (present,) = {path.parent for path in kept_files(orders)}
+    path = present / rules_file("orders", orders.pipeline.outcome_fingerprint)
+    path.symlink_to(path)  # as a storage that refuses to say whether it is there
+    orders.produce_orders(range(20, 22))
+    with caplog.at_level(logging.WARNING):
+        orders.run()
+    assert [path.name in line and "less strictly" in line for line in caplog.messages] == [True]
+    path.unlink()
+    later = edited(orders, ", empty_value: filter", "")
+
+    found = check(later)
+
+    assert found.is_clean, list(map(str, found.differences))
+    ((why, batches),) = found.batches_not_judged.items()
+    assert (batches, "not kept" in why) == ((3,), True)

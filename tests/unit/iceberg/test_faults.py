@@ -132,6 +132,13 @@ def test_errors_about_data_files_quote_no_value_of_a_partition(
     assert "alice" not in "".join(traceback.format_exception(raised.value))
 
 
+@pytest.mark.parametrize("reading", [translated, reading_tables])
+def test_refusal_of_the_storage_is_not_tried_again(reading: Callable[[str], AbstractContextManager[None]]) -> None:
+    """S3 says so of a key that is not there, too, to whoever may not list the bucket."""
+    with pytest.raises(Terminal), reading("reading a file"):
+        raise OSError("When getting information for key 'a': AWS Error ACCESS_DENIED during HeadObject operation: no")
+
+
 def test_long_text_with_many_brackets_is_searched_in_linear_time() -> None:
     """A producer may have written it: an error of Spark or Python quotes a value of a megabyte."""
     text = "(a=" * 300_000
