@@ -34,7 +34,13 @@ def delete_batch_of_ledger(landed: Landed) -> None:
     landed.ledger.delete(n=1)
 
 
-@tampering("ledger", "ledger, unexpected", words="batch", anywhere=True)
+@tampering(
+    *("ledger", "ledger, unexpected"),
+    words="batch",
+    anywhere=True,
+    merged="changed, ledger, missing, unexpected",
+    edited="ledger, unexpected",
+)
 def delete_last_batch_of_ledger(landed: Landed) -> None:
     """All rows of the last batch are deleted."""
     landed.ledger.delete(n=max(row["n"] for row in landed.ledger.rows().to_pylist()))
@@ -116,7 +122,9 @@ def alter_kept_file_and_null_value(landed: Landed) -> None:
     change_row(landed, name=None)
 
 
-@tampering("ledger", "ledger, unexpected", words="batch 2", anywhere=True)
+@tampering(
+    *("ledger", "ledger, unexpected"), words="batch 2", anywhere=True, merged="changed, ledger, missing, unexpected"
+)
 def alter_kind(landed: Landed) -> None:
     """A batch that read records says that it was a reset."""
     change_ledger(landed, 2, kind="reset")
@@ -190,7 +198,7 @@ def _manifest(landed: Landed) -> Path:
     return Path(next(path for path in paths if path).removeprefix("file://"))
 
 
-@tampering("position", "ledger", words="manifest")
+@tampering("position", "noted")
 def delete_manifest(landed: Landed) -> None:
     """The manifest of the last batch is deleted."""
     _manifest(landed).unlink()
@@ -208,7 +216,7 @@ def lose_head_of_partition(landed: Landed) -> None:
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
-@tampering("table", "ledger, missing", anywhere=True)
+@tampering("table", "ledger, missing", anywhere=True, merged="changed, ledger, missing, unexpected")
 def roll_table_back(landed: Landed) -> None:
     """The destination is rolled back by a batch."""
     landed.rows.roll_back(1)

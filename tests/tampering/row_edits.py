@@ -91,7 +91,7 @@ def alter_timestamp(landed: Landed) -> None:
     change_row(landed, _kafka_timestamp=None)
 
 
-@tampering("row", "missing, unexpected", VICTIM, BEYOND, merged="changed")
+@tampering("row", "missing, unexpected", VICTIM, BEYOND, merged="changed, unexpected")
 def move_row(landed: Landed) -> None:
     """A row is moved to an offset that nobody read."""
     change_row(landed, _kafka_offset=BEYOND[1])
@@ -103,7 +103,7 @@ def move_row_onto_another(landed: Landed) -> None:
     change_row(landed, _kafka_offset=OTHER[1])
 
 
-@tampering("row", "missing, unexpected", VICTIM, (9, 1), merged="changed")
+@tampering("row", "missing, unexpected", VICTIM, (9, 1), merged="changed, unexpected")
 def move_row_to_another_partition(landed: Landed) -> None:
     """A row is moved to a partition that is not there."""
     change_row(landed, _kafka_partition=9)
@@ -265,7 +265,7 @@ def make_good_record_a_letter(landed: Landed) -> None:
     remove_row(landed)
 
 
-@tampering("dead letter", "changed", BAD)
+@tampering("dead letter", "changed", BAD, merged="missing, unexpected")
 def make_bad_record_a_row(landed: Landed) -> None:
     """A bad record becomes a row: its dead letter is deleted."""
     add_row(landed, BAD, _kafka_timestamp=bad_letter(landed)["timestamp"])

@@ -72,6 +72,8 @@ def _kinds(of: Tampering, found: Verification) -> str:
         kinds.add("foreign")
     if found.batches_not_judged:
         kinds.add("not compared")
+    if found.notes:
+        kinds.add("noted")
     return ", ".join(sorted(kinds)) or NOT_SEEN
 
 

@@ -67,7 +67,7 @@ def _show(verification: "Verification") -> None:
         console.say(str(difference))
     if verification.count > _SHOWN:
         console.say(f"… and {verification.count - _SHOWN:,} more")
-    for line in _not_compared(verification):
+    for line in (*_not_compared(verification), *verification.notes):
         console.say(line)
     for count, what in _remarks(verification):
         if count:

@@ -111,6 +111,7 @@ def verify(project: Project, pipeline: Pipeline, from_: str | None = None, to: s
         else {of.tables.destination.name: _unread_columns(of) for of in checks},
         cells_not_compared={check.tables.destination.name: cells for check in checks if (cells := _unjudged(check))},
         batches_not_judged=_not_judged(checks),
+        notes=tuple(checks[0].tables.decided.without_manifest()) if checks[0].tables.summary is None else (),
     )
 
 
@@ -401,7 +402,7 @@ class _Work:
                     placed = PlacedCheck(*held, logs, self.live, check.findings, certainty=self._certainty)
                     check.results[:] = placed.results(model, check.results)
                 else:
-                    merged = MergedCheck(*held, logs, self.live, check.findings)
+                    merged = MergedCheck(*held, logs, self.live, check.findings, {of.n: of for of in batches})
                     check.results[:] = merged.results(model, check.results)
         # A row of a merged table says nothing of the records before its last one: how many were left out can't be counted.
         is_countable = not isinstance(self.model, Places)

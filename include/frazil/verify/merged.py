@@ -15,6 +15,7 @@ from frazil.pipeline.types import Primitive
 from frazil.pipeline.value import Column
 from frazil.verify.compare import Comparison, micros
 from frazil.verify.coverage import Passes
+from frazil.verify.ledger import MENDING, Batch
 from frazil.verify.model import Held, Model, Place, Wanted
 from frazil.verify.outcomes import Found, Outcome, Outcomes, Stretch
 from frazil.verify.result import Difference, Findings, Kind, PartitionResult, with_counts
@@ -134,7 +135,13 @@ class MergedTableCheck:
 
 @dataclass(frozen=True)
 class MergedCheck(MergedTableCheck):
-    """Holds the model against the table."""
+    """Holds the model against the table.
+
+    Attributes:
+        batches: The ledger.
+    """
+
+    batches: Mapping[int, Batch] = field(default_factory=dict)
 
     def results(self, model: Model, results: Sequence[PartitionResult]) -> list[PartitionResult]:
         """Compare, and add to the results of partitions what was found."""
@@ -171,7 +178,7 @@ class MergedCheck(MergedTableCheck):
             return "unchecked"
         if not wanted.is_there or held is None or held.is_deleted:
             return self._of_presence(wanted)
-        if held.place[:3] != place[:3]:
+        if held.place[:3] != place[:3] or not self._is_read(held.place):
             return self._add("changed", place, f"the row of key {wanted.shown} as this record left it", _last(held))
         if place.batch in self.rules.older:
             return "lenient"
@@ -180,6 +187,13 @@ class MergedCheck(MergedTableCheck):
         if differs and not (is_earlier and _steady(held.digest) == _steady(wanted.digest)):
             return self._add("changed", place, f"values of key {wanted.shown} as the record says", "others")
         return "lenient" if is_earlier else None
+
+    def _is_read(self, place: Place) -> bool:
+        """Whether the batch that a row names read its record, as far as the ledger knows that batch."""
+        batch = None if place.batch is None else self.batches.get(place.batch)
+        if batch is None or batch.kind in MENDING:
+            return True
+        return any((r.topic, r.partition) == place[:2] and r.start <= place.offset < r.end for r in batch.ranges)
 
     def _of_presence(self, wanted: Wanted) -> Kind | None:
         held = wanted.held
@@ -211,7 +225,7 @@ def _named(place: Place) -> str:
 
 
 def _last(held: Held) -> str:
-    return f"one whose last change is {_named(held.place)}"
+    return f"one whose last change is {_named(held.place)}, of batch {held.place.batch}"
 
 
 @dataclass

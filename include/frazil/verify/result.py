@@ -128,6 +128,7 @@ class Verification:
         cells_not_compared: Table -> column -> how many of its values could not be worked out, and why the first one could not.
         batches_not_judged: Why the pipeline file that batches ran under is not known -> their numbers: their rows were held
             against the present file, where null may stand for any value, and what they left out is the ledger's word.
+        notes: What is gone that finished batches need no more, so that something was compared once instead of twice.
     """
 
     pipeline: str
@@ -144,6 +145,7 @@ class Verification:
     columns_not_compared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     batches_not_judged: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     cells_not_compared: Mapping[str, Mapping[str, tuple[int, str]]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def is_clean(self) -> bool:

@@ -66,11 +66,17 @@ class SnapshotFacts:
                 found.setdefault(n, (snapshot.snapshot_id, _summary(snapshot)))
         return cls(table, found, {of.snapshot_id: _number(of, pipeline) for of in metadata.snapshots})
 
-    def without_manifest(self) -> Iterator[Difference]:
-        """Of a closing table whose last batch has no position in a snapshot: its manifest, which has it, must be there."""
+    def without_manifest(self) -> Iterator[str]:
+        """Of a closing table whose last batch has no position in a snapshot: that the manifest, which has it, is gone.
+
+        The batch is finished, and needs it no more: an orphan removal may have taken it.
+        """
         n = max(self.batches, default=None)
         if n is not None and "frazil.manifest" in self.batches[n][1]:
-            yield self._wrong(n, f"its manifest {self.batches[n][1]['frazil.manifest']}", "no such file")
+            yield (
+                f"batch {n}: its manifest {self.batches[n][1]['frazil.manifest']} is gone; the position was compared"
+                f" with the property of {self.table} alone"
+            )
 
     def differences(self, rows: Iterable[Row], undone: Collection[int]) -> Iterator[Difference]:
         """What rows of the ledger say of this table and its snapshots deny.
@@ -89,8 +95,9 @@ class SnapshotFacts:
                 continue
             if n in self.batches:
                 yield from self._against(row, *self.batches[n])
-            elif said is not None and (self.others.get(said, n) != n or (said not in self.others and n > first)):
-                yield self._wrong(n, f"a snapshot of batch {n} in {self.table}", f"snapshot {said}, which is none")
+            elif said is not None and (self.others.get(said, n) != n or n > first):
+                why = "its history does not have" if self.others.get(said) == n else "is none"
+                yield self._wrong(n, f"a snapshot of batch {n} in {self.table}", f"snapshot {said}, which {why}")
 
     def _against(self, row: Row, snapshot: int, summary: Mapping[str, str]) -> Iterator[Difference]:
         n, where = row["n"], f"as snapshot {snapshot} of {self.table} says"
@@ -112,6 +119,20 @@ def with_configs(rows: Iterable[Row], decided: SnapshotFacts) -> list[dict[str, 
     """Rows of the ledger with the hash of the pipeline file that snapshots name: batches are judged by that one."""
     configs = {n: of["frazil.config"] for n, (_, of) in decided.batches.items() if "frazil.config" in of}
     return [{**row, "config": configs.get(row["n"], row["config"])} for row in rows]
+
+
+def take_back(rows: Iterable[dict[str, Any]], tables: Mapping[str, Collection[str]]) -> Iterator[Difference]:
+    """Rows of the ledger that say of a destination that the pipeline file names it no more, though it does: they get their role back.
+
+    Args:
+        rows: Of the pipeline; they are changed.
+        tables: Hash of a pipeline file -> the destinations that it names.
+    """
+    for row in rows:
+        if row["role"] == "left" and row["table"] in tables.get(row["config"], ()):
+            row["role"] = "destination"
+            expected = f"rows for destination {row['table']}, which its pipeline file names"
+            yield Difference("ledger", expected, "that it was left out", batch=row["n"])
 
 
 def repeated_rows(rows: Iterable[Row]) -> Iterator[Difference]:

@@ -35,7 +35,7 @@ from frazil.verify.dead_letter_filter import letters_of, not_landed
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles, former_files, present_names
 from frazil.verify.ledger import Batch, Position, absent_from, batches_of, position_of, view
 from frazil.verify.result import Difference
-from frazil.verify.snapshot_facts import SnapshotFacts, altered_reasons, repeated_rows, with_configs
+from frazil.verify.snapshot_facts import SnapshotFacts, altered_reasons, repeated_rows, take_back, with_configs
 from frazil.verify.values.evolved_schema import Since, columns_of, earlier_schemas, grows
 from frazil.verify.values.typed_expectation import SchemasOf, no_registry
 
@@ -98,7 +98,7 @@ class Tables:
         earlier: Number of a batch that may have landed while it had other ones -> what they have become since.
         former: Other pipeline files that batches ran under.
         denied: What the ledger says of the destination, and its snapshots deny.
-        doubled: Several rows of the ledger for one batch and table.
+        doubled: Rows of the ledger that can't be: several for one batch and table, or a destination left out that the file names.
         decided: What the snapshots of the closing table say.
     """
 
@@ -142,7 +142,7 @@ class LedgerReads:
         rows: Rows of the pipeline, each with the hash of the pipeline file that its snapshot names.
         of_table: The same as they are written, by the location and the table.
         former: Other pipeline files that its batches ran under.
-        doubled: Several rows for one batch and table.
+        doubled: Rows that can't be: several for one batch and table, or a destination left out that the file names.
     """
 
     references: References = NO_REFERENCES
@@ -232,6 +232,9 @@ def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColum
         known.rows[at] = with_configs(written, decided)
         hashes, made = {row["config"] for row in known.rows[at]}, _made_tables(ledger, pipeline)
         known.former[at] = former_files(ledger, pipeline, hashes, known.references, made)
+        files = known.former[at] | {pipeline.outcome_fingerprint: pipeline}
+        named = {config: of.tables for config, of in files.items() if not isinstance(of, str)}
+        known.doubled[at] += take_back(known.rows[at], named)
     rows = known.rows[at]
     batches = batches_of(view(rows, name), pipeline.ledger_table)
     facts, undone = SnapshotFacts.of(name, destination.metadata, pipeline.name), rolled_back(batches)
@@ -266,8 +269,6 @@ def denied_beside(tables: Tables, pipeline: Pipeline, known: LedgerReads) -> Ite
         beside.append(tables.decided)
     for of in beside:
         yield from of.differences(known.rows_of(of.table), undone)
-    if tables.summary is None:
-        yield from tables.decided.without_manifest()
     yield from altered_reasons(letters.metadata, partial(_rows_at, letters, tables.letters.name))
 
 
