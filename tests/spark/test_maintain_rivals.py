@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from frazil.batch.request import RunRequest
 from frazil.batch.target import EARLIEST
 from frazil.crash_points import CrashPoint
+from frazil.iceberg import expiry
 from frazil.kafka.cluster import Cluster
 from frazil.local.waiting import until
 from frazil.maintain.result import StepOutcome
@@ -90,6 +91,28 @@ def test_rows_wait_until_a_compaction_is_over(make: Make, monkeypatch: pytest.Mo
     assert head is not None
     assert operation(orders, head) == "replace"
     assert written["sequence_number"] < landed < sequences[head]
+    orders.assert_clean()
+
+
+def test_compaction_commits_after_more_batches_than_a_table_lists(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iceberg looks through all snapshots since it began: batches leave them until it is over."""
+    orders = make()
+    orders.land(4)
+    monkeypatch.setattr(expiry, "RECENT", 2)
+    orders.send(5)
+
+    def land_many() -> None:
+        orders.run()
+        orders.land(5)
+
+    outcome = beside_compaction(orders, monkeypatch, CrashPoint.DECIDE_COMMITTING, land_many)
+
+    assert outcome.status == "done", outcome
+    assert orders.metadata().properties[expiry.HOLD_KEY] == expiry.NO_HOLD
+    orders.land(3)
+    assert len(orders.metadata().snapshots) <= 3
     orders.assert_clean()
 
 

@@ -44,6 +44,16 @@ MOST_AGED: Final = 2
 """Of the recent snapshots, and of the tags of hours, as many go with one batch: the one that it adds, and one to catch up. A host
 whose clock is days ahead makes the whole table that old with its first batch: the second would take all of its past."""
 
+HOLD_KEY: Final = "frazil.snapshots-held"
+"""Table property: a snapshot's time and the hold's end, milliseconds since 1970. That snapshot and later ones stay until then."""
+
+HOLD: Final = timedelta(hours=3)
+"""The longest time for which a rewrite holds snapshots. At a batch a second each of them is 10,000 at its end."""
+
+NO_HOLD: Final = "0/0"
+_DIGITS: Final = 19
+"""Of the largest number that Java writes."""
+
 _AGE: Final = "history.expire.max-snapshot-age-ms"
 _KEEP: Final = "history.expire.min-snapshots-to-keep"
 _DEFAULT_AGE_MS: Final = 5 * 86_400_000
@@ -88,11 +98,35 @@ class Retention:
 
 def _number(properties: Mapping[str, str], key: str, default: int) -> int:
     text = properties.get(key, str(default))
-    if not text.isdecimal():
-        raise Terminal(
-            f"table property {key} is {text!r}, expected a number", next_step="was it edited by hand? Unset it"
-        )
+    if not (text.isdecimal() and len(text) <= _DIGITS):
+        raise _unreadable(key, text, "a number")
     return int(text)
+
+
+def _unreadable(key: str, text: str, expected: str) -> Terminal:
+    return Terminal(
+        f"table property {key} is {text[:100]!r}, expected {expected}", next_step="was it edited by hand? Unset it"
+    )
+
+
+def rewrite_hold(metadata: TableMetadata, now_ms: int) -> str:
+    """What HOLD_KEY says from now on: the commit of a rewrite looks through all snapshots since the head that it read."""
+    head = metadata.current_snapshot()
+    since = metadata.last_updated_ms if head is None else head.timestamp_ms
+    return f"{since}/{max(now_ms, metadata.last_updated_ms) + _ms(HOLD)}"
+
+
+def _held_since(properties: Mapping[str, str], now_ms: int) -> int | None:
+    """The time from which on a rewrite holds snapshots; None if none does.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    text = properties.get(HOLD_KEY, NO_HOLD)
+    found = re.fullmatch(rf"(\d{{1,{_DIGITS}}})/(\d{{1,{_DIGITS}}})", text)
+    if found is None:
+        raise _unreadable(HOLD_KEY, text, NO_HOLD)
+    return int(found[1]) if now_ms < int(found[2]) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +213,8 @@ def expired(
         hold_ms: Snapshots that were made at this time or later stay, too.
         most: How many snapshots go at once, at most.
     """
+    holds = [since for since in (hold_ms, _held_since(history.properties, now_ms)) if since is not None]
+    hold_ms = min(holds, default=None)
     if history.format_version >= FORMAT_VERSION:  # an engine expires it, which knows no hours
         return Expired(ids=_by_age(history, retention, now_ms, hold_ms))
     age_ms = _ms(retention.age_in(history.properties))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
-from frazil.errors import Terminal, without_values
-from frazil.iceberg.expiry import Retention, expire_snapshots
+from frazil.errors import Retryable, Terminal, without_values
+from frazil.iceberg.expiry import HOLD_KEY, NO_HOLD, Retention, expire_snapshots, rewrite_hold
 from frazil.iceberg.inspection import Inspection
 from frazil.iceberg.kept import Kept, named_manifests
 from frazil.maintain.guard import Sound, hold, lost
@@ -81,9 +82,27 @@ class Work:
             self.engine.note(self.catalog, self.table, key, value)
 
 
+@contextmanager
+def _held_snapshots(work: Work) -> Iterator[None]:
+    """Let batches take no snapshot out that came since: without one of them Iceberg rejects the commit of a rewrite.
+
+    A hold that a killed process leaves ends by its own time.
+    """
+    found = work.scope.lake.load_table(work.table).metadata
+    work.note(HOLD_KEY, rewrite_hold(found, int(work.scope.clock().timestamp() * 1000)))
+    try:
+        yield
+    finally:
+        try:
+            work.note(HOLD_KEY, NO_HOLD)
+        except Retryable as failure:
+            work.scope.report(f"{work.table}: its snapshots are held for longer than needed: {failure.message}")
+
+
 def rewrite_position_deletes(work: Work) -> dict[str, int]:
     """Merge small delete files."""
-    return work.call("rewrite_position_delete_files", options={"min-input-files": "2"})
+    with _held_snapshots(work):
+        return work.call("rewrite_position_delete_files", options={"min-input-files": "2"})
 
 
 def compact(work: Work, rules: Compaction) -> dict[str, int]:
@@ -94,10 +113,11 @@ def compact(work: Work, rules: Compaction) -> dict[str, int]:
     """
     asked = compaction_arguments(work.found, rules, work.scope.clock(), branch=work.scope.lake.branch_of(work.table))
     counts: dict[str, int] = {}
-    for arguments in asked:
-        found = _in_one_commit(work, rules, arguments) if work.is_merged else _rewritten(work, arguments)
-        for name, count in found.items():
-            counts[name] = counts.get(name, 0) + count
+    with _held_snapshots(work):
+        for arguments in asked:
+            found = _in_one_commit(work, rules, arguments) if work.is_merged else _rewritten(work, arguments)
+            for name, count in found.items():
+                counts[name] = counts.get(name, 0) + count
     return counts
 
 

@@ -163,6 +163,32 @@ def test_clock_that_is_days_ahead_takes_little_of_the_past(
     assert len(metadata(orders).snapshots) >= listed - 4
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["it says so", "its time is over"])
+def test_rewrite_holds_what_came_since_until_it_ends(
+    orders: Lake, wait: Callable[[float], None], *, is_killed: bool
+) -> None:
+    """Its commit needs each snapshot since the head that it read."""
+    last = 2 * RECENT
+    for n in range(1, last + 1):
+        land(orders, n)
+    head = metadata(orders).current_snapshot_id
+    set_property(orders, expiry.HOLD_KEY, expiry.rewrite_hold(metadata(orders), int(time.time() * 1000)))
+    for n in range(last + 1, 2 * last + 1):
+        land(orders, n)
+        wait(1)
+    listed = [one.snapshot_id for one in metadata(orders).snapshots]
+    assert len(listed[listed.index(head) :]) == 1 + last
+    if is_killed:
+        wait(expiry.HOLD / timedelta(minutes=1))
+    else:
+        set_property(orders, expiry.HOLD_KEY, expiry.NO_HOLD)
+
+    for n in range(2 * last + 1, 2 * last + 4):
+        land(orders, n)
+
+    assert len(metadata(orders).snapshots) <= RECENT + 1 + len(hours(orders))
+
+
 def test_rollback_to_an_hour_is_told(orders: Lake, wait: Callable[[float], None]) -> None:
     """Main is what it was hours ago: the batch of that hour is what it holds."""
     for n in range(1, 31):
@@ -250,7 +276,9 @@ def test_snapshot_that_alone_carries_a_mark_stays(orders: Lake, wait: Callable[[
     [
         {"history.expire.max-snapshot-age-ms": str(2**63 - 1)},
         {"history.expire.max-snapshot-age-ms": "five days"},
+        {"history.expire.max-snapshot-age-ms": "9" * 5_000},
         {"history.expire.min-snapshots-to-keep": "-1"},
+        {"frazil.snapshots-held": "for ever"},
     ],
 )
 def test_table_that_keeps_for_ever_or_says_no_number_gets_its_batches(
