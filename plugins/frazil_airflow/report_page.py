@@ -1,6 +1,6 @@
 """Shows kept reports on dead letters to those who may read the task logs of their DAG: samples quote records."""
 
-# No `from __future__ import annotations`: FastAPI reads the signatures.
+from __future__ import annotations
 
 from http import HTTPStatus
 

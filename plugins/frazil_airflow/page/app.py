@@ -1,6 +1,6 @@
 """The application that Airflow's api-server mounts. It opens nothing until it is asked."""
 
-# No `from __future__ import annotations`: FastAPI reads the signatures.
+from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus

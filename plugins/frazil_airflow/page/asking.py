@@ -1,6 +1,6 @@
 """What every route is given: who asks, where to read, and which pipelines he may see."""
 
-# No `from __future__ import annotations`: FastAPI reads the signatures.
+from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-
-# No `from __future__ import annotations`: FastAPI reads the signatures.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

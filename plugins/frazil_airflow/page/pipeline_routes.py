@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-# No `from __future__ import annotations`: FastAPI reads the signatures.
 import json
-
-# No `from __future__ import annotations`: FastAPI reads the signatures.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -14,7 +11,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
-# No `from __future__ import annotations`: FastAPI reads the signatures.
 from frazil.errors import FrazilError
 from frazil.monitor.batches import BatchPage
 from frazil.monitor.state import STATES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-# No `from __future__ import annotations`: FastAPI reads the signatures.
 import hashlib
 from functools import cache
 from pathlib import Path
