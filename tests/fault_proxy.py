@@ -149,6 +149,11 @@ class FaultProxy:
         self.seen: list[tuple[str, str]] = []
         self._scripts: list[tuple[str, re.Pattern[str], list[Step]]] = []
         self._lock = Lock()
+        self._refused: tuple[bytes, int] | None = None
+
+    def refuse(self, words: str, status: int) -> None:
+        """From now on refuse every request with these words in its body."""
+        self._refused = words.encode(), status
 
     def script(self, method: str, path: str, *steps: Step) -> None:
         """Let the next requests of this method, whose path (without its query) ends like this, go through the steps."""
@@ -160,8 +165,10 @@ class FaultProxy:
         """Steps that no request came for: a fault that never struck proves nothing."""
         return sum(len(steps) for _, _, steps in self._scripts)
 
-    def next_step(self, method: str, target: str) -> Step:
+    def next_step(self, method: str, target: str, body: bytes) -> Step:
         """Take the step for a request that just arrived."""
+        if self._refused is not None and self._refused[0] in body:
+            return refused(self._refused[1])
         path = target.partition("?")[0]
         with self._lock:
             self.seen.append((method, path))
@@ -199,7 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Expect") == "100-continue":  # else a client that asks waits a second
             self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = self._chunks() if self._is_chunked else self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.proxy.next_step(self.command, self.path)(lambda: self._forward(body), self._reply)
+        self.proxy.next_step(self.command, self.path, body)(lambda: self._forward(body), self._reply)
 
     do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 - the base class finds methods by these names
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.expiry import expire_snapshots
+from frazil.iceberg.expiry import HOLD_KEY, NO_HOLD, expire_snapshots
 from frazil.iceberg.holdings import POSITION_KEY
 from frazil.iceberg.kept import named_manifests
 from frazil.kafka.cluster import Cluster
@@ -162,17 +162,21 @@ def test_what_was_done_is_forgotten(make: Make) -> None:
 
 
 def test_note_that_fails_undoes_what_was_done(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalog that goes away behind the last step costs the note, which the log says, not the result."""
+    """A catalog that goes away behind the last step costs the notes, which the log says, not the result."""
     orders = make()
     orders.land(3)
+    note = orders.engine.note
 
-    def away(*_: object) -> None:
-        raise Retryable("the catalog does not answer")
+    def away(catalog: str, table: str, key: str, value: str) -> None:
+        if key != HOLD_KEY or value == NO_HOLD:
+            raise Retryable("the catalog does not answer")
+        note(catalog, table, key, value)
 
     monkeypatch.setattr(orders.engine, "note", away)
 
     assert orders.step("compaction").status == "done"
     assert f"{ORDERS}: what was done is not noted in the table: the catalog does not answer" in orders.said
+    assert f"{ORDERS}: its snapshots are held for longer than needed: the catalog does not answer" in orders.said
 
 
 def test_manifest_per_batch_slows_scans(make: Make) -> None:

@@ -94,9 +94,7 @@ def test_rows_wait_until_a_compaction_is_over(make: Make, monkeypatch: pytest.Mo
     orders.assert_clean()
 
 
-def test_compaction_commits_after_more_batches_than_a_table_lists(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compaction_commits_after_more_batches_than_a_table_lists(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Iceberg looks through all snapshots since it began: batches leave them until it is over."""
     orders = make()
     orders.land(4)

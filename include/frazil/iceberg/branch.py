@@ -34,6 +34,7 @@ from frazil.iceberg.commit import (
     refuse_lost_files,
     taken_out,
     validate,
+    without_expiry,
 )
 from frazil.iceberg.faults import FOREIGN, as_frazil, shown
 from frazil.iceberg.holdings import ancestry
@@ -258,7 +259,7 @@ def show(lake: Lake, change: Change, prepared: Prepared) -> int | None:
             return _moved(table, change, prepared)
         except FOREIGN as error:
             _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, shown(error))
-            failure = error
+            failure, change = error, without_expiry(change, table, error)
     return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))
 
 

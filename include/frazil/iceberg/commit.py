@@ -29,6 +29,7 @@ from frazil.batch.fit import Fit
 from frazil.batch.removal import Removal
 from frazil.crash_points import CrashPoint
 from frazil.errors import FrazilError, OutcomeUnknown, quotable, without_values
+from frazil.iceberg.branch_table import whole
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.data_files import data_file, field_types
 from frazil.iceberg.expiry import Retention, expiry_updates
@@ -134,8 +135,24 @@ def commit(lake: Lake, change: Change) -> int:
             return landed
         except FOREIGN as error:
             _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, shown(error))
-            failure = error
+            failure, change = error, without_expiry(change, table, error)
     return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))
+
+
+def without_expiry(change: Change, table: Table, failure: BaseException) -> Change:
+    """The change for another attempt: not every service lets a commit take snapshots out, and that may stop no batch.
+
+    After a rival it is the same change.
+    """
+    if isinstance(failure, CommitFailedException) or not taken_out(change, whole(table)):
+        return change
+    _log.warning(
+        "table %s: a commit that takes old snapshots out failed, another goes without: %s. If the catalog refuses them, or"
+        " expires snapshots by itself: maintenance: {expiry: false} in the pipeline file",
+        change.table,
+        shown(failure),
+    )
+    return replace(change, retention=None)
 
 
 def pause(number: int, failure: BaseException | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from frazil.errors import Terminal
+from frazil.iceberg import expiry
 from frazil.report.sql import query
 from tests.integration.rest.conftest import LEDGER, LETTERS, ORDERS, RestShop
 
@@ -51,6 +52,26 @@ def test_kill_between_steps_loses_or_doubles_records(rest_shop: MakeShop, phase:
     shop.run()
 
     shop.assert_exactly_once(orders=40, rounds=2)
+
+
+@pytest.mark.parametrize("status", [400, 403, 406, 500, 501])
+def test_service_that_refuses_expiry_gets_its_batches(
+    begun: RestShop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    """Old snapshots stay, and the log says why and what to do; rows, dead letters and ledger land."""
+    monkeypatch.setattr(expiry, "RECENT", 2)
+    for table in (ORDERS, LETTERS, LEDGER):
+        begun.server.lake().set_property(table, "history.expire.min-snapshots-to-keep", "1")
+    begun.proxy.refuse('"remove-snapshots"', status)
+    for number in range(4):
+        begun.produce(10 * number, 10 * number + 10)
+        assert begun.run().written == 10
+
+    said = [record.getMessage() for record in caplog.records if "goes without" in record.getMessage()]
+    assert {line.split(":")[0] for line in said} == {f"table {table}" for table in (ORDERS, LETTERS, LEDGER)}
+    assert all("expiry: false" in line for line in said)
+    assert begun.snapshots(ORDERS) == 5
+    begun.assert_exactly_once(orders=40, rounds=4)
 
 
 def test_question_to_a_rest_catalog_is_refused(rest_shop: MakeShop) -> None:
