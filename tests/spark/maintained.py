@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -68,7 +68,7 @@ class Engine(SparkProcedures):
     def __post_init__(self) -> None:
         super().__init__(self.spark)
 
-    def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> list[dict[str, Any]]:
+    def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> Iterator[dict[str, Any]]:
         """Call a procedure, unless the process dies before."""
         self.calls.append(procedure)
         if self.dies.get(procedure) == "before":

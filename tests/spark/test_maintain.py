@@ -134,6 +134,23 @@ def test_files_of_others_are_taken_for_orphans(make: Make) -> None:
     orders.assert_clean()
 
 
+def test_orphans_beyond_the_bound_go_with_the_next_maintenance(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one run leaves is due at once, not a week later."""
+    orders = make()
+    orders.land(1)
+    monkeypatch.setattr(steps, "MOST_ORPHANS", 3)
+    gone = put_old(orders.folder(), [f"data/{n}.parquet" for n in range(5)])
+
+    first = orders.step("orphans", force=True)
+    assert (first.counts["orphan_files"], ORPHANS_KEY in orders.metadata().properties) == (3, False)
+    second = orders.step("orphans", force=True)
+
+    assert (second.counts["orphan_files"], ORPHANS_KEY in orders.metadata().properties) == (2, True)
+    assert not any(path.exists() for path in gone)
+    orders.land(1)
+    orders.assert_clean()
+
+
 def put_old_time(path: Path) -> None:
     """Make a file old."""
     import os

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -37,8 +37,8 @@ class GaveWay(Retryable):
 class Procedures(Protocol):
     """Iceberg's procedures, by an engine that knows the catalogs."""
 
-    def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> list[dict[str, Any]]:
-        """Call a procedure of a catalog, and return its rows.
+    def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> Iterator[dict[str, Any]]:
+        """Call a procedure of a catalog, and return its rows, which are read as they are asked for.
 
         Raises:
             GaveWay: Others changed the same files meanwhile.

@@ -58,7 +58,8 @@ def maintain(scope: Scope, order: Order, engine: Procedures | None) -> Maintenan
 
     Raises:
         Retryable: The catalog or the storage is not available now.
-        Terminal: There is no such table; or a step lost what a table held, which must never be.
+        Terminal: There is no such table.
+        Lost: A step lost what a table held, which must never be.
     """
     began = time.monotonic()
     wanted = tables_to_maintain(scope.pipeline, order.table)
@@ -130,7 +131,9 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
         status, reason = "skipped", f"nothing is removed now: {unsound.message}"
     except GaveWay as rival:
         status, reason = "gave_way", rival.message
-    except Retryable as failure:
+    except steps.Lost:
+        raise
+    except (Retryable, Terminal) as failure:
         status, reason = "failed", failure.message
     return StepOutcome(need.step, status, reason, round(time.monotonic() - began, 3), counts)
 

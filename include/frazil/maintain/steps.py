@@ -46,6 +46,10 @@ MOST_ORPHANS: Final = 1_000_000
 """Paths of orphans that a driver holds; of more, the rest goes by the next run."""
 
 
+class Lost(Terminal):
+    """A table does not say any more what it held of a pipeline."""
+
+
 @dataclass(frozen=True)
 class Work:
     """A table under maintenance: its pipeline and doors, its name, the figures that were just read, and the engine.
@@ -208,7 +212,7 @@ def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:
     """Let old snapshots go. What the table holds of pipelines is the same afterwards.
 
     Raises:
-        Terminal: It is not.
+        Lost: It is not.
     """
     before, retention = sound(work.table), Retention.by(rules)
     if work.found.format_version < _BY_ENGINE_ALONE:
@@ -218,7 +222,7 @@ def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:
         counts = _expire_by_engine(work, retention, before)
     missing = lost(before, hold(work.scope.lake, work.table))
     if missing:
-        raise Terminal(
+        raise Lost(
             f"table {work.table}: after the expiry it does not say any more {', '.join(missing)}",
             next_step=f"frazil lag {work.scope.pipeline.name} shows whether the position is there; report this",
         )
@@ -238,58 +242,74 @@ def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
     now = work.scope.clock()
     given: dict[str, Argument] = {"table": work.table, "older_than": now - parse_age(rules.older_than)}
     sound(work.table)
+    metadata = work.scope.lake.catalog_of(work.table).load_table(work.table).metadata
     # Listed by Iceberg where it is an object store, for which Spark has no file system of its own.
-    is_local = _plain(_metadata(work).location).startswith("file:")
+    is_local = _plain(metadata.location).startswith("file:")
     listing: dict[str, Argument] = {} if is_local else {"prefix_listing": True}
     rows = work.engine.call(work.catalog, "remove_orphan_files", {**given, **listing, "dry_run": True})
-    paths = [row["orphan_file_location"] for row in rows]
-    own = _own(work, paths)
-    if len(own) < len(paths):
-        other = next(path for path in paths if path not in own)
-        work.scope.report(
-            f"table {work.table}: {len(paths) - len(own):,} files are left alone, for example {without_values(other)}"
-        )
+    found = _Listing(metadata, (row["orphan_file_location"] for row in rows))
+    own = found.own()
+    if found.left_alone:
+        example = without_values(found.example)
+        work.scope.report(f"table {work.table}: {found.left_alone:,} files are left alone, for example {example}")
     if own:
         work.scope.report(f"table {work.table}: {len(own):,} orphans, for example {without_values(min(own))}")
         sound(work.table)
-        listed = work.engine.listed(own.values())
-        work.engine.call(work.catalog, "remove_orphan_files", {**given, "file_list_view": listed})
-    work.note(ORPHANS_KEY, now.isoformat(timespec="seconds"))
-    return {"orphan_files": len(own), "left_alone": len(paths) - len(own)}
+        listed = work.engine.listed(own)
+        removal: dict[str, Argument] = {**given, "file_list_view": listed, "stream_results": True}
+        work.engine.call(work.catalog, "remove_orphan_files", removal)
+    if len(own) < MOST_ORPHANS:  # else there may be more, for the next maintenance
+        work.note(ORPHANS_KEY, now.isoformat(timespec="seconds"))
+    return {"orphan_files": len(own), "left_alone": found.left_alone}
 
 
-def _metadata(work: Work) -> TableMetadata:
-    return work.scope.lake.catalog_of(work.table).load_table(work.table).metadata
+@dataclass
+class _Listing:
+    """Orphans below a table's location, read one by one: there may be more than a driver holds."""
+
+    metadata: TableMetadata
+    paths: Iterable[str]
+    left_alone: int = 0
+    example: str = ""
+
+    def own(self) -> list[str]:
+        """Files in the table's folders, but for manifests of batches, the rules that they ran under, and its last metadata: as many
+        as may go at once, in the table's spelling.
+
+        Another table may lie below a table's location, in a namespace of its name: its files are no orphans. And of listed files
+        the procedure takes only those that begin with the location, letter by letter.
+        """
+        location = self.metadata.location.rstrip("/")
+        plain = _plain(location)
+        found = list(islice(without_newest_metadata(self._removable(plain)), MOST_ORPHANS))
+        self.left_alone -= len(found)
+        return [location + _plain(path).removeprefix(plain) for path in found]
+
+    def _removable(self, location: str) -> Iterator[str]:
+        below = tuple(f"{location}/{folder}/" for folder in OWN_FOLDERS)
+        named = {_plain(path) for path in named_manifests(self.metadata)}
+        for path in self.paths:
+            self.left_alone += 1
+            plain = _plain(path)
+            if plain.startswith(below) and plain not in named and not is_rules_file(path):
+                yield path
+            else:
+                self.example = path
 
 
-def _own(work: Work, paths: list[str]) -> dict[str, str]:
-    """Files in the table's folders, but for manifests of batches, the rules that they ran under, and its last metadata; and their
-    addresses as the table spells them.
-
-    Another table may lie below a table's location, in a namespace of its name: its files are no orphans. And of listed files
-    the procedure takes only those that begin with the location, letter by letter.
-    """
-    metadata = _metadata(work)
-    location = metadata.location.rstrip("/")
-    below = tuple(f"{_plain(location)}/{folder}/" for folder in OWN_FOLDERS)
-    named = {_plain(path) for path in named_manifests(metadata)}
-    newest = newest_metadata(paths)
-    own = (
-        path
-        for path in paths
-        if _plain(path).startswith(below)
-        and _plain(path) not in named
-        and path not in newest
-        and not is_rules_file(path)
-    )
-    return {path: location + _plain(path).removeprefix(_plain(location)) for path in islice(own, MOST_ORPHANS)}
-
-
-def newest_metadata(paths: Iterable[str]) -> frozenset[str]:
-    """Of superseded metadata files those of the newest version: until a younger file came, backups of the catalog name it."""
-    versions = {path: int(found[1]) for path in paths if (found := _METADATA_FILE.search(path)) is not None}
-    newest = max(versions.values(), default=0)
-    return frozenset(path for path, version in versions.items() if version == newest)
+def without_newest_metadata(paths: Iterable[str]) -> Iterator[str]:
+    """All but superseded metadata files of the newest version: until a younger file came, backups of the catalog name it."""
+    newest, held = 0, list[str]()
+    for path in paths:
+        found = _METADATA_FILE.search(path)
+        version = int(found[1]) if found is not None else -1
+        if version < newest:
+            yield path
+            continue
+        if version > newest:
+            yield from held
+            newest, held = version, []
+        held.append(path)
 
 
 def _plain(address: str) -> str:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
 
 import pytest
 
 from frazil.errors import Terminal
 from frazil.iceberg import expiry
+from frazil.iceberg.catalog import Lake
+from frazil.maintain.need import Order
+from frazil.maintain.run import maintain
 from frazil.report.sql import query
+from frazil.run.scope import Scope
 from tests.integration.rest.conftest import LEDGER, LETTERS, ORDERS, RestShop
 
 MakeShop = Callable[..., RestShop]
@@ -58,7 +64,7 @@ def test_kill_between_steps_loses_or_doubles_records(rest_shop: MakeShop, phase:
 def test_service_that_refuses_expiry_gets_its_batches(
     begun: RestShop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
-    """Old snapshots stay, and the log says why and what to do; rows, dead letters and ledger land."""
+    """Old snapshots stay, and the log says why and what to do; rows, dead letters and ledger land. Maintenance says it, too."""
     monkeypatch.setattr(expiry, "RECENT", 2)
     for table in (ORDERS, LETTERS, LEDGER):
         begun.server.lake().set_property(table, "history.expire.min-snapshots-to-keep", "1")
@@ -72,6 +78,26 @@ def test_service_that_refuses_expiry_gets_its_batches(
     assert all("expiry: false" in line for line in said)
     assert begun.snapshots(ORDERS) == 5
     begun.assert_exactly_once(orders=40, rounds=4)
+    scope = Scope.of(begun.shop.project, begun.shop.pipeline, print)
+    found = maintain(scope, Order(steps=("expiry",), force=True), NoEngine(begun.server.lake()))
+    assert [step.status for table in found.tables for step in table.steps] == ["failed"] * 3
+
+
+@dataclass(frozen=True)
+class NoEngine:
+    """For steps that need none: it only sets properties."""
+
+    lake: Lake
+
+    def call(self, *asked: object) -> NoReturn:
+        """Fail the test."""
+        raise AssertionError(asked)
+
+    listed = call
+
+    def note(self, _: str, table: str, key: str, value: str) -> None:
+        """Set a property of a table."""
+        self.lake.set_property(table, key, value)
 
 
 def test_question_to_a_rest_catalog_is_refused(rest_shop: MakeShop) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from frazil.iceberg.expiry import BranchRules, SnapshotAge, Tag
 from frazil.iceberg.inspection import Inspection
 from frazil.maintain.need import expirable
-from frazil.maintain.steps import newest_metadata
+from frazil.maintain.steps import without_newest_metadata
 from frazil.pipeline.maintenance import Expiry
 from tests.unit.maintain.tables import NOW, line, with_snapshots
 
@@ -77,5 +78,7 @@ def metadata_file(version: int, name: str = "a") -> str:
 def test_newest_superseded_metadata_file_stays() -> None:
     """B7: it was the table's until a file came that is too young to go, however old it is itself."""
     old, newest, rival = metadata_file(99_999), metadata_file(100_000), metadata_file(100_000, "b")
-    assert newest_metadata([old, newest, rival, f"{FOLDER}/snap-1.avro"]) == {newest, rival}
-    assert newest_metadata([f"{FOLDER}/x.avro"]) == frozenset()
+    other = f"{FOLDER}/snap-1.avro"
+    for listed in permutations([old, newest, rival, other]):
+        assert set(without_newest_metadata(listed)) == {old, other}
+    assert list(without_newest_metadata([metadata_file(0)])) == []

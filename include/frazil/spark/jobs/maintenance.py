@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from frazil.spark.submit.handover import Handover
 from frazil.spark.writes.quoting import literal, prepare_writer, quoted, text
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _VIEW: Final = "frazil_listed_files"
@@ -36,15 +37,18 @@ class SparkProcedures:
         prepare_writer(spark)
         self._spark: Final = spark
 
-    def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> list[dict[str, Any]]:
-        """Call a procedure of a catalog, and return its rows.
+    def call(self, catalog: str, procedure: str, arguments: Mapping[str, Argument]) -> Iterator[dict[str, Any]]:
+        """Call a procedure of a catalog, and return its rows, which are read as they are asked for.
 
         Raises:
             GaveWay: Others changed the same files meanwhile.
             Retryable: Spark, the catalog or the storage is not available now.
         """
         given = ", ".join(f"{name} => {literal(value)}" for name, value in arguments.items())
-        return self._rows(f"CALL {quoted(catalog)}.system.{procedure}({given})", f"{procedure} of {arguments['table']}")
+        what = f"{procedure} of {arguments['table']}"
+        with _translated(what):
+            frame = self._spark.sql(f"CALL {quoted(catalog)}.system.{procedure}({given})")
+        return _rows(frame, what)
 
     def listed(self, paths: Iterable[str]) -> str:
         """The name of a view with these files, all of them old."""
@@ -60,14 +64,23 @@ class SparkProcedures:
             Retryable: Spark or the catalog is not available now.
         """
         name = quoted(catalog, *table.split("."))
-        self._rows(f"ALTER TABLE {name} SET TBLPROPERTIES ({text(key)} = {text(value)})", f"{key} of {table}")
+        with _translated(f"{key} of {table}"):
+            self._spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({text(key)} = {text(value)})")
 
-    def _rows(self, statement: str, what: str) -> list[dict[str, Any]]:
-        try:
-            return [row.asDict() for row in self._spark.sql(statement).collect()]
-        except SPARK_FAILED as error:
-            kind = GaveWay if any(word in str(error) for word in _RIVALS) else Retryable
-            raise kind(f"{what}: Spark failed: {shown(error)}") from error
+
+def _rows(frame: DataFrame, what: str) -> Iterator[dict[str, Any]]:
+    with _translated(what):
+        for row in frame.toLocalIterator():
+            yield row.asDict()
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except SPARK_FAILED as error:
+        kind = GaveWay if any(word in str(error) for word in _RIVALS) else Retryable
+        raise kind(f"{what}: Spark failed: {shown(error)}") from error
 
 
 def main(argv: list[str]) -> int:
