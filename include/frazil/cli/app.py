@@ -10,7 +10,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from io import TextIOWrapper
 from types import FrameType
 from typing import Annotated, Any
@@ -40,17 +39,14 @@ from frazil.cli import (
     validate,
     verify,
 )
-from frazil.cli.lean_imports import leave_out
 from frazil.errors import EXIT_FAILED, FrazilError, without_values
 from frazil.garbage import collect_rarely
+from frazil.spark.jobs.imports import leave_out_pandas
 
 EXIT_INTERRUPTED = 130
 """Ended by Ctrl-C, as shells say it: 128 and the number of the signal."""
 
 _DEBUG = "--debug"
-
-_OWN_PARTS = {"frazil.formats", "frazil.transforms"}
-"""Entry points by which other packages bring formats and transforms."""
 
 app = typer.Typer(
     name="frazil",
@@ -180,10 +176,7 @@ def main() -> int:
         if isinstance(stream, TextIOWrapper):  # names from files and schemas may be what no encoding takes
             stream.reconfigure(errors="backslashreplace")
     collect_rarely()
-    # PyArrow loads pandas where it finds it: 0.8 of the 3 CPU seconds that `frazil run` took to see nothing new. No
-    # command makes a data frame, and Spark's job is a process of its own; formats and transforms of users may.
-    if not _OWN_PARTS & entry_points().groups:
-        leave_out("pandas")
+    leave_out_pandas()  # Spark's job, which insists on it, is a process of its own
     # PyIceberg says so for each ORC file, whose times Arrow reads as nanoseconds. The table's are microseconds: nothing is lost.
     logging.getLogger("pyiceberg.io.pyarrow").addFilter(
         lambda log_record: "'ns' timestamp precision" not in log_record.getMessage()

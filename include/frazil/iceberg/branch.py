@@ -36,7 +36,7 @@ from frazil.iceberg.commit import (
     validate,
     without_expiry,
 )
-from frazil.iceberg.faults import FOREIGN, as_frazil, shown
+from frazil.iceberg.faults import as_frazil, foreign, shown
 from frazil.iceberg.holdings import ancestry
 from frazil.iceberg.producer import HeadMoved, SeenOnce, SnapshotRequest
 from frazil.iceberg.refs import BranchName, branch_name, drop_branches, head_of, send, set_branch
@@ -100,7 +100,7 @@ def decide_on_branch(lake: Lake, change: Change, name: str, stage: Stage) -> int
             if given_up in table.metadata.refs:
                 drop_branches(table, given_up)
             tip = _prepared(lake, change, table, branch, planned, stage)
-        except FOREIGN as error:  # nothing was decided
+        except foreign() as error:  # nothing was decided
             _log.info("preparing branch %s of %s failed, trying again: %s", branch, change.table, shown(error))
             failure = error
         else:
@@ -148,7 +148,7 @@ def remove_stale_branches(lake: Lake, table: str, pipeline: str, n: int, now_ms:
             return ()
         try:
             drop_branches(now, *stale)
-        except FOREIGN as error:
+        except foreign() as error:
             failure = error
         else:
             return stale
@@ -257,7 +257,7 @@ def show(lake: Lake, change: Change, prepared: Prepared) -> int | None:
         verify_tip(table.metadata, change, prepared.branch, prepared.planned, prepared.tip)
         try:
             return _moved(table, change, prepared)
-        except FOREIGN as error:
+        except foreign() as error:
             _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, shown(error))
             failure, change = error, without_expiry(change, table, error)
     return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))

@@ -33,7 +33,7 @@ from frazil.iceberg.branch_table import whole
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.data_files import data_file, field_types
 from frazil.iceberg.expiry import Retention, expiry_updates
-from frazil.iceberg.faults import FOREIGN, as_frazil, shown
+from frazil.iceberg.faults import as_frazil, foreign, shown
 from frazil.iceberg.holdings import mirror, moved_with
 from frazil.iceberg.ledger import renewed_properties
 from frazil.iceberg.producer import HeadMoved, Producer, SeenOnce, SnapshotRequest, append_of, overwrite_of
@@ -133,7 +133,7 @@ def commit(lake: Lake, change: Change) -> int:
             if landed is None:
                 raise
             return landed
-        except FOREIGN as error:
+        except foreign() as error:
             _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, shown(error))
             failure, change = error, without_expiry(change, table, error)
     return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))

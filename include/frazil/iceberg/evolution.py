@@ -46,7 +46,7 @@ from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal, quotable
 from frazil.iceberg.catalog import Lake
 from frazil.iceberg.commit import ATTEMPTS, pause
-from frazil.iceberg.faults import FOREIGN, as_frazil
+from frazil.iceberg.faults import as_frazil, foreign
 from frazil.iceberg.holdings import CHANGES_KEY
 from frazil.iceberg.promotion import coming_columns, promotes
 from frazil.iceberg.refs import send
@@ -267,7 +267,7 @@ def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
         reached(CrashPoint.EVOLVING)
         try:
             send(table, updates, requirements)
-        except FOREIGN as error:
+        except foreign() as error:
             failure = error
             sent = () if isinstance(error, CommitFailedException) else after.made
             continue

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -26,12 +27,10 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationException,
 )
-from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal, quotable, without_values
 
-FOREIGN = (
+_FOREIGN = (
     CommitFailedException,
     ImportError,
     NoSuchNamespaceError,
@@ -40,13 +39,12 @@ FOREIGN = (
     NotImplementedError,
     OSError,
     RESTError,
-    SQLAlchemyError,
     ValidationException,
     ValidationError,
     ValueError,
     pa.ArrowException,
 )
-"""What an operation on a table is known to raise. RESTError is the root of all answers of a REST catalog that are
+"""What an operation on a table is known to raise, beside what SQLAlchemy does. RESTError is the root of all answers of a REST catalog that are
 errors; what keeps an answer from coming, such as a broken connection or a time limit, is an OSError.
 ValueError: PyIceberg uses it for states it does not expect."""
 
@@ -58,7 +56,9 @@ _REFUSED = (
     BadRequestError,
     NotInstalledError,
 )
-_ECHOING = (InvalidURL, MissingSchema, InvalidSchema, InvalidHeader)
+_ECHOING = tuple(
+    f"requests.exceptions.{name}" for name in ("InvalidHeader", "InvalidSchema", "InvalidURL", "MissingSchema")
+)
 """Raised before anything is sent. Their messages repeat the address or the header: both may hold a secret."""
 
 _UNAVAILABLE = (
@@ -66,7 +66,6 @@ _UNAVAILABLE = (
     TooManyRequestsError,
     ServerError,
     CommitFailedException,
-    DBAPIError,
     OSError,
 )
 
@@ -86,6 +85,20 @@ _STORAGE_REFUSED = tuple(
 token that expired, is over by the time of another try."""
 
 
+def foreign() -> tuple[type[Exception], ...]:
+    """What an operation on a table is known to raise, for an `except`."""
+    return (*_FOREIGN, *_loaded(("sqlalchemy.exc.SQLAlchemyError",)))
+
+
+def _loaded(names: Iterable[str]) -> Iterator[type[Exception]]:
+    """Exceptions of libraries that this process has loaded; of others nobody raises one, and they cost 0.1 CPU seconds to load."""
+    for name in names:
+        module, _, kind = name.rpartition(".")
+        found = getattr(sys.modules.get(module), kind, None)
+        if found is not None:
+            yield found
+
+
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
     """Run a block; what it raises becomes Retryable, Terminal or OutcomeUnknown, with `doing` as its coordinates."""
@@ -93,13 +106,13 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except FrazilError:
         raise
-    except FOREIGN as error:
+    except foreign() as error:
         raise as_frazil(error, doing) from quotable(error)
 
 
 def shown(error: BaseException) -> str:
     """An error in one line, without what may hold a secret, or a value of a record."""
-    said = "" if isinstance(error, _ECHOING) else str(error)
+    said = "" if isinstance(error, tuple(_loaded(_ECHOING))) else str(error)
     return f"{type(error).__name__}: {without_values(said.splitlines()[0]) if said else 'no message'}"
 
 
@@ -124,10 +137,16 @@ class _Meaning:
     next_step: str | None = None
     errno: int | None = None
     says: tuple[str, ...] = ("",)
+    late: tuple[str, ...] = ()
+    """Further ones, by their full names."""
 
     def fits(self, error: BaseException) -> bool:
         is_of_number = self.errno is None or getattr(error, "errno", None) == self.errno
-        return isinstance(error, self.of) and is_of_number and any(of in str(error) for of in self.says)
+        return (
+            isinstance(error, (*self.of, *_loaded(self.late)))
+            and is_of_number
+            and any(of in str(error) for of in self.says)
+        )
 
 
 _MEANINGS = (
@@ -166,9 +185,10 @@ _MEANINGS = (
     _Meaning(Terminal, (PermissionError,), "permission denied", "give this user write access to the warehouse"),
     _Meaning(
         Terminal,
-        _ECHOING,
+        (),
         "the catalog's address or one of its headers can't be used",
         "check uri and properties of the catalog's entry in the settings file",
+        late=_ECHOING,
     ),
     _Meaning(
         Retryable,
@@ -179,7 +199,12 @@ _MEANINGS = (
         says=("Invalid update timestamp", "Invalid snapshot timestamp", "Expected sorted"),
     ),
     _Meaning(Terminal, _REFUSED, "the catalog refused", "check the catalog's entry in the settings file"),
-    _Meaning(Retryable, _UNAVAILABLE, "the catalog or the storage is not available now"),
+    _Meaning(
+        Retryable,
+        _UNAVAILABLE,
+        "the catalog or the storage is not available now",
+        late=("sqlalchemy.exc.DBAPIError",),
+    ),
     _Meaning(
         Terminal,
         (RESTError, ValidationError),

@@ -16,7 +16,7 @@ from pyiceberg.table.update import AssertRefSnapshotId
 from frazil.errors import Terminal, quotable
 from frazil.iceberg.branch_table import BranchTable
 from frazil.iceberg.catalog import Lake
-from frazil.iceberg.faults import FOREIGN, as_frazil
+from frazil.iceberg.faults import as_frazil, foreign
 from frazil.iceberg.holdings import BATCH_KEY, BRANCH_KEY, POSITION_KEY
 from frazil.iceberg.producer import SeenOnce, SnapshotRequest, append_of
 from frazil.iceberg.refs import head_of, send, set_branch
@@ -150,7 +150,7 @@ class PipelineLake(Lake):
                 return seen
             try:
                 _begin(table, branch)
-            except FOREIGN as error:  # somebody else may have begun it, or writes to main
+            except foreign() as error:  # somebody else may have begun it, or writes to main
                 failure = error
         raise as_frazil(failure, f"making branch {branch} of table {name}") from quotable(failure)
 

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from frazil.garbage import collect_rarely
-from frazil.spark.jobs.unzipped import prefer_unzipped
+from frazil.spark.jobs.imports import prefer_unzipped
 from frazil.spark.submit.configuration import LOCAL_VARIABLE
 
 if TYPE_CHECKING:

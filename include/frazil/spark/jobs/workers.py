@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Final
 
 from frazil.garbage import collect_rarely
-from frazil.spark.jobs.unzipped import prefer_unzipped
+from frazil.spark.jobs.imports import leave_out_pandas, prefer_unzipped
 
 WORK: Final = "frazil.spark.jobs.stage"
 """What workers are for."""
@@ -18,6 +18,7 @@ WORK: Final = "frazil.spark.jobs.stage"
 if __name__ == "__main__":
     collect_rarely()
     prefer_unzipped()
+    leave_out_pandas()
     from pyspark.daemon import manager
 
     import_module(WORK)

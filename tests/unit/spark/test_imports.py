@@ -1,12 +1,15 @@
-"""Which pyspark the processes that Spark starts read."""
+"""What the processes that Spark starts load, and from where."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
 
-from frazil.spark.jobs.unzipped import prefer_unzipped
+from frazil.local.home import project_root
+from frazil.spark.jobs.imports import prefer_unzipped
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 ZIPS = [f"{SITE}/pyspark/python/lib/pyspark.zip", f"{SITE}/pyspark/python/lib/py4j-0.10.9.9-src.zip"]
@@ -29,3 +32,23 @@ def test_the_pyspark_of_a_cluster_is_replaced_by_another(monkeypatch: pytest.Mon
     prefer_unzipped()
 
     assert sys.path == path
+
+
+_PROGRAM = """
+import sys
+from frazil.spark.jobs.imports import leave_out_pandas
+leave_out_pandas()
+import pyarrow.dataset
+import frazil.spark.jobs.stage, pyspark.worker
+print(*({name.partition(".")[0] for name in sys.modules} & {"pandas", "requests", "sqlalchemy", "typer"}))
+"""
+
+
+def test_a_worker_loads_no_client_of_catalogs_and_no_pandas() -> None:
+    """PyArrow takes pandas for not installed; a version that insists on it would break every command and worker, so it shows here."""
+    env = os.environ | {"PYTHONPATH": str(project_root() / "include")}
+
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], env=env, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "\n"
