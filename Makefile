@@ -33,7 +33,7 @@ system: ## Install system packages (Java, Python, Chromium, PostgreSQL) as root 
 demo: setup ## Run everything once: Kafka, Airflow, Spark, an Iceberg table (DEMO_EXIT=1 stops by itself)
 	@$(BIN)/frazil demo
 
-up: setup ## Start the embedded stack: Kafka and Airflow
+up: setup ## Start the embedded stack: Kafka, Airflow and a Spark that stays up
 	@$(BIN)/frazil up
 
 down: setup ## Stop the embedded stack

@@ -14,7 +14,7 @@ from frazil.local import spark_server
 from frazil.local.home import Home
 from frazil.local.process import Processes
 from frazil.project import SETTINGS_VARIABLE, Project
-from frazil.spark.submit.server import managed_engine, served
+from frazil.spark.submit.server import managed_engine, start_server
 
 _ENGINE = {
     "type": "connect",
@@ -60,8 +60,7 @@ class WarmSpark:
         project = Project.load(self.env)
         engine = managed_engine(project)
         assert engine is not None
-        with served(project, engine, print):
-            pass
+        start_server(project, engine, print)
 
     def kill(self) -> None:
         """End it as a crash would."""

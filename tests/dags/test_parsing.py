@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
+from frazil.local.home import project_root
 from frazil.project import Project
 
 pytestmark = pytest.mark.dags
@@ -222,16 +223,28 @@ def test_a_session_is_ended_by_the_time_of_a_run(parse: Callable[[], DagBag], wr
     assert [outlet.name for outlet in ingest.outlets] == ["orders/completeness"]
 
 
+@pytest.mark.parametrize(
+    ("engine", "operator"),
+    [("type: connect\n    managed: true", "SparkConnectIngestOperator"), ("type: submit", "AutoIngestOperator")],
+)
 def test_an_engine_that_is_chosen_later_has_no_slot_of_spark(
-    parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]
+    parse: Callable[[], DagBag],
+    write_pipeline: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    operator: str,
 ):
     """`auto` may start Spark, so its task waits for a slot of the pool of the engine that it may start."""
     write_pipeline("orders", engine="auto")
+    delivered = (project_root() / "include" / "settings.yaml").read_text()
+    (tmp_path / "settings.yaml").write_text(delivered.replace("type: connect\n    managed: true", engine))
+    monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
 
     bag = parse()
 
     ingest = bag.dags["ingest__orders"].get_task("ingest")
-    assert type(ingest).__name__ == "AutoIngestOperator"
+    assert type(ingest).__name__ == operator
     assert ingest.pool == "frazil_spark"
     assert "maintain__orders" in bag.dags
 

@@ -184,6 +184,7 @@ alerts:
 
 
 WAREHOUSE = "    warehouse: file://${local:home}/warehouse\n"
+WARM = "    type: connect\n    managed: true\n"
 CONF = "    conf:\n"
 
 
@@ -197,7 +198,11 @@ def _channels(root: Path, mail: int, web: int) -> dict[str, str]:
     kept.write_text("".join(f"{key}={secret}\n" for key, secret in MARKS.items()))
     kept.chmod(0o600)
     catalog, registry, conf = (f"${{file:{kept}:{key}}}" for key in MARKS)
-    marked = delivered.replace(WAREHOUSE, f"{WAREHOUSE}    properties: {{credential: '{catalog}'}}\n", 1)
+    assert WARM in delivered
+    # Runs start a Spark of their own, by Airflow's provider, as on a cluster.
+    marked = delivered.replace(WARM, "").replace(
+        WAREHOUSE, f"{WAREHOUSE}    properties: {{credential: '{catalog}'}}\n", 1
+    )
     marked = marked.replace(CONF, f"{CONF}      spark.frazil.test: '{conf}'\n", 1)
     registries = f"registries:\n  main: {{url: 'https://127.0.0.1:9', user_info: 'reader:{registry}'}}\n"
     settings.write_text(marked + registries + ALERTS)

@@ -8,6 +8,7 @@ from typing import Any
 import pyspark
 import pytest
 
+from frazil.doctor.services import warm_spark
 from frazil.errors import Retryable, Terminal
 from frazil.local.home import Home
 from frazil.project import Project
@@ -59,6 +60,19 @@ def test_terminal_and_airflow_restart_each_others_server(tmp_path: Path, monkeyp
         releases.add(managed_server(project, engine).release)
 
     assert len(releases) == 1
+
+
+def test_doctor_names_a_managed_server_that_is_away(tmp_path: Path, free_ports: Any) -> None:
+    """Runs go on without it: a warning, with the command that starts it. A server of somebody else is not looked at."""
+    (tmp_path / "settings.yaml").write_text(SETTINGS)
+    env = {"FRAZIL_HOME": str(tmp_path), "FRAZIL_SETTINGS": str(tmp_path / "settings.yaml")}
+    project = Project.load(env | {"FRAZIL_SPARK_CONNECT_PORT": str(free_ports(1)[0])})
+    (finding,) = warm_spark(project)
+
+    assert (finding.state, finding.found) == ("warning", "the server is not up")
+    assert "frazil up --only spark" in (finding.next_step or "")
+    (tmp_path / "settings.yaml").write_text(SETTINGS.replace("managed: true", "url: 'sc://h:1'"))
+    assert not list(warm_spark(Project.load(env)))
 
 
 @pytest.mark.parametrize(("is_managed", "expected"), [(True, Retryable), (False, Terminal)])

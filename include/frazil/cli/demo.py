@@ -15,11 +15,12 @@ import typer
 
 from frazil.cli import console
 from frazil.cli.progress import Progress
+from frazil.cli.stack import server_start
 from frazil.errors import EXIT_FAILED, FrazilError
-from frazil.local import stack
+from frazil.local import spark_server, stack
 from frazil.local.files import write_atomically
 from frazil.local.home import Home
-from frazil.local.parts import PartName, names
+from frazil.local.parts import names
 
 if TYPE_CHECKING:
     from frazil.local.home import Home
@@ -39,18 +40,23 @@ def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
     """
     record = home.run / "demo.json"
     stack_status = stack.status(home)
-    owned = [part for part in names(home.profile) if part in _recorded(record) or not stack_status.is_running(part)]
+    start_server, before = server_start(is_asked_for=False), _recorded(record)
+    owned: list[str] = [part for part in names(home.profile) if part in before or not stack_status.is_running(part)]
+    if start_server is not None and ("spark" in before or not spark_server.is_started(home)):
+        owned.append("spark")
     write_atomically(record, json.dumps(owned))
     try:
         with progress:
             stack.up(home, report=progress.done)
+            if start_server is not None:
+                start_server(progress.done)
         yield
     finally:
         for number in _UNDISTURBED:
             signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of the stack behind
         with progress:
             progress.doing("stopping")
-            _stop(home, owned)
+            stack.down(home, only=owned)
             progress.done(f"stopped: {', '.join(owned) or 'nothing, all of it ran before'}")
         record.unlink(missing_ok=True)
 
@@ -60,10 +66,6 @@ def _recorded(record: Path) -> list[str]:
         return list(json.loads(record.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError):  # none, or cut off by a kill: then nothing is known to be the demo's
         return []
-
-
-def _stop(home: Home, owned: list[PartName]) -> None:
-    stack.down(home, only=None if set(owned) == set(names(home.profile)) else owned)
 
 
 PIPELINE = "pizzas"

@@ -115,8 +115,18 @@ def _wait_for_dag(api: AirflowApi, dag: str, progress: Progress) -> None:
 
 def _run_once(project: Project, pipeline: Pipeline, api: AirflowApi, dag: str, progress: Progress) -> None:
     """Trigger a run and follow it. The schedule may run beside it: whoever comes second finds nothing to do."""
+    before = landing(project, pipeline).landed
     run = _triggered(api, dag, {}, progress)
-    _follow(project.home, api, run, lambda: _told(landing(project, pipeline)), progress)
+    firsts: list[float] = []
+
+    def told() -> str:
+        now = landing(project, pipeline)
+        if now.landed > before and not firsts:
+            firsts.append(time.monotonic() - run.began)
+            progress.done(f"{dag}: the first batch landed {firsts[0]:.1f} s after the trigger")
+        return _told(now)
+
+    _follow(project.home, api, run, told, progress)
 
 
 @dataclass(frozen=True, slots=True)

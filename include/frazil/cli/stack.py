@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
@@ -31,9 +32,7 @@ def up(
         ),
     ] = None,
 ) -> None:
-    """Start the stack: a Kafka broker and Airflow, on the loopback interface.
-
-    If the settings have an engine with a managed spark connect server, that too.
+    """Start the stack: a Kafka broker, Airflow, and the server of a managed Spark engine, on the loopback interface.
 
     What runs already is left alone. State, logs and jars lie in FRAZIL_HOME, by default [cyan].frazil[/cyan].
     New DAGs wait in Airflow until they are unpaused.
@@ -50,7 +49,7 @@ def up(
         )
     # Of a home that changes its profile the settings are not there yet.
     starts_server = only in (None, "spark") and home.profile == former.profile
-    up_server = _server_start(is_asked_for=only == "spark") if starts_server else None
+    up_server = server_start(is_asked_for=only == "spark") if starts_server else None
     with Progress() as progress:
         if only is None or only != "spark":
             stack.up(home, None if only is None else [only], progress.done)
@@ -60,10 +59,10 @@ def up(
             up_server(progress.done)
 
 
-def _server_start(*, is_asked_for: bool) -> Callable[[Callable[[str], None]], None] | None:
+def server_start(*, is_asked_for: bool) -> Callable[[Callable[[str], None]], None] | None:
     """What starts the managed server, by the settings as they are now: broken ones are told before anything is started."""
     from frazil.project import Project
-    from frazil.spark.submit.server import managed_engine, served
+    from frazil.spark.submit.server import managed_engine, start_server
 
     project = Project.load()
     engine = managed_engine(project)
@@ -75,11 +74,7 @@ def _server_start(*, is_asked_for: bool) -> Callable[[Callable[[str], None]], No
             )
         return None
 
-    def start(report: Callable[[str], None]) -> None:
-        with served(project, engine, report):
-            pass
-
-    return start
+    return partial(start_server, project, engine)
 
 
 def down() -> None:

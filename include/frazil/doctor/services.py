@@ -12,12 +12,16 @@ from frazil.doctor.finding import Check, Finding, ask_time, clock_finding, of_er
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import Lake
 from frazil.kafka.observe import observe
+from frazil.local import port, spark_server
 from frazil.local.airflow import any_api, remote_url
 from frazil.pipeline.model import Pipeline
 from frazil.project import Project
 from frazil.registry.client import RegistrySchemas
+from frazil.spark.submit.server import managed_engine
 
 _CLUSTER: Final = "cluster {}"
+
+_WARM: Final = "spark connect"
 
 _S3: Final = "s3.endpoint"
 """Catalog property: address of an object store."""
@@ -40,7 +44,7 @@ def service_checks(project: Project, pipelines: Iterable[Pipeline], *, is_all: b
     tables = tuple(table for pipeline in named for table in (*pipeline.tables, pipeline.ledger_table))
     checks += [partial(catalog, project, name, tables) for name in sorted(catalogs)]
     checks += [partial(registry, project, name) for name in sorted(registries)]
-    return [*checks, partial(airflow, project)]
+    return [*checks, partial(warm_spark, project), partial(airflow, project)]
 
 
 def cluster_check(pipeline: Pipeline) -> str:
@@ -109,6 +113,19 @@ def registry(project: Project, name: str) -> Iterator[Finding]:
     yield from tried(check, ask)
     for url in project.settings.registries[name].url.split(","):
         yield from clock(check, url.strip())
+
+
+def warm_spark(project: Project) -> Iterator[Finding]:
+    """Whether the spark connect server that Frazil manages is up. Nothing where no engine has one."""
+    if managed_engine(project) is None:
+        return
+    address = spark_server.url(project.home)
+    if port.answers(project.home.ports.spark_connect):
+        yield Finding(_WARM, "ok", f"{address} answers")
+        return
+    found = "ended by itself" if spark_server.is_started(project.home) else "is not up"
+    step = "`frazil up --only spark`; until then each run starts a Spark of its own, which takes some seconds"
+    yield Finding(_WARM, "warning", f"the server {found}", f"one at {address}", step)
 
 
 def airflow(project: Project) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The managed spark connect server: one process of the stack, started by `frazil up` or by the first run that needs it."""
+"""The managed spark connect server: one process of the stack. `frazil up` starts it, a run that finds it dead starts it again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from frazil.local import port
 from frazil.local.files import PRIVATE_FILE, exclusive, private_folder, write_atomically
 from frazil.local.home import PORT_VARIABLES, Home
 from frazil.local.process import Processes, Spec
-from frazil.local.waiting import until
 
 NAME: Final = "spark-connect"
 GRACE_SECONDS: Final = 15.0
@@ -23,11 +22,6 @@ GRACE_SECONDS: Final = 15.0
 
 _START_SECONDS: Final = 180.0
 """Bounds the way from the process to its first answer; 8 s on two idle cores."""
-
-_IDLE_SECONDS: Final = 300.0
-"""How long a run waits for the runs that use a server which has to be started anew. Others wait behind it, so it falls idle."""
-
-_IDLE_EVERY_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +64,22 @@ def token(home: Home) -> str:
 def serving(home: Home, server: Server, report: Callable[[str], None]) -> Iterator[None]:
     """While the block runs, the server is there and is not started anew for somebody else.
 
-    One that does not run is started; one of another release is started anew as soon as no run uses it.
+    One that does not run is started; one of another release is started anew if no run uses it.
 
     Raises:
-        Retryable: It did not start, or runs on a server of another release take long; the message quotes its log.
+        Retryable: It did not start, and the message quotes its log; or runs are on a server of another release.
         Terminal: Its port is taken.
     """
     with _users(home) as users:
-        # Who waits for an idle server holds the gate, so that no other run begins on the old one.
         with exclusive(home.run / f"{NAME}.gate", lambda: report("spark connect: another run looks after the server")):
             _ensure(home, server, users, report)
             fcntl.flock(users, fcntl.LOCK_SH)
         yield
+
+
+def is_started(home: Home) -> bool:
+    """Whether a server was started, and not stopped in order since. It may be dead."""
+    return Processes(home.run, home.logs, home.root).record(NAME) is not None
 
 
 def stop(processes: Processes) -> None:
@@ -94,7 +92,7 @@ def _ensure(home: Home, server: Server, users: IO[str], report: Callable[[str], 
     if processes.running(NAME) is not None:
         if release.is_file() and release.read_text(encoding="utf-8") == server.release:
             return
-        _wait_idle(users, report)
+        _require_idle(users)
     release.unlink(missing_ok=True)
     stop(processes)  # also what a crash left of its session
     port.require_free(home.ports.spark_connect, PORT_VARIABLES["spark_connect"], "the spark connect server")
@@ -109,22 +107,15 @@ def _ensure(home: Home, server: Server, users: IO[str], report: Callable[[str], 
     report(f"spark connect: ready at {url(home)}")
 
 
-def _wait_idle(users: IO[str], report: Callable[[str], None]) -> None:
-    def is_idle() -> bool:
-        try:
-            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    if is_idle():
-        return
-    report("spark connect: Frazil or the settings changed; waiting for the runs on the old server")
-    if not until(is_idle, _IDLE_SECONDS, _IDLE_EVERY_SECONDS):
+def _require_idle(users: IO[str]) -> None:
+    """No run begins on a server of another release, so it falls idle."""
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
         raise Retryable(
-            f"the spark connect server is of another release or configuration, and runs use it for over {_IDLE_SECONDS:.0f} s",
-            next_step="it is started anew by the next run that finds it idle; or `frazil down`, which ends those runs",
-        )
+            "the spark connect server is of another release or configuration, and runs use it",
+            next_step="the next run that finds it idle starts it anew; or `frazil down`, which ends those runs, and `frazil up`",
+        ) from error
 
 
 def _wait_started(home: Home, processes: Processes) -> None:

@@ -111,13 +111,13 @@ def up(
                 report(f"{part.name}: ready at {part.url(home)} ({time.monotonic() - began:.1f} s)")
 
 
-def down(home: Home, report: Callable[[str], None] = lambda _: None, only: Collection[PartName] | None = None) -> None:
+def down(home: Home, report: Callable[[str], None] = lambda _: None, only: Collection[str] | None = None) -> None:
     """Stop every process of the stack, last started first, also what a crashed `up` left.
 
     Args:
         home: The stack, whatever its profile was.
         report: Receives progress lines.
-        only: Parts to stop; all, and a managed spark connect server, when None.
+        only: Parts to stop, `spark` for a managed spark connect server; all when None.
 
     Raises:
         Retryable: A process could not be ended.
@@ -129,7 +129,7 @@ def down(home: Home, report: Callable[[str], None] = lambda _: None, only: Colle
         for part in reversed(PARTS["production"]):  # it has every part that there is
             if only is None or part.name in only:
                 part.stop(processes)
-            if only is None and part.name == "airflow":
+            if part.name == "airflow" and (only is None or "spark" in only):
                 spark_server.stop(processes)
     report("stopped")
 

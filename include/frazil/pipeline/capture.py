@@ -129,7 +129,10 @@ class JdbcCapture(_Capture):
         " than the longest of them, and than clocks differ.",
     )
     key: tuple[str, ...] = Field((), description="Columns that make the key: a JSON object. Without: no key.")
-    engine: str = Field("spark", description="Name of an engine in the settings file, of type submit.")
+    engine: str = Field(
+        "spark",
+        description="Name of an engine in the settings file, of type submit or managed: the job starts a Spark of its own.",
+    )
 
     @property
     def held_back(self) -> timedelta:
@@ -200,8 +203,8 @@ def unknown_in_capture(capture: Capture, settings: Settings) -> Iterator[str]:
         return
     yield from missing_setting("engine", capture.engine, settings.engines, "engines")
     engine = settings.engines.get(capture.engine)
-    if engine is not None and engine.type != "submit":
-        yield f"engine: {capture.engine} is of type {engine.type}; a capture starts a Spark of its own, with the driver's jars: type submit"
+    if engine is not None and engine.type == "connect" and not engine.managed:
+        yield f"engine: {capture.engine} is of type {engine.type}; a capture starts a Spark of its own, with the driver's jars: type submit, or a managed engine"
 
 
 def beyond_reach(capture: Capture, settings: Settings) -> Iterator[str]:

@@ -102,8 +102,8 @@ class EngineSettings(Model):
     )
     managed: bool = Field(
         False,
-        description="`connect`: Frazil runs the server itself, on this machine's loopback interface: `frazil up` starts it, or"
-        " the first run that needs it, and `frazil down` stops it. In place of `url`.",
+        description="`connect`: Frazil runs the server itself, on this machine's loopback interface: `frazil up` starts it,"
+        " `frazil down` stops it, and runs that find none start a Spark of their own, as `submit` does. In place of `url`.",
     )
     token: str | None = Field(
         None,

@@ -49,12 +49,14 @@ class FrazilSide:
         return found
 
     def _warm_up(self, bench: Bench, named: dict[str, str]) -> None:
-        """Land the scratch topic where a server stays; it starts with that. The other engines start with each run."""
+        """Land the scratch topic where a server stays; the run starts its workers. The other engines start with each run."""
         engine = Project.load(named).settings.engines.get(self.engine)
         if engine is not None and engine.managed:
             scratch = bench.scratch
             of = scratch.environment(f"{named[MARK]}-scratch", engine=self.engine)
-            run(scratch.workload.name, self.engine, os.environ | named | {key: of[key] for key in _PIPELINES})
+            env = os.environ | named
+            subprocess.run([sys.executable, "-m", "frazil.cli", "up", "--only", "spark"], env=env, check=True)
+            run(scratch.workload.name, self.engine, env | {key: of[key] for key in _PIPELINES})
 
 
 def command(pipeline: str, engine: str, *more: str) -> list[str]:

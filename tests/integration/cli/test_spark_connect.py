@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
@@ -26,10 +27,14 @@ from frazil.kafka.cluster import Cluster
 from frazil.kafka.produce import produce
 from frazil.kafka.record import OutgoingRecord
 from frazil.kafka.topics import create_topic
+from frazil.local import spark_server
+from frazil.local.home import Home, with_ports
 from frazil.local.proc import session_members
+from frazil.local.process import Processes, Spec
 from frazil.local.waiting import until
 from frazil.project import Project
 from frazil.verify.check import verify
+from tests.conftest import FreePorts
 from tests.warm_spark import WarmSpark
 
 Place = Any
@@ -276,6 +281,51 @@ def test_dead_managed_server_is_started_by_each_of_two_runs(orders: Place, gate:
     assert [each.returncode for each in both] == [0, 0], said
     assert sum("spark connect: ready" in text for text in said) == 1, said
     assert_exact(orders)
+
+
+def test_run_without_a_server_starts_a_spark_of_its_own(orders: Place, gate: Gate) -> None:
+    """Nobody started the managed server: the run leaves none behind, and warns of nothing."""
+    gate.opened.set()
+
+    ran = orders.succeed("run", "orders", "--engine", "managed")
+
+    assert "warning" not in ran.stderr
+    assert not spark_server.is_started(Project.load(orders.environment).home)
+    assert_exact(orders)
+
+
+def test_server_that_can_not_be_started_anew_holds_no_run(orders: Place, gate: Gate, free_ports: FreePorts) -> None:
+    """The server is dead and its port somebody else's: the run says so, and lands by a Spark of its own."""
+    gate.opened.set()
+    home = Project.load(orders.environment).home
+    ended = Spec(spark_server.NAME, ("true",), {}, spark_server.url(home), spark_server.GRACE_SECONDS)
+    Processes(home.run, home.logs, home.root).start(ended)
+    (port,) = free_ports(1)
+
+    with socket.create_server(("127.0.0.1", port)):
+        ran = orders.succeed("run", "orders", "--engine", "managed", FRAZIL_SPARK_CONNECT_PORT=str(port))
+
+    assert "this run starts a Spark of its own" in ran.stderr
+    assert_exact(orders)
+
+
+def test_run_does_not_wait_for_the_runs_on_an_outdated_server(tmp_path: Path) -> None:
+    """A run of newer code or settings leaves a server that is in use alone; once it is idle, it is ended for the new one."""
+    home = with_ports(replace(Home.resolve(), root=tmp_path), spark_connect=1)
+    processes = Processes(home.run, home.logs, home.root)
+    newer = spark_server.Server(("false",), {}, "newer")
+    processes.start(Spec(spark_server.NAME, ("sleep", "600"), {}, "", spark_server.GRACE_SECONDS))
+    try:
+        with (home.run / f"{spark_server.NAME}.users").open("a") as user:
+            fcntl.flock(user, fcntl.LOCK_SH)
+            with pytest.raises(Retryable, match="another release"), spark_server.serving(home, newer, print):
+                pass
+            assert processes.running(spark_server.NAME) is not None
+        with pytest.raises(Retryable, match="ended while starting"), spark_server.serving(home, newer, print):
+            pass
+        assert processes.running(spark_server.NAME) is None
+    finally:
+        spark_server.stop(processes)
 
 
 @pytest.mark.parametrize(

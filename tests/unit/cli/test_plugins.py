@@ -11,10 +11,10 @@ from typing import Any, get_args
 
 import pytest
 
-from frazil.cli.app import _OWN_PARTS
 from frazil.local.home import project_root
 from frazil.pipeline.alerts import ChannelSettings
 from frazil.report import plugins
+from frazil.spark.jobs.imports import _OWN_PARTS
 
 PROGRAM = "import sys; from frazil.cli.app import main; sys.argv[0] = 'frazil'; sys.exit(main())"
 

@@ -11,8 +11,16 @@ from frazil.errors import Terminal
 Frazil = Callable[..., Any]
 
 
-def test_server_that_nobody_manages_is_up(frazil: Frazil) -> None:
+SETTINGS = """
+clusters: {local: {bootstrap_servers: "127.0.0.1:1"}}
+catalogs: {lake: {uri: "sqlite:///c.db", warehouse: "file:///w"}}
+"""
+
+
+def test_server_that_nobody_manages_is_up(place: Path, frazil: Frazil) -> None:
     """Asked for the server alone, without an engine that has one, it says what is missing instead of doing nothing."""
+    (place / "settings.yaml").write_text(SETTINGS)
+
     ended = frazil("up", "--only", "spark")
 
     assert ended.code == Terminal.exit_code

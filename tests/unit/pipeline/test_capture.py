@@ -79,7 +79,7 @@ def test_password_of_a_database_is_shown() -> None:
         {
             "clusters": {"local": {"bootstrap_servers": "h:1"}},
             "catalogs": {"lake": {"uri": "sqlite:////w/catalog.db", "warehouse": "file:///w"}},
-            "engines": {"warm": {"type": "connect", "managed": True}},
+            "engines": {"warm": {"type": "connect", "managed": True}, "server": {"type": "connect", "url": "sc://h:1"}},
             "databases": {"shop": database},
         }
     )
@@ -89,6 +89,7 @@ def test_password_of_a_database_is_shown() -> None:
         Settings.model_validate(
             settings.model_dump() | {"databases": {"a": {**database, "properties": {"Password": "x"}}}}
         )
-    capture = JdbcCapture(**{**ROWS, "engine": "warm"})
+    capture = JdbcCapture(**{**ROWS, "engine": "server"})
     assert "type submit" in "".join(unknown_in_capture(capture, settings))
+    assert not list(unknown_in_capture(capture.model_copy(update={"engine": "warm"}), settings))
     assert "read by Spark" in "".join(unknown_in_capture(capture.model_copy(update={"engine": "inline"}), settings))

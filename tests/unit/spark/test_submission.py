@@ -39,7 +39,7 @@ def project(tmp_path: Path) -> Project:
 
 def test_token_is_an_argument_of_the_job(project: Project) -> None:
     """Everybody on a machine reads arguments; the job gets the token in its environment, and needs neither Java nor jars."""
-    job = maintenance_submission(project, project.pipeline("orders"), "a run")
+    job = maintenance_submission(project, project.pipeline("orders"), "a run", on_server=True)
 
     command = job.command(["--pipeline", "orders"])
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
+from frazil.errors import Retryable, Terminal
 from frazil.local import spark_server
 from frazil.local.home import LOOPBACK, Home, inherited_environment, interpreter_bin
 from frazil.local.jars import fetch, jar_paths
@@ -25,6 +26,9 @@ TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the n
 
 JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 """An engine's own take the place of ours, but for the archive of classes: a JVM that is told two collectors does not start."""
+
+_STAYING: Final = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
+"""Options of the server's JVM. One whose heap ran out goes on without some of its threads: dead it is started anew."""
 
 _MAIN: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -51,17 +55,35 @@ def client_environment(project: Project, engine: EngineSettings) -> dict[str, st
 
 
 @contextmanager
-def served(project: Project, engine: EngineSettings, report: Callable[[str], None]) -> Iterator[None]:
-    """While the block runs, a managed server is there. Of other engines nothing is asked here.
+def served(project: Project, engine: EngineSettings, report: Callable[[str], None]) -> Iterator[bool]:
+    """Say whether a job has its session on a server, which a managed one stays for while the block runs.
+
+    A managed server that is not up is nobody's need: the job starts a Spark of its own. So does one whose server is dead or of
+    another release, and can't be started anew: to wait for a person would cost more than a start.
+    """
+    with ExitStack() as stack:
+        yield engine.type == "connect" and (not engine.managed or _is_taken(stack, project, engine, report))
+
+
+def _is_taken(stack: ExitStack, project: Project, engine: EngineSettings, report: Callable[[str], None]) -> bool:
+    if not spark_server.is_started(project.home):
+        return False
+    try:
+        stack.enter_context(spark_server.serving(project.home, managed_server(project, engine), report))
+    except (Retryable, Terminal) as error:
+        report(f"warning: {error.message}; this run starts a Spark of its own")
+        return False
+    return True
+
+
+def start_server(project: Project, engine: EngineSettings, report: Callable[[str], None]) -> None:
+    """Start the server of a managed engine, unless it is up as it should be.
 
     Raises:
         Retryable, Terminal: As `frazil.local.spark_server.serving`.
     """
-    if not engine.managed:
-        yield
-        return
     with spark_server.serving(project.home, managed_server(project, engine), report):
-        yield
+        pass
 
 
 def managed_engine(project: Project) -> EngineSettings | None:
@@ -81,7 +103,7 @@ def managed_server(project: Project, engine: EngineSettings) -> Server:
     java, python = ensure_java(), str(interpreter_bin() / "python")
     # Not the caller's PYTHONPATH: Airflow's tasks have another one than a terminal, and the server is the same for both.
     sources = str(project.root / "include")
-    jvm = (archive_options(home, java), engine.conf.get(JVM_OPTIONS, "-XX:+UseParallelGC"))
+    jvm = (archive_options(home, java), engine.conf.get(JVM_OPTIONS, _STAYING))
     conf = {
         **_loopback(home),
         "spark.pyspark.python": python,

@@ -108,44 +108,48 @@ class Submission:
         return [*command, str(self.application), *arguments]
 
 
-def submission(project: Project, pipeline: Pipeline, plan: RunPlan) -> Submission:
+def submission(project: Project, pipeline: Pipeline, plan: RunPlan, *, on_server: bool = False) -> Submission:
     """How to start the ingest job of a pipeline.
 
     Args:
         project: Settings and doors.
         pipeline: The pipeline.
         plan: What the job is to do.
+        on_server: Whether its session is on the engine's spark connect server; else it starts a Spark of its own.
 
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
     """
     name = f"frazil {pipeline.name} {plan.run}"
-    return _submission(project, pipeline.engine, "ingest.py", name, writes=needs_writer(pipeline, plan))
+    writes = needs_writer(pipeline, plan)
+    return _submission(project, pipeline.engine, "ingest.py", name, writes=writes, on_server=on_server)
 
 
-def maintenance_submission(project: Project, pipeline: Pipeline, run: str) -> Submission:
+def maintenance_submission(project: Project, pipeline: Pipeline, run: str, *, on_server: bool = False) -> Submission:
     """How to start the maintenance job of a pipeline.
 
     Args:
         project: Settings and doors.
         pipeline: The pipeline.
         run: Id of the run.
+        on_server: As of `submission`.
 
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
     """
-    return _submission(
-        project, pipeline.maintenance_engine, "maintain.py", f"frazil {pipeline.name} {run}", writes=True
-    )
+    name = f"frazil {pipeline.name} {run}"
+    return _submission(project, pipeline.maintenance_engine, "maintain.py", name, writes=True, on_server=on_server)
 
 
-def bare_submission(project: Project, engine: str, application: str, name: str) -> Submission:
+def bare_submission(
+    project: Project, engine: str, application: str, name: str, *, on_server: bool = False
+) -> Submission:
     """How to start a job that is of no pipeline and writes no tables.
 
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
     """
-    return _submission(project, engine, application, name, writes=False)
+    return _submission(project, engine, application, name, writes=False, on_server=on_server)
 
 
 def _connected(project: Project, engine_name: str, application: str, name: str) -> Submission:
@@ -159,9 +163,11 @@ def _sources(project: Project) -> str:
     return os.pathsep.join([str(project.root / "include"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-def _submission(project: Project, engine_name: str, application: str, name: str, *, writes: bool) -> Submission:
+def _submission(
+    project: Project, engine_name: str, application: str, name: str, *, writes: bool, on_server: bool
+) -> Submission:
     engine = project.engine(engine_name)
-    if engine.type == "connect":
+    if on_server:
         return _connected(project, engine_name, application, name)
     sets = jar_sets(project.settings) if writes else ("spark",)
     fetch(project.home, *sets)
@@ -223,8 +229,8 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
         Stopped: A signal asked this process to stop. The job finished what it had decided, and has ended.
     """
-    job = submission(project, pipeline, plan)
-    with served(project, project.engine(pipeline.engine), report):
+    with served(project, project.engine(pipeline.engine), report) as on_server:
+        job = submission(project, pipeline, plan, on_server=on_server)
         return run_submission(project.home, job, pipeline.name, plan.run, plan.to_json(), report)
 
 
@@ -246,8 +252,8 @@ def run_maintenance(
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
-    job = maintenance_submission(project, pipeline, run)
-    with served(project, project.engine(pipeline.maintenance_engine), report):
+    with served(project, project.engine(pipeline.maintenance_engine), report) as on_server:
+        job = maintenance_submission(project, pipeline, run, on_server=on_server)
         return run_submission(project.home, job, pipeline.name, run, order, report)
 
 
@@ -354,13 +360,13 @@ def handed_back(found: str | None) -> CaptureResult:
     return CaptureResult.from_json(found)
 
 
-def probe_submission(project: Project, engine_name: str) -> Submission:
+def probe_submission(project: Project, engine_name: str, *, on_server: bool = False) -> Submission:
     """How to start the job that asks an engine's executors what they have.
 
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
     """
-    job = bare_submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}")
+    job = bare_submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}", on_server=on_server)
     if job.master is None:
         return job
     # Spark's own workers: Frazil's begin with its modules, and would end where they are missing, without a word why.
@@ -384,6 +390,6 @@ def run_probe(
     Raises:
         Retryable, Terminal: What the job ended with; the message quotes the end of its log.
     """
-    job, name = probe_submission(project, engine_name), f"doctor-{engine_name}"
-    with served(project, project.engine(engine_name), report):
+    with served(project, project.engine(engine_name), report) as on_server:
+        job, name = probe_submission(project, engine_name, on_server=on_server), f"doctor-{engine_name}"
         return run_submission(project.home, job, name, str(os.getpid()), json.dumps(list(pipelines)), report)
