@@ -289,8 +289,8 @@ def _landed_before(
     """Number and rows of batches that an earlier try of this run landed."""
     from frazil.report.history import history
 
-    mine = (batch for batch in history(project, pipeline) if batch.run == run)
-    return [(batch.n, batch.written) for batch in mine if batch.n not in replayed_letters.batches]
+    batches = (batch for batch in history(project, pipeline) if batch.run == run)
+    return [(batch.n, batch.written) for batch in batches if batch.n not in replayed_letters.batches]
 
 
 def _sentence(

@@ -103,10 +103,10 @@ def _told(project: Project, pipeline: Pipeline, report: KeptReport) -> tuple[Kep
     )
     failed = {channel: why for channel, why in answers.items() if why is not None}
     done = [channel for channel in answers if channel not in failed]
-    noted = note_told(project, pipeline, report, done, None if failed else datetime.now(UTC))
+    updated_report = note_told(project, pipeline, report, done, None if failed else datetime.now(UTC))
     if not failed:
-        _log.info("report %s: told %s", report.name, ", ".join(noted.told) or "nobody, no channel is to be")
-    return noted, [f"report {report.name}, {channel}: {why}" for channel, why in sorted(failed.items())]
+        _log.info("report %s: told %s", report.name, ", ".join(updated_report.told) or "nobody, no channel is to be")
+    return updated_report, [f"report {report.name}, {channel}: {why}" for channel, why in sorted(failed.items())]
 
 
 def _sentence(report: KeptReport) -> str:

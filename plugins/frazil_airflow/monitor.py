@@ -169,9 +169,9 @@ def look() -> None:
         readers.submit(_read, project, pipeline, runs.get(pipeline.name, Runs())): pipeline for pipeline in watched
     }
     try:
-        for looked in _answered(looks):
-            pipeline = looks.pop(looked)
-            problems += _done(pipeline.name, partial(_looked, project, pipeline, looked, store))
+        for look_future in _answered(looks):
+            pipeline = looks.pop(look_future)
+            problems += _done(pipeline.name, partial(_looked, project, pipeline, look_future, store))
     finally:
         readers.shutdown(wait=False, cancel_futures=True)
     problems += [
@@ -202,21 +202,21 @@ def _answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]
     """Each as it comes, until the time is up: a server that does not answer keeps back its own pipelines only."""
     waiting = set(looks)
     try:
-        for looked in as_completed(tuple(waiting), READ_TIMEOUT.total_seconds()):
-            waiting.remove(looked)
-            yield looked
+        for look_future in as_completed(tuple(waiting), READ_TIMEOUT.total_seconds()):
+            waiting.remove(look_future)
+            yield look_future
     except TimeoutError:
-        yield from [looked for looked in waiting if looked.done()]  # while others were told of
+        yield from [look_future for look_future in waiting if look_future.done()]  # while others were told of
 
 
-def _looked(project: Project, pipeline: Pipeline, looked: Future[Condition], store: Store) -> list[str]:
+def _looked(project: Project, pipeline: Pipeline, look_future: Future[Condition], store: Store) -> list[str]:
     from frazil.monitor.freshness import promise_of
     from frazil_airflow.metrics import emit_condition
 
-    error = looked.exception()
+    error = look_future.exception()
     if error is not None:
         return [f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}"]
-    condition = looked.result()
+    condition = look_future.result()
     emit_condition(condition, promise_of(pipeline, condition.at))  # first: a channel that is away keeps none back
     return tell(project, pipeline, condition, datetime.now(UTC), store)
 

@@ -79,7 +79,10 @@ def limited(plan: RunPlan, max_records: int | None) -> RunPlan:
     """
     if max_records is None or plan.records <= max_records:
         return plan
-    ends = {(r.topic, r.partition): r.end for r in next(cut(plan.ranges, max_records))}
+    ends = {
+        (offset_range.topic, offset_range.partition): offset_range.end
+        for offset_range in next(cut(plan.ranges, max_records))
+    }
     topics = {name: _ending(name, topic, ends) for name, topic in plan.topics.items()}
     return replace(plan, topics=topics, complete=False)
 
@@ -176,5 +179,5 @@ def _check_replay(start: Target | None, max_records: int | None) -> None:
 
 def _run_id(run: AirflowRun, mode: Mode) -> str:
     """A replay that is in the ledger under its id is done. Cleared, or taken up by another backfill, it is a new one."""
-    again = run.clear_number if mode == "replay" else None
-    return f"{run.run_id}#{again}" if again else run.run_id
+    clear_number = run.clear_number if mode == "replay" else None
+    return f"{run.run_id}#{clear_number}" if clear_number else run.run_id

@@ -57,6 +57,8 @@ def _field(connection: str, field: str) -> str | None:
         airflow_connection = Connection.get(connection)
     except AirflowNotFoundException:
         return None
-    own = ("login", "password", "host", "schema", "port")
-    value = getattr(airflow_connection, field) if field in own else airflow_connection.extra_dejson.get(field)
+    standard_fields = ("login", "password", "host", "schema", "port")
+    value = (
+        getattr(airflow_connection, field) if field in standard_fields else airflow_connection.extra_dejson.get(field)
+    )
     return None if value is None else str(value)

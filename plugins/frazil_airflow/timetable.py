@@ -26,10 +26,10 @@ def timetable(interval: Interval) -> CronDataIntervalTimetable | DeltaDataInterv
     return DeltaDataIntervalTimetable(interval.every)
 
 
-def cron_of(every: timedelta) -> str | None:
+def cron_of(interval: timedelta) -> str | None:
     """Return the cron expression that ticks at the same distances; None if none does."""
-    minutes, rest = divmod(every, timedelta(minutes=1))
-    if rest:
+    minutes, remainder = divmod(interval, timedelta(minutes=1))
+    if remainder:
         return None
     if minutes < _HOUR_MINUTES:
         return f"{_step(minutes)} * * * *" if _HOUR_MINUTES % minutes == 0 else None

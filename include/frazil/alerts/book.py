@@ -153,9 +153,9 @@ def joined(page: Page, second: Page) -> Page:
     """The page with the troubles of another one: what was told while this one's monitor was not at work."""
     entries = dict(page.entries)
     for kind, theirs in second.entries.items():
-        mine = entries.get(kind, theirs)
-        channels = {**mine.channels, **theirs.channels}
-        entries[kind] = replace(theirs, since=min(mine.since, theirs.since), channels=channels)
+        own_entry = entries.get(kind, theirs)
+        channels = {**own_entry.channels, **theirs.channels}
+        entries[kind] = replace(theirs, since=min(own_entry.since, theirs.since), channels=channels)
     return replace(page, entries=entries)
 
 
@@ -276,8 +276,8 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
     channels = {
         name: ChannelState(**dict(_timed(_known(ChannelState, channel)))) for name, channel in raw["channels"].items()
     }
-    own = dict(_timed(_known(Entry, raw)))
-    return Entry(**{**own, "notice": Notice(**_known(Notice, raw["notice"])), "channels": channels})
+    entry_fields = dict(_timed(_known(Entry, raw)))
+    return Entry(**{**entry_fields, "notice": Notice(**_known(Notice, raw["notice"])), "channels": channels})
 
 
 def _known(kind: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,8 +44,8 @@ class Notice:
     @property
     def key(self) -> str:
         """The same for all notices of one trouble, its end included."""
-        which = f"{self.kind}/{self.pipeline}"
-        return which if self.report is None else f"{which}/{self.report}"
+        subject = f"{self.kind}/{self.pipeline}"
+        return subject if self.report is None else f"{subject}/{self.report}"
 
     @property
     def runbook(self) -> str:
@@ -66,7 +66,7 @@ def letters_notice(pipeline: Pipeline, report: KeptReport, page: str, link: str 
         page: Its page.
         link: Where the page is, if it can be said.
     """
-    which = (
+    batches = (
         f"batch {report.through}"
         if report.through == report.after + 1
         else f"batches {report.after + 1} to {report.through}"
@@ -76,7 +76,7 @@ def letters_notice(pipeline: Pipeline, report: KeptReport, page: str, link: str 
         owner=pipeline.owner,
         kind="dead_letters",
         severity="warning",
-        title=f"{pipeline.name}: {counted(report.count)} new in {which}",
+        title=f"{pipeline.name}: {counted(report.count)} new in {batches}",
         cause="\n".join(_lines(report)),
         next_step=f"frazil dead-letters list {pipeline.name}",
         link=link,

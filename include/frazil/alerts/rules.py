@@ -153,12 +153,12 @@ def _retention(case: Case) -> Iterator[tuple[str, Notice | None]]:
     if condition.lag is None or _is_half_read(condition):
         return
     least = parse_age(case.alerts.retention_left).total_seconds()
-    urgent = [each for each in condition.retention if _is_near(each, least)]
+    urgent = [retention for retention in condition.retention if _is_near(retention, least)]
     if not urgent:
         yield "retention", None
         return
     first = urgent[0]
-    lines = [_left(each) for each in urgent[:20]]
+    lines = [_left(retention) for retention in urgent[:20]]
     if urgent[20:]:
         lines.append(f"and {len(urgent) - 20} more")
     where = f"{first.topic}/{first.partition}"

@@ -56,8 +56,8 @@ def slack_blocks(notice: Notice) -> list[dict[str, Any]]:
     ]
     if notice.next_step is not None:
         blocks.append(_preformatted(_short(notice.next_step, MAX_CAUSE)))
-    about = f"pipeline {notice.pipeline}, owner {visible(notice.owner)}, {notice.kind}; runbook {notice.runbook}"
-    blocks.append({"type": "context", "elements": [{"type": "plain_text", "text": _short(about, MAX_CAUSE)}]})
+    footer = f"pipeline {notice.pipeline}, owner {visible(notice.owner)}, {notice.kind}; runbook {notice.runbook}"
+    blocks.append({"type": "context", "elements": [{"type": "plain_text", "text": _short(footer, MAX_CAUSE)}]})
     if notice.link is not None:
         button = {"type": "button", "text": {"type": "plain_text", "text": "Look"}, "url": notice.link}
         blocks.append({"type": "actions", "elements": [button]})

@@ -50,16 +50,18 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
             try:
                 Path(path).stat()  # of links that lead to each other it says so
                 place = Path(path).resolve()
-                about = place.lstat()  # of this place, not of what a link may lead to by now
+                file_status = place.lstat()  # of this place, not of what a link may lead to by now
             except FileNotFoundError:  # just renamed, or a link that leads nowhere
                 continue
-        if stat.S_ISREG(about.st_mode):
+        if stat.S_ISREG(file_status.st_mode):
             if not any(place.is_relative_to(folder) for folder in roots):
                 if path in named_paths and not any(Path(path).is_relative_to(folder) for folder in (*listed, *roots)):
                     raise _outside(path)
                 continue  # a link that leads out: whoever may write logs there can't stop the others' files
-            times = about.st_mtime_ns, about.st_ctime_ns
-            file = FoundFile(path, about.st_dev, about.st_ino, about.st_size, *times, path in named_paths)
+            times = file_status.st_mtime_ns, file_status.st_ctime_ns
+            file = FoundFile(
+                path, file_status.st_dev, file_status.st_ino, file_status.st_size, *times, path in named_paths
+            )
             files.setdefault(file.id, file)
     present = [mark for mark in marks if not mark.gone]
     if present and not any(file.is_asked for file in files.values()) and all(map(_is_away, present)):
@@ -102,8 +104,8 @@ def open_file(file: FoundFile) -> BinaryIO:
         OSError: It can't be opened, or is another one by now.
     """
     raw = Path(file.path).open("rb")  # noqa: SIM115 - closed by whoever asked
-    about = os.fstat(raw.fileno())
-    if (about.st_dev, about.st_ino) != file.id:
+    file_status = os.fstat(raw.fileno())
+    if (file_status.st_dev, file_status.st_ino) != file.id:
         raw.close()
         raise FileNotFoundError(f"{file.path} is another file by now")
     if not file.is_packed:

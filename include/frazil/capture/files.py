@@ -197,8 +197,8 @@ def _held(marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Conte
     lost = [mark for mark in present if mark not in matches and (mark.offset or mark.unread)]
     lost.sort(key=lambda mark: -mark.offset)  # where nothing was captured, any file of such a name fits
     # The last one first: a path may have been that of several files.
-    away = sorted((mark for mark in marks if mark.gone), key=lambda mark: -mark.gone)
-    for mark in (*lost, *away):
+    away_marks = sorted((mark for mark in marks if mark.gone), key=lambda mark: -mark.gone)
+    for mark in (*lost, *away_marks):
         # The longest first: a copy of a copy may be shorter.
         for file in sorted(unmatched, key=lambda file: (-file.size, file.path)):
             if _may_follow(file, mark) and contents.is_whole(file) and contents.continues(file, mark):

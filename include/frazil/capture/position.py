@@ -114,23 +114,23 @@ def require_position(name: str, kind: str, position: CapturePosition | None, top
     Raises:
         Terminal: The position is lost, or of another topic or kind of source.
     """
-    again = f"frazil capture {name} --from beginning|end --reason TEXT"
+    reset_command = f"frazil capture {name} --from beginning|end --reason TEXT"
     if position is None:
         if topic.used:
             raise Terminal(
                 f"capture {name} has no position, and topic {topic.name!r} is not new: expected no records, found"
                 f" {topic.used:,} offsets; nobody can tell which of them are of this capture",
-                next_step=f"if it never ran, or its position is lost: {again}",
+                next_step=f"if it never ran, or its position is lost: {reset_command}",
             )
         return
     if position.kind != kind:
         raise Terminal(
             f"capture {name}: its position is of kind {position.kind}, its file says {kind}",
-            next_step=f"give it another name, or: {again}",
+            next_step=f"give it another name, or: {reset_command}",
         )
     if (position.topic, position.topic_id) != (topic.name, topic.id):
         was, present = f"{position.topic!r} ({position.topic_id})", f"{topic.name!r} ({topic.id})"
         raise Terminal(
             f"capture {name}: its position {position.n} is of topic {was}, and the topic is {present} now",
-            next_step=f"frazil capture {name} --from position --reason TEXT goes on in the new one; or {again}",
+            next_step=f"frazil capture {name} --from position --reason TEXT goes on in the new one; or {reset_command}",
         )

@@ -214,8 +214,8 @@ def _debug_first(argv: Sequence[str]) -> tuple[list[str], bool]:
     """`--debug` may stand anywhere before `--`: whoever needs it adds it to the end of the line that failed."""
     end = argv.index("--") if "--" in argv else len(argv)
     debug = _DEBUG in argv[:end]
-    rest = [part for part in argv[:end] if part != _DEBUG]
-    return [*([_DEBUG] if debug else []), *rest, *argv[end:]], debug
+    arguments = [part for part in argv[:end] if part != _DEBUG]
+    return [*([_DEBUG] if debug else []), *arguments, *argv[end:]], debug
 
 
 def _end_in_order() -> None:

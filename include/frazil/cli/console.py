@@ -54,7 +54,10 @@ class _Shown:
 def _visible(text: str) -> str:
     if text.isprintable() or text == "\n":
         return text
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def say(line: str | Text = "") -> None:

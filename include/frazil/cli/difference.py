@@ -63,8 +63,8 @@ def _copy(top: Path, revision: str, folder: Path, target: Path) -> None:
     if not folder.is_relative_to(top):
         return
     relative = folder.relative_to(top).as_posix()
-    listed = _git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", f"{relative}/")
-    for name in filter(None, os.fsdecode(listed).split("\0")):
+    file_names = _git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", f"{relative}/")
+    for name in filter(None, os.fsdecode(file_names).split("\0")):
         copy = target / Path(name).relative_to(relative)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(_git(top, "show", f"{revision}:{name}"))

@@ -140,7 +140,10 @@ def _offsets(batch: "BatchHistory") -> list[str]:
         for topic, offsets in batch.position.items()
         for number, (begin, end) in enumerate(zip(offsets["from"], offsets["next"], strict=True))
         if begin < end or batch.kind not in ("ingest", "replay")
-    ] or [_range(r) if several else _range(r).rpartition("/")[2] for r in batch.ranges or ()]
+    ] or [
+        _range(offset_range) if several else _range(offset_range).rpartition("/")[2]
+        for offset_range in batch.ranges or ()
+    ]
 
 
 def _range(offsets: "OffsetRange") -> str:
@@ -156,9 +159,9 @@ def _removals(removed: "Sequence[Removed]") -> Iterator[str]:
     tables_of: dict[tuple[str, ...], list[str]] = {}
     for table, ranges in by_table.items():
         tables_of.setdefault(tuple(ranges), []).append(table)
-    for which, tables in tables_of.items():
-        more = f" and {len(which) - _MOST_RANGES} more ranges" if len(which) > _MOST_RANGES else ""
-        yield f"removed from {' and '.join(tables)}: {' '.join(which[:_MOST_RANGES])}{more}"
+    for removed_ranges, tables in tables_of.items():
+        more = f" and {len(removed_ranges) - _MOST_RANGES} more ranges" if len(removed_ranges) > _MOST_RANGES else ""
+        yield f"removed from {' and '.join(tables)}: {' '.join(removed_ranges[:_MOST_RANGES])}{more}"
 
 
 def _removed(removed: "Removed") -> str:
@@ -206,9 +209,9 @@ def print_files(name: str, files: "Sequence[FileHistory]") -> None:
     console.say(f"in {folder}")
     for number, file in enumerate(files, 1):
         name = f"{number:>4} {file.path.removeprefix(f'{folder}/')}"
-        about = " ".join([*([] if file.content == "data" else [file.content]), *file.topics])
-        fits = len(f"{name} {about}") <= console.out().width
-        console.say(f"{name} {about}".rstrip() if fits else f"{name}\n     {about}")
+        remarks = " ".join([*([] if file.content == "data" else [file.content]), *file.topics])
+        fits = len(f"{name} {remarks}") <= console.out().width
+        console.say(f"{name} {remarks}".rstrip() if fits else f"{name}\n     {remarks}")
 
 
 def _span(span: "Span | None") -> str:

@@ -91,12 +91,12 @@ def column_facts(
 
     columns: dict[str, Columns] = {}
     absent = set()
-    for one in done:
-        for destination in one.pipeline.get("destinations", ()):
+    for connector in done:
+        for destination in connector.pipeline.get("destinations", ()):
             name = destination["table"]
             if name not in tables or name in columns or name in absent:
                 continue
-            table = doors.lake(one.pipeline["catalog"]).find_table(name)
+            table = doors.lake(connector.pipeline["catalog"]).find_table(name)
             if table is None:
                 absent.add(name)
             else:
@@ -270,15 +270,17 @@ def _asked(
     """The same with what catalog and cluster tell: columns of tables, and where the connectors stopped."""
     doors = Doors.open(wish.cluster, wish.catalog, settings, {**_values(done), **env})
     tables = list(
-        dict.fromkeys(destination["table"] for one in done for destination in one.pipeline.get("destinations", ()))
+        dict.fromkeys(
+            destination["table"] for connector in done for destination in connector.pipeline.get("destinations", ())
+        )
     )
     columns, absent = column_facts(doors, done, [table for table in tables if table not in context.columns])
     done, settings = import_all(connectors, replace(context, columns={**columns, **context.columns}, absent=absent))
-    return ([positioned(doors, one) for one in done] if wish.positions else done), settings
+    return ([positioned(doors, connector) for connector in done] if wish.positions else done), settings
 
 
 def _values(done: Sequence[Imported]) -> dict[str, str]:
-    return {name: value for one in done for name, value in one.values.items()}
+    return {name: value for connector in done for name, value in connector.values.items()}
 
 
 def _connectors(file: Path) -> Iterator[Connector]:
@@ -319,7 +321,9 @@ def _declared(wish: Wish, connectors: Sequence[Connector]) -> dict[str, Columns]
         raise Terminal(f"{file} is no YAML", next_step="write {table: {column: type}}") from error
     if not isinstance(document, dict):
         raise Terminal(f"{file} has no columns", next_step="write {table: {column: type}}")
-    named = {table.strip() for one in connectors for table in one.config.get("iceberg.tables", "").split(",")}
+    named = {
+        table.strip() for connector in connectors for table in connector.config.get("iceberg.tables", "").split(",")
+    }
     named = {table for table in (*named, *wish.tables) if table}
     # A table may have a column that is called type.
     if not document.keys() & named and all(
@@ -327,8 +331,8 @@ def _declared(wish: Wish, connectors: Sequence[Connector]) -> dict[str, Columns]
     ):
         document = dict.fromkeys(named, document)
     return {
-        str(table): {str(name): _column(file, declared) for name, declared in _mapping(file, each).items()}
-        for table, each in document.items()
+        str(table): {str(name): _column(file, declared) for name, declared in _mapping(file, columns_of_table).items()}
+        for table, columns_of_table in document.items()
     }
 
 
@@ -347,20 +351,23 @@ def _column(file: Path, column: Any) -> Mapping[str, Any]:
 
 
 def _write(wish: Wish, done: Sequence[Imported], settings: Settings) -> Written:
-    files = [wish.folder / "pipelines" / f"{one.pipeline['name']}.yaml" if one.pipeline else None for one in done]
-    accepted = [one for one in done if one.pipeline]
+    files = [
+        wish.folder / "pipelines" / f"{connector.pipeline['name']}.yaml" if connector.pipeline else None
+        for connector in done
+    ]
+    accepted = [connector for connector in done if connector.pipeline]
     settings_file = wish.folder / "settings.yaml" if settings and accepted else None
     existing = [file for file in (*files, settings_file) if file is not None and file.exists()]
     if existing and not wish.force:
         raise Terminal(
             f"{existing[0]} is there already", next_step="choose another folder (--out), or replace it (--force)"
         )
-    for one, file in zip(done, files, strict=True):
+    for connector, file in zip(done, files, strict=True):
         if file is not None:
-            _put(file, pipeline_text(one))
+            _put(file, pipeline_text(connector))
     if settings_file is not None:
         _put(settings_file, settings_text(settings, accepted))
-    variables = {name: what for one in accepted for name, what in one.variables.items()}
+    variables = {name: what for connector in accepted for name, what in connector.variables.items()}
     return Written(tuple(zip(done, files, strict=True)), settings_file, variables)
 
 

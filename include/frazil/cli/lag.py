@@ -33,10 +33,10 @@ def lag(pipeline: PipelineName, *, as_json: Json = False) -> None:
 
 def print_lag(pipeline: str, backlog: "Lag") -> None:
     """Print the partitions by topic, then the totals."""
-    readable = [p for p in backlog.partitions if p.log is not None]
-    for topic in dict.fromkeys(p.topic for p in readable):
+    readable = [partition for partition in backlog.partitions if partition.log is not None]
+    for topic in dict.fromkeys(partition.topic for partition in readable):
         console.headline(topic)
-        console.show_table(_table([p for p in readable if p.topic == topic]))
+        console.show_table(_table([partition for partition in readable if partition.topic == topic]))
     if readable:
         console.say()
     for line in _totals(backlog):
@@ -58,13 +58,17 @@ def _table(partitions: "Iterable[PartitionLag]") -> "Table":
         "mirrored",
     ):
         table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
-    for p in partitions:
-        log = (p.log.stable_end, p.log.high_watermark) if p.log is not None else (None, None)
+    for partition in partitions:
+        log = (partition.log.stable_end, partition.log.high_watermark) if partition.log is not None else (None, None)
         position = (
-            "none yet" if p.position is None and not p.state else p.state if p.position is None else f"{p.position:,}"
+            "none yet"
+            if partition.position is None and not partition.state
+            else partition.state
+            if partition.position is None
+            else f"{partition.position:,}"
         )
-        numbers = (*log, p.lag, p.held_back, p.headroom, p.mirrored)
-        table.add_row(str(p.partition), position, *("-" if n is None else f"{n:,}" for n in numbers))
+        numbers = (*log, partition.lag, partition.held_back, partition.headroom, partition.mirrored)
+        table.add_row(str(partition.partition), position, *("-" if n is None else f"{n:,}" for n in numbers))
     return table
 
 
@@ -81,11 +85,11 @@ def _totals(backlog: "Lag") -> "Iterator[str]":
 
 
 def _oddities(backlog: "Lag") -> "Iterator[str]":
-    vanished = {p.topic for p in backlog.partitions if p.state == "vanished"}
+    vanished = {partition.topic for partition in backlog.partitions if partition.state == "vanished"}
     if vanished:
         yield f"not in Kafka any more: {', '.join(sorted(vanished))}"
     for state in ("recreated", "other cluster"):
-        topics = {p.topic for p in backlog.partitions if p.state == state}
+        topics = {partition.topic for partition in backlog.partitions if partition.state == state}
         if topics:
             yield f"{state}, so the position says nothing about it: {', '.join(sorted(topics))}"
     if backlog.absent:
@@ -105,21 +109,21 @@ def _json(backlog: "Lag") -> dict[str, object]:
         "group": backlog.group,
         "group_problem": backlog.group_problem,
         "absent": backlog.absent,
-        "partitions": [_partition(p) for p in backlog.partitions],
+        "partitions": [_partition(partition) for partition in backlog.partitions],
     }
 
 
-def _partition(p: "PartitionLag") -> dict[str, object]:
+def _partition(partition: "PartitionLag") -> dict[str, object]:
     return {
-        "topic": p.topic,
-        "partition": p.partition,
-        "position": p.position,
-        "log_start": p.log.log_start if p.log else None,
-        "stable_end": p.log.stable_end if p.log else None,
-        "high_watermark": p.log.high_watermark if p.log else None,
-        "lag": p.lag,
-        "held_back": p.held_back,
-        "headroom": p.headroom,
-        "mirrored": p.mirrored,
-        "state": p.state,
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "position": partition.position,
+        "log_start": partition.log.log_start if partition.log else None,
+        "stable_end": partition.log.stable_end if partition.log else None,
+        "high_watermark": partition.log.high_watermark if partition.log else None,
+        "lag": partition.lag,
+        "held_back": partition.held_back,
+        "headroom": partition.headroom,
+        "mirrored": partition.mirrored,
+        "state": partition.state,
     }

@@ -150,14 +150,20 @@ def _shown(planned: PlannedRepair, pipeline: str, *, is_replayed: bool) -> Itera
 
 
 def _lines(ranges: Iterable[Range]) -> Iterator[str]:
-    return (f"topic {r.topic}, partition {r.partition}, offsets {r.start:,} to {r.end - 1:,}" for r in ranges)
+    return (
+        f"topic {offset_range.topic}, partition {offset_range.partition}, offsets {offset_range.start:,} to {offset_range.end - 1:,}"
+        for offset_range in ranges
+    )
 
 
 def _report(planned: PlannedRepair, pipeline: str, n: int | None, filled: RunResult | None) -> dict[str, object]:
     import json
 
     def listed(ranges: Iterable[Range]) -> list[tuple[str, int, int, int]]:
-        return [(r.topic, r.partition, r.start, r.end) for r in ranges]
+        return [
+            (offset_range.topic, offset_range.partition, offset_range.start, offset_range.end)
+            for offset_range in ranges
+        ]
 
     return {
         "pipeline": pipeline,

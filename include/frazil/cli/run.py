@@ -91,10 +91,18 @@ def _partitions(dry_run: DryRun) -> Table:
     table.add_column("topic", overflow="fold")
     for column in ("partition", "from", "to", "looked to", "read", "rows", "dead", "filtered"):
         table.add_column(column, justify="right", no_wrap=True)
-    for p in dry_run.partitions:
-        counts = p.counts
-        numbers = (p.start, p.end, p.looked_to, counts.read, counts.written, counts.dead, counts.filtered)
-        table.add_row(p.topic, str(p.partition), *(f"{number:,}" for number in numbers))
+    for partition in dry_run.partitions:
+        counts = partition.counts
+        numbers = (
+            partition.start,
+            partition.end,
+            partition.looked_to,
+            counts.read,
+            counts.written,
+            counts.dead,
+            counts.filtered,
+        )
+        table.add_row(partition.topic, str(partition.partition), *(f"{number:,}" for number in numbers))
     return table
 
 
@@ -342,8 +350,14 @@ def show_plan(plan: RunPlan) -> None:
     table.add_column("topic")
     for column in ("partition", "from", "to", "offsets"):
         table.add_column(column, justify="right", no_wrap=True)
-    for r in plan.ranges:
-        table.add_row(r.topic, str(r.partition), f"{r.start:,}", f"{r.end:,}", f"{r.span:,}")
+    for offset_range in plan.ranges:
+        table.add_row(
+            offset_range.topic,
+            str(offset_range.partition),
+            f"{offset_range.start:,}",
+            f"{offset_range.end:,}",
+            f"{offset_range.span:,}",
+        )
     console.show_table(table)
     console.say(f"{plan.pipeline}: {plan.records:,} offsets to read")
 

@@ -63,10 +63,10 @@ def _pipeline(file: Path, references: References, settings: Settings | None) -> 
     except ConfigError as error:
         return Verdict(str(file), "pipeline", tuple(error.problems))
     unfit = (*unknown_names(pipeline, settings), *unfit_catalogs(pipeline, settings)) if settings else ()
-    problems, noted = (
+    problems, remarks_of_file = (
         tuple(map(references.hidden, lines)) for lines in ((*unfit, *record_problems(pipeline)), remarks(pipeline))
     )
-    return Verdict(str(file), "pipeline", problems, noted)
+    return Verdict(str(file), "pipeline", problems, remarks_of_file)
 
 
 def _capture(file: Path, references: References, settings: Settings | None) -> Verdict:
@@ -85,5 +85,5 @@ def _folder(folder: Path, broken: Iterable[ConfigError], judged: Callable[[Path]
     """Every file on its own, then what only shows beside the others: a name that is taken."""
     shared = {str(error.file): tuple(error.problems) for error in broken}
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
-    alone = [judged(file) for file in files]
-    return [replace(v, problems=v.problems or shared.get(v.file, ())) for v in alone]
+    verdicts = [judged(file) for file in files]
+    return [replace(v, problems=v.problems or shared.get(v.file, ())) for v in verdicts]

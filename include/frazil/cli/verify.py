@@ -97,7 +97,9 @@ def _numbers(batches: tuple[int, ...]) -> str:
 def _remarks(verification: "Verification") -> tuple[tuple[int, str], ...]:
     """What was not compared, and why."""
     names = ("unchecked", "given_up", "lenient", "expired")
-    unchecked, given_up, lenient, expired = (sum(getattr(p, name) for p in verification.partitions) for name in names)
+    unchecked, given_up, lenient, expired = (
+        sum(getattr(partition, name) for partition in verification.partitions) for name in names
+    )
     return (
         (verification.older_incarnation, "rows and dead letters of an older incarnation of a topic are left alone"),
         (verification.foreign, "rows without Kafka columns, or of another pipeline, are not ours and are left alone"),

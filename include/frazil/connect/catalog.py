@@ -106,7 +106,7 @@ def _jdbc(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[str,
 def _sqlalchemy(keys: Keys, properties: dict[str, str], secrets: Secrets) -> str:
     what = "SQLAlchemy address of the catalog's database, such as postgresql+psycopg2://user:password@host/db"
     uri = properties.get("uri", "")
-    dialect, _, rest = uri.removeprefix("jdbc:").partition(":")
+    dialect, _, address = uri.removeprefix("jdbc:").partition(":")
     if dialect not in _DIALECTS:
         if "uri" in properties:
             keys.say(
@@ -119,12 +119,12 @@ def _sqlalchemy(keys: Keys, properties: dict[str, str], secrets: Secrets) -> str
             keys.say(_PREFIX + name, "carried", "catalogs: uri, from the environment")
     if dialect == "sqlite":
         keys.say(f"{_PREFIX}uri", "carried", "catalogs: uri")
-        return secrets.value("uri", f"sqlite:///{rest.removeprefix('file:')}", what)
+        return secrets.value("uri", f"sqlite:///{address.removeprefix('file:')}", what)
     keys.say(f"{_PREFIX}uri", "changed", "catalogs: uri, in SQLAlchemy's form; its driver must be installed", None)
     if user is None and password is None:
-        return secrets.value("uri", f"{_DIALECTS[dialect]}:{rest}", what)
+        return secrets.value("uri", f"{_DIALECTS[dialect]}:{address}", what)
     login = ":".join(quote(part, safe="") for part in (user or "", password or ""))
-    return secrets.hide("uri", f"{_DIALECTS[dialect]}://{login}@{rest.removeprefix('//')}", what)
+    return secrets.hide("uri", f"{_DIALECTS[dialect]}://{login}@{address.removeprefix('//')}", what)
 
 
 def _other(keys: Keys, properties: dict[str, str], kind: str, secrets: Secrets) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _say_carried(keys: Keys, properties: dict[str, str], name: str) -> None:
 def hadoop(keys: Keys) -> None:
     """Hadoop's configuration, which PyIceberg has no use for."""
     by_hand = "give storage under catalogs: properties (s3.*, gcs.*, adls.*), and Spark's own under engines: conf (spark.hadoop.*)"
-    for rest in keys.below("iceberg.hadoop."):
-        keys.say(f"iceberg.hadoop.{rest}", "not_supported", "Hadoop's configuration reaches only Spark", by_hand)
+    for option in keys.below("iceberg.hadoop."):
+        keys.say(f"iceberg.hadoop.{option}", "not_supported", "Hadoop's configuration reaches only Spark", by_hand)
     if "iceberg.hadoop-conf-dir" in keys:
         keys.say("iceberg.hadoop-conf-dir", "not_supported", "Hadoop's configuration reaches only Spark", by_hand)

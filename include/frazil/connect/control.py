@@ -95,12 +95,12 @@ def reasons_against(standing: Standing, facts: ControlFacts) -> list[str]:
 def _made_anew(standing: Standing, facts: ControlFacts) -> Iterator[str]:
     """Where the control topic is shorter than what was read of it, its offsets say nothing of the present events."""
     offset_sets = ((f"table {table}", offsets) for table, offsets in facts.recorded.items() if offsets is not None)
-    for whose, offsets in (*offset_sets, (f"the coordinator's group {standing.group}-coord", facts.handled)):
+    for owner, offsets in (*offset_sets, (f"the coordinator's group {standing.group}-coord", facts.handled)):
         for partition, offset in sorted(offsets.items()):
             _, end = facts.log.get(partition, (0, 0))
             if offset > end:
                 yield (
-                    f"{standing.control_topic}, partition {partition}: it ends at {end}, and {whose} has come to {offset}: the"
+                    f"{standing.control_topic}, partition {partition}: it ends at {end}, and {owner} has come to {offset}: the"
                     " topic was made anew, so nobody can tell which of its events are committed"
                 )
 

@@ -179,11 +179,11 @@ def key_decoding(keys: Keys, worker: Keys, value: Decoding, *, needed: bool) -> 
         if not needed
         else "no effect"
     )
-    for each in (keys, worker):
-        for name in each.below("key.converter"):
-            each.say(
+    for key_set in (keys, worker):
+        for name in key_set.below("key.converter"):
+            key_set.say(
                 f"key.converter{name}",
-                "carried" if key_format and each is origin else "changed",
+                "carried" if key_format and key_set is origin else "changed",
                 "key" if key_format else why,
             )
     return key_format

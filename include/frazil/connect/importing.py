@@ -225,8 +225,8 @@ def _result(
         settings={} if refused else settings,
         findings=(*keys.close(tables), *close_worker(worker)),
         notes=(*keys.notes, *worker.notes),
-        variables={name: what for one in secrets for name, what in one.described.items()},
-        values={name: value for one in secrets for name, value in one.values.items()},
+        variables={name: what for entry_secrets in secrets for name, what in entry_secrets.described.items()},
+        values={name: value for entry_secrets in secrets for name, value in entry_secrets.values.items()},
         positions=None if refused else _standing(connector, keys, tables),
     )
 

@@ -175,4 +175,6 @@ def _strangers(keys: Keys, static: Sequence[str]) -> None:
 
 
 def _per_table_names(keys: Keys) -> list[str]:
-    return [f"iceberg.table.{rest}" for rest in keys.below("iceberg.table.") if per_table(f"iceberg.table.{rest}")]
+    return [
+        f"iceberg.table.{option}" for option in keys.below("iceberg.table.") if per_table(f"iceberg.table.{option}")
+    ]

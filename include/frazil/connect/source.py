@@ -170,8 +170,8 @@ def framework(keys: Keys) -> None:
         ("admin.override.", "Frazil's own admin clients use the cluster's properties"),
         ("header.converter.", "headers stay bytes; transforms read them as UTF-8 text"),
     ):
-        for rest in keys.below(prefix):
-            keys.say(prefix + rest, "changed", why)
+        for option in keys.below(prefix):
+            keys.say(prefix + option, "changed", why)
 
 
 _TOPIC = "errors.deadletterqueue.topic.name"

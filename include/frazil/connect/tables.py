@@ -117,8 +117,8 @@ def _column(options: Mapping[str, Any]) -> Any:
 
 
 def _partitions(keys: Keys, table: str, columns: Columns) -> list[str]:
-    own = f"iceberg.table.{table}.partition-by"
-    key = own if own in keys else "iceberg.tables.default-partition-by"
+    table_key = f"iceberg.table.{table}.partition-by"
+    key = table_key if table_key in keys else "iceberg.tables.default-partition-by"
     text = keys.get(key)
     if text is None:
         return []
@@ -203,8 +203,8 @@ def _policies(keys: Keys) -> None:
 
 
 def _own_or_default(keys: Keys, table: str, option: str) -> str:
-    own = f"iceberg.table.{table}.{option}"
-    return own if own in keys else f"iceberg.tables.default-{option}"
+    table_key = f"iceberg.table.{table}.{option}"
+    return table_key if table_key in keys else f"iceberg.tables.default-{option}"
 
 
 def _branch(keys: Keys, table: str) -> str | None:

@@ -40,9 +40,10 @@ def examine(project: Project, pipelines: Sequence[Pipeline], *, is_all: bool, wi
     checks = machine_checks(project.home, needs_spark=starts)
     checks += service_checks(project, pipelines, is_all=is_all)
     findings = run_checks(checks)
-    away = {finding.check for finding in findings if finding.state == "failed"}
+    failed_checks = {finding.check for finding in findings if finding.state == "failed"}
     of_pipelines = (
-        pipeline_checks(project, pipeline, has_cluster=cluster_check(pipeline) not in away) for pipeline in pipelines
+        pipeline_checks(project, pipeline, has_cluster=cluster_check(pipeline) not in failed_checks)
+        for pipeline in pipelines
     )
     findings += run_checks(check for checks in of_pipelines for check in checks)
     if with_spark:  # alone: it uses all cores

@@ -103,9 +103,9 @@ def ask_time(url: str) -> ServerTime | None:
         return None
 
 
-def clock_finding(who: str, ahead: float) -> Finding:
+def clock_finding(machine: str, ahead: float) -> Finding:
     """Judge how far a clock is ahead of this one (below zero: behind), in seconds."""
-    check = f"clock of {who}"
+    check = f"clock of {machine}"
     if abs(ahead) <= TOLERATED:
         return Finding(check, "ok", "as this machine's, within a few seconds")
     difference = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"

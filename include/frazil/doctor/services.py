@@ -140,8 +140,8 @@ def airflow(project: Project) -> Iterator[Finding]:
         if not is_embedded:  # else it was never started in this home
             yield of_error("airflow", refusal)
         return
-    except Retryable as away:
-        yield of_error("airflow", away, "warning" if is_embedded else "failed")
+    except Retryable as problem:
+        yield of_error("airflow", problem, "warning" if is_embedded else "failed")
         return
     ill = sorted(name for name, component in states.items() if not component.is_healthy)
     if ill:
@@ -152,8 +152,8 @@ def airflow(project: Project) -> Iterator[Finding]:
     yield from clock("airflow", remote_url() or project.home.airflow_url)
 
 
-def clock(who: str, url: str) -> Iterator[Finding]:
+def clock(server: str, url: str) -> Iterator[Finding]:
     """What an HTTP server's clock says, if it does."""
     answer = ask_time(url)
     if answer is not None:
-        yield clock_finding(who, answer.ahead)
+        yield clock_finding(server, answer.ahead)

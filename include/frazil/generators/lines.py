@@ -21,8 +21,8 @@ def lines(path: Path) -> Iterator[OutgoingRecord]:
         with path.open("rb") as file:
             for line in file:
                 yield OutgoingRecord(None, line.removesuffix(b"\n"))
-    except OSError as e:
+    except OSError as error:
         raise Terminal(
-            f"can't read {path}: {e.strerror}",
+            f"can't read {path}: {error.strerror}",
             next_step="give a readable file with one record per line",
-        ) from e
+        ) from error

@@ -136,8 +136,8 @@ def api(home: Home) -> AirflowApi:
 
 def _refuse_moved_database(home: Home, processes: Processes, database: AirflowDatabase) -> None:
     """Refuse to start half an Airflow on one database beside the other half on another."""
-    noted = _database_note(home)
-    before = noted.read_text(encoding="utf-8") if noted.is_file() else SQLITE
+    last_database = _database_note(home)
+    before = last_database.read_text(encoding="utf-8") if last_database.is_file() else SQLITE
     if before != database.name and any(processes.running(name) is not None for name in NAMES):
         raise Terminal(
             f"Airflow runs with its metadata in {before}, but {DATABASE_VARIABLE} asks for {database.name}",

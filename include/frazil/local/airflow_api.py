@@ -247,24 +247,24 @@ class AirflowApi:
 
     def _try(self, method: str, path: str, content: Mapping[str, Any]) -> httpx.Response:
         """Send; again while the database was busy, which undid the request."""
-        again = Retrying(
+        retrying = Retrying(
             retry=retry_if_result(_was_undone),
             wait=wait_random_exponential(multiplier=0.2, max=3),
             stop=stop_after_delay(_BUSY_SECONDS),
             retry_error_callback=lambda last: last.outcome.result() if last.outcome else None,
         )
-        answer: httpx.Response = again(self._once, method, path, content)
+        answer: httpx.Response = retrying(self._once, method, path, content)
         return answer
 
     def _once(self, method: str, path: str, content: Mapping[str, Any]) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
             return self._client.request(method, path, **{"headers": headers, **content})
-        except httpx.TransportError as e:
+        except httpx.TransportError as error:
             raise Retryable(
-                f"Airflow at {self._url} does not answer {method} {path}: {type(e).__name__} {e}",
+                f"Airflow at {self._url} does not answer {method} {path}: {type(error).__name__} {error}",
                 next_step="`frazil status` shows whether it runs, `frazil up` starts it",
-            ) from e
+            ) from error
 
     def _checked(self, answer: httpx.Response) -> Any:
         if answer.is_success:

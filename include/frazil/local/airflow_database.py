@@ -89,9 +89,9 @@ def require_answer(database: AirflowDatabase, report: Callable[[str], None]) -> 
     engine = create_engine(database.url, connect_args={"connect_timeout": _CONNECT_SECONDS})
     try:
         engine.connect().close()
-    except OperationalError as e:
+    except OperationalError as error:
         raise Retryable(
-            f"Airflow's database, {database.name}, can't be used: {str(e.orig).strip()}",
+            f"Airflow's database, {database.name}, can't be used: {str(error.orig).strip()}",
             next_step=f"start the server, or set {DATABASE_VARIABLE} to a database that is there",
         ) from None  # the cause knows the address
     finally:

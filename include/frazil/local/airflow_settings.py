@@ -96,7 +96,7 @@ def environment(
         dags_paused: Whether a DAG seen for the first time waits to be unpaused.
     """
     inherited = inherited_environment()
-    own = {
+    variables = {
         HOME_VARIABLE: str(home.root),
         JARS_VARIABLE: str(home.jars),
         "AIRFLOW_HOME": str(home.airflow),
@@ -110,7 +110,7 @@ def environment(
     }
     return {
         **inherited,
-        **own,
+        **variables,
         **_configuration(home, dags_paused=dags_paused),
         **_secret_configuration(secrets_of_home),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.url,
@@ -172,10 +172,10 @@ def _new_secrets() -> Secrets:
 def _read_secrets(path: Path) -> Secrets:
     try:
         return Secrets(**json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError as e:
-        raise Terminal(f"no Airflow login: {path} does not exist", next_step="`frazil up` makes one") from e
-    except (ValueError, TypeError) as e:
-        raise Terminal(f"{path} can't be read", next_step="stop the stack, remove the file, `frazil up`") from e
+    except FileNotFoundError as error:
+        raise Terminal(f"no Airflow login: {path} does not exist", next_step="`frazil up` makes one") from error
+    except (ValueError, TypeError) as error:
+        raise Terminal(f"{path} can't be read", next_step="stop the stack, remove the file, `frazil up`") from error
 
 
 def _secrets_file(home: Home) -> Path:

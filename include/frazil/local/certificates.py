@@ -89,9 +89,9 @@ class Authority:
             valid: How long from now on. Negative: it has expired already.
             hosts: Addresses and names at which a server with it is asked.
         """
-        own, key = self._loaded()
+        certificate, key = self._loaded()
         leaf = ec.generate_private_key(ec.SECP256R1())
-        issuer = str(own.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+        issuer = str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
         builder = (
             _builder(name, issuer, leaf.public_key(), datetime.now(UTC) + valid)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

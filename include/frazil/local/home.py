@@ -194,8 +194,8 @@ def _recorded(path: Path) -> dict[str, Any]:
         state = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except ValueError as e:
-        raise Terminal(f"{path}: not JSON: {e}", next_step=f"remove {path}, then `frazil up`") from e
+    except ValueError as error:
+        raise Terminal(f"{path}: not JSON: {error}", next_step=f"remove {path}, then `frazil up`") from error
     if not isinstance(state, dict):
         raise Terminal(f"{path}: expected an object", next_step=f"remove {path}, then `frazil up`")
     return state

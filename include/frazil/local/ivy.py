@@ -112,8 +112,8 @@ def ivy_jar() -> Path:
 def _modules(coordinates: Iterable[str]) -> dict[str, list[str]]:
     """Return what is asked of each module, empty for its plain jar: Ivy asks once for a module, or drops a jar."""
     modules: dict[str, list[str]] = {}
-    for each in coordinates:
-        organisation, name, revision, *classifier = each.split(":")
+    for coordinate in coordinates:
+        organisation, name, revision, *classifier = coordinate.split(":")
         modules.setdefault(f"{organisation}:{name}:{revision}", []).extend(classifier or [""])
     return modules
 
@@ -147,8 +147,8 @@ def _run(command: list[str], output: int, log: Path) -> None:
             check=False,
             timeout=_SECONDS,
         )
-    except subprocess.TimeoutExpired as e:
-        raise Retryable(f"Ivy took over {_SECONDS} s; its output is in {log}", next_step="run it again") from e
+    except subprocess.TimeoutExpired as error:
+        raise Retryable(f"Ivy took over {_SECONDS} s; its output is in {log}", next_step="run it again") from error
     if done.returncode != 0:
         last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
         raise Retryable(

@@ -81,14 +81,14 @@ def parse_lock(text: str) -> Lock:
         if content["format"] != FORMAT:
             raise Terminal(f"{LOCK_FILE}: expected format {FORMAT}, found {content['format']!r}")
         sets = {name: tuple(Artifact(**entry) for entry in entries) for name, entries in content["sets"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
-        raise Terminal(f"{LOCK_FILE} can't be read: {e!r}", next_step="restore it from version control") from e
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Terminal(f"{LOCK_FILE} can't be read: {error!r}", next_step="restore it from version control") from error
     return Lock(sets)
 
 
 def render_lock(lock: Lock) -> str:
     """Return the lock's JSON text: sorted, one value per line, for small diffs."""
-    sets = {name: [asdict(a) for a in sorted(artifacts)] for name, artifacts in sorted(lock.sets.items())}
+    sets = {name: [asdict(artifact) for artifact in sorted(artifacts)] for name, artifacts in sorted(lock.sets.items())}
     return _dump({"format": FORMAT, "sets": sets}) + "\n"
 
 

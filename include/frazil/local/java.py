@@ -143,11 +143,11 @@ def _apt(*arguments: str) -> None:
             check=True,
             timeout=_APT_SECONDS,
         )
-    except subprocess.CalledProcessError as e:
-        last = (e.stderr or e.stdout).strip().splitlines()[-1:]
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr or error.stdout).strip().splitlines()[-1:]
         raise Retryable(
-            f"`{' '.join(command)}` ended with {e.returncode}: {''.join(last)}",
+            f"`{' '.join(command)}` ended with {error.returncode}: {''.join(last)}",
             next_step=INSTALL_HINT,
-        ) from e
-    except subprocess.TimeoutExpired as e:
-        raise Retryable(f"`{' '.join(command)}` took over {_APT_SECONDS} s", next_step=INSTALL_HINT) from e
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise Retryable(f"`{' '.join(command)}` took over {_APT_SECONDS} s", next_step=INSTALL_HINT) from error

@@ -171,8 +171,8 @@ def _build(built: Path) -> None:
         done = subprocess.run(
             command_line, env=env, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS
         )
-    except subprocess.TimeoutExpired as e:
-        raise Retryable(f"s3: `go install {_MODULE}` took over {_BUILD_SECONDS} s", next_step="run it again") from e
+    except subprocess.TimeoutExpired as error:
+        raise Retryable(f"s3: `go install {_MODULE}` took over {_BUILD_SECONDS} s", next_step="run it again") from error
     if done.returncode != 0:
         last = "\n".join(done.stderr.splitlines()[-10:])
         raise Retryable(f"s3: `go install {_MODULE}` ended with {done.returncode}:\n{last}")
@@ -204,5 +204,5 @@ def _ensure_bucket(home: Home, keys: Keys) -> None:
     )
     try:
         files.create_dir(BUCKET)
-    except OSError as e:
-        raise Retryable(f"s3: bucket {BUCKET} can't be made: {e}") from e
+    except OSError as error:
+        raise Retryable(f"s3: bucket {BUCKET} can't be made: {error}") from error

@@ -72,7 +72,9 @@ def start(
         port.require_free(home.ports.postgres, PORT_VARIABLES["postgres"], "PostgreSQL")
         _make_data(home, processes, programs_folder, password, report)
         listening = {"listen_addresses": LOOPBACK, "port": str(home.ports.postgres), "unix_socket_directories": ""}
-        options = [part for each in ({**_SETTINGS, **settings} | listening).items() for part in ("-c", "=".join(each))]
+        options = [
+            part for setting in ({**_SETTINGS, **settings} | listening).items() for part in ("-c", "=".join(setting))
+        ]
         command = [*_someone_else(), str(programs_folder / "postgres"), "-D", str(_data(home)), *options]
         processes.start(Spec(NAME, command, inherited_environment(), address(home), GRACE_SECONDS))
     _wait(home, processes, password)
@@ -147,8 +149,8 @@ def programs(version: str | None = None) -> Path | None:
     folders = [Path(named).resolve().parent] if named else []
     folders += sorted(_DEBIAN.glob("*/bin"), key=_version_of, reverse=True)
     if version is not None:
-        folders = [each for each in folders if _version_of(each) == int(version)]
-    return next((each for each in folders if (each / "initdb").exists() and (each / "postgres").exists()), None)
+        folders = [folder for folder in folders if _version_of(folder) == int(version)]
+    return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
 
 
 def _version_of(folder: Path) -> int:

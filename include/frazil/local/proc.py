@@ -45,8 +45,8 @@ class Stat:
 def parse_stat(text: str) -> Stat:
     """Read one /proc/PID/stat line."""
     # The command's name stands in parentheses and may itself hold spaces and parentheses.
-    pid, _, rest = text.partition(" ")
-    fields = rest.rpartition(")")[2].split()
+    pid, _, after_pid = text.partition(" ")
+    fields = after_pid.rpartition(")")[2].split()
     return Stat(int(pid), fields[_STATE], int(fields[_THREADS]), int(fields[_SESSION]), int(fields[_START_TICKS]))
 
 
@@ -75,8 +75,8 @@ def boot_id() -> str:
     path = _PROC / "sys/kernel/random/boot_id"
     try:
         return path.read_text(encoding="utf-8").strip()
-    except FileNotFoundError as e:
+    except FileNotFoundError as error:
         raise Terminal(
             f"the embedded stack needs Linux: there is no {path}",
             next_step="use the docker-compose.yml instead",
-        ) from e
+        ) from error

@@ -133,8 +133,8 @@ class Processes:
         child = _children[self.start(spec).pid]
         try:
             return child.wait(timeout_seconds)
-        except subprocess.TimeoutExpired as e:
-            raise Retryable(f"{spec.name}: took over {timeout_seconds:.0f} s\n{self.last_lines(spec.name)}") from e
+        except subprocess.TimeoutExpired as error:
+            raise Retryable(f"{spec.name}: took over {timeout_seconds:.0f} s\n{self.last_lines(spec.name)}") from error
         finally:
             self.stop((spec.name, spec.grace_seconds))
 

@@ -101,7 +101,9 @@ def kafka_access(home: Home) -> Secured:
 def _read(file: Path) -> Passwords:
     try:
         return Passwords(**json.loads(file.read_text(encoding="utf-8")))
-    except FileNotFoundError as e:
-        raise Terminal(f"{file} is not there", next_step="`frazil up --profile production` makes it") from e
-    except (ValueError, TypeError) as e:
-        raise Terminal(f"{file} can't be read", next_step="restore it: the stack's data is behind its passwords") from e
+    except FileNotFoundError as error:
+        raise Terminal(f"{file} is not there", next_step="`frazil up --profile production` makes it") from error
+    except (ValueError, TypeError) as error:
+        raise Terminal(
+            f"{file} can't be read", next_step="restore it: the stack's data is behind its passwords"
+        ) from error

@@ -88,6 +88,6 @@ def start_cluster(home: Home, processes: Processes, report: Report) -> None:
 
 def start_airflow(home: Home, processes: Processes, report: Report, *, dags_paused: bool) -> None:
     """Start Airflow with its metadata in PostgreSQL: the stack's own, if the home names no other."""
-    own = postgres.url(home, _AIRFLOW, ensure_passwords(home).postgres)
-    placed = replace(home, airflow_database=home.airflow_database or own)
+    database_url = postgres.url(home, _AIRFLOW, ensure_passwords(home).postgres)
+    placed = replace(home, airflow_database=home.airflow_database or database_url)
     airflow.start(placed, processes, report, dags_paused=dags_paused)

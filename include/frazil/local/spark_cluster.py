@@ -73,12 +73,22 @@ def start(
         master = (spark_class, "org.apache.spark.deploy.master.Master", *listening, *port_option)
         processes.start(Spec(MASTER, master, env, master_url, GRACE_SECONDS))
     _wait(processes, MASTER, lambda: port.answers(home.ports.spark_master), secret)
-    one = (spark_class, "org.apache.spark.deploy.worker.Worker", *listening, "--cores", "1", "--memory", memory)
+    worker_command = (
+        spark_class,
+        "org.apache.spark.deploy.worker.Worker",
+        *listening,
+        "--cores",
+        "1",
+        "--memory",
+        memory,
+    )
     for number in range(workers):
         if processes.running(worker(number)) is None:
             processes.stop((worker(number), GRACE_SECONDS))  # executors that a crash left
             folder = private_folder(home.run / worker(number))
-            processes.start(Spec(worker(number), (*one, "--work-dir", str(folder), master_url), env, "", GRACE_SECONDS))
+            processes.start(
+                Spec(worker(number), (*worker_command, "--work-dir", str(folder), master_url), env, "", GRACE_SECONDS)
+            )
     for number in range(workers):
         _wait(processes, worker(number), partial(_is_registered, processes.log(worker(number))), secret)
 

@@ -51,7 +51,7 @@ class Status:
     def is_running(self, part: PartName) -> bool:
         """Return whether every process of a part runs."""
         needed = next(candidate.processes for candidate in PARTS[self.home.profile] if candidate.name == part)
-        return all(c.state == "running" for c in self.components if c.name in needed)
+        return all(component.state == "running" for component in self.components if component.name in needed)
 
     def to_json(self) -> dict[str, Any]:
         """Return what other programs need to use the stack, as JSON values. No secret is in it."""

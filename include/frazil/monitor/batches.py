@@ -85,7 +85,7 @@ class FileReads(Generic[T]):
         requested_keys = {file.key for file in files}
         while (
             self.nbytes > self._most
-            and (old := next((p for p in self._parts if not p[0] & requested_keys), None)) is not None
+            and (old := next((part for part in self._parts if not part[0] & requested_keys), None)) is not None
         ):
             self._parts.remove(old)
         if len(self._parts) > _PARTS:

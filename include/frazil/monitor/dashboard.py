@@ -109,7 +109,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Commit latency",
             "s",
             tuple(
-                (f"{{{{pipeline}}}} p{q}", _quantile(metrics.BATCH_COMMIT, q / 100, "pipeline")) for q in (50, 95, 99)
+                (f"{{{{pipeline}}}} p{percentile}", _quantile(metrics.BATCH_COMMIT, percentile / 100, "pipeline"))
+                for percentile in (50, 95, 99)
             ),
             (metrics.BATCH_COMMIT,),
         ),

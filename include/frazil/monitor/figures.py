@@ -100,15 +100,15 @@ def _complete(rows: pa.Table) -> pa.Table:
 
 
 def _waits(batches: pa.Table) -> pa.Table:
-    whens, classes, counts = array("L"), array("H"), array("L")  # lists of numbers would take ten times the memory
+    instants, classes, counts = array("L"), array("H"), array("L")  # lists of numbers would take ten times the memory
     columns = (batches[name].to_pylist() for name in ("decided", "decided_at", "planned_at", "record_ages"))
     for decided, decided_at, planned_at, text in zip(*columns, strict=True):
         ages = ages_from(text)
         later = (decided_at - planned_at).total_seconds()
-        whens.extend([decided] * len(ages))
+        instants.extend([decided] * len(ages))
         classes.extend(_class(later + seconds(age)) for age in ages)
         counts.extend(ages.values())
-    columns_of = zip((whens, classes, counts), _WAITS, strict=True)
+    columns_of = zip((instants, classes, counts), _WAITS, strict=True)
     return pa.table([pa.array(memoryview(numbers)).cast(field.type) for numbers, field in columns_of], _WAITS)
 
 

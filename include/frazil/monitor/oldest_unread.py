@@ -33,9 +33,9 @@ def with_unread(condition: Condition, cluster: Cluster, lag: Lag) -> Condition:
         Terminal: Credentials or permissions don't fit.
     """
     starts = {
-        (p.topic, p.partition): max(p.begin, p.log.log_start)
-        for p in lag.partitions
-        if p.lag and p.log and p.begin is not None
+        (partition.topic, partition.partition): max(partition.begin, partition.log.log_start)
+        for partition in lag.partitions
+        if partition.lag and partition.log and partition.begin is not None
     }
     times = first_times(cluster, starts)
     retentions = retention(cluster, {topic for topic, _ in times})
@@ -59,19 +59,23 @@ def aged(
     distances = tuple(_retentions(condition.at, lag, times, retentions))
     seconds = _oldest(condition, lag.total, times)
     through = condition.complete_through
-    is_told = seconds is not None and not lag.held_back and all(p.lag is not None for p in lag.partitions)
+    is_told = (
+        seconds is not None and not lag.held_back and all(partition.lag is not None for partition in lag.partitions)
+    )
     if is_told and seconds is not None and condition.n is not None:
         reached = condition.at - timedelta(seconds=seconds)
         through = reached if through is None else max(through, reached)
     ordered = sorted(
         distances, key=lambda retention: (_or_never(retention.seconds_left), retention.topic, retention.partition)
     )
-    topics = tuple(_topic(condition, lag, topic, times) for topic in dict.fromkeys(p.topic for p in lag.partitions))
+    topics = tuple(
+        _topic(condition, lag, topic, times) for topic in dict.fromkeys(partition.topic for partition in lag.partitions)
+    )
     return replace(condition, lag_seconds=seconds, complete_through=through, topics=topics, retention=tuple(ordered))
 
 
 def _topic(condition: Condition, lag: Lag, topic: str, times: Mapping[TopicPartition, int | None]) -> TopicLag:
-    lags = [p.lag for p in lag.partitions if p.topic == topic and p.lag is not None]
+    lags = [partition.lag for partition in lag.partitions if partition.topic == topic and partition.lag is not None]
     total = sum(lags) if lags else None
     return TopicLag(
         topic,
@@ -100,13 +104,23 @@ def _oldest(condition: Condition, lag: int | None, times: Mapping[TopicPartition
 def _retentions(
     instant: datetime, lag: Lag, times: Mapping[TopicPartition, int | None], retentions: Mapping[str, TopicRetention]
 ) -> Iterator[Retention]:
-    for p in lag.partitions:
-        if (p.topic, p.partition) in times and p.headroom is not None:
-            yield _retention(instant, p, p.headroom, times[p.topic, p.partition], retentions.get(p.topic))
+    for partition_lag in lag.partitions:
+        if (partition_lag.topic, partition_lag.partition) in times and partition_lag.headroom is not None:
+            yield _retention(
+                instant,
+                partition_lag,
+                partition_lag.headroom,
+                times[partition_lag.topic, partition_lag.partition],
+                retentions.get(partition_lag.topic),
+            )
 
 
 def _retention(
-    instant: datetime, p: PartitionLag, headroom: int, written_ms: int | None, topic_retention: TopicRetention | None
+    instant: datetime,
+    partition_lag: PartitionLag,
+    headroom: int,
+    written_ms: int | None,
+    topic_retention: TopicRetention | None,
 ) -> Retention:
     age = None if written_ms is None else max(0.0, _age(instant, written_ms))
     seconds_left = None
@@ -115,8 +129,8 @@ def _retention(
     elif age is not None and topic_retention is not None and topic_retention.ms is not None:
         seconds_left = max(0.0, topic_retention.ms / 1000 - age)
     return Retention(
-        p.topic,
-        p.partition,
+        partition_lag.topic,
+        partition_lag.partition,
         headroom,
         seconds_left,
         age,

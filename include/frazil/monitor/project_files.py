@@ -66,10 +66,10 @@ class ProjectFiles:
     def _stamp(self) -> _Stamp:
         try:
             places = Places.resolve(self._env)
-            own = _stamp(_files(places))
-            if own != self._own:
-                self._own, self._named = own, _named(places)
-            return own + _stamp(self._named, absent=OSError)  # what else is wrong with them, loading says
+            stamp_of_files = _stamp(_files(places))
+            if stamp_of_files != self._own:
+                self._own, self._named = stamp_of_files, _named(places)
+            return stamp_of_files + _stamp(self._named, absent=OSError)  # what else is wrong with them, loading says
         except OSError as problem:  # a folder that vanishes, a share that is away
             if self._loaded is None:
                 raise Retryable(

@@ -67,9 +67,9 @@ def table_status(scope: Scope) -> TableStatus:
         tables = find_tables(scope.lake, scope.pipeline)
         if tables is None:
             return status
-        grown = scope.told_by(tables.ledger)
-        if grown is not scope:  # a batch made tables meanwhile
-            scope = grown
+        current_scope = scope.told_by(tables.ledger)
+        if current_scope is not scope:  # a batch made tables meanwhile
+            scope = current_scope
             continue
         state = standing(scope.pipeline, tables)
         status = _table_status(scope, tables, state, state.loss or _refusal(scope, tables, state))
@@ -116,8 +116,8 @@ def table_health(project: Project, pipeline: Pipeline) -> dict[str, int]:
         Retryable: The catalog or the storage is not available now.
         Terminal: The settings don't know a catalog, or a table can't be the pipeline's.
     """
-    looked = look(Scope.of(project, pipeline), Order())
-    return {table.table: table.before.score for table in looked.tables}
+    maintenance = look(Scope.of(project, pipeline), Order())
+    return {table.table: table.before.score for table in maintenance.tables}
 
 
 def with_batches(condition: Condition, ledger: Ledger) -> Condition:

@@ -95,10 +95,10 @@ def _retention(sample: _Sampler, partitions: Iterable[Retention]) -> Iterator[Sa
     by_topic = attrgetter("topic")
     for topic, group in groupby(sorted(partitions, key=by_topic), by_topic):
         urgent = list(group)
-        seconds_left = [one.seconds_left for one in urgent if one.seconds_left is not None]
-        cut = [one.cut_to_seconds for one in urgent if one.cut_to_seconds is not None]
+        seconds_left = [partition.seconds_left for partition in urgent if partition.seconds_left is not None]
+        cut = [partition.cut_to_seconds for partition in urgent if partition.cut_to_seconds is not None]
         yield from sample.if_known(metrics.RETENTION_LEFT, min(seconds_left, default=None), topic=topic)
-        yield sample(metrics.RETENTION_HEADROOM, min(one.headroom for one in urgent), topic=topic)
+        yield sample(metrics.RETENTION_HEADROOM, min(partition.headroom for partition in urgent), topic=topic)
         yield from sample.if_known(metrics.RETENTION_CUT, max(cut, default=None), topic=topic)
 
 

@@ -227,11 +227,11 @@ class Watch:
         """Health of the tables, looked at rarely; what was seen last, if they can't be read now."""
         scores = previous
         try:
-            scores, again = table_health(project, pipeline), HEALTH_SECONDS
+            scores, pause = table_health(project, pipeline), HEALTH_SECONDS
         except FrazilError as problem:  # the condition says what can't be read
             _LOG.info("health of the tables of pipeline %s: %s", pipeline.name, problem)
-            again = HEALTH_AGAIN_SECONDS
-        self._health[pipeline.name] = scores, time.monotonic() + again
+            pause = HEALTH_AGAIN_SECONDS
+        self._health[pipeline.name] = scores, time.monotonic() + pause
         return scores
 
     def _note(self, condition: Condition, series: Series) -> None:

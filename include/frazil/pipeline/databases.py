@@ -35,8 +35,8 @@ class DatabaseSettings(Model):
     @property
     def options(self) -> dict[str, str]:
         """Options of Spark's JDBC source that reach the database."""
-        own = {"url": self.url, "user": self.user, "password": self.password, "driver": self.driver}
-        return {**self.properties, **{key: value for key, value in own.items() if value is not None}}
+        connection_options = {"url": self.url, "user": self.user, "password": self.password, "driver": self.driver}
+        return {**self.properties, **{key: value for key, value in connection_options.items() if value is not None}}
 
     @field_validator("url")
     @classmethod

@@ -47,7 +47,7 @@ def _spellings(schema: dict[str, Any], kind: type[BaseModel]) -> None:
 def _loosened(schema: Any) -> Any:
     """A schema in which each value that is no text may be a reference, and one of several forms is enough."""
     if isinstance(schema, list):
-        return [_loosened(each) for each in schema]
+        return [_loosened(member) for member in schema]
     if not isinstance(schema, dict):
         return schema
     part = {_WORDS.get(key, key): _below(key, below) for key, below in schema.items() if key != "discriminator"}
@@ -60,5 +60,5 @@ def _loosened(schema: Any) -> Any:
 def _below(key: str, below: Any) -> Any:
     """What a word of a schema has behind it: schemas by name, plain values, or a schema."""
     if key in {"properties", "$defs"}:
-        return {name: _loosened(each) for name, each in below.items()}
+        return {name: _loosened(member) for name, member in below.items()}
     return below if key in {"default", "enum", "required"} else _loosened(below)

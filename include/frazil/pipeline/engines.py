@@ -36,14 +36,14 @@ def refuse_unfit_engine(engine: str, tables: Iterable[TableTemplate]) -> None:
     """
     if engine != INLINE_ENGINE:
         return
-    every = tuple(tables)
-    if written := [template.title for template in every if template.by_engine and not template.is_merged]:
+    templates = tuple(tables)
+    if written := [template.title for template in templates if template.by_engine and not template.is_merged]:
         raise AtKey(
             "engine",
             f"inline can't write {', '.join(written)}, of format version 3 (which columns of type variant need) or in"
             " ORC files; name an engine of the settings, such as spark",
         )
-    if merged := [template.title for template in every if template.is_merged]:
+    if merged := [template.title for template in templates if template.is_merged]:
         raise AtKey(
             "engine",
             f"inline can't merge rows into {', '.join(merged)}; name an engine of the settings, such as spark",

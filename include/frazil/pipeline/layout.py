@@ -179,6 +179,6 @@ def _refuse_redundant(partition: tuple[PartitionField, ...]) -> None:
 
 
 def _refuse_twice(key: str, complaint: str, names: Iterable[str]) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise AtKey(key, f"{complaint} twice: {twice[0]}")
+    repeated_names = [name for name, count in Counter(names).items() if count > 1]
+    if repeated_names:
+        raise AtKey(key, f"{complaint} twice: {repeated_names[0]}")

@@ -175,9 +175,11 @@ class Maintenance(TableMaintenance):
 
     def for_table(self, table: str) -> TableMaintenance | None:
         """The steps of a table; None if it is left alone."""
-        own = self.tables.get(table)
-        if own is False:
+        table_steps = self.tables.get(table)
+        if table_steps is False:
             return None
-        named = {} if own is None else {step: getattr(own, step) for step in own.model_fields_set}
+        named = (
+            {} if table_steps is None else {step: getattr(table_steps, step) for step in table_steps.model_fields_set}
+        )
         steps = {step: getattr(self, step) for step in TableMaintenance.model_fields}
         return TableMaintenance.model_construct(**{**steps, **named})

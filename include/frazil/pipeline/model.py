@@ -271,9 +271,9 @@ class Pipeline(Model):
     def _with(self, added: Iterable[Destination], auto_created: tuple[str, ...]) -> Pipeline:
         """What the file lists, with the keys that tables told of it, and these destinations."""
         listed = self.destinations[: len(self.file.destinations)]
-        grown = self.model_copy(update={"destinations": (*listed, *added)})
-        grown._file, grown._auto_created = self.file, auto_created  # noqa: SLF001 - of this very class
-        return grown
+        pipeline = self.model_copy(update={"destinations": (*listed, *added)})
+        pipeline._file, pipeline._auto_created = self.file, auto_created  # noqa: SLF001 - of this very class
+        return pipeline
 
     @property
     def home_catalog(self) -> str:

@@ -134,7 +134,7 @@ def ambiguous_connections(node: object) -> Iterator[str]:
     for connection_field in connection_fields(node):
         first_field = first.setdefault(variable := connection_variable(*connection_field), connection_field)
         if first_field != connection_field:
-            written = " and ".join(f"${{airflow:{':'.join(each)}}}" for each in (first_field, connection_field))
+            written = " and ".join(f"${{airflow:{':'.join(pair)}}}" for pair in (first_field, connection_field))
             yield f"{written} are both the variable {variable}: give one of the connections another name"
 
 

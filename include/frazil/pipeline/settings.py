@@ -49,9 +49,9 @@ class RegistrySettings(Model):
     @property
     def client_properties(self) -> dict[str, str | float]:
         """All but the address, by the names and with the types that the client has for them."""
-        own = {name: getattr(self, key) for key, name in _REGISTRY_CLIENT.items()}
-        given = {key: float(value) if key in _NUMBERS else value for key, value in self.properties.items()}
-        return {**given, **{name: value for name, value in own.items() if value is not None}}
+        client_options = {name: getattr(self, key) for key, name in _REGISTRY_CLIENT.items()}
+        java_options = {key: float(value) if key in _NUMBERS else value for key, value in self.properties.items()}
+        return {**java_options, **{name: value for name, value in client_options.items() if value is not None}}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

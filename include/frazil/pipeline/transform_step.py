@@ -18,8 +18,8 @@ def split(names: object) -> object:
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if "" in names:
         raise ValueError("a name is empty")
-    if twice := next((name for index, name in enumerate(names) if name in names[:index]), None):
-        raise ValueError(f"{twice!r} is named twice")
+    if repeated_name := next((name for index, name in enumerate(names) if name in names[:index]), None):
+        raise ValueError(f"{repeated_name!r} is named twice")
     return names
 
 

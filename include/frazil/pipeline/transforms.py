@@ -29,11 +29,15 @@ class OwnTransform(Step):
     @field_validator("type")
     @classmethod
     def _known(cls, name: str) -> str:
-        own = entry_points(group=_GROUP).names
-        if name in own:
+        installed_names = entry_points(group=_GROUP).names
+        if name in installed_names:
             return name
-        similar = get_close_matches(name, [*KINDS, *own], 1)
-        hint = f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join(sorted([*KINDS, *own]))}"
+        similar = get_close_matches(name, [*KINDS, *installed_names], 1)
+        hint = (
+            f", did you mean {similar[0]!r}?"
+            if similar
+            else f"; known: {', '.join(sorted([*KINDS, *installed_names]))}"
+        )
         raise ValueError(f"{name!r} is no transform{hint}")
 
     @property

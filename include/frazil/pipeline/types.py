@@ -94,10 +94,10 @@ def holds(column_type: ColumnType, kind: Primitive) -> bool:
         case MapOf(key, value):
             inner = [key, value]
         case StructOf(fields):
-            inner = [each for _, each in fields]
+            inner = [field_type for _, field_type in fields]
         case _:
             return column_type == kind
-    return any(holds(each, kind) for each in inner)
+    return any(holds(inner_type, kind) for inner_type in inner)
 
 
 def parse_type(text: str) -> ColumnType:

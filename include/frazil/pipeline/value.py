@@ -83,11 +83,11 @@ class Decoding(Model):
     @field_validator("format")
     @classmethod
     def _known(cls, name: str) -> str:
-        own = entry_points(group=_GROUP).names
-        if name in FORMATS or name in own:
+        installed_names = entry_points(group=_GROUP).names
+        if name in FORMATS or name in installed_names:
             return name
-        similar = get_close_matches(name, [*FORMATS, *own], 1)
-        hint = f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join([*FORMATS, *own])}"
+        similar = get_close_matches(name, [*FORMATS, *installed_names], 1)
+        hint = f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join([*FORMATS, *installed_names])}"
         raise ValueError(f"{name!r} is no format{hint}")
 
     @field_validator("fields")

@@ -294,8 +294,8 @@ class _Asking:
         with translated(self._registry, self._doing):
             try:
                 return self._in_time(ask)
-            except SchemaRegistryError as e:
-                if is_missing(e) or is_refused(e):
+            except SchemaRegistryError as error:
+                if is_missing(error) or is_refused(error):
                     return []
                 raise
 
@@ -333,16 +333,16 @@ class _Asking:
         with translated(self._registry, self._doing):
             try:
                 schema = self._in_time(ask)
-            except AnswerTooLarge as e:
-                self._refusal = str(e)
+            except AnswerTooLarge as error:
+                self._refusal = str(error)
                 return None
-            except SchemaRegistryError as e:
-                if not is_missing(e) and not is_forbidden(e):
+            except SchemaRegistryError as error:
+                if not is_missing(error) and not is_forbidden(error):
                     raise
-                if e.error_code != NO_SCHEMA:
+                if error.error_code != NO_SCHEMA:
                     # Who may ask for this may see schemas, only not this one: no reason to stop all others.
                     self._in_time(self._client.get_schema_types)
-                if is_forbidden(e):
+                if is_forbidden(error):
                     self._refusal = "the registry does not show it to this pipeline"
                 return None
             _text(schema)

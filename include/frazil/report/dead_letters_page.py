@@ -157,7 +157,9 @@ def remedy(code: str) -> str:
 
 def visible(text: str) -> str:
     """A text of a record on one line, without characters that steer a terminal or turn the direction of reading."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def _lines(report: LetterReport) -> Iterator[str]:

@@ -205,8 +205,8 @@ class Tally:
         """Count letters, whose columns are `LISTED`."""
         in_period = self.is_now(letters)
         landed = letters.column("landed_batch")
-        again = pc.is_in(landed, pa.array(sorted(self.taken_back), pa.int64()))
-        marks = {"now": in_period, "open": pc.or_(landed.is_null(), again)}
+        taken_back = pc.is_in(landed, pa.array(sorted(self.taken_back), pa.int64()))
+        marks = {"now": in_period, "open": pc.or_(landed.is_null(), taken_back)}
         table = pa.table({column: letters.column(column) for column in _GROUPED} | marks)
         for row in table.group_by(table.column_names).aggregate([([], "count_all")]).to_pylist():
             key, number = _Key(*(row[column] for column in _GROUPED)), row["count_all"]

@@ -100,17 +100,20 @@ class Lag:
     @property
     def total(self) -> int | None:
         """Lag of all partitions where it is known; None if it is known of none."""
-        return _sum(p.lag for p in self.partitions)
+        return _sum(partition.lag for partition in self.partitions)
 
     @property
     def held_back(self) -> int | None:
         """Offsets held back by open transactions, over all partitions; None if Kafka has none of them."""
-        return _sum(p.held_back for p in self.partitions)
+        return _sum(partition.held_back for partition in self.partitions)
 
     @property
     def headroom(self) -> int | None:
         """The smallest headroom of the partitions with something to lose; None if none has."""
-        return min((p.headroom for p in self.partitions if p.headroom is not None and p.lag), default=None)
+        return min(
+            (partition.headroom for partition in self.partitions if partition.headroom is not None and partition.lag),
+            default=None,
+        )
 
 
 def lag(project: Project, pipeline: Pipeline, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Lag:
@@ -126,8 +129,8 @@ def lag(project: Project, pipeline: Pipeline, clock: Callable[[], datetime] = la
     cluster = project.cluster(pipeline.source.cluster)
     asked_at = clock()
     facts = observe(cluster, topics_of(cluster, pipeline, position), absent_ok=True)
-    mirrored, problem = _mirrored(cluster, pipeline.consumer_group, facts)
-    return replace(lag_in(pipeline, holder, facts, asked_at, mirrored), group_problem=problem)
+    group_offsets, problem = _mirrored(cluster, pipeline.consumer_group, facts)
+    return replace(lag_in(pipeline, holder, facts, asked_at, group_offsets), group_problem=problem)
 
 
 def lag_in(
@@ -135,7 +138,7 @@ def lag_in(
     holder: Held | None,
     facts: ClusterFacts,
     asked_at: datetime,
-    mirrored: Mapping[TopicPartition, int] | None = None,
+    group_offsets: Mapping[TopicPartition, int] | None = None,
 ) -> Lag:
     """Compare what holds the position of a pipeline, or None, with what the broker said at an instant.
 
@@ -144,12 +147,12 @@ def lag_in(
         holder: What holds its position, read before the broker was asked.
         facts: Of the topics that `topics_of` names.
         asked_at: When the broker was asked.
-        mirrored: Offsets of the consumer group that mirrors the position.
+        group_offsets: Offsets of the consumer group that mirrors the position.
     """
     position = Position.from_json(holder.value) if holder else None
-    partitions = tuple(partition_lags(position, facts, pipeline, mirrored or {}))
+    partitions = tuple(partition_lags(position, facts, pipeline, group_offsets or {}))
     topics = facts.topics.keys() | (position.topics.keys() if position else set())
-    is_complete = bool(partitions) and all(p.is_caught_up for p in partitions)
+    is_complete = bool(partitions) and all(partition.is_caught_up for partition in partitions)
     complete_through = asked_at.isoformat(timespec="milliseconds") if is_complete else None
     return Lag(
         n=position.n if position else None,
@@ -216,7 +219,7 @@ def _mirrored(
 
 
 def partition_lags(
-    position: Position | None, facts: ClusterFacts, pipeline: Pipeline, mirrored: Mapping[TopicPartition, int]
+    position: Position | None, facts: ClusterFacts, pipeline: Pipeline, group_offsets: Mapping[TopicPartition, int]
 ) -> Iterator[PartitionLag]:
     """Every partition that the position or Kafka knows, by topic and number."""
     before = {name for name in position.topics if pipeline.source.reads(name)} if position else set()
@@ -230,7 +233,9 @@ def partition_lags(
             partition_state = (
                 "vanished" if partition_log is None else "new" if position and offset is None and not state else state
             )
-            yield PartitionLag(topic, number, offset, partition_log, mirrored.get((topic, number)), partition_state)
+            yield PartitionLag(
+                topic, number, offset, partition_log, group_offsets.get((topic, number)), partition_state
+            )
 
 
 def _state(position: Position | None, facts: ClusterFacts, topic: str) -> State:

@@ -51,13 +51,15 @@ class Plugin:
     problem: str | None = None
 
 
-def plugins(own: Iterable[EntryPoint] | None = None) -> list[Plugin]:
+def plugins(own_entries: Iterable[EntryPoint] | None = None) -> list[Plugin]:
     """Return all of them, those that come with Frazil first. Own parts are loaded, to know whether they can be.
 
     Args:
-        own: Entry points of own parts; those of the installed packages when None.
+        own_entries: Entry points of own parts; those of the installed packages when None.
     """
-    entries = [entry for group in OWN_PARTS for entry in entry_points(group=group)] if own is None else own
+    entries = (
+        [entry for group in OWN_PARTS for entry in entry_points(group=group)] if own_entries is None else own_entries
+    )
     return [*_delivered(), *_own(entries)]
 
 

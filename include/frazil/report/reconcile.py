@@ -73,8 +73,8 @@ class Reconciliation:
     def __str__(self) -> str:
         sign = "=" if self.difference == 0 else "!="
         table = f"{self.table}: " if self.table else ""
-        rest = (("filtered", self.filtered), ("elsewhere", self.elsewhere))
-        addends = "".join(f" + {name} {count}" for name, count in rest if count)
+        other_counts = (("filtered", self.filtered), ("elsewhere", self.elsewhere))
+        addends = "".join(f" + {name} {count}" for name, count in other_counts if count)
         addends += f" + left out {self.unsure} at most" if self.unsure else ""
         return f"{table}produced {self.produced} {sign} rows {self.rows} + dead letters {self.dead}{addends}"
 
@@ -147,7 +147,7 @@ def standing(counts: Mapping[int, int], batches: Mapping[int, Sequence[Row]]) ->
         if still_valid == ranges:
             sure += counts[n]
         else:
-            unsure += min(counts[n], sum(r.span for r in still_valid))
+            unsure += min(counts[n], sum(offset_range.span for offset_range in still_valid))
         void += _void(first, ranges)
     return sure, unsure
 
@@ -157,7 +157,11 @@ def _void(first: Row, ranges: Sequence[Range]) -> Iterable[Range]:
     if first["kind"] in _READING:
         return ranges
     beyond = at_or_beyond(Position.from_json(first["position"])) if first["kind"] in _TAKING_BACK else ()
-    return (Range(r.topic, r.partition, r.start, _NO_END) for r in beyond if r.partition is not None)
+    return (
+        Range(offset_range.topic, offset_range.partition, offset_range.start, _NO_END)
+        for offset_range in beyond
+        if offset_range.partition is not None
+    )
 
 
 def left_out(batch: Sequence[Mapping[str, Any]], table: str) -> int:
@@ -167,17 +171,19 @@ def left_out(batch: Sequence[Mapping[str, Any]], table: str) -> int:
         batch: Its rows of the ledger.
         table: The destination.
     """
-    own = next((row for row in batch if (row["table"], row["role"]) == (table, "destination")), None)
+    destination_row = next((row for row in batch if (row["table"], row["role"]) == (table, "destination")), None)
     first = batch[0]
     if first["kind"] == "dead_letters":
-        ranges = json.loads((own and own.get("table_ranges")) or first["ranges"])
-        return int(sum(end - start for _, _, start, end in ranges) - (own["rows"] if own else 0))
-    if own is not None and own.get("table_written") is None:  # the only destination then
+        ranges = json.loads((destination_row and destination_row.get("table_ranges")) or first["ranges"])
+        return int(
+            sum(end - start for _, _, start, end in ranges) - (destination_row["rows"] if destination_row else 0)
+        )
+    if destination_row is not None and destination_row.get("table_written") is None:  # the only destination then
         return int(first["records_filtered"])
-    alone = sum(row.get("table_dead") or 0 for row in batch)
-    whole = sum(row["rows"] for row in batch if row["role"] == "dead_letters") - alone
-    mine = own["table_written"] + own["table_dead"] if own else 0
-    return int(first["records_read"] - mine - max(0, whole))
+    dead_of_tables = sum(row.get("table_dead") or 0 for row in batch)
+    whole = sum(row["rows"] for row in batch if row["role"] == "dead_letters") - dead_of_tables
+    records_of_table = destination_row["table_written"] + destination_row["table_dead"] if destination_row else 0
+    return int(first["records_read"] - records_of_table - max(0, whole))
 
 
 def _start(batches: list[BatchHistory], topic: str, partition: int, log_start: int) -> int:

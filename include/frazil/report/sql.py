@@ -196,11 +196,11 @@ def _is_plain(root: Mapping[str, Any]) -> bool:
 
 
 def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
-    name, behind = _resolve(lake, path)
+    name, suffix = _resolve(lake, path)
     table = lake.load_table(name)
-    metadata = behind if behind in METADATA_TABLES else None
-    if behind is not None and metadata is None:
-        table = _at(table, name, behind)
+    metadata = suffix if suffix in METADATA_TABLES else None
+    if suffix is not None and metadata is None:
+        table = _at(table, name, suffix)
     with translated(f"reading table {name}"):
         if metadata is not None:
             inspected: pa.Table = getattr(table.inspect, metadata)()
@@ -219,9 +219,9 @@ def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
         return table.scan(selected_fields=tuple(columns or fields[:1]), limit=question.limit).to_arrow()
 
 
-def _at(table: Table, name: str, behind: str) -> Table:
+def _at(table: Table, name: str, suffix: str) -> Table:
     """A table as it is on a branch, or at a tag, by Spark's names for them: `branch_audit`, `tag_v1`."""
-    kind, _, ref = behind.partition("_")
+    kind, _, ref = suffix.partition("_")
     snapshot_ref = table.metadata.refs.get(ref)
     if snapshot_ref is None or snapshot_ref.snapshot_ref_type.value != kind:
         refs = sorted(

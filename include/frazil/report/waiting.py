@@ -23,8 +23,12 @@ POSITION_SECONDS = 60.0
 
 def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes: float | None) -> Waiting:
     """Add up partitions. One whose position does not fit its topic counts nothing: its run would be refused."""
-    places = [(f"{p.topic}/{p.partition}", p, p.lag) for p in partitions]
-    readable = [(place, p.log.stable_end, lag) for place, p, lag in places if p.log is not None and lag is not None]
+    places = [(f"{partition.topic}/{partition.partition}", partition, partition.lag) for partition in partitions]
+    readable = [
+        (place, partition.log.stable_end, lag)
+        for place, partition, lag in places
+        if partition.log is not None and lag is not None
+    ]
     records = sum(lag for _, _, lag in readable)
     return Waiting(
         records=records,

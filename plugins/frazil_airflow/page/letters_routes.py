@@ -93,7 +93,7 @@ def _text(content: bytes, *, is_cut: bool) -> str | None:
         if not (is_cut and error.start >= len(content) - 3):
             return None
         text = content[: error.start].decode()
-    hidden = sum(not (c.isprintable() or c in "\n\r\t") for c in text)
+    hidden = sum(not (character.isprintable() or character in "\n\r\t") for character in text)
     return text if hidden * 10 <= len(text) else None
 
 

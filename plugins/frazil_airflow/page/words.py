@@ -79,7 +79,10 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 def plain(text: str) -> str:
     """A text of a record without characters that turn the direction of reading, or that nobody can see."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def code(text: str) -> Markup:

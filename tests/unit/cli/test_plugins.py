@@ -82,7 +82,7 @@ def test_channel_without_its_package_looks_usable(monkeypatch: pytest.MonkeyPatc
     """A command in an environment without Airflow says so; that is no fault of an own part."""
     monkeypatch.setattr(plugins, "_version", lambda _: None)
 
-    channels = [of for of in plugins.plugins(own=[]) if of.kind == "channel"]
+    channels = [of for of in plugins.plugins(own_entries=[]) if of.kind == "channel"]
 
     assert {of.version for of in channels} == {None}
     assert all("not installed where this command runs" in str(of.problem) for of in channels)
