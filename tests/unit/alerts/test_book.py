@@ -52,8 +52,8 @@ class Desk:
         """A look some time later; returns what it sent: (channel, what). `dies`: after sending, before noting it."""
         self.now += after
         before = len(self.sent)
-        found = {"stale": None, "unreadable": None} | {of.kind: of for of in holds}
-        page = turned(from_json(self.stored), found, self.now)
+        notices = {"stale": None, "unreadable": None} | {notice.kind: notice for notice in holds}
+        page = turned(from_json(self.stored), notices, self.now)
         page, messages = due(page, self.told_of, self.now, REMIND)
         self.stored = to_json(page)
         for message in messages:
@@ -267,11 +267,11 @@ def test_a_channel_that_works_hears_more_than_there_was(story: list[tuple[bool, 
     for holds, minutes in story:
         desk.look(*([STALE] if holds else []), after=timedelta(minutes=minutes))
 
-    changes = [holds for at, (holds, _) in enumerate(story) if holds != (at > 0 and story[at - 1][0])]
-    said = Counter(what for _, what in desk.sent)
+    changes = [holds for look, (holds, _) in enumerate(story) if holds != (look > 0 and story[look - 1][0])]
+    counts = Counter(what for _, what in desk.sent)
     lasted = sum((timedelta(minutes=minutes) for _, minutes in story), timedelta())
-    assert said["over"] == changes.count(False)
-    assert changes.count(True) <= said["warning"] <= changes.count(True) + lasted // REMIND
+    assert counts["over"] == changes.count(False)
+    assert changes.count(True) <= counts["warning"] <= changes.count(True) + lasted // REMIND
 
 
 @pytest.mark.parametrize(

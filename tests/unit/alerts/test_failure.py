@@ -26,12 +26,12 @@ def too_many_dead() -> Terminal:
 
 def test_too_many_dead_letters_are_told_as_any_failure():
     """The words of the audit make a kind of their own, with its remedy."""
-    found = failure("ingest__orders", "r1", NOW, str(too_many_dead()), final=True)
+    noted = failure("ingest__orders", "r1", NOW, str(too_many_dead()), final=True)
 
-    assert (found.kind, found.severity) == ("tolerance", "critical")
-    assert found.cause.startswith("too many dead letters, nothing was published: 6 of 10 records")
-    assert found.next_step is not None
-    assert "dead_letters.tolerance" in found.next_step
+    assert (noted.kind, noted.severity) == ("tolerance", "critical")
+    assert noted.cause.startswith("too many dead letters, nothing was published: 6 of 10 records")
+    assert noted.next_step is not None
+    assert "dead_letters.tolerance" in noted.next_step
 
 
 def test_a_spark_job_brings_its_remedy_within_its_cause():
@@ -49,16 +49,16 @@ def test_a_spark_job_brings_its_remedy_within_its_cause():
 
 def test_a_run_that_rivals_keep_from_landing_is_told_as_any_failure():
     """A repeated conflict has a kind of its own; another try may help."""
-    said = str(Retryable(f"pipeline orders: 4 {BATCHES_REFUSED}: position moved"))
+    message = str(Retryable(f"pipeline orders: 4 {BATCHES_REFUSED}: position moved"))
 
-    assert failure("ingest__orders", "r1", NOW, said, final=False).kind == "conflict"
+    assert failure("ingest__orders", "r1", NOW, message, final=False).kind == "conflict"
 
 
 def test_a_failure_does_not_come_back_from_where_it_was_noted():
     """All of it, its time too; what is none is an error, not an empty failure."""
-    found = failure("ingest__orders", "r1", NOW, "first line\nsecond\n  next: do this", final=True)
+    noted = failure("ingest__orders", "r1", NOW, "first line\nsecond\n  next: do this", final=True)
 
-    assert Failure.from_json(found.to_json()) == found
+    assert Failure.from_json(noted.to_json()) == noted
     for text in ("{}", "[]", "nonsense", '{"at": 5}', "null"):
         with pytest.raises(ValueError, match=r"."):
             Failure.from_json(text)

@@ -19,17 +19,17 @@ DAY = 86_400.0
 
 def case(condition: Condition = WELL, **fields: object) -> Case:
     """A pipeline that promises 15 minutes, at an interval of five."""
-    given = {"alerts": Alerts(), "promise": timedelta(minutes=15), "interval": timedelta(minutes=5), **fields}
-    return Case(condition, **given)
+    fields_of_case = {"alerts": Alerts(), "promise": timedelta(minutes=15), "interval": timedelta(minutes=5), **fields}
+    return Case(condition, **fields_of_case)
 
 
-def told(of: Case) -> dict[str, str]:
+def told(example: Case) -> dict[str, str]:
     """Kinds that hold -> their severity."""
-    return {kind: notice.severity for kind, notice in judge(of).items() if notice is not None}
+    return {kind: notice.severity for kind, notice in judge(example).items() if notice is not None}
 
 
-def cause(of: Case, kind: str) -> str:
-    notice = judge(of)[kind]
+def cause(example: Case, kind: str) -> str:
+    notice = judge(example)[kind]
     assert notice is not None
     assert notice.next_step
     return notice.cause
@@ -41,10 +41,10 @@ def left(said: str = "no such topic\n  next: make it", *, final: bool = True, ru
 
 def test_a_pipeline_that_is_well_wakes_somebody():
     """Every kind is judged, and none holds."""
-    found = judge(case(replace(WELL, runs=Runs(last_state="success"))))
+    notices = judge(case(replace(WELL, runs=Runs(last_state="success"))))
 
-    assert set(found.values()) == {None}
-    assert set(found) == {
+    assert set(notices.values()) == {None}
+    assert set(notices) == {
         "refused",
         "unreadable",
         "stale",
@@ -86,19 +86,19 @@ def test_an_idle_table_counts_as_stale(condition: Condition):
 
 def test_what_could_not_be_read_counts_as_well():
     """Without an answer of Kafka nothing is said of lag, freshness and retention: what was told of them stands."""
-    found = judge(case(replace(WELL, lag=None, unreadable="no broker answers")))
+    notices = judge(case(replace(WELL, lag=None, unreadable="no broker answers")))
 
-    assert {"stale", "lag", "lag_growing", "retention", "refused"}.isdisjoint(found)
-    assert found["unreadable"] is not None
+    assert {"stale", "lag", "lag_growing", "retention", "refused"}.isdisjoint(notices)
+    assert notices["unreadable"] is not None
 
 
 def test_kafka_that_answers_in_part_wakes_somebody_or_calls_it_over():
     """How much waits is known, since when is not: a table is not stale for that, and no trouble is over."""
     half = replace(WELL, lag=9, lag_seconds=None, complete_through=NOW - timedelta(hours=9), unreadable="timed out")
-    found = judge(case(half, fewest=(1, 2, 3, 4, 5), alerts=Alerts(lag=8)))
+    notices = judge(case(half, fewest=(1, 2, 3, 4, 5), alerts=Alerts(lag=8)))
 
-    assert {"stale", "lag_growing", "retention"}.isdisjoint(found)
-    assert found["lag"] is not None
+    assert {"stale", "lag_growing", "retention"}.isdisjoint(notices)
+    assert notices["lag"] is not None
     assert judge(case(replace(half, lag=0)))["stale"] is None  # nothing waits, whatever else can't be read
 
 
@@ -131,9 +131,9 @@ def test_lag_has_a_limit_that_nobody_set():
 )
 def test_growing_lag_is_seen_late_or_where_none_is(fewest: tuple[int, ...], waits: float, grows: bool):
     """Four intervals, each of whose best moments is worse than the one before, while records wait for two intervals."""
-    of = case(replace(WELL, lag=50, lag_seconds=waits), fewest=fewest)
+    example = case(replace(WELL, lag=50, lag_seconds=waits), fewest=fewest)
 
-    assert (judge(of)["lag_growing"] is not None) is grows
+    assert (judge(example)["lag_growing"] is not None) is grows
 
 
 @pytest.mark.parametrize(
@@ -149,11 +149,11 @@ def test_growing_lag_is_seen_late_or_where_none_is(fewest: tuple[int, ...], wait
 def test_retention_is_told_too_late_or_all_the_time(left: float | None, age: float, near: bool):
     """A day before, of topics that keep less than four days a quarter of what they keep."""
     partition = Retention("orders", 3, headroom=10, seconds_left=left, cut_to_seconds=age)
-    of = case(replace(WELL, lag=10, lag_seconds=age, retention=(partition,)), promise=timedelta(days=30))
+    example = case(replace(WELL, lag=10, lag_seconds=age, retention=(partition,)), promise=timedelta(days=30))
 
-    assert ("retention" in told(of)) is near
+    assert ("retention" in told(example)) is near
     if near:
-        assert "topic orders, partition 3: " in cause(of, "retention")
+        assert "topic orders, partition 3: " in cause(example, "retention")
 
 
 def test_records_that_retention_took_are_not_told():
@@ -168,10 +168,10 @@ FAILED = replace(WELL, runs=Runs(last_state="failed", last_run="r1", last_ended_
 
 def test_a_failed_run_has_no_cause():
     """The failing task's own words, its next step, and critical where no other try can help."""
-    found = judge(case(FAILED, failure=left()))["failed_run"]
+    notice = judge(case(FAILED, failure=left()))["failed_run"]
 
-    assert found is not None
-    assert (found.severity, found.cause, found.next_step) == ("critical", "Run r1\nno such topic", "make it")
+    assert notice is not None
+    assert (notice.severity, notice.cause, notice.next_step) == ("critical", "Run r1\nno such topic", "make it")
     assert told(case(FAILED, failure=left(final=False))) == {"failed_run": "warning"}
 
 
@@ -229,8 +229,8 @@ def test_a_failure_without_airflows_word_is_forgotten():
 @pytest.mark.parametrize("kind", ["failed_maintenance", "failed_report", "failed_replay"])
 def test_a_failure_beside_ingestion_is_told_as_a_failed_run(kind: ChoreKind):
     """It has a kind of its own, and can wait."""
-    found = of_chore(left(), kind)
+    failure = of_chore(left(), kind)
 
-    assert told(case(chores={kind: found})) == {kind: "warning"}
-    assert cause(case(chores={kind: found}), kind) == "Run r1\nno such topic"
-    assert Failure.from_json(found.to_json()) == found
+    assert told(case(chores={kind: failure})) == {kind: "warning"}
+    assert cause(case(chores={kind: failure}), kind) == "Run r1\nno such topic"
+    assert Failure.from_json(failure.to_json()) == failure

@@ -17,16 +17,16 @@ NOTICE = Notice("pizzas", "ops", "stale", "critical", "pizzas: stale", "late", "
 @given(st.text(max_size=4000), st.text(max_size=400))
 def test_a_text_of_a_record_breaks_a_message(cause: str, title: str):
     """Whatever it holds: subjects are one line, HTML has no tag of it, and every size is one that servers take."""
-    of = replace(NOTICE, cause=cause, title=title, owner=title)
-    mail, blocks = words.mail(of), words.slack_blocks(of)
+    notice = replace(NOTICE, cause=cause, title=title, owner=title)
+    mail, blocks = words.mail(notice), words.slack_blocks(notice)
 
     assert mail.subject.isprintable()
-    assert len(words.title(of)) <= words.MAX_TITLE
+    assert len(words.title(notice)) <= words.MAX_TITLE
     assert mail.html.count("<") == words.mail(NOTICE).html.count("<")
-    assert "<" not in words.slack_text(of)
+    assert "<" not in words.slack_text(notice)
     assert all(len(json.dumps(block, ensure_ascii=False)) < 3_600 for block in blocks)
-    assert all(line.isprintable() for line in words.cause(of).splitlines())
-    json.dumps([words.webhook_body(of), words.pagerduty_event(of)])
+    assert all(line.isprintable() for line in words.cause(notice).splitlines())
+    json.dumps([words.webhook_body(notice), words.pagerduty_event(notice)])
 
 
 def test_a_page_of_its_own_is_lost():

@@ -39,8 +39,8 @@ def test_file_that_was_away_is_captured_again(tmp_path: Path) -> None:
 def test_marks_of_removed_files_fill_the_position() -> None:
     """They are kept for a week, the last three hundred of them."""
     marks = [FileMark(f"/{n}", f"/{n}", 1, n, 2, 1, "x", gone=n + 1) for n in range(GONE_MOST + 9)]
-    kept = decide(marks, (), FileContents(), GONE_MOST + 10).kept_marks
-    assert (len(kept), kept[-1].gone) == (GONE_MOST, 10)
+    marks_kept = decide(marks, (), FileContents(), GONE_MOST + 10).kept_marks
+    assert (len(marks_kept), marks_kept[-1].gone) == (GONE_MOST, 10)
     assert decide(marks, (), FileContents(), GONE_NS + GONE_MOST + 10).kept_marks == ()
     assert decide([FileMark("/a", "/a", 1, 1, 2, 1, "x", 5)], (), FileContents(), 7).kept_marks[0].gone == 7
 

@@ -159,11 +159,11 @@ def test_copy_of_a_person_is_never_captured(log: Path) -> None:
     captured = Captured(capture_of(f"{log}*"))
     captured.run()
     shutil.copyfile(log, f"{log}.kept")
-    found = find_files(captured.capture.paths, (), ["/"])
+    files = find_files(captured.capture.paths, (), ["/"])
 
     (waits, _), *_ = captured.look().waiting
     assert waits.path == f"{log}.kept"
-    decided = decide(marks_of(captured.state), found, FileContents(), time.time_ns() + COPY_NS)
+    decided = decide(marks_of(captured.state), files, FileContents(), time.time_ns() + COPY_NS)
     assert ([file.path for file, _ in decided.reads], decided.waiting) == ([str(log), f"{log}.kept"], ())
 
 
@@ -194,9 +194,9 @@ def test_removed_old_file_is_a_loss(log: Path) -> None:
     decided = captured.look()
     assert (decided.losses, decided.gone_marks) == ((), (mark,))
     append(Path(f"{log}.new"), b"2\n")
-    (found,) = find_files(captured.capture.paths, (), ["/"])
+    (file,) = find_files(captured.capture.paths, (), ["/"])
     decided = decide(
-        [FileMark(mark.name, mark.path, *found.id, 2, 1, mark.print)], [found], FileContents(), time.time_ns()
+        [FileMark(mark.name, mark.path, *file.id, 2, 1, mark.print)], [file], FileContents(), time.time_ns()
     )
     assert (decided.losses, [file.path for file, _ in decided.reads]) == ((), [f"{log}.new"])
 

@@ -91,9 +91,9 @@ def test_capture_beyond_its_reach_is_refused_by_validate_and_by_each_run(
     (tmp_path / "settings.yaml").write_text(json.dumps(settings))
     (tmp_path / "captures/one.yaml").write_text(json.dumps(capture))
     places = {"HOME": "home", "PIPELINES": "pipelines", "SETTINGS": "settings.yaml"}
-    env = {f"FRAZIL_{name}": str(tmp_path / of) for name, of in places.items()}
+    env = {f"FRAZIL_{name}": str(tmp_path / folder) for name, folder in places.items()}
 
-    verdict = next(of for of in judge([], env) if of.kind == "capture")
+    verdict = next(judgement for judgement in judge([], env) if judgement.kind == "capture")
     assert [problem.split(":")[0] for problem in verdict.problems] == [key]
 
     project = Project.load(env)
@@ -133,15 +133,15 @@ def test_link_out_of_the_listed_folders_is_not_followed(site: Path, link: str) -
         (site / "logs/zero.log").symlink_to("/dev/zero")
         os.mkfifo(site / "logs/pipe.log")
 
-    found = find_files([f"{site}/logs/**/*.log"], (), [f"{site}/logs"])
+    files = find_files([f"{site}/logs/**/*.log"], (), [f"{site}/logs"])
 
-    assert [file.path for file in found] == [f"{site}/logs/shop/app.log"]
+    assert [file.path for file in files] == [f"{site}/logs/shop/app.log"]
 
 
 def test_position_that_names_another_folder_shows_nothing_of_it(site: Path) -> None:
     """Known files are looked for where they were, if that may be read still."""
-    (known,) = find_files([f"{site}/secret/key.log"], (), [f"{site}/secret"])
+    (file,) = find_files([f"{site}/secret/key.log"], (), [f"{site}/secret"])
 
-    found = find_files([f"{site}/logs/app.log"], [FileMark.initial(known)], [f"{site}/logs"])
+    files = find_files([f"{site}/logs/app.log"], [FileMark.initial(file)], [f"{site}/logs"])
 
-    assert [file.path for file in found] == [f"{site}/logs/app.log"]
+    assert [file.path for file in files] == [f"{site}/logs/app.log"]

@@ -25,7 +25,7 @@ MOMENT = "TIMESTAMP '2026-04-30T00:00:00.000001+00:00'"
 
 def capture_of(mode: Any) -> JdbcCapture:
     columns = {"timestamp": {"timestamp_column": "at"}, "incrementing": {"incrementing_column": "id"}}
-    of_mode = {key: of for name, given in columns.items() if name in mode for key, of in given.items()}
+    of_mode = {key: option for name, options in columns.items() if name in mode for key, option in options.items()}
     return JdbcCapture(capture="jdbc", name="rows", topic="rows", database="shop", table="orders", mode=mode, **of_mode)
 
 
@@ -80,10 +80,10 @@ def test_transaction_ends_between_equal_places(places: list[int], most: int) -> 
         transactions.append([row.place[0] for row in cuts.transaction()])
         assert cuts.last == (transactions[-1][-1],)
 
-    assert [place for of in transactions for place in of] == places
+    assert [place for transaction in transactions for place in transaction] == places
     assert cuts.taken == len(places)
-    assert all(len(of) >= most for of in transactions[:-1])
-    assert all(not {*of} & {*then} for of, then in pairwise(transactions))
+    assert all(len(transaction) >= most for transaction in transactions[:-1])
+    assert all(not {*transaction} & {*following} for transaction, following in pairwise(transactions))
 
 
 POSITION = CapturePosition(

@@ -24,18 +24,18 @@ SMT = "org.apache.kafka.connect.transforms."
 COLUMNS = {"shop.orders": {"id": {"type": "long"}, "at": {"type": "timestamptz"}}}
 
 
-def imported(config: dict[str, str | None], known: ImportContext | None = None) -> Imported:
+def imported(config: dict[str, str | None], context: ImportContext | None = None) -> Imported:
     whole = {key: value for key, value in (BASE | config).items() if value is not None}
-    return import_connector(Connector("x.json", whole), known or ImportContext())
+    return import_connector(Connector("x.json", whole), context or ImportContext())
 
 
-def outcome(of: Imported, key: str) -> str:
-    (found,) = [finding.outcome for finding in of.findings if finding.key == key]
-    return found
+def outcome(connector: Imported, key: str) -> str:
+    (only_outcome,) = [finding.outcome for finding in connector.findings if finding.key == key]
+    return only_outcome
 
 
-def at(of: Imported, path: str) -> Any:
-    found: Any = {**of.pipeline, "settings": of.settings}
+def at(connector: Imported, path: str) -> Any:
+    node: Any = {**connector.pipeline, "settings": connector.settings}
     for part in path.split("/"):
-        found = found[int(part)] if part.isdigit() else found.get(part)
-    return found
+        node = node[int(part)] if part.isdigit() else node.get(part)
+    return node

@@ -78,8 +78,8 @@ _BASE = {
 
 
 def _import(config: dict[str, str], worker: dict[str, str]) -> tuple[Imported, dict[str, Any]]:
-    (made,), settings = import_all([Connector("x.json", config)], ImportContext(worker=worker))
-    return made, settings
+    (connector,), settings = import_all([Connector("x.json", config)], ImportContext(worker=worker))
+    return connector, settings
 
 
 @given(given_keys=_CONFIGS, worker=_CONFIGS, connector=st.sampled_from([APACHE, TABULAR, "x.Sink"]), base=st.booleans())
@@ -89,17 +89,17 @@ def test_every_key_is_in_exactly_one_class(
     """Nothing is dropped silently, whatever a connector and its worker say."""
     config = {**(_BASE if base else {}), **given_keys, "connector.class": connector}
 
-    made, settings = _import(config, worker)
+    sink, settings = _import(config, worker)
 
-    reported = [finding.key for finding in made.findings]
+    reported = [finding.key for finding in sink.findings]
     assert len(reported) == len(set(reported))
     assert set(config) <= set(reported)
     if connector != "x.Sink":
         assert {f"worker: {key}" for key in worker} <= set(reported)
-    assert made.is_refused == (not made.pipeline)
-    if made.pipeline:
-        assert yaml.safe_load(pipeline_text(made)) == json.loads(json.dumps(made.pipeline, default=list))
-        assert yaml.safe_load(settings_text(settings, [made])) == json.loads(json.dumps(settings))
+    assert sink.is_refused == (not sink.pipeline)
+    if sink.pipeline:
+        assert yaml.safe_load(pipeline_text(sink)) == json.loads(json.dumps(sink.pipeline, default=list))
+        assert yaml.safe_load(settings_text(settings, [sink])) == json.loads(json.dumps(settings))
 
 
 _SECRETS = st.sampled_from(
@@ -151,10 +151,10 @@ def test_no_secret_is_written(
     config |= {"consumer.override.sasl.mechanism": mechanism, key: value}
     worker = {key.replace("consumer.override.", "consumer."): value} if in_worker else {}
 
-    made, settings = _import(config, worker)
+    connector, settings = _import(config, worker)
 
-    shown = [pipeline_text(made), settings_text(settings, [made]), repr(made), *made.notes]
-    shown += [f"{of.key} {of.message} {of.by_hand}" for of in made.findings]
+    shown = [pipeline_text(connector), settings_text(settings, [connector]), repr(connector), *connector.notes]
+    shown += [f"{finding.key} {finding.message} {finding.by_hand}" for finding in connector.findings]
     assert _SECRET not in "\n".join(shown)
 
 
@@ -178,10 +178,10 @@ def test_connectors_of_one_cluster_share_its_entry() -> None:
         for number, secret in enumerate(secrets)
     ]
 
-    made, settings = import_all(connectors, ImportContext())
+    connectors_imported, settings = import_all(connectors, ImportContext())
 
     assert list(settings["clusters"]) == ["kafka"]
-    assert [one.pipeline["catalog"] for one in made] == ["iceberg", "iceberg", "iceberg_2"]
+    assert [one.pipeline["catalog"] for one in connectors_imported] == ["iceberg", "iceberg", "iceberg_2"]
     assert settings["catalogs"]["iceberg_2"]["properties"]["token"] == "${env:ICEBERG_2_TOKEN}"
 
 

@@ -180,33 +180,33 @@ def test_records_go_where_the_sink_sends_them(case: str) -> None:
     """Broadcast, whole-value matches and dynamic names are told apart as the sink does, and it skips what has no table."""
     config, tables, route = ROUTES[case]
 
-    made = imported(config)
+    connector = imported(config)
 
-    assert tuple(of["table"] for of in made.pipeline["destinations"]) == tables
-    assert made.pipeline.get("route") == route
+    assert tuple(destination["table"] for destination in connector.pipeline["destinations"]) == tables
+    assert connector.pipeline.get("route") == route
 
 
 def test_known_columns_evolve_as_well() -> None:
     """A table that is there keeps its columns, with what the file says of them, and gets more."""
-    made = imported({"iceberg.tables.evolve-schema-enabled": "true"}, ImportContext(columns=COLUMNS))
+    connector = imported({"iceberg.tables.evolve-schema-enabled": "true"}, ImportContext(columns=COLUMNS))
 
-    assert at(made, "destinations/0/columns") == {"id": "long", "at": {"type": "timestamptz", "unit": "ms"}}
-    assert at(made, "destinations/0/evolve") == "full"
+    assert at(connector, "destinations/0/columns") == {"id": "long", "at": {"type": "timestamptz", "unit": "ms"}}
+    assert at(connector, "destinations/0/evolve") == "full"
 
 
 def test_numbers_in_columns_of_times_are_milliseconds() -> None:
     """The sink reads every number for a time as milliseconds."""
-    made = imported({}, ImportContext(columns=COLUMNS))
+    connector = imported({}, ImportContext(columns=COLUMNS))
 
-    assert at(made, "destinations/0/columns") == {"id": "long", "at": {"type": "timestamptz", "unit": "ms"}}
+    assert at(connector, "destinations/0/columns") == {"id": "long", "at": {"type": "timestamptz", "unit": "ms"}}
 
 
 def test_a_partition_of_a_column_that_is_not_there_is_reported() -> None:
     """The file would not load; the sink would have made a table without partitions."""
-    made = imported({"iceberg.tables.default-partition-by": "days(ts)"}, ImportContext(columns=COLUMNS))
+    connector = imported({"iceberg.tables.default-partition-by": "days(ts)"}, ImportContext(columns=COLUMNS))
 
-    assert "partition_by" not in made.pipeline["destinations"][0]
-    assert outcome(made, "iceberg.tables.default-partition-by") == "not_supported"
+    assert "partition_by" not in connector.pipeline["destinations"][0]
+    assert outcome(connector, "iceberg.tables.default-partition-by") == "not_supported"
 
 
 WORKER = {
@@ -224,23 +224,25 @@ WORKER = {
 
 def test_a_worker_gives_what_the_connector_leaves_open() -> None:
     """Brokers, security and converters mostly stand in the worker's file."""
-    made = imported({"value.converter": None, "value.converter.schemas.enable": None}, ImportContext(worker=WORKER))
+    connector = imported(
+        {"value.converter": None, "value.converter.schemas.enable": None}, ImportContext(worker=WORKER)
+    )
 
-    assert made.pipeline["value"] == {"format": "avro", "registry": "registry", "casts": "text"}
-    assert made.pipeline["start"] == "latest"
-    assert made.settings["clusters"]["kafka"]["bootstrap_servers"] == "a:9092"
-    assert made.settings["clusters"]["kafka"]["properties"]["ssl.ca.location"] == "${env:KAFKA_SSL_CA_LOCATION}"
-    assert outcome(made, "worker: bootstap.servers") == "unknown"
-    assert outcome(made, "worker: offset.storage.topic") == "changed"
+    assert connector.pipeline["value"] == {"format": "avro", "registry": "registry", "casts": "text"}
+    assert connector.pipeline["start"] == "latest"
+    assert connector.settings["clusters"]["kafka"]["bootstrap_servers"] == "a:9092"
+    assert connector.settings["clusters"]["kafka"]["properties"]["ssl.ca.location"] == "${env:KAFKA_SSL_CA_LOCATION}"
+    assert outcome(connector, "worker: bootstap.servers") == "unknown"
+    assert outcome(connector, "worker: offset.storage.topic") == "changed"
 
 
 def test_a_connector_with_a_converter_does_not_take_the_workers_options() -> None:
     """Kafka Connect gives a connector's own converter only the connector's options."""
-    made = imported(
+    connector = imported(
         {"value.converter.schemas.enable": None}, ImportContext(worker={"value.converter.schemas.enable": "false"})
     )
 
-    assert made.pipeline["value"]["format"] == "json-envelope"
+    assert connector.pipeline["value"]["format"] == "json-envelope"
 
 
 def test_names_with_capitals_lead_nowhere() -> None:
@@ -249,14 +251,17 @@ def test_names_with_capitals_lead_nowhere() -> None:
     keys = {"iceberg.table.Shop.Orders.partition-by": "id", "iceberg.table.shop.lines.partition-by": "id"}
     columns = {"Shop.Orders": {"id": {"type": "long"}}, "shop.lines": {"id": {"type": "long"}}}
 
-    made = imported({**dynamic, **keys}, ImportContext(tables=("Shop.Orders",), columns=columns))
+    connector = imported({**dynamic, **keys}, ImportContext(tables=("Shop.Orders",), columns=columns))
 
-    assert [(of["table"], of["columns"], of.get("partition_by")) for of in made.pipeline["destinations"]] == [
+    assert [
+        (destination["table"], destination["columns"], destination.get("partition_by"))
+        for destination in connector.pipeline["destinations"]
+    ] == [
         ("shop.orders", {"id": "long"}, None),
         ("shop.lines", {"id": "long"}, ["id"]),
     ]
-    assert at(made, "route/field/allow") == [r"shop\.orders", r"shop\.lines"]
-    assert [outcome(made, key) for key in keys] == ["changed", "carried"]
+    assert at(connector, "route/field/allow") == [r"shop\.orders", r"shop\.lines"]
+    assert [outcome(connector, key) for key in keys] == ["changed", "carried"]
 
 
 def test_reference_that_a_transform_would_land_is_told() -> None:
@@ -268,7 +273,7 @@ def test_reference_that_a_transform_would_land_is_told() -> None:
         "transforms.t.static.value": "${file:/etc/worker.properties:region}",
     }
 
-    made = imported(config)
+    connector = imported(config)
 
-    (note,) = (note for note in made.notes if "references.allow" in note)
+    (note,) = (note for note in connector.notes if "references.allow" in note)
     assert note.startswith("${file:/etc/worker.properties:region}")

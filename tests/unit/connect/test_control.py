@@ -80,9 +80,9 @@ def test_events_of_the_older_sink_are_read() -> None:
     fastavro.schemaless_writer(body, fastavro.parse_schema(schema), {"type": 1, "payload": written, "groupId": "cg"})
     text = json.dumps(schema).encode()
 
-    found = decode_event(3, 7, b"\xc2\x01" + struct.pack(">H", len(text)) + text + body.getvalue())
+    event = decode_event(3, 7, b"\xc2\x01" + struct.pack(">H", len(text)) + text + body.getvalue())
 
-    assert found == FilesWritten(3, 7, "cg", "a.b.c", 1)
+    assert event == FilesWritten(3, 7, "cg", "a.b.c", 1)
 
 
 @pytest.mark.parametrize(
@@ -126,17 +126,17 @@ def test_files_for_a_table_that_is_gone_refuse() -> None:
 
 def test_files_for_a_table_that_no_key_names_count_too() -> None:
     """Dynamic routing writes to tables that the configuration does not know."""
-    other = replace(events("committed")[0], table="shop.other")
-    seen = ControlFacts({0: (0, 100)}, (other,), {"shop.orders": {0: 4}, "shop.other": {}}, {0: COORDINATOR})
+    other_event = replace(events("committed")[0], table="shop.other")
+    facts = ControlFacts({0: (0, 100)}, (other_event,), {"shop.orders": {0: 4}, "shop.other": {}}, {0: COORDINATOR})
 
-    assert "shop.other" in reasons_against(STANDING, seen)[0]
+    assert "shop.other" in reasons_against(STANDING, facts)[0]
 
 
 def test_another_connectors_files_are_not_ours() -> None:
     """Connectors may share a control topic."""
-    other = replace(events("pending")[0], group="connect-other")
+    other_event = replace(events("pending")[0], group="connect-other")
 
-    assert not reasons_against(STANDING, ControlFacts({0: (0, 100)}, (other,), {"shop.orders": {}}, {}))
+    assert not reasons_against(STANDING, ControlFacts({0: (0, 100)}, (other_event,), {"shop.orders": {}}, {}))
 
 
 def test_an_announcement_without_files_is_nothing_to_wait_for() -> None:
@@ -151,9 +151,9 @@ def test_an_announcement_without_files_is_nothing_to_wait_for() -> None:
 )
 def test_deleted_control_events_are_covered_or_refused(recorded: int, handled: int, refused: bool) -> None:
     """Retention may have taken an announcement that nobody committed."""
-    seen = ControlFacts({0: (10, 100)}, (), {"shop.orders": {0: recorded}}, {0: handled})
+    facts = ControlFacts({0: (10, 100)}, (), {"shop.orders": {0: recorded}}, {0: handled})
 
-    assert bool(reasons_against(STANDING, seen)) == refused
+    assert bool(reasons_against(STANDING, facts)) == refused
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_offsets_of_a_lost_control_topic_hide_uncommitted_files(
     waiting = replace(events("pending")[0], offset=5)
     if recorded == {0: 7}:
         assert not reasons_against(STANDING, ControlFacts({0: (0, 7)}, (waiting,), {"shop.orders": {0: 7}}, handled))
-    found = reasons_against(STANDING, ControlFacts({0: (0, 7)}, (), {"shop.orders": recorded}, handled))
+    reasons = reasons_against(STANDING, ControlFacts({0: (0, 7)}, (), {"shop.orders": recorded}, handled))
 
-    assert any("made anew" in reason for reason in found) == refused
+    assert any("made anew" in reason for reason in reasons) == refused
 
 
 def test_each_partition_counts_as_far_as_any_snapshot_names_it() -> None:

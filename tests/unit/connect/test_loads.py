@@ -71,25 +71,25 @@ CONFIGS: dict[str, dict[str, str | None]] = {
 }
 
 
-def load(made: Imported) -> tuple[Pipeline, Settings]:
+def load(connector: Imported) -> tuple[Pipeline, Settings]:
     """Both files, from their texts. References to variables stand as they are."""
-    settings = Settings.model_validate(yaml.safe_load(settings_text(made.settings, [made])))
-    return Pipeline.model_validate(yaml.safe_load(pipeline_text(made))), settings
+    settings = Settings.model_validate(yaml.safe_load(settings_text(connector.settings, [connector])))
+    return Pipeline.model_validate(yaml.safe_load(pipeline_text(connector))), settings
 
 
 @pytest.mark.parametrize("case", CONFIGS)
 def test_an_imported_connector_loads(case: str) -> None:
     """Nothing but what is called a hole has to be written by hand."""
-    made = imported(CONFIGS[case], ImportContext(columns=COLUMNS))
+    connector = imported(CONFIGS[case], ImportContext(columns=COLUMNS))
 
-    pipeline, settings = load(made)
+    pipeline, settings = load(connector)
 
     assert list(unknown_names(pipeline, settings)) == []
 
 
 def test_taken_over_positions_load() -> None:
     """Offsets are numbers by partition numbers in YAML, too."""
-    made = imported({}, ImportContext(columns=COLUMNS))
-    made.pipeline["start"] = {"offsets": {"orders": {0: 5, 1: 9}}}
+    connector = imported({}, ImportContext(columns=COLUMNS))
+    connector.pipeline["start"] = {"offsets": {"orders": {0: 5, 1: 9}}}
 
-    assert load(made)[0].model_dump()["start"]["offsets"] == {"orders": {0: 5, 1: 9}}
+    assert load(connector)[0].model_dump()["start"]["offsets"] == {"orders": {0: 5, 1: 9}}

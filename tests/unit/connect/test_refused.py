@@ -61,11 +61,11 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_would_land_something_else_is_refused(case: str) -> None:
     """Nothing is written for a connector whose records would go elsewhere, or be decoded otherwise."""
-    made = imported(REFUSED[case])
+    connector = imported(REFUSED[case])
 
-    assert made.is_refused
-    assert not made.pipeline
-    assert not made.settings
+    assert connector.is_refused
+    assert not connector.pipeline
+    assert not connector.settings
 
 
 CLASSES = {
@@ -114,16 +114,16 @@ def test_a_key_is_in_the_class_of_what_becomes_of_it(written: str) -> None:
 
 def test_old_names_that_the_running_sink_ignores_are_told() -> None:
     """Apache's sink never routed by routeField: the pipeline would do what the connector did not."""
-    made = imported({"iceberg.tables.routeField": "t", "iceberg.table.shop.orders.routeRegex": "a"})
+    connector = imported({"iceberg.tables.routeField": "t", "iceberg.table.shop.orders.routeRegex": "a"})
 
-    assert any("Apache's sink ignores the old names" in note for note in made.notes)
+    assert any("Apache's sink ignores the old names" in note for note in connector.notes)
 
 
 def test_a_slip_in_a_key_is_told_with_the_nearest_one() -> None:
     """The sink ignores unknown keys without a word; here the slip shows."""
-    made = imported({"iceberg.tables.route-fild": "x"})
+    connector = imported({"iceberg.tables.route-fild": "x"})
 
-    (hint,) = [of.by_hand for of in made.findings if of.outcome == "unknown"]
+    (hint,) = [finding.by_hand for finding in connector.findings if finding.outcome == "unknown"]
     assert hint == "did you mean iceberg.tables.route-field?"
 
 
@@ -141,9 +141,9 @@ def test_a_slip_in_a_key_is_told_with_the_nearest_one() -> None:
 )
 def test_another_connector_is_refused_with_the_class_that_is_known(of: str | None) -> None:
     """Nobody waits for a pipeline out of a connector that does something else."""
-    made = imported({"connector.class": of})
+    connector = imported({"connector.class": of})
 
-    (refused,) = [finding for finding in made.findings if finding.outcome == "refused"]
+    (refused,) = [finding for finding in connector.findings if finding.outcome == "refused"]
     assert refused.key == "connector.class"
     assert refused.by_hand is not None
     assert APACHE in refused.by_hand

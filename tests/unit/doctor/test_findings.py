@@ -44,9 +44,14 @@ GOOD: dict[str, Any] = {
 )
 def test_packages_of_other_versions_pass(installed: dict[str, str], state: str, found: str) -> None:
     """Each package is compared with its pin; those of an extra only where the extra is there."""
-    asked = ["pyarrow>=22", 'pyspark==4.1.3; extra == "spark"', 'pandas>=2.2; extra == "spark"', 'ruff; extra == "dev"']
+    requirements = [
+        "pyarrow>=22",
+        'pyspark==4.1.3; extra == "spark"',
+        'pandas>=2.2; extra == "spark"',
+        'ruff; extra == "dev"',
+    ]
 
-    finding = packages_finding(asked, installed.get)
+    finding = packages_finding(requirements, installed.get)
 
     assert (finding.state, finding.found.startswith(found)) == (state, True), finding
 
@@ -66,7 +71,7 @@ def test_a_full_disk_is_found_by_a_batch(free: int, state: str) -> None:
 def test_a_jar_that_somebody_replaced_passes(tmp_path: Path) -> None:
     """Jars are compared byte by byte; those that nobody fetched yet are no failure, a run fetches them."""
     home = Home(tmp_path, tmp_path, tmp_path / "jars")
-    assert [of.state for of in jar_findings(home, needs_spark=True)] == ["warning"]
+    assert [finding.state for finding in jar_findings(home, needs_spark=True)] == ["warning"]
     assert list(jar_findings(home, needs_spark=False)) == []
     (home.jars / "spark").mkdir(parents=True)
 
@@ -102,11 +107,11 @@ def test_a_missing_permission_is_found_by_a_run() -> None:
 
 def test_a_position_that_is_gone_passes() -> None:
     """The same rule as for the state word judges, and its next step is kept."""
-    near = Retention("pizzas", 0, headroom=5, seconds_left=60, cut_to_seconds=3_600)
+    retention = Retention("pizzas", 0, headroom=5, seconds_left=60, cut_to_seconds=3_600)
     refused = replace(FINE, refusal="topic pizzas was recreated\n  next: frazil reset pizzas --to earliest")
 
     assert position_finding(FINE, PIZZAS).state == "ok"
-    assert position_finding(replace(FINE, retention=(near,)), PIZZAS).state == "warning"
+    assert position_finding(replace(FINE, retention=(retention,)), PIZZAS).state == "warning"
     finding = position_finding(refused, PIZZAS)
     assert (finding.state, finding.next_step) == ("failed", "frazil reset pizzas --to earliest")
 
@@ -134,12 +139,12 @@ def test_an_ill_table_is_no_news() -> None:
 )
 def test_an_executor_lacks_something_unnoticed(said: dict[str, Any], expected: list[str]) -> None:
     """Each executor is compared with the driver once, however many tasks it answered, and named."""
-    told = {"began": 40.0, "ended": 100.0, "told": [GOOD, GOOD, GOOD | said | {"executor": "node-2:/work/1"}]}
+    answer = {"began": 40.0, "ended": 100.0, "told": [GOOD, GOOD, GOOD | said | {"executor": "node-2:/work/1"}]}
 
-    found = [of for of in executor_findings("executors", told, DRIVER, "abc") if of.state != "ok"]
+    findings = [finding for finding in executor_findings("executors", answer, DRIVER, "abc") if finding.state != "ok"]
 
-    assert [text for of, text in zip(found, expected, strict=True) if text not in of.found] == []
-    assert all("node-2" in of.found + of.check for of in found)
+    assert [text for finding, text in zip(findings, expected, strict=True) if text not in finding.found] == []
+    assert all("node-2" in finding.found + finding.check for finding in findings)
 
 
 @pytest.mark.parametrize(

@@ -20,28 +20,28 @@ BEGIN = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 def run(n: int, state: str) -> DagRun:
-    at = BEGIN + timedelta(hours=n)
-    ended = at + timedelta(minutes=1) if state in ("success", "failed") else None
-    return DagRun("ingest__orders", f"run-{n}", state, "scheduled", at, at, ended, None)
+    begin = BEGIN + timedelta(hours=n)
+    ended = begin + timedelta(minutes=1) if state in ("success", "failed") else None
+    return DagRun("ingest__orders", f"run-{n}", state, "scheduled", begin, begin, ended, None)
 
 
 def test_failure_before_a_success_counts() -> None:
     """Failures are those in a row since the last success; a run at work and one that waits say nothing of that."""
     states = ("queued", "running", "failed", "failed", "success", "failed")
-    found = summed([run(9 - n, state) for n, state in enumerate(states)], is_paused=False)
+    runs = summed([run(9 - n, state) for n, state in enumerate(states)], is_paused=False)
 
     ended = BEGIN + timedelta(hours=7, minutes=1)
     working = BEGIN + timedelta(hours=8)
-    assert found == Runs(
+    assert runs == Runs(
         is_paused=False, running_since=working, last_state="failed", last_ended_at=ended, last_run="run-7", failures=2
     )
 
 
 def test_success_after_failures_is_a_failure() -> None:
     """The last finished run decides."""
-    found = summed([run(2, "success"), run(1, "failed")])
+    runs = summed([run(2, "success"), run(1, "failed")])
 
-    assert (found.last_state, found.failures) == ("success", 0)
+    assert (runs.last_state, runs.failures) == ("success", 0)
     assert summed([]) == Runs(failures=0)
 
 
@@ -52,19 +52,19 @@ def test_airflow_that_never_was_is_trouble(tmp_path: Path) -> None:
 
 def test_airflow_elsewhere_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a container the one is asked that variables name: the home never had one."""
-    asked = []
+    requests = []
 
     def told(airflow: AirflowApi, _: Iterable[str]) -> dict[str, Runs]:
-        asked.append(airflow._url)
+        requests.append(airflow._url)
         return {"orders": Runs(is_paused=True)}
 
     monkeypatch.setattr(airflow_runs, "told_by", told)
     monkeypatch.setenv("FRAZIL_AIRFLOW_URL", "http://airflow:8080")
     monkeypatch.setenv("FRAZIL_AIRFLOW_PASSWORD", "unused")
 
-    found = runs_of(["orders"], Home.resolve({"FRAZIL_HOME": str(tmp_path)}))
+    runs = runs_of(["orders"], Home.resolve({"FRAZIL_HOME": str(tmp_path)}))
 
-    assert (found["orders"].is_paused, asked) == (True, ["http://airflow:8080"])
+    assert (runs["orders"].is_paused, requests) == (True, ["http://airflow:8080"])
 
 
 class Told(AirflowApi):
@@ -81,8 +81,8 @@ class Told(AirflowApi):
     def newest_runs(self, dag_ids: Iterable[str], count: int, start: int = 0) -> list[DagRun]:
         """As Airflow's."""
         self.asked += 1
-        found = [run for dag_id in dag_ids for run in self.known[dag_id]]
-        return sorted(found, key=lambda run: run.start_date or BEGIN, reverse=True)[start : start + count]
+        runs = [run for dag_id in dag_ids for run in self.known[dag_id]]
+        return sorted(runs, key=lambda run: run.start_date or BEGIN, reverse=True)[start : start + count]
 
 
 def test_many_pipelines_keep_airflow_busy() -> None:
@@ -90,45 +90,51 @@ def test_many_pipelines_keep_airflow_busy() -> None:
     often = {f"ingest__p{n:03}": [run(100 + hour, "success") for hour in range(30)] for n in range(200)}
     rare = {"ingest__rare": [run(hour, "failed") for hour in range(3)], "ingest__never": []}
     names = [dag_id.removeprefix("ingest__") for dag_id in [*often, *rare]]
-    with Told({of: [replace(one, dag_id=of) for one in runs] for of, runs in (often | rare).items()}) as airflow:
-        found = told_by(airflow, [*names, "unknown"])
+    with Told(
+        {dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in (often | rare).items()}
+    ) as airflow:
+        runs_by_name = told_by(airflow, [*names, "unknown"])
 
-    assert list(found) == names
-    assert {found[name].last_run for name in names[:200]} == {"run-129"}
-    assert (found["rare"].last_state, found["rare"].failures, found["never"].last_state) == ("failed", 3, None)
+    assert list(runs_by_name) == names
+    assert {runs_by_name[name].last_run for name in names[:200]} == {"run-129"}
+    assert (runs_by_name["rare"].last_state, runs_by_name["rare"].failures, runs_by_name["never"].last_state) == (
+        "failed",
+        3,
+        None,
+    )
     assert airflow.asked <= 4
 
 
 def test_pipelines_that_only_fail_keep_airflow_busy() -> None:
     """None of their pages ends the search; it ends all the same, and of each of them something is known."""
-    known = {f"ingest__p{n:03}": [run(hour, "failed") for hour in range(100)] for n in range(200)}
-    with Told({of: [replace(one, dag_id=of) for one in runs] for of, runs in known.items()}) as airflow:
-        found = told_by(airflow, [dag_id.removeprefix("ingest__") for dag_id in known])
+    history = {f"ingest__p{n:03}": [run(hour, "failed") for hour in range(100)] for n in range(200)}
+    with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
+        runs_by_name = told_by(airflow, [dag_id.removeprefix("ingest__") for dag_id in history])
 
     assert airflow.asked <= 8
-    assert {(of.last_state, of.failures) for of in found.values()} == {("failed", 20)}
+    assert {(runs.last_state, runs.failures) for runs in runs_by_name.values()} == {("failed", 20)}
 
 
 def test_pipelines_that_fail_often_hide_one_that_failed_earlier() -> None:
     """Nothing told of a run would say that the failure of the daily one is over."""
     often = {f"ingest__p{n:02}": [run(100 + hour, "failed") for hour in range(100)] for n in range(30)}
-    known = often | {"ingest__daily": [run(0, "success"), run(24, "failed")]}
-    with Told({of: [replace(one, dag_id=of) for one in runs] for of, runs in known.items()}) as airflow:
-        found = told_by(airflow, [dag_id.removeprefix("ingest__") for dag_id in known])
+    history = often | {"ingest__daily": [run(0, "success"), run(24, "failed")]}
+    with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
+        runs_by_name = told_by(airflow, [dag_id.removeprefix("ingest__") for dag_id in history])
 
-    assert (found["daily"].last_state, found["daily"].failures) == ("failed", 1)
-    assert {of.last_state for of in found.values()} == {"failed"}
+    assert (runs_by_name["daily"].last_state, runs_by_name["daily"].failures) == ("failed", 1)
+    assert {runs.last_state for runs in runs_by_name.values()} == {"failed"}
     assert airflow.asked <= 3
 
 
 def test_a_pipeline_that_was_not_reached_never_failed() -> None:
     """Runs that wait fill all that is asked for: it is left out, which is other than to have no failure."""
-    known = {
+    history = {
         "ingest__orders": [run(0, "failed"), *(run(1 + hour, "queued") for hour in range(1_000))],
         "ingest__new": [],
     }
-    with Told({of: [replace(one, dag_id=of) for one in runs] for of, runs in known.items()}) as airflow:
-        found = told_by(airflow, ["orders", "new"])
+    with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
+        runs_by_name = told_by(airflow, ["orders", "new"])
 
-    assert found == {}
+    assert runs_by_name == {}
     assert airflow.asked <= 8

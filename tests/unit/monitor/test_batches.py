@@ -57,9 +57,9 @@ def test_page_says_otherwise_than_the_history(ledgers: Ledgers, project: Project
     ledger = look(ledgers, project)
     pages = [ledger.page(offset, 2) for offset in range(0, 10, 2)]
 
-    found = [of for page in pages for of in page.batches]
+    listed = [batch_of_page for page in pages for batch_of_page in page.batches]
     assert {page.total for page in pages} == {9}
-    assert list(reversed(found)) == history(project, project.pipeline("orders"))
+    assert list(reversed(listed)) == history(project, project.pipeline("orders"))
     assert ledger.page(100, 2).batches == ()
 
 
@@ -68,14 +68,14 @@ def test_letters_of_a_page_have_another_past_than_those_of_a_command(
 ) -> None:
     """What the ledger says of letters is the same, kept or read anew, after each commit, with every reset in it."""
     kinds = ("ingest", "ingest", "replay", "ingest", "reset", "ingest", "dead_letters", "ingest")
-    seen = []
+    rows_read = []
     for n, kind in enumerate(kinds):
         write([batch(n, kind=kind)])
-        seen.append(look(ledgers, project).letter_rows())
-        assert seen[-1] == read_letter_rows(project.lake("lake"), LEDGER, "orders")
+        rows_read.append(look(ledgers, project).letter_rows())
+        assert rows_read[-1] == read_letter_rows(project.lake("lake"), LEDGER, "orders")
 
-    assert [row["n"] for row in seen[-1]] == [n for n in (2, 3, 4, 6, 7) for _ in range(2)]
-    assert ["position" in row for row in seen[-1]] == [False] * 2 + [True] * 4 + [False] * 2 + [True] * 2
+    assert [row["n"] for row in rows_read[-1]] == [n for n in (2, 3, 4, 6, 7) for _ in range(2)]
+    assert ["position" in row for row in rows_read[-1]] == [False] * 2 + [True] * 4 + [False] * 2 + [True] * 2
 
 
 def test_series_counts_a_batch_per_table(ledgers: Ledgers, project: Project, write: Write) -> None:
@@ -100,7 +100,7 @@ def test_new_batch_has_the_whole_ledger_read_again(
     assert counts(look(ledgers, project)) == (5, 500)
     read: list[int] = []
     read_one = ledger_files._rows
-    monkeypatch.setattr(ledger_files, "_rows", lambda *given: read.append(1) or read_one(*given))
+    monkeypatch.setattr(ledger_files, "_rows", lambda *arguments: read.append(1) or read_one(*arguments))
     listed: list[str] = []
     list_one = ledger_files._listed
     monkeypatch.setattr(
@@ -130,10 +130,10 @@ def test_compacted_ledger_counts_twice(ledgers: Ledgers, project: Project, write
 
 def test_rolled_back_ledger_keeps_its_batches(ledgers: Ledgers, project: Project, write: Write) -> None:
     """After a rollback only what main still has counts, and what lands then."""
-    kept = write([batch(0)]).metadata.current_snapshot_id
+    snapshot_id = write([batch(0)]).metadata.current_snapshot_id
     table = write([batch(1)])
     assert counts(look(ledgers, project)) == (2, 200)
-    table.manage_snapshots().set_current_snapshot(kept).commit()
+    table.manage_snapshots().set_current_snapshot(snapshot_id).commit()
 
     assert counts(look(ledgers, project)) == (1, 100)
     write([batch(1, records_read=7)])
@@ -170,7 +170,7 @@ def test_upgrade_stops_a_page_that_is_open(ledgers: Ledgers, project: Project, w
         update.add_column("more", LongType())
     write([batch(1)])
 
-    assert [of.n for of in look(ledgers, project).page().batches] == [1, 0]
+    assert [batch_of_page.n for batch_of_page in look(ledgers, project).page().batches] == [1, 0]
     assert counts(look(ledgers, project)) == (2, 200)
 
 
@@ -181,9 +181,9 @@ def test_changed_schema_is_lost_among_batches(ledgers: Ledgers, project: Project
     changed[0]["schema_changes"] = json.dumps(change)
     write([batch(2), changed, batch(4)])
 
-    (found,) = look(ledgers, project).schema_changes(BEGIN, BEGIN + DAY)
+    (table_change,) = look(ledgers, project).schema_changes(BEGIN, BEGIN + DAY)
 
-    assert (found.n, found.table, found.changes) == (3, "shop.orders", tuple(change))
+    assert (table_change.n, table_change.table, table_change.changes) == (3, "shop.orders", tuple(change))
 
 
 def test_page_of_a_compacted_ledger_takes_all_of_it_into_memory(
@@ -195,15 +195,17 @@ def test_page_of_a_compacted_ledger_takes_all_of_it_into_memory(
     keep = ledger_files._of
     monkeypatch.setattr(ledger_files, "_of", lambda numbers, rows: pieces.append(len(rows)) or keep(numbers, rows))
     write(batch(n) for n in range(1, 100))
-    large = max(batches._size(of) for of in look(ledgers, project)._files)
+    large = max(batches._size(file) for file in look(ledgers, project)._files)
     monkeypatch.setattr(batches, "LARGE_FILE", large - 1)
     write([batch(100), batch(101)])
     ledger = look(ledgers, project)
     pages = [ledger.page(offset, 10) for offset in range(0, 101, 10)]
 
-    assert list(reversed([of for page in pages for of in page.batches])) == history(project, project.pipeline("orders"))
+    assert list(reversed([batch_of_page for page in pages for batch_of_page in page.batches])) == history(
+        project, project.pipeline("orders")
+    )
     assert max(pieces) == 7
-    assert {of.n for part in ledger._rows._parts for of in ledger._files if of.key in part[0]} == {(100, 101)}
+    assert {file.n for part in ledger._rows._parts for file in ledger._files if file.key in part[0]} == {(100, 101)}
 
 
 def test_read_that_is_larger_than_the_memory_stays_in_it(
@@ -215,10 +217,10 @@ def test_read_that_is_larger_than_the_memory_stays_in_it(
     write([batch(100)])
     ledger = look(Ledgers(), project)
 
-    assert [of.n for of in ledger.page(0, 1).batches] == [100]
-    kept = ledger._rows.nbytes
-    assert [of.n for of in ledger.page(50, 2).batches] == [50, 49]
-    assert ledger._rows.nbytes == kept > 0
+    assert [batch_of_page.n for batch_of_page in ledger.page(0, 1).batches] == [100]
+    memory = ledger._rows.nbytes
+    assert [batch_of_page.n for batch_of_page in ledger.page(50, 2).batches] == [50, 49]
+    assert ledger._rows.nbytes == memory > 0
 
 
 def test_many_ledgers_fill_the_memory(project: Project, write: Write) -> None:
@@ -227,8 +229,8 @@ def test_many_ledgers_fill_the_memory(project: Project, write: Write) -> None:
     ledgers = Ledgers(memory=0)
     first = look(ledgers, project)
     assert counts(first) == (1, 100)
-    other = project.pipeline("orders").model_copy(update={"name": "other"})
-    ledgers.load(project, other)
+    other_pipeline = project.pipeline("orders").model_copy(update={"name": "other"})
+    ledgers.load(project, other_pipeline)
 
     assert look(ledgers, project) is not first
     assert counts(look(ledgers, project)) == (1, 100)
@@ -243,23 +245,23 @@ def test_storage_of_one_ledger_that_hangs_stops_all_others(
     reading, answers = Event(), Event()
     read_one = ledger_files._rows
 
-    def hang(*given: Any) -> Any:
+    def hang(*arguments: Any) -> Any:
         reading.set()
         assert answers.wait(PATIENCE)
-        return read_one(*given)
+        return read_one(*arguments)
 
     monkeypatch.setattr(ledger_files, "_rows", hang)
     thread = Thread(target=counts, args=(slow,))
     thread.start()
     assert reading.wait(PATIENCE)
-    other = project.pipeline("orders").model_copy(update={"name": "other"})
+    other_pipeline = project.pipeline("orders").model_copy(update={"name": "other"})
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(ledgers.load, project, other)
-        done, _ = wait([asked], PATIENCE)
+        answer = pool.submit(ledgers.load, project, other_pipeline)
+        done, _ = wait([answer], PATIENCE)
         answers.set()
     thread.join()
 
-    assert done == {asked}
+    assert done == {answer}
     assert slow.nbytes > 0
 
 

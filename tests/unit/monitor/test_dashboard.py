@@ -29,13 +29,18 @@ def test_a_metric_is_on_no_panel(metric: Metric):
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_names_a_series_or_a_label_that_is_not_there(query: str):
     """Grafana shows `No data` then, which looks like a quiet day."""
-    by = [label for labels in re.findall(r"by \(([^)]*)\)", query) for label in labels.split(", ")]
+    labels_named = [label for labels in re.findall(r"by \(([^)]*)\)", query) for label in labels.split(", ")]
     series = re.findall(r"frazil_\w+", query)
-    known = {label for of in CATALOGUE for label in of.tags if any(one.startswith(of.prometheus) for one in series)}
+    labels_of_metrics = {
+        label
+        for metric in CATALOGUE
+        for label in metric.tags
+        if any(one.startswith(metric.prometheus) for one in series)
+    }
 
     assert series
     assert set(series) <= SERIES
-    assert set(by) - {"le"} <= known
+    assert set(labels_named) - {"le"} <= labels_of_metrics
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -46,9 +51,9 @@ def test_a_panel_ignores_the_choice_of_pipelines(query: str):
 
 def test_panels_lie_on_each_other():
     """Grafana would push them about, and each import would look another way."""
-    taken = [panel["gridPos"] for panel in PANELS]
+    positions = [panel["gridPos"] for panel in PANELS]
 
-    for a, b in combinations(taken, 2):
+    for a, b in combinations(positions, 2):
         apart = (
             a["x"] + a["w"] <= b["x"],
             b["x"] + b["w"] <= a["x"],
@@ -56,7 +61,7 @@ def test_panels_lie_on_each_other():
             b["y"] + b["h"] <= a["y"],
         )
         assert any(apart), (a, b)
-    assert all(at["x"] + at["w"] <= 24 for at in taken)
+    assert all(position["x"] + position["w"] <= 24 for position in positions)
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
 
 

@@ -26,7 +26,7 @@ SENT = [(source, sample) for source, samples in SAMPLES.items() for sample in sa
 
 def values(samples: list[Sample], metric: Metric) -> dict[tuple[str, ...], float]:
     """Values of a metric by those of its tags, the pipeline left out."""
-    return {tuple(of.tags.values())[1:]: of.value for of in samples if of.metric is metric}
+    return {tuple(sample.tags.values())[1:]: sample.value for sample in samples if sample.metric is metric}
 
 
 @each_metric
@@ -49,8 +49,8 @@ def test_two_metrics_have_one_name():
     """Neither as they are sent, nor as Prometheus knows them; and every name is one that StatsD and OpenTelemetry take."""
     assert len({metric.name for metric in CATALOGUE}) == len(CATALOGUE)
     assert len({metric.prometheus for metric in CATALOGUE}) == len(CATALOGUE)
-    assert [of.name for of in CATALOGUE if not re.fullmatch(r"frazil(\.[a-z][a-z_]*)+", of.name)] == []
-    assert [of for of in CATALOGUE if of.tags[0] != "pipeline"] == []
+    assert [metric.name for metric in CATALOGUE if not re.fullmatch(r"frazil(\.[a-z][a-z_]*)+", metric.name)] == []
+    assert [metric for metric in CATALOGUE if metric.tags[0] != "pipeline"] == []
 
 
 def test_the_unit_is_lost_or_said_twice_in_prometheus():
@@ -68,23 +68,23 @@ def test_the_unit_is_lost_or_said_twice_in_prometheus():
 
 def test_records_are_counted_twice_or_not_at_all():
     """Outcomes add up to what was read; dead letters are told by code, rows by table."""
-    sent = list(of_run(RUN))
+    samples = list(of_run(RUN))
 
-    assert values(sent, metrics.RUN_RECORDS) == {("written",): 9, ("dead",): 2, ("filtered",): 1}
-    assert sum(values(sent, metrics.RUN_RECORDS).values()) == RUN.read
-    assert values(sent, metrics.RUN_DEAD_LETTERS) == {("INVALID_JSON",): 2}
-    assert values(sent, metrics.RUN_ROWS) == {("shop.orders",): 9}
+    assert values(samples, metrics.RUN_RECORDS) == {("written",): 9, ("dead",): 2, ("filtered",): 1}
+    assert sum(values(samples, metrics.RUN_RECORDS).values()) == RUN.read
+    assert values(samples, metrics.RUN_DEAD_LETTERS) == {("INVALID_JSON",): 2}
+    assert values(samples, metrics.RUN_ROWS) == {("shop.orders",): 9}
 
 
 def test_phases_of_several_batches_are_lumped_together():
     """Each batch is a measurement of its own: an average over a run hides the slow one."""
-    sent = list(of_run(RUN))
+    samples = list(of_run(RUN))
 
-    assert [(of.tags["phase"], of.value) for of in sent if of.metric is metrics.BATCH_PHASE] == [
+    assert [(sample.tags["phase"], sample.value) for sample in samples if sample.metric is metrics.BATCH_PHASE] == [
         *(("stage", 1.5), ("audit", 0.01), ("decide", 0.05), ("forward", 0.1)),
         *(("stage", 1.0), ("audit", 0.01), ("redo", 2.0), ("decide", 0.04), ("forward", 0.08)),
     ]
-    assert [of.value for of in sent if of.metric is metrics.BATCH_COMMIT] == [0.15, 0.12]
+    assert [sample.value for sample in samples if sample.metric is metrics.BATCH_COMMIT] == [0.15, 0.12]
 
 
 def test_a_run_that_landed_nothing_counts_as_one_that_did():
@@ -94,11 +94,11 @@ def test_a_run_that_landed_nothing_counts_as_one_that_did():
 
 def test_tables_are_shown_as_they_were_before_maintenance():
     """Figures are those after it; a step that was not due was not tried."""
-    sent = list(of_maintenance(MAINTENANCE))
+    samples = list(of_maintenance(MAINTENANCE))
 
-    assert values(sent, metrics.TABLE_HEALTH) == {("shop.orders",): 98}
-    assert values(sent, metrics.TABLE_FIGURES["files"]) == {("shop.orders",): 2}
-    assert values(sent, metrics.STEPS) == {
+    assert values(samples, metrics.TABLE_HEALTH) == {("shop.orders",): 98}
+    assert values(samples, metrics.TABLE_FIGURES["files"]) == {("shop.orders",): 2}
+    assert values(samples, metrics.STEPS) == {
         ("shop.orders", "compaction", "done"): 1,
         ("shop.orders", "expiry", "gave_way"): 1,
     }
@@ -106,10 +106,12 @@ def test_tables_are_shown_as_they_were_before_maintenance():
 
 def test_what_is_unknown_is_sent_as_zero():
     """A lag of 0 because Kafka could not be asked would end an alert."""
-    unknown = list(of_condition(Condition("orders", "ana", NOW, unreadable="no broker answers"), PROMISE))
+    samples = list(of_condition(Condition("orders", "ana", NOW, unreadable="no broker answers"), PROMISE))
 
-    assert [of.tags["state"] for of in unknown if of.metric is metrics.STATE and of.value] == ["Degraded"]
-    assert {of.metric.name: of.value for of in unknown if of.metric is not metrics.STATE} == {
+    assert [sample.tags["state"] for sample in samples if sample.metric is metrics.STATE and sample.value] == [
+        "Degraded"
+    ]
+    assert {sample.metric.name: sample.value for sample in samples if sample.metric is not metrics.STATE} == {
         "frazil.refused": 0,
         "frazil.unreadable": 1,
         "frazil.unfinished": 0,
@@ -118,25 +120,27 @@ def test_what_is_unknown_is_sent_as_zero():
 
 def test_a_topic_hides_its_most_urgent_partition():
     """The least time left and the least headroom count, and retention must suit the partition that needs most."""
-    sent = list(of_condition(CONDITION, PROMISE))
+    samples = list(of_condition(CONDITION, PROMISE))
 
-    assert values(sent, metrics.RETENTION_LEFT) == {("orders.eu",): -20.0}
-    assert values(sent, metrics.RETENTION_HEADROOM) == {("orders.eu",): -4, ("orders.us",): 900}
-    assert values(sent, metrics.RETENTION_CUT) == {("orders.eu",): 70.5, ("orders.us",): 15.0}
-    assert values(sent, metrics.TOPIC_RECORDS) == {("orders.eu",): 600, ("orders.us",): 100}
+    assert values(samples, metrics.RETENTION_LEFT) == {("orders.eu",): -20.0}
+    assert values(samples, metrics.RETENTION_HEADROOM) == {("orders.eu",): -4, ("orders.us",): 900}
+    assert values(samples, metrics.RETENTION_CUT) == {("orders.eu",): 70.5, ("orders.us",): 15.0}
+    assert values(samples, metrics.TOPIC_RECORDS) == {("orders.eu",): 600, ("orders.us",): 100}
 
 
 def test_a_pipeline_has_two_words_or_none():
     """The one that page and terminal show is 1, all others are 0: an old word does not stay."""
     word, _ = state_of(CONDITION, PROMISE)
 
-    assert values(list(of_condition(CONDITION, PROMISE)), metrics.STATE) == {(of,): int(of == word) for of in STATES}
+    assert values(list(of_condition(CONDITION, PROMISE)), metrics.STATE) == {
+        (state,): int(state == word) for state in STATES
+    }
 
 
 def test_ages_are_sent_as_instants():
     """A gauge of an instant is of no use without the clock of whoever reads it."""
-    sent = list(of_condition(replace(CONDITION, freshness=Freshness(p95=5.0)), PROMISE))
+    samples = list(of_condition(replace(CONDITION, freshness=Freshness(p95=5.0)), PROMISE))
 
-    assert values(sent, metrics.COMMIT_AGE) == {(): 90.0}
-    assert values(sent, metrics.COMPLETE_AGE) == {(): 30.0}
-    assert values(sent, metrics.FRESHNESS) == {("p95",): 5.0}
+    assert values(samples, metrics.COMMIT_AGE) == {(): 90.0}
+    assert values(samples, metrics.COMPLETE_AGE) == {(): 30.0}
+    assert values(samples, metrics.FRESHNESS) == {("p95",): 5.0}

@@ -28,21 +28,21 @@ def pipeline(interval: str) -> Pipeline:
     return Pipeline.model_validate(body)
 
 
-def promised(interval: str, at: datetime) -> timedelta:
-    return timedelta(seconds=promise_of(pipeline(interval), at).seconds or 0.0)
+def promised(interval: str, instant: datetime) -> timedelta:
+    return timedelta(seconds=promise_of(pipeline(interval), instant).seconds or 0.0)
 
 
 def due(cron: str, until: datetime) -> list[datetime]:
     """The last four times up to an instant at which runs are due, counted forwards."""
-    back, found = timedelta(minutes=10), []
-    while len(found) < 5:  # one more: the first may be older than what counts
+    back, ticks = timedelta(minutes=10), []
+    while len(ticks) < 5:  # one more: the first may be older than what counts
         back *= 4
-        found = list(takewhile(lambda at: at <= until, croniter(cron, until - back).all_next(datetime)))
-    return found[-4:]
+        ticks = list(takewhile(lambda tick: tick <= until, croniter(cron, until - back).all_next(datetime)))
+    return ticks[-4:]
 
 
 few = settings(max_examples=20)
-instants = st.datetimes(datetime(2026, 1, 5), datetime(2027, 1, 5)).map(lambda at: at.replace(tzinfo=UTC))
+instants = st.datetimes(datetime(2026, 1, 5), datetime(2027, 1, 5)).map(lambda instant: instant.replace(tzinfo=UTC))
 
 
 @pytest.mark.parametrize("cron", CRONS)
@@ -92,13 +92,13 @@ def test_a_schedule_that_never_comes_stops_whoever_looks(cron: str) -> None:
 
 @pytest.mark.parametrize("interval", [*CRONS, "1m", "7m", "1h"])
 @few
-@given(at=instants, minutes=st.integers(1, 30))
-def test_looks_are_compared_over_a_gap(interval: str, at: datetime, minutes: int) -> None:
+@given(instant=instants, minutes=st.integers(1, 30))
+def test_looks_are_compared_over_a_gap(interval: str, instant: datetime, minutes: int) -> None:
     """An instant is in its span, none is shorter than two looks, and the last instant before it is in the one before."""
     every, least = parse_interval(interval), timedelta(minutes=minutes)
-    span = span_at(every, at, least)
+    span = span_at(every, instant, least)
 
-    assert span.begin <= at < span.begin + span.length
+    assert span.begin <= instant < span.begin + span.length
     assert span.length >= least
     before = span_at(every, span.begin - timedelta(seconds=1), least)
     assert before.begin <= span.begin - timedelta(seconds=1)
@@ -109,7 +109,7 @@ def test_looks_are_compared_over_a_gap(interval: str, at: datetime, minutes: int
 @pytest.mark.parametrize("text", ["5m", "*/5 * * * *"])
 def test_what_is_due_now_counts_as_to_come(text: str) -> None:
     """To the second."""
-    ticks = [BEGIN - of * timedelta(minutes=5) for of in range(3)]
+    ticks = [BEGIN - number * timedelta(minutes=5) for number in range(3)]
 
     assert last_ticks(parse_interval(text), BEGIN, 3) == ticks
     assert last_ticks(parse_interval(text), BEGIN - timedelta(microseconds=1), 2) == ticks[1:]

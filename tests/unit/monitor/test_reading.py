@@ -20,6 +20,6 @@ def test_a_catalog_that_is_away_makes_a_whole_topic_wait(project: Project, monke
     monkeypatch.setattr(reading, "table_status", away)
     monkeypatch.setattr(reading, "observe", lambda *_, **__: facts)
 
-    found = reading.read(project, project.pipeline("orders"))
+    condition = reading.read(project, project.pipeline("orders"))
 
-    assert (found.n, found.lag, found.retention, found.unreadable) == (None, None, (), "no answer")
+    assert (condition.n, condition.lag, condition.retention, condition.unreadable) == (None, None, (), "no answer")

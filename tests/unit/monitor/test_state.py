@@ -83,9 +83,9 @@ def test_urgent_trouble_hides_behind_a_lesser_one(word: str) -> None:
     """Each word holds by itself, and wins over all that come after it."""
     assert state_of(replace(FINE, **TROUBLES[word]), PROMISE)[0] == word
     later = list(TROUBLES)[list(TROUBLES).index(word) :]
-    together = {key: value for name in reversed(later) for key, value in TROUBLES[name].items()}
+    troubles = {key: value for name in reversed(later) for key, value in TROUBLES[name].items()}
     if word != "Paused":
-        assert state_of(replace(FINE, **together), PROMISE)[0] == word
+        assert state_of(replace(FINE, **troubles), PROMISE)[0] == word
 
 
 def test_pause_hides_a_refusal() -> None:
@@ -100,9 +100,9 @@ def test_pause_hides_a_refusal() -> None:
 )
 def test_retention_takes_records_before_anybody_hears_of_it(left: float | None, age: float | None, word: str) -> None:
     """With less than a quarter of the retention left somebody has to look; what nobody can tell alarms nobody."""
-    near = replace(FINE, lag=1, lag_seconds=1.0, retention=(Retention("orders", 0, 5, left, age),))
+    threatened = replace(FINE, lag=1, lag_seconds=1.0, retention=(Retention("orders", 0, 5, left, age),))
 
-    assert state_of(near, PROMISE)[0] == word
+    assert state_of(threatened, PROMISE)[0] == word
 
 
 def test_lost_records_pass_for_a_lag() -> None:
@@ -118,9 +118,9 @@ def test_lost_records_pass_for_a_lag() -> None:
 @pytest.mark.parametrize(("since", "word"), [(299, "Running"), (301, "Degraded"), (None, "Running")])
 def test_batch_under_way_raises_an_alarm(since: int | None, word: str) -> None:
     """Between the decision and its end there are seconds; only a batch that stays there is in trouble."""
-    at = None if since is None else NOW - timedelta(seconds=since)
+    begin = None if since is None else NOW - timedelta(seconds=since)
 
-    assert state_of(replace(FINE, unfinished=8, unfinished_since=at), PROMISE)[0] == word
+    assert state_of(replace(FINE, unfinished=8, unfinished_since=begin), PROMISE)[0] == word
 
 
 def test_one_dead_letter_of_three_records_degrades_a_pipeline() -> None:

@@ -27,8 +27,8 @@ def lag(*partitions: PartitionLag) -> Lag:
 
 
 def condition(through: float | None = None, n: int | None = 7) -> Condition:
-    at = None if through is None else NOW - timedelta(seconds=through)
-    return Condition("orders", "shop", NOW, n=n, complete_through=at)
+    instant = None if through is None else NOW - timedelta(seconds=through)
+    return Condition("orders", "shop", NOW, n=n, complete_through=instant)
 
 
 def test_clock_of_a_producer_makes_a_pipeline_late() -> None:
@@ -45,17 +45,17 @@ def test_clock_of_a_producer_makes_a_pipeline_late() -> None:
 def test_one_topic_hides_another() -> None:
     """Each topic has its own lag; the pipeline's is that of the oldest record."""
     behind = lag(partition(0, 5, (0, 9, 9)), partition(0, 1, (0, 3, 3), "b"), partition(0, 4, (0, 4, 4), "c"))
-    found = aged(condition(), behind, {("orders", 0): ms(20), ("b", 0): ms(50)}, {})
+    condition_read = aged(condition(), behind, {("orders", 0): ms(20), ("b", 0): ms(50)}, {})
 
-    assert found.topics == (TopicLag("orders", 4, 20), TopicLag("b", 2, 50), TopicLag("c", 0, 0))
-    assert (found.lag_seconds, found.complete_through) == (50, NOW - timedelta(seconds=50))
+    assert condition_read.topics == (TopicLag("orders", 4, 20), TopicLag("b", 2, 50), TopicLag("c", 0, 0))
+    assert (condition_read.lag_seconds, condition_read.complete_through) == (50, NOW - timedelta(seconds=50))
 
 
 def test_open_transaction_is_called_complete() -> None:
     """Nobody knows since when records are held back: the instant is not moved beyond what a batch said."""
-    held = lag(partition(0, 5, (0, 9, 12)))
+    open_lag = lag(partition(0, 5, (0, 9, 12)))
 
-    assert aged(condition(600), held, {("orders", 0): ms(20)}, {}).complete_through == NOW - timedelta(seconds=600)
+    assert aged(condition(600), open_lag, {("orders", 0): ms(20)}, {}).complete_through == NOW - timedelta(seconds=600)
 
 
 def test_markers_count_as_records_that_wait() -> None:
@@ -79,9 +79,9 @@ def test_most_urgent_partition_is_the_last() -> None:
         ("kept", 0): ms(9),
         ("hidden", 0): ms(8),
     }
-    kept = {"orders": HOUR, "kept": TopicRetention(None, by_size=True)}
+    retentions = {"orders": HOUR, "kept": TopicRetention(None, by_size=True)}
 
-    assert aged(condition(), behind, times, kept).retention == (
+    assert aged(condition(), behind, times, retentions).retention == (
         Retention("orders", 2, -3, 0.0, 10.0),
         Retention("orders", 1, 1, 600.0, 3000.0),
         Retention("orders", 0, 5, 3000.0, 600.0),
@@ -92,6 +92,8 @@ def test_most_urgent_partition_is_the_last() -> None:
 
 def test_pipeline_that_never_ran_is_complete() -> None:
     """Before the first run nothing is in, however young what waits is."""
-    found = aged(condition(n=None), lag(PartitionLag("orders", 0, None, PartitionFacts(0, 9, 9), None, "new")), {}, {})
+    condition_read = aged(
+        condition(n=None), lag(PartitionLag("orders", 0, None, PartitionFacts(0, 9, 9), None, "new")), {}, {}
+    )
 
-    assert found.complete_through is None
+    assert condition_read.complete_through is None

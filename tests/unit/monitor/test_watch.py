@@ -44,7 +44,7 @@ def test_reader_waits_for_two_hundred_brokers(many: dict[str, str], monkeypatch:
         return Condition(pipeline.name, "shop", BEGIN, n=1)  # type: ignore[attr-defined]
 
     reads(monkeypatch, read)
-    with Watch(lambda: Project.load(many), runs_of=lambda names: {of: Runs(failures=2) for of in names}) as watch:
+    with Watch(lambda: Project.load(many), runs_of=lambda names: {name: Runs(failures=2) for name in names}) as watch:
         while not watch.snapshot():
             assert not watch.wait(0.01)
         before = watch.snapshot()
@@ -58,7 +58,7 @@ def test_reader_waits_for_two_hundred_brokers(many: dict[str, str], monkeypatch:
     assert after["p100"] is not None
     assert after["p100"].condition.health == {"shop.orders": 40}
     assert after["p100"].condition.runs.failures == 2
-    assert all(seen is not None and seen.age < 60 for seen in after.values())
+    assert all(reading is not None and reading.age < 60 for reading in after.values())
     assert len(watch.promises()) == 200
 
 
@@ -79,9 +79,9 @@ def test_fault_in_one_look_ends_the_others(
     with Watch(lambda: Project.load(many), refresh_seconds=0.01) as watch:
         assert watch.wait(60)
         assert watch.wait(60)
-        found = watch.snapshot()
+        conditions = watch.snapshot()
 
-    assert [name for name, of in found.items() if of is None] == ["p007"]
+    assert [name for name, condition in conditions.items() if condition is None] == ["p007"]
     assert "p007" in caplog.text
 
 
@@ -112,21 +112,21 @@ def test_kafka_that_is_away_looks_as_if_nothing_landed(project: Project, monkeyp
     """What landed is in the ledger; if that is away, too, it is as seen last, and so are health and tables that records named.
     Health that can't be read is not asked for at once.
     """
-    landed, asked, away = [Point(BEGIN, rows=7)], [], Retryable("it does not answer")
+    landed, requests, away = [Point(BEGIN, rows=7)], [], Retryable("it does not answer")
 
     def read(*_: object, **__: object) -> Condition:
         return Condition("orders", "shop", BEGIN, n=1, unreadable=str(away), made=("shop.eu",) if landed else ())
 
     def health(*_: object) -> dict[str, int]:
-        asked.append(1)
-        if len(asked) > 1:
+        requests.append(1)
+        if len(requests) > 1:
             raise away
         return {"shop.orders": 80}
 
     def series(_: object, since: datetime, *__: object) -> list[Point]:
         if not landed:
             raise away
-        return [replace(of, begin=since) for of in landed]
+        return [replace(point, begin=since) for point in landed]
 
     monkeypatch.setattr(watching, "read", read)
     monkeypatch.setattr(watching, "table_health", health)
@@ -148,7 +148,7 @@ def test_kafka_that_is_away_looks_as_if_nothing_landed(project: Project, monkeyp
         {"shop.orders": 80},
         ("shop.eu",),
     )
-    assert len(asked) == 2
+    assert len(requests) == 2
 
 
 def test_a_page_that_nobody_looks_at_is_read_for_ever(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,9 @@ def test_a_malformed_address_still_makes_a_message() -> None:
 
 def test_schemas_travel_to_a_worker_as_their_address() -> None:
     """A connection can't be pickled; a worker opens its own."""
-    sent = pickle.loads(pickle.dumps(RegistrySchemas(SECRETIVE)))  # noqa: S301, our own bytes
+    unpickled = pickle.loads(pickle.dumps(RegistrySchemas(SECRETIVE)))  # noqa: S301, our own bytes
 
-    assert sent.registry == SECRETIVE
+    assert unpickled.registry == SECRETIVE
 
 
 def test_batches_of_a_process_share_what_they_know_of_a_registry(tmp_path: Path) -> None:
