@@ -191,7 +191,9 @@ def _held(marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Conte
     by_id = {file.id: file for file in files}
     present = [mark for mark in marks if not mark.gone]
     matches = {
-        mark: by_id[mark.id] for mark in present if mark.id in by_id and contents.continues(by_id[mark.id], mark)
+        mark: file
+        for mark in present
+        if (file := by_id.get(mark.id)) is not None and _may_be(file, mark) and contents.continues(file, mark)
     }
     unmatched = [file for file in files if file not in matches.values()]
     lost = [mark for mark in present if mark not in matches and (mark.offset or mark.unread)]
@@ -218,6 +220,15 @@ def _kept(missing: Iterable[FileMark], files: Iterable[FoundFile], instant: int)
     ]
     last = sorted((mark for mark in marks if instant - mark.gone < GONE_NS), key=lambda mark: -mark.gone)
     return tuple(last[:GONE_MOST])
+
+
+def _may_be(file: FoundFile, mark: FileMark) -> bool:
+    """Whether a file with the inode of a known one may be that one.
+
+    Packing makes a new file, which may get the inode of a packed one that is gone. Where nothing was captured of that, any
+    content would fit.
+    """
+    return bool(mark.offset) or file.is_packed == mark.path.endswith(".gz")
 
 
 def _may_follow(file: FoundFile, mark: FileMark) -> bool:

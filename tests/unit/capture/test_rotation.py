@@ -94,3 +94,16 @@ def _age(path: Path) -> int:
 
 TestRotation = Rotation.TestCase
 TestRotation.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+
+
+def test_packed_file_with_the_inode_of_an_empty_one_is_known_by_its_lines() -> None:
+    """The second of two files that are packed at once gets the inode that the first, unread so far, leaves."""
+    rotation = Rotation()
+    rotation.begin(is_renamed=True)
+    rotation.write(count=1, is_whole=True)
+    rotation.rotate()
+    rotation.capture(transactions=None)
+    rotation.write(count=1, is_whole=True)
+    rotation.rotate()
+    rotation.pack()
+    rotation.teardown()
