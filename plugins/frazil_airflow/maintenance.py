@@ -49,7 +49,7 @@ def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) ->
         project = load_project()
         preview = looked(Scope.of(project, project.pipeline(pipeline)), order)
     for table in preview.tables:
-        for line in table.said:
+        for line in table.lines:
             _log.info("%s", line)
     emit_maintenance(preview)
     due = preview.with_status("due")
@@ -76,14 +76,14 @@ def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
 
     result = MaintenanceResult.from_json(done)
     for table in result.tables:
-        for line in table.said:
+        for line in table.lines:
             _log.info("%s", line)
     emit_maintenance(result)
     write_note(dag_run.dag_id, dag_run.run_id, result.summary)
     failed = result.with_status("failed")
     if failed:
         raise AirflowFailException(
-            f"pipeline {pipeline}: " + "; ".join(f"{table}: {step.said}" for table, step in failed)
+            f"pipeline {pipeline}: " + "; ".join(f"{table}: {step.line}" for table, step in failed)
         )
     body: dict[str, Any] = json.loads(done)
     return body

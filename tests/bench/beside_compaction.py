@@ -102,7 +102,7 @@ def measured(of: Project, cluster: Cluster, files: int, rows: int) -> None:
     ended = began + step.seconds
     beside = [took[batch.n] for batch in batches if began <= batch.committed_at.timestamp() <= ended]
     alone = [took[batch.n] for batch in batches if batch.n <= ALONE]
-    print(f"compaction: {step.said}; {table.before.files} -> {table.after.files} files")  # noqa: T201
+    print(f"compaction: {step.line}; {table.before.files} -> {table.after.files} files")  # noqa: T201
     print(f"alone:  {told(alone)}\nbeside: {told(beside)}")  # noqa: T201
 
 

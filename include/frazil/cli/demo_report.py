@@ -73,7 +73,7 @@ def print_maintenance(outcome: Maintained | None) -> None:
         f" {before.bytes:,} -> {after.bytes:,} bytes, {before.snapshots:,} -> {after.snapshots:,} snapshots"
     )
     for step in outcome.steps:
-        console.say(step.said)
+        console.say(step.line)
 
 
 def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:

@@ -84,7 +84,7 @@ def _carried_out(project: "Project", pipeline: "Pipeline", order: "Order") -> "M
 def show(result: "MaintenanceResult", *, is_look: bool) -> None:
     """Print what was found, or done, table by table."""
     for table in result.tables:
-        for line in table.said:
+        for line in table.lines:
             console.say(line)
     due = len(result.with_status("due"))
     console.say(f"{result.pipeline}: {due} steps due" if is_look else f"{result.pipeline}: {result.summary}")
@@ -101,4 +101,4 @@ def refuse_failed(result: "MaintenanceResult") -> None:
     failed = result.with_status("failed")
     if failed:
         table, step = failed[0]
-        raise Retryable(f"pipeline {result.pipeline}: {len(failed)} steps failed; {table}: {step.said}")
+        raise Retryable(f"pipeline {result.pipeline}: {len(failed)} steps failed; {table}: {step.line}")

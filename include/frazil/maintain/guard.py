@@ -30,10 +30,10 @@ def sound(scope: Scope) -> Sound:
 
     def look(table: str) -> Kept:
         _stands(scope)
-        found = hold(scope.lake, table)
-        if found.refusal is not None:
-            raise Unsound(f"table {table} was rolled back: {found.refusal}")
-        return found
+        table_state = hold(scope.lake, table)
+        if table_state.refusal is not None:
+            raise Unsound(f"table {table} was rolled back: {table_state.refusal}")
+        return table_state
 
     return look
 
@@ -52,8 +52,8 @@ def lost(before: Kept, after: Kept) -> tuple[str, ...]:
 
 def _lost(before: Kept, after: Kept) -> Iterator[str]:
     for key, value in before.values.items():
-        now = after.values.get(key)
-        if now is None or _number(now) < _number(value):
+        current = after.values.get(key)
+        if current is None or _number(current) < _number(value):
             yield key
 
 
@@ -87,9 +87,9 @@ def _unsound(scope: Scope) -> str | None:
         tables = find_tables(scope.lake, scope.pipeline)
         if tables is None:
             return "it never ran"
-        now = standing(scope.pipeline, tables)
+        state = standing(scope.pipeline, tables)
     except Terminal as refusal:  # a plan refuses likewise
         return refusal.message
-    if now.loss is not None:
-        return now.loss.message
-    return f"batch {now.mark.n} is not finished" if now.unfinished and now.mark is not None else None
+    if state.loss is not None:
+        return state.loss.message
+    return f"batch {state.mark.n} is not finished" if state.unfinished and state.mark is not None else None

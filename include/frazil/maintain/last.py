@@ -52,10 +52,10 @@ class Maintained:
 
     def to_json(self) -> str:
         """As the property has it."""
-        steps = tuple(replace(of, reason=of.reason[:_LONGEST]) for of in self.steps)
+        steps = tuple(replace(step, reason=step.reason[:_LONGEST]) for step in self.steps)
         body = asdict(replace(self.outcome, steps=steps))
-        said = {"v": 1, "when": self.when.isoformat(timespec="seconds"), "pipeline": self.pipeline, "outcome": body}
-        return json.dumps(said, separators=(",", ":"))
+        document = {"v": 1, "when": self.when.isoformat(timespec="seconds"), "pipeline": self.pipeline, "outcome": body}
+        return json.dumps(document, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -76,10 +76,10 @@ def last(project: Project, pipeline: Pipeline) -> Mapping[str, Maintained]:
     lake = project.lake_of(pipeline)
 
     def noted(name: str) -> str | None:
-        found = lake.catalog_of(name).find_table(name)
-        return None if found is None else found.metadata.properties.get(MAINTAINED_KEY)
+        iceberg_table = lake.catalog_of(name).find_table(name)
+        return None if iceberg_table is None else iceberg_table.metadata.properties.get(MAINTAINED_KEY)
 
     names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = dict(zip(names, pool.map(noted, names), strict=True))
-    return {name: Maintained.from_json(text) for name, text in found.items() if text is not None}
+        notes = dict(zip(names, pool.map(noted, names), strict=True))
+    return {name: Maintained.from_json(text) for name, text in notes.items() if text is not None}

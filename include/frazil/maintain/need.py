@@ -71,7 +71,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What else decides.
+    """What decides besides the table's figures and rules.
 
     Attributes:
         now: The present.
@@ -84,24 +84,28 @@ class Circumstances:
     order: Order
 
 
-def needs(found: Inspection, rules: TableMaintenance, given: Circumstances) -> tuple[Need, ...]:
+def needs(inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> tuple[Need, ...]:
     """Decide on every step of a table, in order."""
-    judged = (_judged(step, found, rules, given) for step in STEPS if _is_asked(step, given.order.steps))
+    judged = (
+        _judged(step, inspection, rules, circumstances) for step in STEPS if _is_asked(step, circumstances.order.steps)
+    )
     return tuple(
-        _forced(need) if given.order.force and not _is_impossible(need.step, found, rules, given) else need
+        _forced(need)
+        if circumstances.order.force and not _is_impossible(need.step, inspection, rules, circumstances)
+        else need
         for need in judged
     )
 
 
-def expirable(found: Inspection, rules: Expiry, now: datetime) -> frozenset[int]:
+def expirable(inspection: Inspection, rules: Expiry, now: datetime) -> frozenset[int]:
     """Snapshots that an expiry would take."""
-    return frozenset(expired(found.history, Retention.by(rules), int(now.timestamp() * 1000)).ids)
+    return frozenset(expired(inspection.history, Retention.by(rules), int(now.timestamp() * 1000)).ids)
 
 
 def shown_age(age: timedelta) -> str:
     """An age as pipeline files have it, in the largest unit that counts it whole: 5d, 36h, 90m."""
     seconds = round(age.total_seconds())
-    unit, size = next(of for of in _UNITS if seconds % of[1] == 0)
+    unit, size = next((unit, size) for unit, size in _UNITS if seconds % size == 0)
     return f"{seconds // size}{unit}"
 
 
@@ -113,46 +117,47 @@ def _forced(need: Need) -> Need:
     return need if need.due else Need(need.step, due=True, reason=f"forced, {need.reason}", forced=True)
 
 
-def _is_impossible(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> bool:
-    return _obstacle(step, found, rules, given) is not None
+def _is_impossible(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> bool:
+    return _obstacle(step, inspection, rules, circumstances) is not None
 
 
-def _obstacle(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> str | None:
+def _obstacle(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> str | None:
     """Why a step can't be done, whatever the numbers."""
     if getattr(rules, step) is False:
         return "the pipeline file leaves it out"
-    if found.unreadable is not None and not _is_done_without_engine(step, found):
-        return f"column {found.unreadable} is of type time: Spark can't load the table"
-    if given.on_branch and step in ("position_deletes", "manifests", "stats"):
+    if inspection.unreadable is not None and not _is_done_without_engine(step, inspection):
+        return f"column {inspection.unreadable} is of type time: Spark can't load the table"
+    if circumstances.on_branch and step in ("position_deletes", "manifests", "stats"):
         return "Spark does it on main only, and the pipeline lands on a branch"
-    if step == "position_deletes" and found.format_version >= _VERSION_WITHOUT_FILES:
+    if step == "position_deletes" and inspection.format_version >= _VERSION_WITHOUT_FILES:
         return "tables of format version 3 have deletion vectors, one per data file"
     return None
 
 
-def _is_done_without_engine(step: Step, found: Inspection) -> bool:
+def _is_done_without_engine(step: Step, inspection: Inspection) -> bool:
     """Whether a step needs no engine that knows all types. PyIceberg 0.12 writes no metadata of version 3."""
-    return step == "orphans" or (step == "expiry" and found.format_version < _VERSION_WITHOUT_FILES)
+    return step == "orphans" or (step == "expiry" and inspection.format_version < _VERSION_WITHOUT_FILES)
 
 
-def _judged(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> Need:
-    if (obstacle := _obstacle(step, found, rules, given)) is not None:
+def _judged(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> Need:
+    if (obstacle := _obstacle(step, inspection, rules, circumstances)) is not None:
         return Need(step, due=False, reason=obstacle)
-    return _by_figures(step, found, rules, given)
+    return _by_figures(step, inspection, rules, circumstances)
 
 
-def _by_figures(step: Step, found: Inspection, rules: TableMaintenance, given: Circumstances) -> Need:
+def _by_figures(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> Need:
     match getattr(rules, step):
         case PositionDeletes() as own:
-            return _position_deletes(found, own, rules, given)
+            return _position_deletes(inspection, own, rules, circumstances)
         case Compaction() as own:
-            return _compaction(found, own, given.now)
+            return _compaction(inspection, own, circumstances.now)
         case Manifests() as own:
-            count = avoidable_manifests(found)
-            said = f"{count:,} of {found.manifests:,} manifests could be merged away"
-            return _by_count("manifests", count, own.min_files, said)
+            count = avoidable_manifests(inspection)
+            figures = f"{count:,} of {inspection.manifests:,} manifests could be merged away"
+            return _by_count("manifests", count, own.min_files, figures)
         case Expiry() as own:
-            count, age = len(expirable(found, own, given.now)), Retention.by(own).age_in(found.properties)
+            count = len(expirable(inspection, own, circumstances.now))
+            age = Retention.by(own).age_in(inspection.properties)
             return _by_count(
                 "expiry",
                 count,
@@ -160,50 +165,48 @@ def _by_figures(step: Step, found: Inspection, rules: TableMaintenance, given: C
                 f"{count:,} snapshots older than {shown_age(age)} could go",
             )
         case Orphans() as own:
-            return _orphans(found, own, given.now)
+            return _orphans(inspection, own, circumstances.now)
         case Stats() as own:
-            return _stats(found, own)
+            return _stats(inspection, own)
     raise TypeError(f"{step} has no rules")
 
 
-def _by_count(step: Step, count: int, least: int, said: str) -> Need:
-    return Need(step, due=True, reason=f"{said}, due from {least}") if count >= least else _rests(step, said, least)
+def _by_count(step: Step, count: int, least: int, figures: str) -> Need:
+    return Need(step, due=count >= least, reason=f"{figures}, due from {least}")
 
 
-def _rests(step: Step, said: str, least: int) -> Need:
-    return Need(step, due=False, reason=f"{said}, due from {least}")
+def _position_deletes(
+    inspection: Inspection, own: PositionDeletes, rules: TableMaintenance, circumstances: Circumstances
+) -> Need:
+    figures = f"{inspection.position_deletes:,} position delete files"
+    takes = rules.compaction is not False and inspection.deletes >= rules.compaction.min_deletes
+    if takes and _is_asked("compaction", circumstances.order.steps):
+        return Need("position_deletes", due=False, reason=f"{figures}, which compaction takes")
+    return _by_count("position_deletes", inspection.position_deletes, own.min_files, figures)
 
 
-def _position_deletes(found: Inspection, own: PositionDeletes, rules: TableMaintenance, given: Circumstances) -> Need:
-    said = f"{found.position_deletes:,} position delete files"
-    takes = rules.compaction is not False and found.deletes >= rules.compaction.min_deletes
-    if takes and _is_asked("compaction", given.order.steps):
-        return Need("position_deletes", due=False, reason=f"{said}, which compaction takes")
-    return _by_count("position_deletes", found.position_deletes, own.min_files, said)
-
-
-def _compaction(found: Inspection, own: Compaction, now: datetime) -> Need:
-    ready = portions(found, own, now)
-    most = max((of.small_files for of in found.partitions), default=0)
-    deletes = f"{found.deletes:,} delete files"
-    if found.deletes >= own.min_deletes:
+def _compaction(inspection: Inspection, own: Compaction, now: datetime) -> Need:
+    ready = portions(inspection, own, now)
+    most = max((partition.small_files for partition in inspection.partitions), default=0)
+    deletes = f"{inspection.deletes:,} delete files"
+    if inspection.deletes >= own.min_deletes:
         return Need("compaction", due=True, reason=f"{deletes}, due from {own.min_deletes}")
     if not ready:
-        said = f"{most:,} small files in the partition that has most, due from {own.min_files}"
-        return Need("compaction", due=False, reason=f"{said}; {deletes}, due from {own.min_deletes}")
-    files, partitions = sum(of.small_files for of in ready), sum(of.partitions for of in ready)
-    said = f"{files:,} small files in {partitions:,} partition{'' if partitions == 1 else 's'} with {own.min_files} or more"
-    return Need("compaction", due=True, reason=said)
+        figures = f"{most:,} small files in the partition that has most, due from {own.min_files}"
+        return Need("compaction", due=False, reason=f"{figures}; {deletes}, due from {own.min_deletes}")
+    files, partitions = sum(portion.small_files for portion in ready), sum(portion.partitions for portion in ready)
+    figures = f"{files:,} small files in {partitions:,} partition{'' if partitions == 1 else 's'} with {own.min_files} or more"
+    return Need("compaction", due=True, reason=figures)
 
 
-def _orphans(found: Inspection, own: Orphans, now: datetime) -> Need:
-    last, every = found.properties.get(ORPHANS_KEY), f"due every {own.every}"
+def _orphans(inspection: Inspection, own: Orphans, now: datetime) -> Need:
+    last, every = inspection.properties.get(ORPHANS_KEY), f"due every {own.every}"
     if last is not None:
         due = now - datetime.fromisoformat(last) >= parse_age(own.every)
         return Need("orphans", due=due, reason=f"looked for last at {last}, {every}")
-    if not found.snapshots:
+    if not inspection.snapshots:
         return Need("orphans", due=False, reason=f"the table has no snapshot yet, {every}")
-    first = min(found.snapshots, key=lambda of: of.made_ms)
+    first = min(inspection.snapshots, key=lambda snapshot: snapshot.made_ms)
     since = datetime.fromtimestamp(first.made_ms / 1000, UTC)
     # A first snapshot that is there tells the age of the table, and no file is older.
     if first.parent is None and now - since < parse_age(own.older_than):
@@ -211,15 +214,17 @@ def _orphans(found: Inspection, own: Orphans, now: datetime) -> Need:
     return Need("orphans", due=True, reason=f"never looked for, {every}")
 
 
-def _stats(found: Inspection, own: Stats) -> Need:
-    if not found.rows:
+def _stats(inspection: Inspection, own: Stats) -> Need:
+    if not inspection.rows:
         return Need("stats", due=False, reason="no rows")
     due = f"due from a change of {own.min_change:.0%}"
-    if found.rows_counted is None:
-        return Need("stats", due=True, reason=f"values of {found.rows:,} rows never counted, or too long ago, {due}")
-    change = abs(found.rows - found.rows_counted) / max(1, found.rows_counted)
-    said = f"{found.rows:,} rows, {found.rows_counted:,} when their values were counted, {due}"
-    return Need("stats", due=change >= own.min_change, reason=said)
+    if inspection.rows_counted is None:
+        return Need(
+            "stats", due=True, reason=f"values of {inspection.rows:,} rows never counted, or too long ago, {due}"
+        )
+    change = abs(inspection.rows - inspection.rows_counted) / max(1, inspection.rows_counted)
+    figures = f"{inspection.rows:,} rows, {inspection.rows_counted:,} when their values were counted, {due}"
+    return Need("stats", due=change >= own.min_change, reason=figures)
 
 
 WEIGHTS: Final[Mapping[str, int]] = {"small files": 40, "delete files": 20, "snapshots": 20, "manifests": 20}
@@ -231,7 +236,7 @@ _FEW: Final = 20
 
 @dataclass(frozen=True)
 class Health:
-    """How well a table is.
+    """Health of a table.
 
     Attributes:
         score: 0 to 100.
@@ -246,7 +251,7 @@ class Health:
         return f"{self.score} ({took})" if took else str(self.score)
 
 
-def health(found: Inspection, expirable: int) -> Health:
+def health(inspection: Inspection, expirable: int) -> Health:
     """Judge a table: 100, less each ailment's points times its share.
 
     - small files: those that could be merged away, of all data files. Of a partition that is all small files but those
@@ -256,23 +261,27 @@ def health(found: Inspection, expirable: int) -> Health:
     - manifests: those that could be merged away, of all.
     """
     shares = {
-        "small files": avoidable_files(found) / max(found.files, _FEW),
-        "delete files": min(1.0, found.deletes / max(found.files, _FEW)),
-        "snapshots": expirable / max(len(found.snapshots), _FEW),
-        "manifests": avoidable_manifests(found) / max(found.manifests, _FEW),
+        "small files": avoidable_files(inspection) / max(inspection.files, _FEW),
+        "delete files": min(1.0, inspection.deletes / max(inspection.files, _FEW)),
+        "snapshots": expirable / max(len(inspection.snapshots), _FEW),
+        "manifests": avoidable_manifests(inspection) / max(inspection.manifests, _FEW),
     }
     lost = {name: round(WEIGHTS[name] * share) for name, share in shares.items()}
     return Health(100 - sum(lost.values()), {name: points for name, points in lost.items() if points})
 
 
-def avoidable_files(found: Inspection) -> int:
+def avoidable_files(inspection: Inspection) -> int:
     """Small files less those that they would fill, partition by partition."""
-    return sum(of.small_files - -(-of.small_bytes // found.target_bytes) for of in found.partitions if of.small_files)
+    return sum(
+        partition.small_files - -(-partition.small_bytes // inspection.target_bytes)
+        for partition in inspection.partitions
+        if partition.small_files
+    )
 
 
-def avoidable_manifests(found: Inspection) -> int:
+def avoidable_manifests(inspection: Inspection) -> int:
     """Manifests less those that would do."""
-    return max(0, found.manifests - found.manifests_needed)
+    return max(0, inspection.manifests - inspection.manifests_needed)
 
 
 _MONTHS: Final = 12
@@ -296,22 +305,22 @@ class Portion:
     partitions: int
 
 
-def portions(found: Inspection, rules: Compaction, now: datetime) -> tuple[Portion, ...]:
+def portions(inspection: Inspection, rules: Compaction, now: datetime) -> tuple[Portion, ...]:
     """What is to be compacted, closed partitions first; those without anything to do are left out."""
-    ready = [of for of in found.partitions if of.small_files >= rules.min_files]
-    start = None if found.time_field is None else period_start(found.time_field.unit, now)
-    if found.time_field is None or start is None:
+    ready = [partition for partition in inspection.partitions if partition.small_files >= rules.min_files]
+    start = None if inspection.time_field is None else period_start(inspection.time_field.unit, now)
+    if inspection.time_field is None or start is None:
         return tuple(_portion(None, ready))
-    present = period(found.time_field.unit, now)
-    closed = [of for of in ready if of.period is not None and of.period < present]
-    others = [of for of in ready if of not in closed] if rules.partitions == "all" else []
-    return (*_portion(start, closed), *_portion(None, others))
+    present = period(inspection.time_field.unit, now)
+    closed = [partition for partition in ready if partition.period is not None and partition.period < present]
+    unclosed = [partition for partition in ready if partition not in closed] if rules.partitions == "all" else []
+    return (*_portion(start, closed), *_portion(None, unclosed))
 
 
 def _portion(before: datetime | None, partitions: list[PartitionFiles]) -> Iterator[Portion]:
     if partitions:
-        files = sum(of.small_files for of in partitions)
-        yield Portion(before, files, sum(of.small_bytes for of in partitions), len(partitions))
+        files = sum(partition.small_files for partition in partitions)
+        yield Portion(before, files, sum(partition.small_bytes for partition in partitions), len(partitions))
 
 
 def most_files(portion: Portion, left_bytes: int, least: int) -> int | None:
@@ -322,19 +331,19 @@ def most_files(portion: Portion, left_bytes: int, least: int) -> int | None:
     return max(least, left_bytes // mean)
 
 
-def period(unit: str, at: datetime) -> int:
+def period(unit: str, instant: datetime) -> int:
     """Years, months, days or hours from 1970 to an instant, as Iceberg's transforms count them."""
     if unit == "year":
-        return at.year - _EPOCH_YEAR
+        return instant.year - _EPOCH_YEAR
     if unit == "month":
-        return (at.year - _EPOCH_YEAR) * _MONTHS + at.month - 1
-    seconds = int(at.timestamp())
+        return (instant.year - _EPOCH_YEAR) * _MONTHS + instant.month - 1
+    seconds = int(instant.timestamp())
     return seconds // (86_400 if unit == "day" else 3_600)
 
 
-def period_start(unit: str, at: datetime) -> datetime:
+def period_start(unit: str, instant: datetime) -> datetime:
     """The beginning of the year, month, day or hour of an instant, in UTC."""
-    hour = at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    hour = instant.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     if unit == "hour":
         return hour
     day = hour.replace(hour=0)

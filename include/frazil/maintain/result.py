@@ -27,9 +27,16 @@ class Figures:
     snapshots: int
 
     @classmethod
-    def of(cls, found: Inspection, health: Health) -> Self:
+    def from_inspection(cls, inspection: Inspection, health: Health) -> Self:
         """The numbers of a table."""
-        counts = found.files, found.bytes, found.small_files, found.deletes, found.manifests, len(found.snapshots)
+        counts = (
+            inspection.files,
+            inspection.bytes,
+            inspection.small_files,
+            inspection.deletes,
+            inspection.manifests,
+            len(inspection.snapshots),
+        )
         return cls(health.score, *counts)
 
 
@@ -44,7 +51,7 @@ class StepOutcome:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def said(self) -> str:
+    def line(self) -> str:
         """One line for people."""
         counted = ", ".join(
             f"{name.removesuffix('_count').replace('_', ' ')} {n:,}" for name, n in self.counts.items() if n
@@ -66,23 +73,23 @@ class TableOutcome:
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Self:
         """Read what `asdict` made of one."""
-        steps = tuple(StepOutcome(**of) for of in body["steps"])
+        steps = tuple(StepOutcome(**step_body) for step_body in body["steps"])
         return cls(body["table"], body["health"], Figures(**body["before"]), Figures(**body["after"]), steps)
 
     @property
     def did_something(self) -> bool:
         """Whether a step was carried out, or tried."""
-        return any(of.status in ("done", "gave_way", "failed") for of in self.steps)
+        return any(step.status in ("done", "gave_way", "failed") for step in self.steps)
 
     @property
-    def said(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Lines for people."""
         files = f"{self.before.files:,} files, {self.before.bytes:,} bytes, {self.before.snapshots:,} snapshots"
         yield f"{self.table}: health {self.health}; {files}"
-        if any(of.status == "done" for of in self.steps):
+        if any(step.status == "done" for step in self.steps):
             after = f"{self.after.files:,} files, {self.after.bytes:,} bytes, {self.after.snapshots:,} snapshots"
             yield f"{self.table}: now health {self.after.score}; {after}"
-        yield from (f"{self.table}: {of.said}" for of in self.steps)
+        yield from (f"{self.table}: {step.line}" for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +108,17 @@ class MaintenanceResult:
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
         body = json.loads(text)
-        return cls(body["pipeline"], tuple(TableOutcome.from_body(of) for of in body["tables"]), body["seconds"])
+        return cls(
+            body["pipeline"],
+            tuple(TableOutcome.from_body(table_body) for table_body in body["tables"]),
+            body["seconds"],
+        )
 
     def with_status(self, status: Status) -> tuple[tuple[str, StepOutcome], ...]:
         """Steps with that status, each with its table."""
-        return tuple((of.table, step) for of in self.tables for step in of.steps if step.status == status)
+        return tuple(
+            (outcome.table, step) for outcome in self.tables for step in outcome.steps if step.status == status
+        )
 
     @property
     def is_due(self) -> bool:
@@ -116,9 +129,11 @@ class MaintenanceResult:
     def summary(self) -> str:
         """One line for people."""
         done, failed = self.with_status("done"), self.with_status("failed")
-        files = sum(of.before.files - of.after.files for of in self.tables)
-        snapshots = sum(of.before.snapshots - of.after.snapshots for of in self.tables)
-        lowest = min((of.after.score for of in self.tables), default=100)
-        said = f"{len(done)} steps done, {files:,} files and {snapshots:,} snapshots less, lowest health {lowest}"
-        gave_way = f", {len(given)} gave way to other writers" if (given := self.with_status("gave_way")) else ""
-        return f"{said}{gave_way}" + (f", {len(failed)} failed" if failed else "")
+        files = sum(outcome.before.files - outcome.after.files for outcome in self.tables)
+        snapshots = sum(outcome.before.snapshots - outcome.after.snapshots for outcome in self.tables)
+        lowest = min((outcome.after.score for outcome in self.tables), default=100)
+        totals = f"{len(done)} steps done, {files:,} files and {snapshots:,} snapshots less, lowest health {lowest}"
+        gave_way = (
+            f", {len(conflicts)} gave way to other writers" if (conflicts := self.with_status("gave_way")) else ""
+        )
+        return f"{totals}{gave_way}" + (f", {len(failed)} failed" if failed else "")

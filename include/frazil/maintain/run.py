@@ -29,13 +29,15 @@ def tables_to_maintain(pipeline: Pipeline, table: str | None = None) -> dict[str
         Terminal: The table is none of the pipeline's, or is left alone.
     """
     names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
-    found = {name: rules for name in names if (rules := pipeline.maintenance.for_table(name)) is not None}
+    rules_by_table = {name: rules for name in names if (rules := pipeline.maintenance.for_table(name)) is not None}
     if table is None:
-        return found
-    if table not in found:
+        return rules_by_table
+    if table not in rules_by_table:
         why = "its file leaves it alone" if table in names else "it has no such table"
-        raise Terminal(f"pipeline {pipeline.name}: {table}: {why}", next_step=f"its tables: {', '.join(found)}")
-    return {table: found[table]}
+        raise Terminal(
+            f"pipeline {pipeline.name}: {table}: {why}", next_step=f"its tables: {', '.join(rules_by_table)}"
+        )
+    return {table: rules_by_table[table]}
 
 
 def look(scope: Scope, order: Order) -> MaintenanceResult:
@@ -62,8 +64,12 @@ def maintain(scope: Scope, order: Order, engine: Procedures | None) -> Maintenan
         Lost: A step lost what a table held, which must never be.
     """
     began = time.monotonic()
-    wanted = tables_to_maintain(scope.pipeline, order.table)
-    done = tuple(of for name, rules in wanted.items() if (of := _table(scope, name, rules, order, engine)) is not None)
+    rules_by_table = tables_to_maintain(scope.pipeline, order.table)
+    done = tuple(
+        outcome
+        for name, rules in rules_by_table.items()
+        if (outcome := _table(scope, name, rules, order, engine)) is not None
+    )
     return MaintenanceResult(scope.pipeline.name, done, round(time.monotonic() - began, 3))
 
 
@@ -75,10 +81,15 @@ def _table(
         return None
     before = _inspected(scope, name)
     outcomes = tuple(_steps(scope, before, rules, order, engine))
-    after = _inspected(scope, name) if any(of.status in ("done", "failed") for of in outcomes) else before
+    after = _inspected(scope, name) if any(step.status in ("done", "failed") for step in outcomes) else before
     now = scope.clock()
-    judged, since = (health(of, len(expirable(of, rules.expiry or _NO_EXPIRY, now))) for of in (before, after))
-    outcome = TableOutcome(name, str(judged), Figures.of(before, judged), Figures.of(after, since), outcomes)
+    judged, since = (
+        health(inspection, len(expirable(inspection, rules.expiry or _NO_EXPIRY, now)))
+        for inspection in (before, after)
+    )
+    outcome = TableOutcome(
+        name, str(judged), Figures.from_inspection(before, judged), Figures.from_inspection(after, since), outcomes
+    )
     if engine is not None and outcome.did_something:
         _note(steps.Work(scope, name, after, engine), outcome)
     return outcome
@@ -98,20 +109,20 @@ def _inspected(scope: Scope, name: str) -> Inspection:
 
 
 def _steps(
-    scope: Scope, found: Inspection, rules: TableMaintenance, order: Order, engine: Procedures | None
+    scope: Scope, inspection: Inspection, rules: TableMaintenance, order: Order, engine: Procedures | None
 ) -> Iterator[StepOutcome]:
     """Each step is judged by what those before it left."""
-    name = found.table
-    given = Circumstances(scope.clock(), scope.lake.branch_of(name) is not None, order)
-    for step in (need.step for need in needs(found, rules, given)):
-        need = next(of for of in needs(found, rules, given) if of.step == step)
+    name = inspection.table
+    circumstances = Circumstances(scope.clock(), scope.lake.branch_of(name) is not None, order)
+    for step in (need.step for need in needs(inspection, rules, circumstances)):
+        need = next(need for need in needs(inspection, rules, circumstances) if need.step == step)
         if not need.due or engine is None:
             yield StepOutcome(step, "due" if need.due else "skipped", need.reason)
             continue
         merged = name in scope.pipeline.tables and scope.pipeline.destination(name).is_merged
-        work = steps.Work(scope, name, found, engine, is_due=not need.forced, is_merged=merged)
+        work = steps.Work(scope, name, inspection, engine, is_due=not need.forced, is_merged=merged)
         yield _carried_out(work, need, rules)
-        found = _inspected(scope, name)
+        inspection = _inspected(scope, name)
 
 
 def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepOutcome:

@@ -59,7 +59,7 @@ class Work:
 
     scope: Scope
     table: str
-    found: Inspection
+    inspection: Inspection
     engine: Procedures
     is_due: bool = True
     is_merged: bool = False
@@ -80,7 +80,7 @@ class Work:
         Raises:
             Retryable: The catalog, or the engine, is not available now.
         """
-        if self.found.unreadable is not None and self.found.format_version < _BY_ENGINE_ALONE:
+        if self.inspection.unreadable is not None and self.inspection.format_version < _BY_ENGINE_ALONE:
             self.scope.lake.set_property(self.table, key, value)
         else:
             self.engine.note(self.catalog, self.table, key, value)
@@ -92,8 +92,8 @@ def _held_snapshots(work: Work) -> Iterator[None]:
 
     A hold that a killed process leaves ends by its own time.
     """
-    found = work.scope.lake.load_table(work.table).metadata
-    work.note(HOLD_KEY, rewrite_hold(found, int(work.scope.clock().timestamp() * 1000)))
+    metadata = work.scope.lake.load_table(work.table).metadata
+    work.note(HOLD_KEY, rewrite_hold(metadata, int(work.scope.clock().timestamp() * 1000)))
     try:
         yield
     finally:
@@ -115,12 +115,14 @@ def compact(work: Work, rules: Compaction) -> dict[str, int]:
     Raises:
         GaveWay: Others changed the same files, whatever was tried.
     """
-    asked = compaction_arguments(work.found, rules, work.scope.clock(), branch=work.scope.lake.branch_of(work.table))
+    calls = compaction_arguments(
+        work.inspection, rules, work.scope.clock(), branch=work.scope.lake.branch_of(work.table)
+    )
     counts: dict[str, int] = {}
     with _held_snapshots(work):
-        for arguments in asked:
-            found = _in_one_commit(work, rules, arguments) if work.is_merged else _rewritten(work, arguments)
-            for name, count in found.items():
+        for arguments in calls:
+            call_counts = _in_one_commit(work, rules, arguments) if work.is_merged else _rewritten(work, arguments)
+            for name, count in call_counts.items():
                 counts[name] = counts.get(name, 0) + count
     return counts
 
@@ -133,7 +135,7 @@ def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> 
     options = arguments["options"] = {
         name: value for name, value in arguments["options"].items() if not name.startswith("partial-progress")
     }
-    most = int(options.get("max-files-to-rewrite", work.found.files))
+    most = int(options.get("max-files-to-rewrite", work.inspection.files))
     for share in _SHARES:
         try:
             return _rewritten(work, arguments)
@@ -156,28 +158,32 @@ def _rewritten(work: Work, arguments: dict[str, Any]) -> dict[str, int]:
 
 
 def compaction_arguments(
-    found: Inspection, rules: Compaction, now: datetime, *, branch: str | None = None
+    inspection: Inspection, rules: Compaction, now: datetime, *, branch: str | None = None
 ) -> list[dict[str, Any]]:
     """What the procedure is called with, call by call."""
     shared: dict[str, Any] = {} if branch is None else {"branch": branch}
-    shared |= _strategy(found, rules)
+    shared |= _strategy(inspection, rules)
     options = {"min-input-files": str(rules.min_files)}
-    if found.deletes >= rules.min_deletes:
+    if inspection.deletes >= rules.min_deletes:
         deletes = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
-        mean = max(1, found.bytes // max(1, found.files))
-        capped = {"max-files-to-rewrite": str(max(1, rules.max_bytes // mean))} if found.bytes > rules.max_bytes else {}
-        return [{**shared, "options": {**options, **deletes, **capped, **_commits(min(found.bytes, rules.max_bytes))}}]
-    calls, left = [], rules.max_bytes
-    for portion in portions(found, rules, now):
-        if left <= 0:
+        mean = max(1, inspection.bytes // max(1, inspection.files))
+        capped = (
+            {"max-files-to-rewrite": str(max(1, rules.max_bytes // mean))} if inspection.bytes > rules.max_bytes else {}
+        )
+        return [
+            {**shared, "options": {**options, **deletes, **capped, **_commits(min(inspection.bytes, rules.max_bytes))}}
+        ]
+    calls, bytes_left = [], rules.max_bytes
+    for portion in portions(inspection, rules, now):
+        if bytes_left <= 0:
             break
-        most = most_files(portion, left, rules.min_files)
+        most = most_files(portion, bytes_left, rules.min_files)
         capped = {} if most is None else {"max-files-to-rewrite": str(most)}
-        field, before = found.time_field, portion.before
+        field, before = inspection.time_field, portion.before
         where = {} if field is None or before is None else {"where": Before(field.column, field.type, before)}
-        commits = _commits(min(portion.small_bytes, left))
+        commits = _commits(min(portion.small_bytes, bytes_left))
         calls.append({**shared, **where, "options": {**options, **capped, **commits}})
-        left -= portion.small_bytes
+        bytes_left -= portion.small_bytes
     return calls or [{**shared, "options": options}]
 
 
@@ -190,10 +196,10 @@ def _commits(size: int) -> dict[str, str]:
     return {"partial-progress.enabled": "true", "partial-progress.max-commits": str(count)} if count > 1 else {}
 
 
-def _strategy(found: Inspection, rules: Compaction) -> dict[str, Argument]:
+def _strategy(inspection: Inspection, rules: Compaction) -> dict[str, Argument]:
     if rules.strategy == "z-order":
         return {"strategy": "sort", "sort_order": ZOrder(tuple(rules.columns))}
-    is_sorted = rules.strategy == "sort" or (rules.strategy is None and found.is_sorted)
+    is_sorted = rules.strategy == "sort" or (rules.strategy is None and inspection.is_sorted)
     return {"strategy": "sort" if is_sorted else "binpack"}
 
 
@@ -215,7 +221,7 @@ def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:
         Lost: It is not.
     """
     before, retention = sound(work.table), Retention.by(rules)
-    if work.found.format_version < _BY_ENGINE_ALONE:
+    if work.inspection.format_version < _BY_ENGINE_ALONE:
         instant = int(work.scope.clock().timestamp() * 1000)
         counts = {"expired_snapshots_count": expire_snapshots(work.scope.lake, work.table, retention, instant)}
     else:
@@ -230,37 +236,37 @@ def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:
 
 
 def _expire_by_engine(work: Work, retention: Retention, before: Kept) -> dict[str, int]:
-    older_than = work.scope.clock() - retention.age_in(work.found.properties)
+    older_than = work.scope.clock() - retention.age_in(work.inspection.properties)
     if before.hold_ms is not None:
         older_than = min(older_than, datetime.fromtimestamp(before.hold_ms / 1000, UTC))
-    keep = retention.keep_in(work.found.properties)
+    keep = retention.keep_in(work.inspection.properties)
     return work.call("expire_snapshots", older_than=older_than, retain_last=keep, stream_results=True)
 
 
 def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
     """Look which old files no snapshot names, then remove those that are the table's own."""
     now = work.scope.clock()
-    given: dict[str, Argument] = {"table": work.table, "older_than": now - parse_age(rules.older_than)}
+    arguments: dict[str, Argument] = {"table": work.table, "older_than": now - parse_age(rules.older_than)}
     sound(work.table)
     metadata = work.scope.lake.catalog_of(work.table).load_table(work.table).metadata
     # Listed by Iceberg where it is an object store, for which Spark has no file system of its own.
     is_local = _plain(metadata.location).startswith("file:")
     listing: dict[str, Argument] = {} if is_local else {"prefix_listing": True}
-    rows = work.engine.call(work.catalog, "remove_orphan_files", {**given, **listing, "dry_run": True})
-    found = _Listing(metadata, (row["orphan_file_location"] for row in rows))
-    own = found.own()
-    if found.left_alone:
-        example = without_values(found.example)
-        work.scope.report(f"table {work.table}: {found.left_alone:,} files are left alone, for example {example}")
+    rows = work.engine.call(work.catalog, "remove_orphan_files", {**arguments, **listing, "dry_run": True})
+    orphans = _Listing(metadata, (row["orphan_file_location"] for row in rows))
+    own = orphans.own()
+    if orphans.left_alone:
+        example = without_values(orphans.example)
+        work.scope.report(f"table {work.table}: {orphans.left_alone:,} files are left alone, for example {example}")
     if own:
         work.scope.report(f"table {work.table}: {len(own):,} orphans, for example {without_values(min(own))}")
         sound(work.table)
         listed = work.engine.listed(own)
-        removal: dict[str, Argument] = {**given, "file_list_view": listed, "stream_results": True}
+        removal: dict[str, Argument] = {**arguments, "file_list_view": listed, "stream_results": True}
         work.engine.call(work.catalog, "remove_orphan_files", removal)
     if len(own) < MOST_ORPHANS:  # else there may be more, for the next maintenance
         work.note(ORPHANS_KEY, now.isoformat(timespec="seconds"))
-    return {"orphan_files": len(own), "left_alone": found.left_alone}
+    return {"orphan_files": len(own), "left_alone": orphans.left_alone}
 
 
 @dataclass
@@ -281,9 +287,9 @@ class _Listing:
         """
         location = self.metadata.location.rstrip("/")
         plain = _plain(location)
-        found = list(islice(without_newest_metadata(self._removable(plain)), MOST_ORPHANS))
-        self.left_alone -= len(found)
-        return [location + _plain(path).removeprefix(plain) for path in found]
+        paths = list(islice(without_newest_metadata(self._removable(plain)), MOST_ORPHANS))
+        self.left_alone -= len(paths)
+        return [location + _plain(path).removeprefix(plain) for path in paths]
 
     def _removable(self, location: str) -> Iterator[str]:
         below = tuple(f"{location}/{folder}/" for folder in OWN_FOLDERS)
@@ -299,17 +305,17 @@ class _Listing:
 
 def without_newest_metadata(paths: Iterable[str]) -> Iterator[str]:
     """All but superseded metadata files of the newest version: until a younger file came, backups of the catalog name it."""
-    newest, held = 0, list[str]()
+    newest, newest_files = 0, list[str]()
     for path in paths:
-        found = _METADATA_FILE.search(path)
-        version = int(found[1]) if found is not None else -1
+        match = _METADATA_FILE.search(path)
+        version = int(match[1]) if match is not None else -1
         if version < newest:
             yield path
             continue
         if version > newest:
-            yield from held
-            newest, held = version, []
-        held.append(path)
+            yield from newest_files
+            newest, newest_files = version, []
+        newest_files.append(path)
 
 
 def _plain(address: str) -> str:
