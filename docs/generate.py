@@ -182,8 +182,8 @@ def grant_table() -> str:
     rows = ["| to | operation | on | without |", "|---|---|---|---|"]
     for role in ROLES:
         for number, one in enumerate(role.grants):
-            does, without = ("", "") if number else (role.does, role.without)
-            rows.append(f"| {does} | `{one.operation}` | {one.on} | {without} |")
+            does, consequence = ("", "") if number else (role.does, role.consequence)
+            rows.append(f"| {does} | `{one.operation}` | {one.resource_text} | {consequence} |")
     return "\n".join(rows) + "\n"
 
 

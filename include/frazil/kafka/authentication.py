@@ -69,23 +69,23 @@ def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> Fraz
     error = next(filter(is_refusal, reports), None)
     if error is None:
         return None
-    said = cluster.redact(f"{error.str()} ({error.name()})")
-    if any(alert in said for alert in _ALERTS):
-        return _client_certificate(cluster, where, said)
-    if _VERIFY_FAILED in said:
-        return _broker_certificate(cluster, where, said)
+    detail = cluster.redact(f"{error.str()} ({error.name()})")
+    if any(alert in detail for alert in _ALERTS):
+        return _client_certificate(cluster, where, detail)
+    if _VERIFY_FAILED in detail:
+        return _broker_certificate(cluster, where, detail)
     if error.code() == KafkaError._SSL:
         return Terminal(
-            f"{where}: no TLS: {said}", next_step=f"check {_settings(cluster)}: the keys that begin with ssl."
+            f"{where}: no TLS: {detail}", next_step=f"check {_settings(cluster)}: the keys that begin with ssl."
         )
-    if "OAUTHBEARER token" in said and any(words in said.lower() for words in _NO_ISSUER):
+    if "OAUTHBEARER token" in detail and any(words in detail.lower() for words in _NO_ISSUER):
         mend = f"try again; if it stays, check sasl.oauthbearer.token.endpoint.url of {_settings(cluster)}"
-        return Retryable(f"{where}: the token endpoint does not answer: {said}", next_step=mend)
-    return Terminal(f"{where} did not accept the credentials: {said}", next_step=_mend_credentials(cluster, said))
+        return Retryable(f"{where}: the token endpoint does not answer: {detail}", next_step=mend)
+    return Terminal(f"{where} did not accept the credentials: {detail}", next_step=_mend_credentials(cluster, detail))
 
 
-def _mend_credentials(cluster: Cluster, said: str) -> str:
-    settings, lowered = _settings(cluster), said.lower()
+def _mend_credentials(cluster: Cluster, detail: str) -> str:
+    settings, lowered = _settings(cluster), detail.lower()
     if "oauthbearer token" in lowered:
         return (
             f"no token was got: check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and https.ca.location of"
@@ -101,7 +101,7 @@ def _mend_credentials(cluster: Cluster, said: str) -> str:
     )
 
 
-def _client_certificate(cluster: Cluster, where: str, said: str) -> Terminal:
+def _client_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
     settings = _settings(cluster)
     shown = {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"} & cluster.properties.keys()
     if not shown:
@@ -117,7 +117,7 @@ def _client_certificate(cluster: Cluster, where: str, said: str) -> Terminal:
         mend = (
             f"let an authority sign it that the broker trusts, and check the ssl.certificate and ssl.key of {settings}"
         )
-    return Terminal(f"{where} {what}: {said}", next_step=mend)
+    return Terminal(f"{where} {what}: {detail}", next_step=mend)
 
 
 def _expired(cluster: Cluster) -> datetime | None:
@@ -131,9 +131,9 @@ def _expired(cluster: Cluster) -> datetime | None:
     return None
 
 
-def _broker_certificate(cluster: Cluster, where: str, said: str) -> Terminal:
+def _broker_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
     """A client says only that it does not trust a certificate: a second look says why."""
-    why = _distrust(cluster, said)
+    why = _distrust(cluster, detail)
     settings = _settings(cluster)
     if "expired" in why:
         mend = "renew the broker's certificate"
@@ -143,15 +143,15 @@ def _broker_certificate(cluster: Cluster, where: str, said: str) -> Terminal:
     else:
         mend = f"let ssl.ca.location of {settings} name the authority that signed the broker's certificate"
     reason = f" ({why})" if why else ""
-    return Terminal(f"{where}: the broker's certificate is not trusted{reason}: {said}", next_step=mend)
+    return Terminal(f"{where}: the broker's certificate is not trusted{reason}: {detail}", next_step=mend)
 
 
-def _distrust(cluster: Cluster, said: str) -> str:
+def _distrust(cluster: Cluster, detail: str) -> str:
     """OpenSSL's reason for not trusting the broker's certificate; empty if it can't be found out."""
-    found = _ADDRESS.search(said)
-    if found is None:
+    match = _ADDRESS.search(detail)
+    if match is None:
         return ""
-    host, port = found[1].strip("[]"), int(found[2])
+    host, port = match[1].strip("[]"), int(match[2])
     try:
         context = ssl.create_default_context(
             cafile=cluster.properties.get("ssl.ca.location"), cadata=cluster.properties.get("ssl.ca.pem")

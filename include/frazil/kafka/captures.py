@@ -131,9 +131,9 @@ def last_position(cluster: Cluster, topic: str, name: str) -> bytes | None:
     """
     if topic not in observe(cluster, [topic], absent_ok=True).topics:
         return None
-    wanted = _partition(cluster, topic).high_watermark
+    end = _partition(cluster, topic).high_watermark
     retrying = Retrying(
-        retry=retry_if_result(lambda of: of.stable_end < wanted),
+        retry=retry_if_result(lambda facts: facts.stable_end < end),
         stop=stop_after_delay(REQUEST_SECONDS),
         wait=wait_fixed(_OPEN_WAIT_SECONDS),
     )
@@ -144,12 +144,12 @@ def last_position(cluster: Cluster, topic: str, name: str) -> bytes | None:
             f"{cluster}, topic {topic!r}: a transaction of another capture stays open; what is behind it can't be read",
             next_step="try again in a minute: the next run of that capture ends it, or the broker does in its time",
         ) from error
-    found: bytes | None = None
+    position: bytes | None = None
     key = name.encode()
-    for batch in read_range(cluster, topic, 0, partition.log_start, wanted, WHOLE):
-        for of, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True):
-            found = value if of == key else found
-    return found
+    for batch in read_range(cluster, topic, 0, partition.log_start, end, WHOLE):
+        for capture_key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True):
+            position = value if capture_key == key else position
+    return position
 
 
 def _partition(cluster: Cluster, topic: str) -> PartitionFacts:

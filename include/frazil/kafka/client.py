@@ -16,10 +16,10 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from frazil.kafka.admin_pool import AdminPool
 from frazil.kafka.authentication import is_refusal
 from frazil.kafka.cluster import Cluster
 from frazil.kafka.failure import translate
-from frazil.kafka.kept import KeptAdmins
 
 REQUEST_SECONDS: Final = 8.0
 """Bounds one question to a cluster, looking for a reachable broker included. An answer takes
@@ -198,7 +198,7 @@ def _admin(cluster: Cluster) -> Admin:
     return Admin(cluster, _build(AdminClient, cluster, complaints), complaints)
 
 
-_ADMINS: Final = KeptAdmins(_admin)
+_ADMINS: Final = AdminPool(_admin)
 
 
 @contextmanager
@@ -208,8 +208,8 @@ def admin(cluster: Cluster) -> Iterator[Admin]:
     Raises:
         Terminal: the cluster's properties are not valid.
     """
-    with _ADMINS.lent(cluster) as asked:
-        yield asked
+    with _ADMINS.lent(cluster) as admin_client:
+        yield admin_client
 
 
 def consumer(

@@ -44,15 +44,17 @@ def announced_files(cluster: Cluster, topic: str) -> tuple[dict[int, tuple[int, 
         Retryable: No broker answers, or a transaction is open.
     """
     partitions = observe(cluster, [topic]).topics[topic].partitions
-    found: list[FilesWritten] = []
+    events: list[FilesWritten] = []
     for number, partition in enumerate(partitions):
         if partition.stable_end < partition.high_watermark:
             raise Retryable(
                 f"{cluster}, topic {topic!r}, partition {number}: a transaction is open at offset {partition.stable_end}",
                 next_step="wait a minute: the transaction of a stopped task ends by its time-out",
             )
-        found += _events(cluster, topic, number, partition.log_start, partition.stable_end)
-    return {number: (of.log_start, of.stable_end) for number, of in enumerate(partitions)}, tuple(found)
+        events += _events(cluster, topic, number, partition.log_start, partition.stable_end)
+    return {number: (partition.log_start, partition.stable_end) for number, partition in enumerate(partitions)}, tuple(
+        events
+    )
 
 
 def _events(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> Iterator[FilesWritten]:
@@ -108,14 +110,14 @@ def _without_name_spaces(schema: Any) -> Any:
         return schema.rpartition(".")[2]
     if isinstance(schema, list):
         return [_without_name_spaces(branch) for branch in schema]
-    made = {key: of for key, of in schema.items() if key not in ("namespace", "logicalType", "aliases")}
+    plain = {key: part for key, part in schema.items() if key not in ("namespace", "logicalType", "aliases")}
     for key in ("type", "items", "values"):
-        if key in made:
-            made[key] = _without_name_spaces(made[key])
-    if "fields" in made:
-        made["fields"] = [
-            {"name": field["name"], "type": _without_name_spaces(field["type"])} for field in made["fields"]
+        if key in plain:
+            plain[key] = _without_name_spaces(plain[key])
+    if "fields" in plain:
+        plain["fields"] = [
+            {"name": field["name"], "type": _without_name_spaces(field["type"])} for field in plain["fields"]
         ]
-    if schema.get("type") in _NAMED and "name" in made:
-        made["name"] = str(made["name"]).rpartition(".")[2]
-    return made
+    if schema.get("type") in _NAMED and "name" in plain:
+        plain["name"] = str(plain["name"]).rpartition(".")[2]
+    return plain

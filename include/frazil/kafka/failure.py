@@ -161,10 +161,10 @@ def translate(
         return unreachable(cluster, complaints)
     if cause.code() in _UNKNOWN_TOPIC and topic is not None:
         return unknown_topic(cluster, topic, partition)
-    said = cluster.redact(f"{cause.str()} ({cause.name()})")
+    detail = cluster.redact(f"{cause.str()} ({cause.name()})")
     if cause.code() in _AUTHORISATION:
-        return Terminal(f"not allowed at {where}: {said}", next_step=_permission(cause, topic))
-    return _by_code(cause, cluster, where, said)
+        return Terminal(f"not allowed at {where}: {detail}", next_step=_permission(cause, topic))
+    return _by_code(cause, cluster, where, detail)
 
 
 def translate_group(
@@ -249,30 +249,28 @@ def translate_transaction(
     return translate(KafkaError(failed.code(), failed.str(), fatal=False), cluster, complaints, topic=topic)
 
 
-def _by_code(cause: KafkaError, cluster: Cluster, where: str, said: str) -> FrazilError:
+def _by_code(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> FrazilError:
     if is_out_of_range(cause):
-        return Retryable(f"{where} doesn't have the requested offset: {said}", next_step=PLAN_AGAIN)
+        return Retryable(f"{where} doesn't have the requested offset: {detail}", next_step=PLAN_AGAIN)
     if cause.code() in _REFUSED or cause.fatal():
         return Terminal(
-            f"{where} refused: {said}",
+            f"{where} refused: {detail}",
             next_step=f"check clusters.{cluster.name} of the settings and what was asked for",
         )
-    return Retryable(f"{where} failed: {said}", next_step="try again; if it stays, look at the broker's log")
+    return Retryable(f"{where} failed: {detail}", next_step="try again; if it stays, look at the broker's log")
 
 
 def _permission(error: KafkaError, topic: str | None) -> str:
     """What to have granted; docs/security.md has the whole list."""
-    code, of = error.code(), "the topic" if topic is None else f"topic {topic}"
+    code, resource = error.code(), "the topic" if topic is None else f"topic {topic}"
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return (
-            f"have Read on {of} granted to ingest it (Read includes Describe), Write to send to it, Create to make it"
-        )
+        return f"have Read on {resource} granted to ingest it (Read includes Describe), Write to send to it, Create to make it"
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
         return "have Read on the consumer group granted (Read includes Describe)"
     if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return "have Write on the transactional id granted (Write includes Describe)"
     # What an idempotent producer is told that may write to no topic at all.
-    return f"have Write on {of} granted; brokers before Kafka 3.0 want IdempotentWrite on the cluster as well"
+    return f"have Write on {resource} granted; brokers before Kafka 3.0 want IdempotentWrite on the cluster as well"
 
 
 def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retryable:
@@ -286,8 +284,8 @@ def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retr
 
 def reasons(cluster: Cluster, complaints: Iterable[KafkaError]) -> str:
     """What connections failed with, to be put behind a message; empty if nothing was reported."""
-    said = sorted(c.str() for c in complaints if c.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE})
-    return f": {cluster.redact('; '.join(said))}" if said else ""
+    messages = sorted(c.str() for c in complaints if c.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE})
+    return f": {cluster.redact('; '.join(messages))}" if messages else ""
 
 
 def unknown_topic(cluster: Cluster, topic: str, partition: int | None = None) -> Terminal:

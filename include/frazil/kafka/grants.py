@@ -42,7 +42,7 @@ class Grant:
     operation: str
 
     @property
-    def on(self) -> str:
+    def resource_text(self) -> str:
         """Which resource, for the docs."""
         return f"{self.resource.replace('_', ' ')} `{self.name}`"
 
@@ -55,15 +55,15 @@ class Role:
         name: Short name.
         does: What it is, for the docs.
         grants: What it needs.
-        without: What happens without, for the docs.
+        consequence: What happens without the grants, for the docs.
     """
 
     name: str
     does: str
     grants: tuple[Grant, ...]
-    without: str
+    consequence: str
 
-    def of(self, **names: str) -> Iterator[Grant]:
+    def grants_for(self, **names: str) -> Iterator[Grant]:
         """The grants for certain names."""
         return (replace(one, name=one.name.format(**names)) for one in self.grants)
 
@@ -134,7 +134,7 @@ ROLES: Final = (
 
 def grants(*roles: str, **names: str) -> list[Grant]:
     """What all of these roles need together, for certain names: `grants("ingest", topic="orders")`."""
-    return [one for role in ROLES if role.name in roles for one in role.of(**names)]
+    return [one for role in ROLES if role.name in roles for one in role.grants_for(**names)]
 
 
 _ITERATIONS: Final = 4096
@@ -151,9 +151,11 @@ def set_passwords(cluster: Cluster, users: Mapping[str, str]) -> None:
     changes: list[UserScramCredentialAlteration] = [
         UserScramCredentialUpsertion(name, mechanism, password.encode()) for name, password in users.items()
     ]
-    with admin(cluster) as asked:
-        for future in asked.client.alter_user_scram_credentials(changes, request_timeout=REQUEST_SECONDS).values():
-            asked.answer(future)
+    with admin(cluster) as admin_client:
+        for future in admin_client.client.alter_user_scram_credentials(
+            changes, request_timeout=REQUEST_SECONDS
+        ).values():
+            admin_client.answer(future)
 
 
 def grant(cluster: Cluster, user: str, grants: Iterable[Grant]) -> None:
@@ -162,10 +164,10 @@ def grant(cluster: Cluster, user: str, grants: Iterable[Grant]) -> None:
     Raises:
         FrazilError: see `frazil.kafka.failure.translate`.
     """
-    with admin(cluster) as asked:
-        wanted = [_binding(user, one) for one in grants]
-        for future in asked.client.create_acls(wanted, request_timeout=REQUEST_SECONDS).values():
-            asked.answer(future)
+    with admin(cluster) as admin_client:
+        bindings = [_binding(user, one) for one in grants]
+        for future in admin_client.client.create_acls(bindings, request_timeout=REQUEST_SECONDS).values():
+            admin_client.answer(future)
 
 
 def _binding(user: str, one: Grant) -> AclBinding:

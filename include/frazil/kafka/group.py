@@ -37,28 +37,28 @@ def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int
     """
     if not offsets:
         return
-    wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-    while_changing()(_write, cluster, group, wanted)
+    commits = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+    while_changing()(_write, cluster, group, commits)
 
 
-def _write(cluster: Cluster, group: str, wanted: list[TopicPartition]) -> None:
-    with admin(cluster) as asked:
-        _written(asked, group, wanted)
+def _write(cluster: Cluster, group: str, commits: list[TopicPartition]) -> None:
+    with admin(cluster) as admin_client:
+        _written(admin_client, group, commits)
 
 
-def _written(asked: Admin, group: str, wanted: list[TopicPartition]) -> None:
-    order = [ConsumerGroupTopicPartitions(group, wanted)]
-    future = asked.client.alter_consumer_group_offsets(order, request_timeout=REQUEST_SECONDS)[group]
+def _written(admin_client: Admin, group: str, commits: list[TopicPartition]) -> None:
+    order = [ConsumerGroupTopicPartitions(group, commits)]
+    future = admin_client.client.alter_consumer_group_offsets(order, request_timeout=REQUEST_SECONDS)[group]
 
     def refused(error: KafkaException, topic: str | None = None) -> FrazilError:
-        asked.client.poll(0)  # serves the complaints
-        return translate_group(error, asked.cluster, group, asked.complaints, topic=topic)
+        admin_client.client.poll(0)  # serves the complaints
+        return translate_group(error, admin_client.cluster, group, admin_client.complaints, topic=topic)
 
     try:
         answered = future.result().topic_partitions
     except KafkaException as e:
         raise refused(e) from e
-    _known(answered, refused)
+    _existing(answered, refused)
 
 
 def group_offsets(
@@ -79,10 +79,16 @@ def group_offsets(
         Terminal: credentials or permissions don't fit.
     """
     with outsider(cluster, group) as speaker:
-        asked = speaker.ask(_partitions) if partitions is None else [TopicPartition(*key) for key in partitions]
-        found = speaker.ask(lambda client: client.committed(asked, timeout=REQUEST_SECONDS)) if asked else []
+        topic_partitions = (
+            speaker.ask(_partitions) if partitions is None else [TopicPartition(*key) for key in partitions]
+        )
+        answers = (
+            speaker.ask(lambda client: client.committed(topic_partitions, timeout=REQUEST_SECONDS))
+            if topic_partitions
+            else []
+        )
     # A partition without a committed offset has a number below zero.
-    return {(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
+    return {(tp.topic, tp.partition): tp.offset for tp in answers if tp.offset >= 0}
 
 
 def _partitions(client: Consumer) -> list[TopicPartition]:
@@ -90,18 +96,18 @@ def _partitions(client: Consumer) -> list[TopicPartition]:
     return [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
 
 
-def _known(
+def _existing(
     answered: Iterable[TopicPartition], refused: Callable[[KafkaException, str | None], FrazilError]
 ) -> list[TopicPartition]:
     """The partitions that are there, if nothing else was wrong with any."""
-    found = []
+    existing = []
     for tp in answered:
         error = KafkaException(tp.error) if tp.error is not None else None
         if error is None:
-            found.append(tp)
+            existing.append(tp)
         elif not is_unknown_topic(error):
             raise refused(error, tp.topic) from error
-    return found
+    return existing
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +130,7 @@ class Outsider:
             if is_unknown_topic(e):  # of every partition that was asked about
                 return []
             raise self._refused(e) from e
-        return _known(answered, self._refused)
+        return _existing(answered, self._refused)
 
     def _refused(self, error: KafkaException, topic: str | None = None) -> FrazilError:
         self.client.poll(0)  # serves the complaints
@@ -136,8 +142,10 @@ class Outsider:
         """A consumer that may not see a group looks for the group's coordinator without end, and says nothing. The admin client is
         told.
         """
-        with admin(self.cluster) as asked:
-            future = asked.client.describe_consumer_groups([self.group], request_timeout=REQUEST_SECONDS)[self.group]
+        with admin(self.cluster) as admin_client:
+            future = admin_client.client.describe_consumer_groups([self.group], request_timeout=REQUEST_SECONDS)[
+                self.group
+            ]
             try:
                 future.result()
             except KafkaException as e:
@@ -171,7 +179,7 @@ def count_members(cluster: Cluster, group: str) -> int:
 
 
 def _described(cluster: Cluster, group: str) -> ConsumerGroupDescription:
-    with admin(cluster) as asked:
-        futures = asked.client.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)
-        described: ConsumerGroupDescription = asked.answer(futures[group])
+    with admin(cluster) as admin_client:
+        futures = admin_client.client.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)
+        described: ConsumerGroupDescription = admin_client.answer(futures[group])
         return described

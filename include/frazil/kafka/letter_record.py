@@ -57,8 +57,10 @@ def letter_records(letters: pa.RecordBatch, pipeline: str, batch: BatchMark) -> 
     """
     stamps = letters.column("timestamp").cast(pa.int64()).to_pylist()  # Python knows no years beyond 9999
     for row, stamp in zip(letters.drop_columns("timestamp").to_pylist(), stamps, strict=True):
-        headers = tuple((of["key"] or "", of["value"]) for of in row["headers"] or ())
-        yield OutgoingRecord(row["key"], row["value"], (*headers, *_said(row, pipeline, batch)), _milliseconds(stamp))
+        headers = tuple((header["key"] or "", header["value"]) for header in row["headers"] or ())
+        yield OutgoingRecord(
+            row["key"], row["value"], (*headers, *_failure_headers(row, pipeline, batch)), _milliseconds(stamp)
+        )
 
 
 def without_record(letter: OutgoingRecord) -> OutgoingRecord:
@@ -70,12 +72,14 @@ def without_record(letter: OutgoingRecord) -> OutgoingRecord:
 
 def origin(letter: OutgoingRecord) -> str:
     """Return where the record of a letter came from, for people. Of headers that repeat the last ones are ours."""
-    said = {name: (value or b"").decode(errors="replace") for name, value in letter.headers if name.startswith(PREFIX)}
-    return ", ".join(f"{what} {said[PREFIX + what]}" for what in ("topic", "partition", "offset"))
+    headers = {
+        name: (value or b"").decode(errors="replace") for name, value in letter.headers if name.startswith(PREFIX)
+    }
+    return ", ".join(f"{what} {headers[PREFIX + what]}" for what in ("topic", "partition", "offset"))
 
 
-def _said(row: Mapping[str, Any], pipeline: str, batch: BatchMark) -> Iterator[Header]:
-    said = {
+def _failure_headers(row: Mapping[str, Any], pipeline: str, batch: BatchMark) -> Iterator[Header]:
+    headers = {
         f"{PREFIX}topic": row["topic"],
         f"{PREFIX}partition": row["partition"],
         f"{PREFIX}offset": row["offset"],
@@ -90,8 +94,8 @@ def _said(row: Mapping[str, Any], pipeline: str, batch: BatchMark) -> Iterator[H
         BATCH_ID_HEADER: batch.batch,
     }
     if (destination := row.get("destination")) is not None:
-        said[DESTINATION_HEADER] = destination
-    return ((name, str(value).encode()) for name, value in said.items())
+        headers[DESTINATION_HEADER] = destination
+    return ((name, str(value).encode()) for name, value in headers.items())
 
 
 def _milliseconds(microseconds: int | None) -> int | None:

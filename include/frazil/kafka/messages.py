@@ -58,10 +58,10 @@ def to_batch(messages: Sequence[Message], max_record_bytes: int) -> pa.RecordBat
         return pa.RecordBatch.from_arrays([*columns, *payload], schema=KAFKA_SCHEMA)
     pairs = list(map(_pairs, headers))
     sizes = list(map(_size, keys, values, pairs))
-    too_large = {at: size for at, size in enumerate(sizes) if size > max_record_bytes}
-    for at, size in too_large.items():
-        keys[at] = values[at] = None
-        pairs[at] = unread_headers(size)
+    too_large = {position: size for position, size in enumerate(sizes) if size > max_record_bytes}
+    for position, size in too_large.items():
+        keys[position] = values[position] = None
+        pairs[position] = unread_headers(size)
     payload = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), pa.array(pairs, _HEADERS)]
     batch = pa.RecordBatch.from_arrays([*columns, *payload], schema=KAFKA_SCHEMA)
     unread = dict.fromkeys(bad, BAD_HEADERS) | too_large
@@ -73,13 +73,13 @@ def to_batch(messages: Sequence[Message], max_record_bytes: int) -> pa.RecordBat
 def unreadable_batch(topic: str, partition: int, start: int, end: int) -> pa.RecordBatch:
     """Return a batch of the offsets `start` <= o < `end` as records that can't be unpacked; it has `UNREAD_BYTES`."""
     count = end - start
-    known = {
+    columns_by_name = {
         "topic": pa.repeat(pa.scalar(topic), count),
         "partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
         "offset": pa.arange(start, end),
         "headers": pa.repeat(pa.scalar(unread_headers(NOT_UNPACKED), _HEADERS), count),
     }
-    columns = [known.get(field.name, pa.nulls(count, field.type)) for field in KAFKA_SCHEMA]
+    columns = [columns_by_name.get(field.name, pa.nulls(count, field.type)) for field in KAFKA_SCHEMA]
     batch = pa.RecordBatch.from_arrays(columns, schema=KAFKA_SCHEMA)
     return batch.append_column(UNREAD_BYTES, pa.repeat(pa.scalar(NOT_UNPACKED, pa.int64()), count))
 
@@ -90,21 +90,21 @@ def _headers(messages: Sequence[Message]) -> tuple[list[HeadersType | None], lis
     It must not be asked again for those: it would then answer with a list that has no name, whose use ends the process. It is
     called from C, since a call that the interpreter has specialised would not notice that it failed.
     """
-    found: list[HeadersType | None] = []
+    headers: list[HeadersType | None] = []
     bad = []
     answers = map(Message.headers, messages)
-    while len(found) < len(messages):
+    while len(headers) < len(messages):
         try:
-            found.extend(answers)
+            headers.extend(answers)
         except SystemError:
-            bad.append(len(found))
-            found.append(None)
-    return found, bad
+            bad.append(len(headers))
+            headers.append(None)
+    return headers, bad
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Sequence[Mapping[str, Any]] | None) -> int:
     """Bytes of key, value, names and values of headers."""
-    own = sum(len(of["key"].encode()) + len(of["value"] or b"") for of in headers or ())
+    own = sum(len(header["key"].encode()) + len(header["value"] or b"") for header in headers or ())
     return len(key or b"") + len(value or b"") + own
 
 

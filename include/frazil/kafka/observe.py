@@ -57,13 +57,13 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
         pc.match_substring_regex(pa.array([""]), pattern)
     except pa.ArrowInvalid as e:
         raise Terminal(f"topic pattern {pattern!r} is no regular expression: {e}", next_step="correct it") from e
-    with admin(cluster) as asked:
+    with admin(cluster) as admin_client:
         try:
-            known = asked.client.list_topics(timeout=REQUEST_SECONDS).topics
+            topics = admin_client.client.list_topics(timeout=REQUEST_SECONDS).topics
         except KafkaException as e:
-            asked.client.poll(0)  # serves the complaints
-            raise translate(e, cluster, asked.complaints) from e
-    names = pa.array(sorted(name for name in known if not name.startswith(_INTERNAL)), pa.string())
+            admin_client.client.poll(0)  # serves the complaints
+            raise translate(e, cluster, admin_client.complaints) from e
+    names = pa.array(sorted(name for name in topics if not name.startswith(_INTERNAL)), pa.string())
     return tuple(names.filter(pc.match_substring_regex(names, f"\\A(?s:{pattern})\\z")).to_pylist())
 
 
@@ -93,12 +93,12 @@ def observe(cluster: Cluster, topics: Sequence[str], *, absent_ok: bool = False)
 
 
 def _cluster_facts(cluster: Cluster, names: Sequence[str], look: _Look) -> ClusterFacts:
-    with admin(cluster) as asked:
+    with admin(cluster) as admin_client:
         # Sent before the topics are described, so that both answers travel at the same time.
-        cluster_facts = asked.client.describe_cluster(request_timeout=REQUEST_SECONDS)
-        found = _topics(asked, names, look)
-        cluster_id: str = asked.answer(cluster_facts).cluster_id
-    return ClusterFacts(cluster_id, found)
+        cluster_facts = admin_client.client.describe_cluster(request_timeout=REQUEST_SECONDS)
+        topics = _topics(admin_client, names, look)
+        cluster_id: str = admin_client.answer(cluster_facts).cluster_id
+    return ClusterFacts(cluster_id, topics)
 
 
 def offsets_at(
@@ -126,39 +126,39 @@ def offsets_at(
     return while_changing()(_offsets_at, cluster, keys, OffsetSpec.for_timestamp(max(0, at_ms)))
 
 
-def describe(asked: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
+def describe(admin_client: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
     """Describe topics in one request: ids, partitions, leaders.
 
     Raises:
         FrazilError: as `observe`.
     """
-    return {name: asked.answer(future, topic=name) for name, future in _describe(asked, topics).items()}
+    return {name: admin_client.answer(future, topic=name) for name, future in _describe(admin_client, topics).items()}
 
 
-def find(asked: Admin, topic: str) -> TopicDescription | None:
+def find(admin_client: Admin, topic: str) -> TopicDescription | None:
     """Describe a topic, or None if it isn't there.
 
     Raises:
         FrazilError: as `observe`.
     """
-    return _existing(asked, [topic]).get(topic)
+    return _existing(admin_client, [topic]).get(topic)
 
 
-def _existing(asked: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
-    found = {}
-    for name, future in _describe(asked, topics).items():
+def _existing(admin_client: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
+    descriptions = {}
+    for name, future in _describe(admin_client, topics).items():
         try:
-            found[name] = asked.answer(future, topic=name)
+            descriptions[name] = admin_client.answer(future, topic=name)
         except Terminal as e:
             if not _is_absent(e):
                 raise
-    return found
+    return descriptions
 
 
-def _describe(asked: Admin, topics: Sequence[str]) -> dict[str, Future[TopicDescription]]:
+def _describe(admin_client: Admin, topics: Sequence[str]) -> dict[str, Future[TopicDescription]]:
     if not topics:
         return {}
-    return asked.client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
+    return admin_client.client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
 
 
 def _is_absent(error: BaseException) -> bool:
@@ -166,38 +166,40 @@ def _is_absent(error: BaseException) -> bool:
     return isinstance(error.__cause__, KafkaException) and is_unknown_topic(error.__cause__)
 
 
-def _topics(asked: Admin, names: Sequence[str], look: _Look) -> dict[str, TopicFacts]:
-    described = look(asked, names)
-    offsets = _partition_facts(asked, [(name, p.id) for name, d in described.items() for p in d.partitions])
+def _topics(admin_client: Admin, names: Sequence[str], look: _Look) -> dict[str, TopicFacts]:
+    described = look(admin_client, names)
+    offsets = _partition_facts(admin_client, [(name, p.id) for name, d in described.items() for p in d.partitions])
     return {name: _topic_facts(d, offsets) for name, d in described.items()}
 
 
-def _partition_facts(asked: Admin, keys: Sequence[_Key]) -> dict[_Key, PartitionFacts]:
+def _partition_facts(admin_client: Admin, keys: Sequence[_Key]) -> dict[_Key, PartitionFacts]:
     committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
     # All three are on their way before the first is waited for: one round trip per broker.
     waiting = [
-        _list_offsets(asked, keys, OffsetSpec.earliest(), uncommitted),
-        _list_offsets(asked, keys, OffsetSpec.latest(), committed),
-        _list_offsets(asked, keys, OffsetSpec.latest(), uncommitted),
+        _list_offsets(admin_client, keys, OffsetSpec.earliest(), uncommitted),
+        _list_offsets(admin_client, keys, OffsetSpec.latest(), committed),
+        _list_offsets(admin_client, keys, OffsetSpec.latest(), uncommitted),
     ]
-    starts, stable_ends, high_watermarks = (_answers(asked, futures) for futures in waiting)
+    starts, stable_ends, high_watermarks = (_answers(admin_client, futures) for futures in waiting)
     return {key: _ordered(starts[key].offset, stable_ends[key], high_watermarks[key].offset) for key in keys}
 
 
 def _offsets_at(cluster: Cluster, keys: Sequence[_Key], moment: OffsetSpec) -> dict[_Key, int | None]:
-    with admin(cluster) as asked:
+    with admin(cluster) as admin_client:
         # Described first: of a topic that isn't there, the question for offsets only says "no leader".
-        described = describe(asked, tuple(dict.fromkeys(topic for topic, _ in keys)))
+        described = describe(admin_client, tuple(dict.fromkeys(topic for topic, _ in keys)))
         for topic, partition in keys:
             if partition not in {p.id for p in described[topic].partitions}:
                 raise unknown_topic(cluster, topic, partition)
-        found = _answers(asked, _list_offsets(asked, keys, moment, IsolationLevel.READ_UNCOMMITTED))
-    return {key: of.offset if of.offset >= 0 else None for key, of in found.items()}
+        answers = _answers(admin_client, _list_offsets(admin_client, keys, moment, IsolationLevel.READ_UNCOMMITTED))
+    return {key: answer.offset if answer.offset >= 0 else None for key, answer in answers.items()}
 
 
-def _answers(asked: Admin, futures: Mapping[_Key, Future[ListOffsetsResultInfo]]) -> dict[_Key, ListOffsetsResultInfo]:
+def _answers(
+    admin_client: Admin, futures: Mapping[_Key, Future[ListOffsetsResultInfo]]
+) -> dict[_Key, ListOffsetsResultInfo]:
     try:
-        return {key: asked.answer(f, topic=key[0], partition=key[1]) for key, f in futures.items()}
+        return {key: admin_client.answer(f, topic=key[0], partition=key[1]) for key, f in futures.items()}
     except Terminal as e:
         if _is_absent(e):
             raise Changed(e.message, next_step="try again: a topic was just deleted or recreated") from e
@@ -205,12 +207,12 @@ def _answers(asked: Admin, futures: Mapping[_Key, Future[ListOffsetsResultInfo]]
 
 
 def _list_offsets(
-    asked: Admin, keys: Sequence[_Key], spec: OffsetSpec, isolation: IsolationLevel
+    admin_client: Admin, keys: Sequence[_Key], spec: OffsetSpec, isolation: IsolationLevel
 ) -> dict[_Key, Future[ListOffsetsResultInfo]]:
     if not keys:
         return {}
     request = {TopicPartition(topic, partition): spec for topic, partition in keys}
-    futures = asked.client.list_offsets(request, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
+    futures = admin_client.client.list_offsets(request, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
     return {(tp.topic, tp.partition): future for tp, future in futures.items()}
 
 
@@ -246,13 +248,15 @@ def log_ends(cluster: Cluster, partitions: Collection[tuple[str, int]]) -> Mappi
     if not partitions:
         return {}
     request = {TopicPartition(topic, number): OffsetSpec.latest() for topic, number in partitions}
-    with admin(cluster) as asked:  # of each look its own loan: a client that failed is not asked again
-        futures = asked.client.list_offsets(
+    with admin(cluster) as admin_client:  # of each look its own loan: a client that failed is not asked again
+        futures = admin_client.client.list_offsets(
             request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
         )
         return {
-            (of.topic, of.partition): asked.answer(future, topic=of.topic, partition=of.partition).offset
-            for of, future in futures.items()
+            (topic_partition.topic, topic_partition.partition): admin_client.answer(
+                future, topic=topic_partition.topic, partition=topic_partition.partition
+            ).offset
+            for topic_partition, future in futures.items()
         }
 
 
@@ -287,7 +291,7 @@ def first_times(cluster: Cluster, offsets: Mapping[_Key, int]) -> dict[_Key, int
         return {}
     complaints = Complaints()
     client = consumer(Cluster(cluster.name, {**cluster.properties, **_SMALL}), complaints)
-    found: dict[_Key, int | None] = {}
+    timestamps: dict[_Key, int | None] = {}
     waiting = set(offsets)
     try:
         client.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()])
@@ -295,12 +299,12 @@ def first_times(cluster: Cluster, offsets: Mapping[_Key, int]) -> dict[_Key, int
             message = _next(client, cluster, complaints, min(waiting))
             key = _key(message)
             if key in waiting and message.error() is None:
-                found[key] = _milliseconds(message)
+                timestamps[key] = _milliseconds(message)
             waiting.discard(key)
             client.pause([TopicPartition(*key)])
     finally:
         client.close()
-    return found
+    return timestamps
 
 
 def _next(client: Consumer, cluster: Cluster, complaints: Complaints, waiting: _Key) -> Message:

@@ -40,24 +40,24 @@ def topic_access(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicAc
     """
     if not topics:
         return {}
-    with admin(cluster) as asked:
-        futures = asked.client.describe_topics(
+    with admin(cluster) as admin_client:
+        futures = admin_client.client.describe_topics(
             TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
         )
-        found = {}
+        access = {}
         for name, future in futures.items():
-            told = asked.answer(future, topic=name)
-            operations = told.authorized_operations
-            allowed = None if operations is None else frozenset(of.name for of in operations)
-            numbers = [of.id for of in told.partitions]
-            found[name] = TopicAccess(len(numbers), allowed, _newest(asked, name, numbers))
-        return found
+            description = admin_client.answer(future, topic=name)
+            operations = description.authorized_operations
+            allowed = None if operations is None else frozenset(operation.name for operation in operations)
+            numbers = [partition.id for partition in description.partitions]
+            access[name] = TopicAccess(len(numbers), allowed, _newest(admin_client, name, numbers))
+        return access
 
 
-def _newest(asked: Admin, topic: str, partitions: Collection[int]) -> float | None:
+def _newest(admin_client: Admin, topic: str, partitions: Collection[int]) -> float | None:
     request = {TopicPartition(topic, number): OffsetSpec.max_timestamp() for number in partitions}
-    futures = asked.client.list_offsets(
+    futures = admin_client.client.list_offsets(
         request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_SECONDS
     )
-    times = [asked.answer(of, topic=topic).timestamp for of in futures.values()]
-    return max((of / 1_000 for of in times if of is not None and of >= 0), default=None)
+    times = [admin_client.answer(future, topic=topic).timestamp for future in futures.values()]
+    return max((timestamp / 1_000 for timestamp in times if timestamp is not None and timestamp >= 0), default=None)

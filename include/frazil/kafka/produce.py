@@ -79,8 +79,8 @@ def produce(
         Retryable: no broker answers; nothing was sent.
         OutcomeUnknown: records were sent and not acknowledged; the message says how many.
     """
-    with admin(cluster) as asked:
-        describe(asked, [topic])
+    with admin(cluster) as admin_client:
+        describe(admin_client, [topic])
     complaints = Complaints()
     client = producer(cluster, complaints, batch_bytes=batch_limit(cluster, topic, limit))
     sending = _Sending(cluster, topic, client, complaints, progress)
@@ -103,7 +103,7 @@ class _Sending:
     client: Producer
     complaints: Complaints
     progress: Callable[[int], None] | None
-    sent: int = 0
+    handed_over: int = 0
     acknowledged: int = 0
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
     failed: tuple[KafkaError, OutgoingRecord] | None = None
@@ -114,14 +114,14 @@ class _Sending:
         """Hand every record to the producer, at its time."""
         for record in records:
             if rate is not None:
-                self._wait_until(self.began + self.sent / rate)
-            elif self.sent % _SERVE_EVERY_RECORDS == 0:
+                self._wait_until(self.began + self.handed_over / rate)
+            elif self.handed_over % _SERVE_EVERY_RECORDS == 0:
                 self._serve(0)
             self._send(record)
 
     def confirm(self) -> None:
         """Wait for the acknowledgements that are missing."""
-        while self.acknowledged < self.sent:
+        while self.acknowledged < self.handed_over:
             self._serve(_POLL_SECONDS)
 
     def _wait_until(self, due: float) -> None:
@@ -132,7 +132,7 @@ class _Sending:
     def _send(self, record: OutgoingRecord) -> None:
         while not self._accepted(record):
             self._serve(_POLL_SECONDS)  # back-pressure: the queue is full until the broker acknowledges
-        self.sent += 1
+        self.handed_over += 1
 
     def _accepted(self, record: OutgoingRecord) -> bool:
         try:
@@ -172,7 +172,7 @@ class _Sending:
             raise self._failure(*self.failed)
         if self.acknowledged != before:
             self._report()
-        if self.acknowledged != before or self.acknowledged == self.sent:
+        if self.acknowledged != before or self.acknowledged == self.handed_over:
             self.moved = now
         elif now - self.moved > STALL_SECONDS:
             raise self._unconfirmed(f"no acknowledgement for {STALL_SECONDS:.0f} s")
@@ -199,9 +199,9 @@ class _Sending:
     def _refused(self, error: KafkaException) -> FrazilError:
         cause = translate(error, self.cluster, self.complaints, topic=self.topic)
         return type(cause)(
-            f"{cause.message}; record {self.sent} of the input (from 0) was not sent; {self._counts()}",
+            f"{cause.message}; record {self.handed_over} of the input (from 0) was not sent; {self._counts()}",
             next_step=cause.next_step,
         )
 
     def _counts(self) -> str:
-        return f"{self.acknowledged} of {self.sent} sent records acknowledged"
+        return f"{self.acknowledged} of {self.handed_over} sent records acknowledged"

@@ -110,12 +110,12 @@ def read_ranges(cluster: Cluster, ranges: Iterable[Range], limits: ReadLimits = 
 
 def _waves(ranges: Iterable[Range]) -> Iterator[dict[Place, Range]]:
     """Ranges that one consumer can read at once: it reads a partition from one place on."""
-    left = [r for r in ranges if r.span > 0]
-    while left:
+    remaining_ranges = [r for r in ranges if r.span > 0]
+    while remaining_ranges:
         wave: dict[Place, Range] = {}
-        for r in left:
+        for r in remaining_ranges:
             wave.setdefault((r.topic, r.partition), r)
-        left = [r for r in left if wave[r.topic, r.partition] is not r]
+        remaining_ranges = [r for r in remaining_ranges if wave[r.topic, r.partition] is not r]
         yield wave
 
 
@@ -134,7 +134,7 @@ class _Fetched:
         # Read once, in a silence only: of thousands of partitions that takes milliseconds of work.
         if self.statistics:
             topics, self.statistics = json.loads(self.statistics)["topics"].values(), ""
-            self._offsets = [at["next_offset"] for topic in topics for at in topic["partitions"].values()]
+            self._offsets = [partition["next_offset"] for topic in topics for partition in topic["partitions"].values()]
         return self._offsets
 
 
@@ -146,7 +146,7 @@ class _Reading:
         cluster: Where.
         client: The consumer.
         complaints: What it reports on the side.
-        left: Ranges that have not been read to their end, by partition.
+        open_ranges: Ranges that have not been read to their end, by partition.
         limits: What is taken over of records.
         fetched: How far the consumer has fetched.
         reached: The next offset to read of each partition of which something came.
@@ -159,7 +159,7 @@ class _Reading:
     cluster: Cluster
     client: Consumer
     complaints: Complaints
-    left: dict[Place, Range]
+    open_ranges: dict[Place, Range]
     limits: ReadLimits = _LIMITS
     fetched: _Fetched = field(default_factory=_Fetched)
     reached: dict[Place, int] = field(default_factory=dict)
@@ -177,16 +177,16 @@ class _Reading:
         """Yield the records of the ranges, in batches that end at the limit of records or at `_BATCH_BYTES`."""
         batch_records = self.limits.batch_records
         # One question before: that nobody answers, or that the topic is gone, is said sooner and better than by silence.
-        self._require_held(next(iter(self.left)))
-        self.client.assign([TopicPartition(r.topic, r.partition, r.start) for r in self.left.values()])
+        self._require_held(next(iter(self.open_ranges)))
+        self.client.assign([TopicPartition(r.topic, r.partition, r.start) for r in self.open_ranges.values()])
         size = 0
         pending: list[Message] = []
-        while self.left:
-            records = self.wanted(self._next(batch_records - len(pending)))
+        while self.open_ranges:
+            records = self.records_in_ranges(self._next(batch_records - len(pending)))
             pending += records
             size += sum(map(len, records))
             is_full = len(pending) >= batch_records or size >= _BATCH_BYTES
-            if pending and (is_full or not self.left or self.unreadable):
+            if pending and (is_full or not self.open_ranges or self.unreadable):
                 for messages in _parts(pending, size):
                     yield to_batch(messages, self.limits.record_bytes)
                 pending, size = [], 0
@@ -211,7 +211,7 @@ class _Reading:
         # `consume` alone would wait for a full list; after the first message, what is here already is enough.
         return [first, *(self.client.consume(most - 1, 0) if most > 1 and len(first) < _LARGE_BYTES else ())]
 
-    def wanted(self, arrived: list[Message]) -> list[Message]:
+    def records_in_ranges(self, arrived: list[Message]) -> list[Message]:
         """Return the records of the ranges among messages, and note how far each partition has been read.
 
         Raises:
@@ -223,13 +223,16 @@ class _Reading:
         last = dict(zip(places, map(_offset, arrived), strict=True))
         # Mostly all lie within their ranges: only where one begins or ends each is looked at.
         if all(
-            place in self.reached and place in self.left and at < self.left[place].end for place, at in last.items()
+            place in self.reached and place in self.open_ranges and offset < self.open_ranges[place].end
+            for place, offset in last.items()
         ):
             records = arrived
         else:
-            records = [of for of, place in zip(arrived, places, strict=True) if self._is_in(place, _offset(of))]
-        for place, at in last.items():
-            self._reach(place, at + 1)
+            records = [
+                message for message, place in zip(arrived, places, strict=True) if self._is_in(place, _offset(message))
+            ]
+        for place, offset in last.items():
+            self._reach(place, offset + 1)
         return records
 
     def _in_turn(self, arrived: list[Message]) -> list[Message]:
@@ -239,22 +242,22 @@ class _Reading:
             if message.error() is not None:
                 self._take(message)
                 continue
-            place, at = place_of(message), _offset(message)
-            if self._is_in(place, at):
+            place, offset = place_of(message), _offset(message)
+            if self._is_in(place, offset):
                 records.append(message)
-            self._reach(place, at + 1)
+            self._reach(place, offset + 1)
         return records
 
     def _is_in(self, place: Place, offset: int) -> bool:
-        of = self.left.get(place)
-        return of is not None and of.start <= offset < of.end
+        open_range = self.open_ranges.get(place)
+        return open_range is not None and open_range.start <= offset < open_range.end
 
     def _reach(self, place: Place, offset: int) -> None:
-        if place not in self.left:
+        if place not in self.open_ranges:
             return
         self.reached[place] = max(offset, self.reached.get(place, 0))
-        if offset >= self.left[place].end:
-            del self.left[place]
+        if offset >= self.open_ranges[place].end:
+            del self.open_ranges[place]
             self.client.pause([TopicPartition(*place)])
 
     def _take(self, event: Message) -> None:
@@ -265,12 +268,12 @@ class _Reading:
         if event.topic() is None:  # of no partition: a cause, if nothing comes any more
             self.complaints(error)
             return
-        if place not in self.left:
+        if place not in self.open_ranges:
             return
         if error.code() == KafkaError._PARTITION_EOF:
             # It carries the offset of the next record: markers before it are counted.
             self._reach(place, _offset(event))
-            if place in self.left:
+            if place in self.open_ranges:
                 self._require_held(place)
             return
         if error.code() == KafkaError._BAD_COMPRESSION:
@@ -284,19 +287,19 @@ class _Reading:
         """Go on behind a batch of records, the first of which has the offset `base`, that the client can't unpack."""
         if base <= self.passed.get(place, -1):
             return  # the client told it again before it was moved on
-        of = self.left[place]
-        start = max(base, self.reached.get(place, of.start))
+        open_range = self.open_ranges[place]
+        start = max(base, self.reached.get(place, open_range.start))
         if self.limits.unreadable == "fail":
             raise Terminal(
                 f"{self._name(place)}: the batch of records at offset {start} can't be unpacked: {error.str()}",
                 next_step=f"raise receive.message.max.bytes of clusters.{self.cluster.name}.properties in the settings, or"
                 " set source.on_unreadable: dead_letter, which keeps coordinates only",
             )
-        end = self._end_of_batch(place, base, start, of.end)
+        end = self._end_of_batch(place, base, start, open_range.end)
         self.passed[place] = base
-        self.unreadable.append(replace(of, start=start, end=end))
+        self.unreadable.append(replace(open_range, start=start, end=end))
         self._reach(place, end)
-        if place in self.left:
+        if place in self.open_ranges:
             self.client.seek(TopicPartition(*place, end))
 
     def _end_of_batch(self, place: Place, base: int, start: int, end: int) -> int:
@@ -361,35 +364,35 @@ class _Reading:
             cause = self._explained(e.args[0], place)
             self.client.poll(0)  # serves the complaints
             raise translate(cause, self.cluster, self.complaints, topic=place[0], partition=place[1]) from e
-        of = self.left[place]
-        said = (
-            f"{self._name(place)} doesn't hold the whole range: expected offsets {of.start} to "
-            f"{of.end} (exclusive), found {log_start} to {stable_end} (last stable offset)"
+        open_range = self.open_ranges[place]
+        detail = (
+            f"{self._name(place)} doesn't hold the whole range: expected offsets {open_range.start} to "
+            f"{open_range.end} (exclusive), found {log_start} to {stable_end} (last stable offset)"
         )
-        if of.end > stable_end:
+        if open_range.end > stable_end:
             raise Terminal(
-                said,
+                detail,
                 next_step="offsets beyond are not committed, or of an earlier topic of this name: compare the topic "
                 "ids, then reset",
             )
-        if self.reached.get(place, of.start) < log_start:
+        if self.reached.get(place, open_range.start) < log_start:
             # A plan never begins below the log start: retention or delete-records moved it since.
-            raise Retryable(said, next_step=PLAN_AGAIN)
+            raise Retryable(detail, next_step=PLAN_AGAIN)
 
     def _stalled(self) -> FrazilError:
-        (place, of), *others = self.left.items()
+        (place, open_range), *other_ranges = self.open_ranges.items()
         end = time.monotonic() + _LAST_QUESTION_SECONDS
-        for silent in self.left:
+        for silent in self.open_ranges:
             try:
                 self._require_held(silent, max(end - time.monotonic(), 0.01))
             except FrazilError as refused:
                 if isinstance(refused, Terminal) or refused.next_step == PLAN_AGAIN:
                     return refused
                 break  # as silent as before
-        more = f", nor of {len(others)} other partitions" if others else ""
+        more = f", nor of {len(other_ranges)} other partitions" if other_ranges else ""
         return Retryable(
-            f"{self._name(place)}: nothing arrived for {STALL_SECONDS:.0f} s at offset {self.reached.get(place, of.start)} of "
-            f"{of.start} to {of.end}{more}{reasons(self.cluster, self.complaints)}",
+            f"{self._name(place)}: nothing arrived for {STALL_SECONDS:.0f} s at offset {self.reached.get(place, open_range.start)} of "
+            f"{open_range.start} to {open_range.end}{more}{reasons(self.cluster, self.complaints)}",
             next_step="try again; if it stays, look at the broker that leads the partition",
         )
 
@@ -413,12 +416,12 @@ def _parts(messages: list[Message], size: int) -> Iterator[list[Message]]:
     if size < 2 * _BATCH_BYTES:
         yield messages
         return
-    first = held = 0
-    for at, length in enumerate(map(len, messages), 1):
-        held += length
-        if held >= _BATCH_BYTES or at == len(messages):
-            yield messages[first:at]
-            first, held = at, 0
+    first = part_bytes = 0
+    for end, length in enumerate(map(len, messages), 1):
+        part_bytes += length
+        if part_bytes >= _BATCH_BYTES or end == len(messages):
+            yield messages[first:end]
+            first, part_bytes = end, 0
 
 
 def _offset(message: Message) -> int:

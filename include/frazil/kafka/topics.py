@@ -73,13 +73,13 @@ def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[s
         Terminal: it exists with another number of partitions, or the cluster refuses it.
         Retryable: no broker answers.
     """
-    with admin(cluster) as asked:
-        created = _create(asked, NewTopic(name, partitions, _BROKER_DEFAULT, config=dict(config)))
-        found = _partitions(_until(asked, name, _is_led))
-    if found != partitions:
+    with admin(cluster) as admin_client:
+        created = _create(admin_client, NewTopic(name, partitions, _BROKER_DEFAULT, config=dict(config)))
+        count = _partitions(_until(admin_client, name, _is_led))
+    if count != partitions:
         raise Terminal(
-            f"{cluster}, topic {name!r} exists with another number of partitions: expected {partitions}, found {found}",
-            next_step=f"go on with {found} partitions, or choose another topic",
+            f"{cluster}, topic {name!r} exists with another number of partitions: expected {partitions}, found {count}",
+            next_step=f"go on with {count} partitions, or choose another topic",
         )
     return created
 
@@ -96,24 +96,24 @@ def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
         Terminal: it can't be made, or must not be seen or written.
         Retryable: no broker answers.
     """
-    with admin(cluster) as asked:
-        found = find(asked, name)
-        if found is None:
-            _create(asked, NewTopic(name, partitions, _BROKER_DEFAULT))
-            found = _until(asked, name, _is_led)
-        _require_allowed(asked, name)
-    return None if found is None else topic_id(found.topic_id)
+    with admin(cluster) as admin_client:
+        description = find(admin_client, name)
+        if description is None:
+            _create(admin_client, NewTopic(name, partitions, _BROKER_DEFAULT))
+            description = _until(admin_client, name, _is_led)
+        _require_allowed(admin_client, name)
+    return None if description is None else topic_id(description.topic_id)
 
 
-def _require_allowed(asked: Admin, name: str) -> None:
+def _require_allowed(admin_client: Admin, name: str) -> None:
     """Refuse now what a producer would only hear when it sends, with records on their way. Brokers that don't say are believed."""
-    described = asked.client.describe_topics(
+    described = admin_client.client.describe_topics(
         TopicCollection([name]), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
     )
-    allowed = asked.answer(described[name], topic=name).authorized_operations
+    allowed = admin_client.answer(described[name], topic=name).authorized_operations
     if allowed and AclOperation.WRITE not in allowed:
         raise Terminal(
-            f"not allowed at {asked.cluster}, topic {name!r}: expected Write, found"
+            f"not allowed at {admin_client.cluster}, topic {name!r}: expected Write, found"
             f" {', '.join(one.name.capitalize() for one in allowed)}",
             next_step=f"have Write on topic {name} granted",
         )
@@ -126,10 +126,10 @@ def delete_topic(cluster: Cluster, name: str) -> None:
         Terminal: there is no such topic, or it must not be deleted.
         Retryable: no broker answers.
     """
-    with admin(cluster) as asked:
-        futures = asked.client.delete_topics([name], request_timeout=REQUEST_SECONDS)
-        asked.answer(futures[name], topic=name)
-        _until(asked, name, lambda description: description is None)
+    with admin(cluster) as admin_client:
+        futures = admin_client.client.delete_topics([name], request_timeout=REQUEST_SECONDS)
+        admin_client.answer(futures[name], topic=name)
+        _until(admin_client, name, lambda description: description is None)
 
 
 def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
@@ -160,10 +160,10 @@ def cleanup_policies(cluster: Cluster, topics: Collection[str]) -> dict[str, fro
     """
     if not topics:
         return {}
-    with admin(cluster) as asked:
+    with admin(cluster) as admin_client:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(topics))]
-        futures = asked.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
-        return {resource.name: _cleanup_policy(asked, resource.name, f) for resource, f in futures.items()}
+        futures = admin_client.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
+        return {resource.name: _cleanup_policy(admin_client, resource.name, f) for resource, f in futures.items()}
 
 
 def retention(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicRetention]:
@@ -175,16 +175,16 @@ def retention(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicReten
     """
     if not topics:
         return {}
-    with admin(cluster) as asked:
+    with admin(cluster) as admin_client:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(topics))]
-        futures = asked.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
-        found = {resource.name: _config(asked, resource.name, f) for resource, f in futures.items()}
-    return {name: _retention(config) for name, config in found.items() if config is not None}
+        futures = admin_client.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
+        configs = {resource.name: _config(admin_client, resource.name, f) for resource, f in futures.items()}
+    return {name: _retention(config) for name, config in configs.items() if config is not None}
 
 
-def _config(asked: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> dict[str, ConfigEntry] | None:
+def _config(admin_client: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> dict[str, ConfigEntry] | None:
     try:
-        return asked.answer(future, topic=topic)
+        return admin_client.answer(future, topic=topic)
     except Terminal as e:
         if isinstance(e.__cause__, KafkaException) and (is_unknown_topic(e.__cause__) or is_not_allowed(e.__cause__)):
             return None
@@ -218,11 +218,11 @@ def record_limit(cluster: Cluster, topic: str) -> int | None:
         Terminal: there is no such topic, or credentials or settings don't fit.
         Retryable: no broker answers.
     """
-    with admin(cluster) as asked:
+    with admin(cluster) as admin_client:
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        future = asked.client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+        future = admin_client.client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
         try:
-            config = asked.answer(future, topic=topic)
+            config = admin_client.answer(future, topic=topic)
         except Terminal as e:
             if isinstance(e.__cause__, KafkaException) and is_not_allowed(e.__cause__):
                 return None
@@ -231,10 +231,10 @@ def record_limit(cluster: Cluster, topic: str) -> int | None:
     return None if entry is None or entry.value is None else int(entry.value)
 
 
-def _cleanup_policy(asked: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> frozenset[str]:
+def _cleanup_policy(admin_client: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> frozenset[str]:
     """The cleanup policies of a topic; none of one that isn't there."""
     try:
-        config = asked.answer(future, topic=topic)
+        config = admin_client.answer(future, topic=topic)
     except Terminal as e:
         if not isinstance(e.__cause__, KafkaException):
             raise
@@ -250,10 +250,10 @@ def _cleanup_policy(asked: Admin, topic: str, future: Future[dict[str, ConfigEnt
     return frozenset(policy.strip() for policy in (config[_CLEANUP_POLICY].value or "").split(","))
 
 
-def _create(asked: Admin, topic: NewTopic) -> bool:
-    future = asked.client.create_topics([topic], request_timeout=REQUEST_SECONDS)[topic.topic]
+def _create(admin_client: Admin, topic: NewTopic) -> bool:
+    future = admin_client.client.create_topics([topic], request_timeout=REQUEST_SECONDS)[topic.topic]
     try:
-        asked.answer(future, topic=topic.topic)
+        admin_client.answer(future, topic=topic.topic)
     except Terminal as e:
         if isinstance(e.__cause__, KafkaException) and is_existing_topic(e.__cause__):
             return False
@@ -261,7 +261,7 @@ def _create(asked: Admin, topic: NewTopic) -> bool:
     return True
 
 
-def _until(asked: Admin, name: str, holds: Callable[[TopicDescription | None], bool]) -> TopicDescription | None:
+def _until(admin_client: Admin, name: str, holds: Callable[[TopicDescription | None], bool]) -> TopicDescription | None:
     """Wait for a state of a topic: brokers learn a moment later what the controller decided."""
     retrying = Retrying(
         retry=retry_if_result(lambda description: not holds(description)),
@@ -269,10 +269,10 @@ def _until(asked: Admin, name: str, holds: Callable[[TopicDescription | None], b
         wait=wait_fixed(_SPREAD_WAIT_SECONDS),
     )
     try:
-        return retrying(find, asked, name)
+        return retrying(find, admin_client, name)
     except RetryError as e:
         raise Retryable(
-            f"{asked.cluster}: its brokers still don't know the change of topic {name!r} after "
+            f"{admin_client.cluster}: its brokers still don't know the change of topic {name!r} after "
             f" {_SPREAD_SECONDS:.0f} s",
             next_step="look at the brokers: one of them may be down",
         ) from e

@@ -47,7 +47,7 @@ def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict
     """
     if not read:
         return {}
-    complaints, found, sought, waiting = Complaints(), dict[Place, int | None](), set[Place](), {*read}
+    complaints, log_ends, sought, waiting = Complaints(), dict[Place, int | None](), set[Place](), {*read}
     # A long range of aborted records would be silence under `read_committed`.
     client = consumer(cluster, complaints, committed=False)
     try:
@@ -61,7 +61,7 @@ def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict
                 continue
             deadline, error = time.monotonic() + _SECONDS, event.error()
             if error is not None and (end := _END.search(error.str())) is not None:
-                found[place] = int(end[1]) if end[1] != "-1" else None
+                log_ends[place] = int(end[1]) if end[1] != "-1" else None
             elif error is not None and error.code() not in _HELD:
                 raise translate(error, cluster, complaints, topic=place[0], partition=place[1])
             elif place not in sought:
@@ -73,7 +73,7 @@ def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict
             client.pause([TopicPartition(*place)])
     finally:
         client.close()
-    return found
+    return log_ends
 
 
 def _unanswered(

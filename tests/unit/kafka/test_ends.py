@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from frazil.errors import Retryable
 from frazil.kafka import client
+from frazil.kafka.admin_pool import AdminPool
 from frazil.kafka.client import Admin
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.kept import KeptAdmins
 from frazil.kafka.observe import log_ends
 
 HERE = Cluster("local", {"bootstrap.servers": "127.0.0.1:9092"})
@@ -45,11 +45,11 @@ def test_session_asks_a_client_that_failed(monkeypatch: pytest.MonkeyPatch) -> N
         made.append(cluster)
         return Admin(cluster, cast("Any", Broken()))
 
-    monkeypatch.setattr(client, "_ADMINS", KeptAdmins(make))
+    monkeypatch.setattr(client, "_ADMINS", AdminPool(make))
 
     for _ in range(2):
         with pytest.raises(Retryable):
             log_ends(HERE, [("orders", 0)])
 
     assert made == [HERE, HERE]
-    assert client._ADMINS._kept == []
+    assert client._ADMINS._clients == []

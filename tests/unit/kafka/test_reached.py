@@ -53,7 +53,7 @@ def message(offset: int, code: int | None = None) -> Message:
 def test_end_of_partition_counts_as_a_record(messages: list[Message], reached: int) -> None:
     """The end of the partition says which offset comes next; a record says that the one after it does."""
     of = reading()
-    of.wanted(messages)
+    of.records_in_ranges(messages)
 
     assert of.reached[PLACE] == reached
 
@@ -63,11 +63,11 @@ def test_records_around_the_range_are_handed_out() -> None:
     other = Message(topic="t", partition=4, offset=5)
     of = reading()
 
-    found = of.wanted([message(0), message(9), message(10), other])
+    found = of.records_in_ranges([message(0), message(9), message(10), other])
 
     assert [record.offset() for record in found] == [0, 9]
-    assert not of.left
-    assert of.wanted([message(11)]) == []
+    assert not of.open_ranges
+    assert of.records_in_ranges([message(11)]) == []
 
 
 @pytest.mark.parametrize(
@@ -82,19 +82,19 @@ def test_records_around_the_range_are_handed_out() -> None:
 def test_error_among_records_is_passed_over(code: int, kind: type[Exception], last: int) -> None:
     """An error ends the range with its coordinates, whatever comes behind it: also the last record of the range."""
     with pytest.raises(kind, match=r"topic 't', partition 3"):
-        reading().wanted([message(4), message(5, code), message(last)])
+        reading().records_in_ranges([message(4), message(5, code), message(last)])
 
 
 def test_a_range_ends_with_an_error_behind_it() -> None:
     """What a partition reports once its range has been read is of no matter."""
     of = reading()
 
-    assert [record.offset() for record in of.wanted([message(9), message(10, KafkaError._BAD_MSG)])] == [9]
+    assert [record.offset() for record in of.records_in_ranges([message(9), message(10, KafkaError._BAD_MSG)])] == [9]
 
 
 def test_cause_of_a_silence_is_lost() -> None:
     """An error of no partition is told if nothing comes any more."""
     of = reading()
 
-    assert of.wanted([Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))]) == []
+    assert of.records_in_ranges([Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))]) == []
     assert [error.code() for error in of.complaints] == [KafkaError.GROUP_AUTHORIZATION_FAILED]

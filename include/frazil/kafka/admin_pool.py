@@ -25,10 +25,10 @@ OLDEST_SECONDS: Final = 600.0
 
 
 @dataclass(eq=False)
-class _Kept:
+class _PooledClient:
     """A client, how many ask it now, and since when it is there and was last asked (monotonic seconds)."""
 
-    asked: Admin
+    client: Admin
     made_at: float
     used_at: float
     users: int = 0
@@ -44,7 +44,7 @@ class _Kept:
 
 
 @dataclass
-class KeptAdmins:
+class AdminPool:
     """Lends admin clients. A new one costs a connection, with its handshakes; and a pattern waits for its first answers.
 
     Args:
@@ -54,8 +54,8 @@ class KeptAdmins:
 
     make: Callable[[Cluster], Admin]
     clock: Callable[[], float] = time.monotonic
-    _kept: list[_Kept] = field(default_factory=list)
-    _of_parent: list[_Kept] = field(default_factory=list)
+    _clients: list[_PooledClient] = field(default_factory=list)
+    _of_parent: list[_PooledClient] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
@@ -70,54 +70,60 @@ class KeptAdmins:
         Raises:
             Terminal: the cluster's properties are not valid.
         """
-        kept = self._take(cluster)
+        pooled = self._take(cluster)
         try:
-            yield kept.asked
+            yield pooled.client
         except BaseException:
-            kept.is_sound = False
+            pooled.is_sound = False
             raise
         finally:
-            self._give_back(kept)
+            self._give_back(pooled)
 
     def close(self) -> None:
         """Close those that nobody asks now."""
         with self._lock:
-            closing = [of for of in self._kept if of.users == 0]
-            self._kept = [of for of in self._kept if of.users > 0]
+            closing = [pooled for pooled in self._clients if pooled.users == 0]
+            self._clients = [pooled for pooled in self._clients if pooled.users > 0]
         _close(closing)
 
-    def _take(self, cluster: Cluster) -> _Kept:
+    def _take(self, cluster: Cluster) -> _PooledClient:
         now = self.clock()
         with self._lock:
-            closing = [of for of in self._kept if of.users == 0 and (of.is_idle(now) or not of.is_fit(now))]
-            self._kept = [of for of in self._kept if of not in closing]
-            found = next((of for of in self._kept if of.asked.cluster == cluster and of.is_fit(now)), None)
-            if found is None:
-                found = _Kept(self.make(cluster), now, now)
-                self._kept.append(found)
-            elif found.users == 0:
-                found.asked.begin_anew()
-            found.users += 1
+            closing = [
+                pooled
+                for pooled in self._clients
+                if pooled.users == 0 and (pooled.is_idle(now) or not pooled.is_fit(now))
+            ]
+            self._clients = [pooled for pooled in self._clients if pooled not in closing]
+            pooled = next(
+                (pooled for pooled in self._clients if pooled.client.cluster == cluster and pooled.is_fit(now)), None
+            )
+            if pooled is None:
+                pooled = _PooledClient(self.make(cluster), now, now)
+                self._clients.append(pooled)
+            elif pooled.users == 0:
+                pooled.client.begin_anew()
+            pooled.users += 1
         _close(closing)
-        return found
+        return pooled
 
-    def _give_back(self, kept: _Kept) -> None:
+    def _give_back(self, lent: _PooledClient) -> None:
         with self._lock:
-            kept.users -= 1
-            kept.used_at = self.clock()
-            is_over = kept.users == 0 and not kept.is_sound
+            lent.users -= 1
+            lent.used_at = self.clock()
+            is_over = lent.users == 0 and not lent.is_sound
             if is_over:
-                self._kept = [of for of in self._kept if of is not kept]
+                self._clients = [pooled for pooled in self._clients if pooled is not lent]
         if is_over:
-            _close([kept])
+            _close([lent])
 
     def _begin_anew(self) -> None:
         # In a child none of the client's threads runs: to close it, or to let go of it, would wait for them for ever.
-        self._of_parent += self._kept
-        self._kept = []
+        self._of_parent += self._clients
+        self._clients = []
         self._lock = Lock()
 
 
-def _close(kept: list[_Kept]) -> None:
-    for of in kept:
-        of.asked.close()
+def _close(clients: list[_PooledClient]) -> None:
+    for pooled in clients:
+        pooled.client.close()

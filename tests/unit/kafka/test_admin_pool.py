@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from frazil.kafka.admin_pool import IDLE_SECONDS, OLDEST_SECONDS, AdminPool
 from frazil.kafka.client import Admin
 from frazil.kafka.cluster import Cluster
-from frazil.kafka.kept import IDLE_SECONDS, OLDEST_SECONDS, KeptAdmins
 
 HERE = Cluster("local", {"bootstrap.servers": "127.0.0.1:9092"})
 THERE = Cluster("other", {"bootstrap.servers": "127.0.0.1:9093"})
@@ -36,7 +36,7 @@ class Lab:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.admins = KeptAdmins(cast("Any", Asked), lambda: self.now)
+        self.admins = AdminPool(cast("Any", Asked), lambda: self.now)
 
     def ask(self, cluster: Cluster = HERE) -> Any:
         """Ask, and tell which client was asked."""
