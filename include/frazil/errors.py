@@ -4,6 +4,7 @@
 
     FrazilError
     ├── Retryable        try again later: nothing was decided, nothing is lost
+    │   └── Unavailable  the server of a job opened no session: no work was sent to it
     ├── Terminal         a person must act: the message says what to do
     ├── OutcomeUnknown   read the table again, then decide: the commit may or may not have landed
     └── Stopped          somebody asked for it: what was decided is finished, nothing else was published
@@ -50,6 +51,12 @@ class Retryable(FrazilError):
 
     exit_code = 75  # EX_TEMPFAIL of sysexits.h
     label = "try again later"
+
+
+class Unavailable(Retryable):
+    """The server that a job was to use opened no session: no work was sent there, another engine may do it."""
+
+    exit_code = 69  # EX_UNAVAILABLE of sysexits.h
 
 
 class Terminal(FrazilError):

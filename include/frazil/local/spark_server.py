@@ -82,13 +82,22 @@ def is_started(home: Home) -> bool:
     return Processes(home.run, home.logs, home.root).record(NAME) is not None
 
 
+def replace_when_idle(home: Home) -> None:
+    """Have the next run that finds the server idle start it anew, though it is of the right release."""
+    _release_file(home).unlink(missing_ok=True)
+
+
+def _release_file(home: Home) -> Path:
+    return home.run / f"{NAME}.release"
+
+
 def stop(processes: Processes) -> None:
     """Stop the server, whoever uses it; does nothing when it does not run."""
     processes.stop((NAME, GRACE_SECONDS))
 
 
 def _ensure(home: Home, server: Server, users: IO[str], report: Callable[[str], None]) -> None:
-    processes, release = Processes(home.run, home.logs, home.root), home.run / f"{NAME}.release"
+    processes, release = Processes(home.run, home.logs, home.root), _release_file(home)
     if processes.running(NAME) is not None:
         if release.is_file() and release.read_text(encoding="utf-8") == server.release:
             return
@@ -113,7 +122,7 @@ def _require_idle(users: IO[str]) -> None:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise Retryable(
-            "the spark connect server is of another release or configuration, and runs use it",
+            "the spark connect server is of another release or configuration, or gave a run no session, and runs use it",
             next_step="the next run that finds it idle starts it anew; or `frazil down`, which ends those runs, and `frazil up`",
         ) from error
 

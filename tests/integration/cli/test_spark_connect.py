@@ -6,6 +6,7 @@ import fcntl
 import io
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -33,6 +34,7 @@ from frazil.local.proc import session_members
 from frazil.local.process import Processes, Spec
 from frazil.local.waiting import until
 from frazil.project import Project
+from frazil.spark.submit.server import managed_engine, managed_server
 from frazil.verify.check import verify
 from tests.conftest import FreePorts
 from tests.warm_spark import WarmSpark
@@ -307,6 +309,33 @@ def test_server_that_can_not_be_started_anew_holds_no_run(orders: Place, gate: G
 
     assert "this run starts a Spark of its own" in ran.stderr
     assert_exact(orders)
+
+
+def test_silent_server_holds_no_run(orders: Place, gate: Gate, free_ports: FreePorts) -> None:
+    """A managed server takes connections and never answers: the run lands by a Spark of its own, the next one replaces it."""
+    gate.opened.set()
+    (port,) = free_ports(1)
+    env = orders.environment | {"FRAZIL_SPARK_CONNECT_PORT": str(port)}
+    project = Project.load(env)
+    home, engine = project.home, managed_engine(project)
+    assert engine is not None
+    processes, server = Processes(home.run, home.logs, home.root), managed_server(project, engine)
+    silent = f"import socket, time; at = socket.create_server(('127.0.0.1', {port})); time.sleep(600)"
+    silent_server = Spec(spark_server.NAME, (sys.executable, "-c", silent), {}, "", spark_server.GRACE_SECONDS)
+    processes.start(silent_server)
+    try:
+        (home.run / f"{spark_server.NAME}.release").write_text(server.release)
+        ran = orders.succeed("run", "orders", "--engine", "managed", FRAZIL_SPARK_CONNECT_PORT=str(port))
+        said = "(gave no answer in 60 s|opened no session).*; this run starts a Spark of its own"
+        assert re.search(said, ran.stderr), ran.stderr
+        assert_exact(orders)
+
+        unable = replace(server, command=("false",))
+        with pytest.raises(Retryable, match="ended while starting"), spark_server.serving(home, unable, print):
+            pass
+        assert processes.running(spark_server.NAME) is None
+    finally:
+        spark_server.stop(processes)
 
 
 def test_run_does_not_wait_for_the_runs_on_an_outdated_server(tmp_path: Path) -> None:

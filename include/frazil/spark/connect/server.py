@@ -13,7 +13,7 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession
 
-from frazil.errors import Retryable, Terminal
+from frazil.errors import Retryable, Terminal, Unavailable
 from frazil.pipeline.settings import EngineSettings
 from frazil.spark.submit.configuration import EXTENSIONS
 from frazil.spark.submit.sources import digest
@@ -68,18 +68,18 @@ class Server:
         """Check that somebody takes connections: Spark's client would go on trying for long.
 
         Raises:
-            Retryable: Nobody does.
+            Unavailable: Nobody does.
         """
         found = urlsplit(self.address)
         try:
             socket.create_connection((found.hostname or "", found.port or 0), timeout=_REACH_SECONDS).close()
         except OSError as error:
-            raise Retryable(
+            raise Unavailable(
                 f"{self.name} at {self.place} does not answer: {error}",
                 next_step="start it, or mend the engine's url; a managed one is started by the next run",
             ) from error
 
-    def refusal(self, error: PySparkException) -> Retryable | Terminal:
+    def refusal(self, error: PySparkException) -> Unavailable | Terminal:
         """What it means that a session can't be opened."""
         said = " ".join(str(error).split())[:500]
         if any(word in said for word in _REFUSED):
@@ -87,7 +87,7 @@ class Server:
                 f"{self.name} at {self.place} refuses this client: {said}",
                 next_step="the engine's token must be the server's spark.connect.authenticate.token",
             )
-        return Retryable(f"{self.name} at {self.place} opened no session: {said}")
+        return Unavailable(f"{self.name} at {self.place} opened no session: {said}")
 
     def require_version(self, found: str) -> None:
         """Check that its Spark is the client's.

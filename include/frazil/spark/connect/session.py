@@ -23,7 +23,7 @@ from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableI
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 
-from frazil.errors import Retryable
+from frazil.errors import Unavailable
 from frazil.local.files import private_folder
 from frazil.pipeline.settings import EngineSettings
 from frazil.project import Project
@@ -158,7 +158,7 @@ def connected(project: Project, engine_name: str, *, writes: bool) -> Iterator[S
         writes: Whether Spark writes tables.
 
     Raises:
-        Retryable: The server does not answer.
+        Unavailable: The server does not answer.
         Terminal: Its Spark or its Frazil is another one, it refuses the token, or lacks what a job needs.
     """
     engine = project.engine(engine_name)
@@ -275,7 +275,7 @@ def _within(seconds: float, ask: Callable[[], T], server: Server) -> T:
     if failures:
         raise failures[0]
     if not answers:
-        raise Retryable(
+        raise Unavailable(
             f"{server.name}: {server.place} takes connections and gave no answer in {seconds:.0f} s",
             next_step="is it a spark connect server, and is it well? look at its log",
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import Final
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Final, TypeVar
 
-from frazil.errors import Retryable, Terminal
+from frazil.errors import Retryable, Terminal, Unavailable
 from frazil.local import spark_server
 from frazil.local.home import LOOPBACK, Home, inherited_environment, interpreter_bin
 from frazil.local.jars import fetch, jar_paths
@@ -54,15 +54,34 @@ def client_environment(project: Project, engine: EngineSettings) -> dict[str, st
     return {} if token is None else {TOKEN_VARIABLE: token}
 
 
-@contextmanager
-def served(project: Project, engine: EngineSettings, report: Callable[[str], None]) -> Iterator[bool]:
-    """Say whether a job has its session on a server, which a managed one stays for while the block runs.
+T = TypeVar("T")
 
-    A managed server that is not up is nobody's need: the job starts a Spark of its own. So does one whose server is dead or of
-    another release, and can't be started anew: to wait for a person would cost more than a start.
+_OWN_SPARK: Final = "this run starts a Spark of its own"
+
+
+def run_on_engine(
+    project: Project, engine: EngineSettings, report: Callable[[str], None], run: Callable[[bool], T]
+) -> T:
+    """Run a job, which is told whether its session is on a server; a managed server stays while the job runs.
+
+    A managed server that is not up is nobody's need: the job starts a Spark of its own. So does one whose server opens no
+    session, or is dead or of another release and can't be started anew: to wait for a person would cost more than a start.
+
+    Raises:
+        Retryable: The server of somebody else opens no session; or what the job ended with.
+        Terminal, OutcomeUnknown, Stopped: What the job ended with.
     """
     with ExitStack() as stack:
-        yield engine.type == "connect" and (not engine.managed or _is_taken(stack, project, engine, report))
+        if engine.type != "connect" or (engine.managed and not _is_taken(stack, project, engine, report)):
+            return run(False)  # noqa: FBT003
+        try:
+            return run(True)  # noqa: FBT003
+        except Unavailable as error:
+            if not engine.managed:
+                raise Retryable(error.message, next_step=error.next_step) from error
+            spark_server.replace_when_idle(project.home)
+            report(f"warning: {error.message}; {_OWN_SPARK}")
+    return run(False)  # noqa: FBT003 - after the block: the server may be replaced while this runs
 
 
 def _is_taken(stack: ExitStack, project: Project, engine: EngineSettings, report: Callable[[str], None]) -> bool:
@@ -71,7 +90,7 @@ def _is_taken(stack: ExitStack, project: Project, engine: EngineSettings, report
     try:
         stack.enter_context(spark_server.serving(project.home, managed_server(project, engine), report))
     except (Retryable, Terminal) as error:
-        report(f"warning: {error.message}; this run starts a Spark of its own")
+        report(f"warning: {error.message}; {_OWN_SPARK}")
         return False
     return True
 

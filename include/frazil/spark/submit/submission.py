@@ -35,7 +35,7 @@ from frazil.spark.submit.configuration import (
     jar_sets,
 )
 from frazil.spark.submit.handover import handed_over
-from frazil.spark.submit.server import JVM_OPTIONS, client_environment, served
+from frazil.spark.submit.server import JVM_OPTIONS, client_environment, run_on_engine
 from frazil.spark.submit.shipped import driver_place, executor_python
 from frazil.spark.submit.watch import watch_job
 
@@ -229,9 +229,12 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
         Stopped: A signal asked this process to stop. The job finished what it had decided, and has ended.
     """
-    with served(project, project.engine(pipeline.engine), report) as on_server:
+
+    def run(on_server: bool) -> str | None:  # noqa: FBT001
         job = submission(project, pipeline, plan, on_server=on_server)
         return run_submission(project.home, job, pipeline.name, plan.run, plan.to_json(), report)
+
+    return run_on_engine(project, project.engine(pipeline.engine), report, run)
 
 
 def run_maintenance(
@@ -252,9 +255,12 @@ def run_maintenance(
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
-    with served(project, project.engine(pipeline.maintenance_engine), report) as on_server:
+
+    def maintain(on_server: bool) -> str | None:  # noqa: FBT001
         job = maintenance_submission(project, pipeline, run, on_server=on_server)
         return run_submission(project.home, job, pipeline.name, run, order, report)
+
+    return run_on_engine(project, project.engine(pipeline.maintenance_engine), report, maintain)
 
 
 def run_submission(
@@ -390,6 +396,9 @@ def run_probe(
     Raises:
         Retryable, Terminal: What the job ended with; the message quotes the end of its log.
     """
-    with served(project, project.engine(engine_name), report) as on_server:
+
+    def probe(on_server: bool) -> str | None:  # noqa: FBT001
         job, name = probe_submission(project, engine_name, on_server=on_server), f"doctor-{engine_name}"
         return run_submission(project.home, job, name, str(os.getpid()), json.dumps(list(pipelines)), report)
+
+    return run_on_engine(project, project.engine(engine_name), report, probe)

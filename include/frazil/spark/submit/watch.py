@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from frazil import stopping
-from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Stopped, Terminal, without_values
+from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Stopped, Terminal, Unavailable, without_values
 from frazil.local.drivers import Driver
 
 _MOST: Final = 12
@@ -61,7 +61,7 @@ STOP_SECONDS = stopping.GRACE_SECONDS + 3.0
 
 _LAST_LINES = 200
 _ERROR_CLASSES: Mapping[int, type[FrazilError]] = {
-    e.exit_code: e for e in (Retryable, Terminal, OutcomeUnknown, Stopped)
+    e.exit_code: e for e in (Retryable, Unavailable, Terminal, OutcomeUnknown, Stopped)
 }
 
 
