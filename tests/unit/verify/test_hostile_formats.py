@@ -50,6 +50,22 @@ def test_reference_is_not_run_as_python(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("package google.type; message M { Date d = 1; } message Date { string year = 1; }", b"\x0a\3\x0a\1x"),
+        ("package google.protobuf; message M { StringValue d = 1; } message StringValue { int32 x = 1; }", b"\x0a\0"),
+        ("package google.protobuf; message M { Timestamp d = 1; } message Timestamp { int32 x = 1; }", b"\x0a\0"),
+        ("message M { int32 ParseFromString = 1; }", b"\x08\1"),
+        ("message M { int32 DESCRIPTOR = 1; }", b"\x08\1"),
+    ],
+)
+def test_own_messages_by_googles_names_are_not_judged(text: str, value: bytes) -> None:
+    """A schema may define what Google's library knows otherwise, and fields that hide the library's methods."""
+    with pytest.raises(UnjudgedError, match="its schema has messages or fields"):
+        of_registry("protobuf", f'syntax = "proto3"; {text}')(b"\0\0\0\0\1\0" + value, {})
+
+
 @pytest.mark.parametrize(("path", "name"), [(b"\0", "a"), (b"\2\0", "a"), (b"\2\2", "b"), (b"\4\2\2", "d")])
 def test_numbers_in_front_lead_to_the_message(path: bytes, name: str) -> None:
     """By its place among the messages of the file, then of the message."""

@@ -41,12 +41,17 @@ def protobuf_reader(schema: Schema, message: str | None) -> Callable[[bytes], Fi
 
     def read(raw: bytes) -> Fields:
         of, rest = (by_name, raw) if by_name is not None else _indexed(pool, main, raw)
-        found = GetMessageClass(of)()
         try:
+            found = GetMessageClass(of)()
             found.ParseFromString(rest)
+            return _fields_of(found, ())
         except DecodeError as error:
             raise Unfit("not of its schema") from error
-        return _fields_of(found, ())
+        except Unfit:
+            raise
+        except (TypeError, AttributeError, ValueError, ArithmeticError) as error:
+            # Whoever registers schemas may define Google's messages otherwise, and fields that hide Python's methods.
+            raise UnjudgedError("its schema has messages or fields that can't be read here") from error
 
     return read
 
@@ -66,13 +71,13 @@ def _compiled(text: str, imports: Sequence[tuple[str, str]]) -> tuple[Descriptor
             if done.returncode:
                 raise UnjudgedError("its schema does not compile here")
             files = FileDescriptorSet.FromString(built.read_bytes()).file
+            pool = DescriptorPool()
+            for of in files:
+                pool.Add(of)
         except subprocess.TimeoutExpired as error:
             raise UnjudgedError(f"its schema does not compile here within {_SECONDS} s") from error
-        except (OSError, ValueError, DecodeError) as error:
+        except (OSError, ValueError, TypeError, DecodeError) as error:
             raise UnjudgedError("its schema can't be compiled here") from error
-    pool = DescriptorPool()
-    for of in files:
-        pool.Add(of)
     return pool, _MAIN
 
 
