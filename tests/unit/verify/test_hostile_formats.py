@@ -66,6 +66,29 @@ def test_own_messages_by_googles_names_are_not_judged(text: str, value: bytes) -
         of_registry("protobuf", f'syntax = "proto3"; {text}')(b"\0\0\0\0\1\0" + value, {})
 
 
+def test_imports_that_ingestion_brings_are_read() -> None:
+    """Confluent's and Google's types come with neither schema nor compiler."""
+    text = """syntax = "proto3"; import "confluent/meta.proto"; import "confluent/type/decimal.proto";
+        import "google/type/decimal.proto"; import "google/type/date.proto"; import "google/type/timeofday.proto";
+        message M { int64 id = 1 [(confluent.field_meta).doc = "x"]; confluent.type.Decimal a = 2;
+        google.type.Decimal b = 3; }"""
+
+    assert of_registry("protobuf", text)(b"\0\0\0\0\1\0\x08\1", {}) == {"id": 1, "a": None, "b": None}
+
+
+def test_schema_file_that_does_not_compile_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler takes a tenth of a second: not for each record."""
+    value = Value.model_validate({"format": "protobuf", "schema_file": "m.proto", "message": "M"})
+    decode = format_decoder(value.model_copy(update={"schema_": "message of nothing"}), lambda _: ("", {}))
+    assert decode is not None
+
+    with pytest.raises(UnjudgedError, match="does not compile here"):
+        decode(b"", {})
+    monkeypatch.setattr("sys.executable", "/absent")  # another attempt could not start the compiler
+    with pytest.raises(UnjudgedError, match="does not compile here"):
+        decode(b"", {})
+
+
 @pytest.mark.parametrize(("path", "name"), [(b"\0", "a"), (b"\2\0", "a"), (b"\2\2", "b"), (b"\4\2\2", "d")])
 def test_numbers_in_front_lead_to_the_message(path: bytes, name: str) -> None:
     """By its place among the messages of the file, then of the message."""

@@ -57,9 +57,10 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
     if decoding.format in ("avro", "protobuf", "json-schema"):
         of_schema = {"avro": avro_reader, "protobuf": protobuf_reader, "json-schema": _json_schema}[decoding.format]
         if decoding.registry is None:
-            one = lru_cache(1)(lambda: of_schema((decoding.schema_ or "", decoding.schema_imports), decoding.message))
+            schema = decoding.schema_ or "", decoding.schema_imports
+            one = lru_cache(1)(lambda: _judging(lambda: of_schema(schema, decoding.message)))
             return lambda raw, _: one()(raw)
-        known = lru_cache(1_000)(lambda number: _of_registry(of_schema, schemas, number))
+        known = lru_cache(1_000)(lambda number: _judging(lambda: of_schema(schemas(number), None)))
         return lambda raw, headers: _registered(raw, headers.get(header), known)
     read = {"delimited": _delimited, "json-envelope": _envelope, "json": _json}.get(decoding.format)
     if read is not None:
@@ -68,12 +69,10 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
     return None if scalar is None else lambda raw, _: {BARE: scalar(raw)}
 
 
-def _of_registry(
-    of_schema: Callable[[Schema, str | None], Callable[[bytes], Fields]], schemas: Callable[[int], Schema], number: int
-) -> Callable[[bytes], Fields]:
-    """The reader of a schema; one that is not known is asked for once."""
+def _judging(schema_reader: Callable[[], Callable[[bytes], Fields]]) -> Callable[[bytes], Fields]:
+    """The reader of a schema, or one that repeats why there is none: a schema is asked for and compiled once."""
     try:
-        return of_schema(schemas(number), None)
+        return schema_reader()
     except UnjudgedError as error:
         why = str(error)
 

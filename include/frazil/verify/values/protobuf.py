@@ -101,6 +101,16 @@ _MAIN: Final = "verified.proto"
 
 _SYNTAX: Final = 'syntax = "proto3"; package google.type;'
 _IMPORTS: Final[Mapping[str, str]] = {
+    "confluent/meta.proto": 'syntax = "proto3"; package confluent; import "google/protobuf/descriptor.proto";'
+    " message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }"
+    " extend google.protobuf.FileOptions { Meta file_meta = 1088; }"
+    " extend google.protobuf.MessageOptions { Meta message_meta = 1088; }"
+    " extend google.protobuf.FieldOptions { Meta field_meta = 1088; }"
+    " extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }"
+    " extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }",
+    "confluent/type/decimal.proto": 'syntax = "proto3"; package confluent.type;'
+    " message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }",
+    "google/type/decimal.proto": f"{_SYNTAX} message Decimal {{ string value = 1; }}",
     "google/type/date.proto": f"{_SYNTAX} message Date {{ int32 year = 1; int32 month = 2; int32 day = 3; }}",
     "google/type/timeofday.proto": f"{_SYNTAX} message TimeOfDay"
     " { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }",
