@@ -9,6 +9,7 @@ import pytest
 from frazil.errors import Terminal
 from frazil.verify.ledger import batches_of, position_of
 from frazil.verify.ledger_check import closing_differences, ledger_differences
+from frazil.verify.snapshot_facts import SnapshotFacts
 from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
 
 
@@ -100,3 +101,12 @@ def test_replay_takes_nothing_out_of_a_merged_table() -> None:
 
     assert len(list(ledger_differences(read(START, FIRST, again)))) == 1
     assert list(ledger_differences(read(START, FIRST, again), is_merged=True)) == []
+
+
+def test_snapshots_that_a_rollback_took_are_not_asked_for() -> None:
+    """A rewind that leaves duplicates takes nothing out: the batches between it and the one before in the table are undone."""
+    kinds = {1: "ingest", 2: "ingest", 3: "rewind", 4: "ingest", 5: "ingest"}
+    rows = [batch(n, kind, 0, 1, snapshot_id=100 + n) for n, kind in kinds.items()]
+    facts = SnapshotFacts("a.b", {n: (100 + n, {}) for n in (1, 3, 5)}, {100 + n: n for n in kinds})
+
+    assert [difference.batch for difference in facts.differences(rows, ())] == [4]
