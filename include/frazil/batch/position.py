@@ -153,11 +153,16 @@ class Position:
         """The position of a batch that goes on where logs lost their ends.
 
         Args:
-            ends: Topic and partition -> where the log was cut; None if that is not known.
+            ends: Topic and partition -> where the log was cut; None if that is not known. Then the tail begins at this position:
+                records behind it come again, and rows before it are newer than what a replay or a letter brings.
         """
         topics = {}
         for name, at in self.topics.items():
-            tails = (LostTail(number, end or 0, self.n) for (of, number), end in ends.items() if of == name)
+            tails = (
+                LostTail(number, at.next[number] if end is None else end, self.n)
+                for (of, number), end in ends.items()
+                if of == name
+            )
             topics[name] = replace(at, lost_tails=united([*at.lost_tails, *tails]))
         return replace(self, topics=topics)
 
