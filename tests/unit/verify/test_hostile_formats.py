@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from frazil.pipeline.types import Primitive
 from frazil.pipeline.value import Value
 from frazil.verify.values.formats import Decode, format_decoder
 from frazil.verify.values.json_document import Unfit
-from frazil.verify.values.native import UnjudgedError
+from frazil.verify.values.native import UnjudgedError, native_of
 
 PROTO = 'syntax = "proto3"; message Order { int64 id = 1; }'
 
@@ -153,6 +156,18 @@ def test_large_decimal_of_an_envelope_is_not_judged() -> None:
 
     with pytest.raises(UnjudgedError, match="4096"):
         decode(value, {})
+
+
+def test_all_digits_of_a_decimal_are_read() -> None:
+    """Python rounds to 28 digits unless told otherwise; columns hold 38."""
+    number = 10**37 + 1
+    schema = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+    payload = b64encode(number.to_bytes(16, "big", signed=True)).decode()
+    decode = format_decoder(Value.model_validate({"format": "json-envelope"}), lambda _: ("", {}))
+    assert decode is not None
+
+    assert decode(json.dumps({"schema": schema, "payload": payload}).encode(), {}) == {"value": Decimal(f"{number}e-2")}
+    assert native_of(Primitive("decimal", (38, 2)), number) == Decimal(f"{number}e-2")
 
 
 def test_way_to_a_message_is_short() -> None:

@@ -22,6 +22,7 @@ from frazil.verify.values.avro import avro_reader
 from frazil.verify.values.json_document import Figure, Unfit, decoder_of, document_of, object_of
 from frazil.verify.values.native import (
     BARE,
+    EXACT,
     LARGEST_NUMBER,
     UNKNOWN,
     Fields,
@@ -237,7 +238,7 @@ def _decimal(schema: Any, value: Any) -> Decimal:
     if len(value) > LARGEST_NUMBER * 4 // 3:
         raise UnjudgedError(f"a number of more than {LARGEST_NUMBER} bytes")
     scale = int(str(schema.get("parameters", {}).get("scale", 0)))
-    return Decimal(int.from_bytes(b64decode(value), "big", signed=True)).scaleb(-scale)
+    return Decimal(int.from_bytes(b64decode(value), "big", signed=True)).scaleb(-scale, EXACT)
 
 
 _CONNECT_NAMED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from math import isfinite
 from struct import Struct
 from typing import Any, Final
@@ -30,6 +30,9 @@ BARE: Final = "value"
 
 LARGEST_NUMBER: Final = 4_096
 """Bytes of a decimal. No column holds one of 17; converting takes the square of them, half a millisecond here."""
+
+EXACT: Final = Context(prec=3 * LARGEST_NUMBER)
+"""Rounds no decimal of so many bytes; Python's own context has 28 digits."""
 
 Fields = dict[str, Any]
 
@@ -353,7 +356,7 @@ def native_of(of: ColumnType, value: Any) -> Any:  # noqa: C901, PLR0911 - a cas
         case StructOf(fields):
             return {name: native_of(inner, part) for (name, inner), part in zip(fields, value, strict=True)}
         case Primitive("decimal", (_, scale)):
-            return Decimal(value).scaleb(-scale)
+            return Decimal(value).scaleb(-scale, EXACT)
         case Primitive("date"):
             return _EPOCH.date() + timedelta(days=value)
         case Primitive("timestamptz"):
