@@ -103,6 +103,17 @@ def test_numbers_in_front_lead_to_the_message(path: bytes, name: str) -> None:
 
 NODE = '{"type": "record", "name": "node", "fields": [{"name": "next", "type": ["null", "node"]}]}'
 WIDE = '{"type": "array", "items": "null"}'
+EMPTY = '{"type": "array", "items": {"type": "record", "name": "e", "fields": []}}'
+NULLS = json.dumps(
+    {
+        "type": "array",
+        "items": {
+            "type": "record",
+            "name": "n",
+            "fields": [{"name": "a", "type": "long"}, *({"name": f"f{n}", "type": "null"} for n in range(100))],
+        },
+    }
+)
 DECIMAL = '{"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}'
 
 
@@ -121,6 +132,9 @@ def varint(number: int) -> bytes:
         (NODE, b"\2" * 50 + b"\0", "levels"),
         (WIDE, varint(50_000_000) + b"\0", "items"),
         (WIDE, varint(1_500_000) * 2 + b"\0", "items"),
+        (WIDE, varint(1_990_000) + b"\0", "without bytes"),
+        (EMPTY, varint(1_990_000) + b"\0", "without bytes"),
+        (NULLS, varint(200) + b"\2" * 200 + b"\0", "without bytes"),
         ('{"type": "map", "values": "null"}', b"\1", "ends|end within"),
         (DECIMAL, varint(400_000) + b"\1" * 400_000, "4096"),
         ('"long"', b"\xff" * 1_000 + b"\1", "64 bits"),

@@ -61,6 +61,9 @@ _MOST_LEVELS: Final = 50
 _MOST_PARTS: Final = 2_000_000
 """Fields and items of one value, or two per byte if it has more. Where lists make more than a million cells it is a dead letter."""
 
+_MOST_EMPTY: Final = 10_000
+"""Fields and items of one value that took no byte: five bytes claim millions of them."""
+
 
 class _Bounds:
     """Walks over the bytes of a value by its schema, and stops at claims that are beyond all bounds."""
@@ -68,7 +71,7 @@ class _Bounds:
     def __init__(self, named: Mapping[str, Any], schema: Any) -> None:
         self._named = named
         self._known: dict[str, _Walk] = {}
-        self._levels = self._parts = 0
+        self._levels = self._parts = self._empty = 0
         self._walk = self._part(schema)
 
     def check(self, raw: bytes) -> None:
@@ -78,7 +81,7 @@ class _Bounds:
             Unfit: Its bytes end early, or others follow.
             UnjudgedError: It is too deep or too large, or holds what no writer of Avro makes.
         """
-        self._levels, self._parts = 0, max(_MOST_PARTS, 2 * len(raw))
+        self._levels, self._parts, self._empty = 0, max(_MOST_PARTS, 2 * len(raw)), _MOST_EMPTY
         try:
             end = self._walk(raw, 0)
         except IndexError as error:
@@ -133,7 +136,7 @@ class _Bounds:
             if self._levels > _MOST_LEVELS:
                 raise UnjudgedError(f"a value of more than {_MOST_LEVELS} levels")
             for field in fields:
-                at = field(raw, at)
+                at = self._behind(field, raw, at)
             self._levels -= 1
             return at
 
@@ -147,11 +150,20 @@ class _Bounds:
                     _, at = zigzag(raw, at)
                 self._count(abs(count))
                 for _ in range(abs(count)):
-                    at = item(raw, at)
+                    at = self._behind(item, raw, at)
                 count, at = zigzag(raw, at)
             return at
 
         return walk
+
+    def _behind(self, part: _Walk, raw: bytes, at: int) -> int:
+        """The place behind a field or an item."""
+        end = part(raw, at)
+        if end == at:
+            self._empty -= 1
+            if self._empty < 0:
+                raise UnjudgedError(f"a value of more than {_MOST_EMPTY} fields or items without bytes")
+        return end
 
     def _count(self, parts: int) -> None:
         self._parts -= parts
