@@ -41,14 +41,15 @@ def obey(orders: Any, most: int = 2) -> int:
         try:
             orders.run()
         except Terminal as refusal:
-            _carry_out(orders, named_command(refusal))
+            carry_out(orders, named_command(refusal))
         else:
             return steps
     orders.run()
     return most
 
 
-def _carry_out(orders: Any, words: list[str]) -> None:
+def carry_out(orders: Any, words: list[str]) -> None:
+    """Do what `named_command` found."""
     verb, _, *arguments = words
     if verb == "repair":
         (table,) = arguments
@@ -56,6 +57,6 @@ def _carry_out(orders: Any, words: list[str]) -> None:
     elif arguments == ["--to-table"]:
         to_table(orders)
     else:
-        option, target = arguments
-        assert option == "--to", words
-        reset(orders, target)
+        option, target, *more = arguments
+        assert (option, more) in (("--to", []), ("--to", ["--allow-duplicates"])), words
+        reset(orders, target, allow_duplicates=bool(more))

@@ -8,6 +8,7 @@ from, so all topics move, every letter that will come again goes, and all tables
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 
 from frazil.batch.facts import ClusterFacts, TopicPartition
@@ -75,7 +76,7 @@ def _planned(scope: Scope, order: ResetOrder, target: Target, tables: Tables, no
     removed = _removed(order, now, before, after)
     emptied = _filled(scope, tables)
     if removed and emptied:
-        refuse_compacted(scope, {of.topic for of in removed})
+        refuse_compacted(scope, {of.topic for of in removed}, _beside(scope, order, target))
     return PlannedReset(
         order=order,
         tables=tables,
@@ -96,6 +97,17 @@ def _removed(order: ResetOrder, now: Standing, before: Position, after: Position
     if order.allow_duplicates:
         return ()
     return at_or_beyond(after) if all_rows_gone(now) else moved_back(before, after)
+
+
+def _beside(scope: Scope, order: ResetOrder, target: Target) -> str:
+    """The same reset without a removal, as a person types it."""
+    to, body = (str(target), "") if target.kind != "offsets" else ("FILE.json", json.dumps(target.offsets))
+    words = ["frazil", "reset", scope.pipeline.name, "--to", to, *(f"--topic {name}" for name in order.topics)]
+    with_file = f" with {body} in FILE.json" if body else ""
+    return (
+        f"to leave those rows, and land records that come again beside them: {' '.join(words)} --allow-duplicates"
+        f' --reason "rows of a compacted topic stay"{with_file}; or, '
+    )
 
 
 def _filled(scope: Scope, tables: Tables) -> list[str]:

@@ -84,8 +84,13 @@ def _partitions(facts: ClusterFacts) -> Iterator[TopicPartition]:
             yield name, number
 
 
-def refuse_compacted(scope: Scope, topics: Collection[str]) -> None:
+def refuse_compacted(scope: Scope, topics: Collection[str], way_on: str = "") -> None:
     """Refuse to take rows out whose records compaction may have removed: they could not come again.
+
+    Args:
+        scope: The pipeline and its doors.
+        topics: Topics of those rows.
+        way_on: What the reader can do instead; it goes before what always works.
 
     Raises:
         Terminal: One of the topics is compacted, or its configuration must not be seen.
@@ -97,7 +102,7 @@ def refuse_compacted(scope: Scope, topics: Collection[str]) -> None:
         raise Terminal(
             f"pipeline {scope.pipeline.name}: {said} compacted: rows of records that compaction removed would go and could"
             " not come again; nothing was changed",
-            next_step="to read what Kafka still holds again, land it into a new table with a pipeline of its own",
+            next_step=f"{way_on}to read what Kafka still holds again, land it into a new table with a pipeline of its own",
         )
 
 

@@ -44,7 +44,7 @@ from tests.operations import (
     state,
     to_table,
 )
-from tests.refusals import obey
+from tests.refusals import carry_out, named_command, obey
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
@@ -303,6 +303,20 @@ def test_table_without_position_property_does_not_begin_anew(shop: MakeShop) -> 
 
     assert places(orders) == rows
     assert_clean(orders)
+
+
+def test_reset_of_a_lost_position_over_a_compacted_topic_names_the_one_that_works(shop: MakeShop) -> None:
+    """No row goes for good: it goes on at the end, or lands records beside their rows."""
+    orders = positionless(shop)
+    configure(orders.cluster, orders.topic, {"cleanup.policy": "compact,delete"})
+    rows = places(orders)
+    with pytest.raises(Terminal, match="compacted") as refused:
+        reset(orders, "earliest")
+
+    carry_out(orders, named_command(refused.value))
+    orders.run()
+
+    assert places(orders) == sorted([*rows, *rows])
 
 
 def test_reset_of_a_lost_position_leaves_rows_of_a_compacted_topic(shop: MakeShop) -> None:
