@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any, Final
 
+from pydantic_core import to_jsonable_python
+
 from frazil.pipeline.load import resolve_references
 from frazil.pipeline.model import Pipeline
 from frazil.pipeline.references import References
@@ -40,7 +42,8 @@ def rules_text(pipeline: Pipeline) -> str:
         for half, of in halves.items()
         if of is not None and of.schema_file is not None
     }
-    return json.dumps({"v": _VERSION, "parts": pipeline.parts, "texts": texts}, default=str)
+    # YAML's times as the hash has them: Python's text of one has a blank where that has a T.
+    return json.dumps(to_jsonable_python({"v": _VERSION, "parts": pipeline.parts, "texts": texts}))
 
 
 def pipeline_of(text: str | bytes, present: Pipeline, fingerprint: str, references: References) -> Pipeline:

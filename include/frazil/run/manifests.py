@@ -116,7 +116,7 @@ def _keep_rules(scope: Scope, tables: Tables, fingerprint: str) -> None:
     try:
         if missing_files(tables.ledger, [path]):
             write_text(tables.ledger, path, rules_text(scope.pipeline))
-    except (Retryable, Terminal) as error:
+    except (Retryable, Terminal, TypeError, ValueError) as error:
         _log.warning("%s is not kept, and frazil verify judges its batches less strictly: %s", path, error)
 
 

@@ -82,6 +82,27 @@ def test_rules_come_back_by_their_hash(tmp_path: Path, file: dict[str, Any]) -> 
     assert (found.transforms, found.destinations) == (former.transforms, former.destinations)
 
 
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("timestamptz", "2024-01-01T10:00:00Z"),
+        ("timestamp", "2024-01-01 10:00:00"),
+        ("map<string, timestamp>", "{a: 2024-01-01T10:00:00}"),
+        ("map<date, int>", "{2024-01-01: 1}"),
+        ("map<int, int>", "{1: 1}"),
+    ],
+)
+def test_times_that_yaml_reads_come_back(tmp_path: Path, kind: str, default: str) -> None:
+    """YAML makes times and dates of them, also of keys: they are kept as the hash has them."""
+    file = pipeline(destinations=[{"table": "a.b", "columns": {"x": {"type": kind, "default": "DEFAULT"}}}])
+    path = tmp_path / "p.yaml"
+    path.write_text(json.dumps(file).replace('"DEFAULT"', default))
+    former = load_pipeline(path, PLAIN)
+    found = pipeline_of(rules_text(former), former, former.outcome_fingerprint, PLAIN)
+
+    assert found.outcome_fingerprint == former.outcome_fingerprint
+
+
 @pytest.mark.parametrize("value", ["${env:TOKEN}", "x ${env:QUOTED} ${env:TOKEN} y", "${env:DOLLAR}$${env:TOKEN}"])
 def test_no_value_of_a_reference_is_kept(tmp_path: Path, value: str) -> None:
     """The reference is, and stands for the same value when it is read again."""
