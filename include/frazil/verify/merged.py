@@ -15,7 +15,7 @@ from frazil.pipeline.types import Primitive
 from frazil.pipeline.value import Column
 from frazil.verify.compare import Comparison, micros
 from frazil.verify.coverage import Passes
-from frazil.verify.ledger import MENDING, Batch
+from frazil.verify.ledger import MENDING, Batch, Range
 from frazil.verify.model import Held, Model, Place, Wanted
 from frazil.verify.outcomes import Found, Outcome, Outcomes, Stretch
 from frazil.verify.result import Difference, Findings, Kind, PartitionResult, with_counts
@@ -142,6 +142,7 @@ class MergedCheck(MergedTableCheck):
     """
 
     batches: Mapping[int, Batch] = field(default_factory=dict)
+    _ranges: dict[int, dict[Key, list[Range]]] = field(default_factory=dict, init=False)
 
     def results(self, model: Model, results: Sequence[PartitionResult]) -> list[PartitionResult]:
         """Compare, and add to the results of partitions what was found."""
@@ -193,7 +194,11 @@ class MergedCheck(MergedTableCheck):
         batch = None if place.batch is None else self.batches.get(place.batch)
         if batch is None or batch.kind in MENDING:
             return True
-        return any((r.topic, r.partition) == place[:2] and r.start <= place.offset < r.end for r in batch.ranges)
+        if batch.n not in self._ranges:
+            ranges = self._ranges[batch.n] = {}
+            for r in batch.ranges:
+                ranges.setdefault((r.topic, r.partition), []).append(r)
+        return any(r.start <= place.offset < r.end for r in self._ranges[batch.n].get(place[:2], ()))
 
     def _of_presence(self, wanted: Wanted) -> Kind | None:
         held = wanted.held

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pyiceberg.table import Table
 
 from frazil.iceberg.schema import declared_schema
 from frazil.pipeline.model import KafkaColumns, Pipeline
+from frazil.verify.ledger import Batch, Range, batches_of
 from frazil.verify.merged import MergedCheck, digests
 from frazil.verify.model import Model, Place
 from frazil.verify.result import Findings, PartitionResult
@@ -23,6 +25,7 @@ from frazil.verify.tables import Held
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.evolved_schema import Since
 from tests.unit.records.changes.landing import TABLE, landed, pipeline
+from tests.unit.verify.test_coverage import batch as ledger_row
 
 STAMP = datetime(2024, 5, 1, tzinfo=UTC)
 MICROS = int(STAMP.timestamp() * 1_000_000)
@@ -65,7 +68,11 @@ def held(declared: Pipeline, root: Path, rows: list[dict[str, Any]]) -> Table:
 
 
 def checked(
-    declared: Pipeline, table: Table, low: int = 0, earlier: Mapping[int, Since] | None = None
+    declared: Pipeline,
+    table: Table,
+    low: int = 0,
+    earlier: Mapping[int, Since] | None = None,
+    batches: Mapping[int, Batch] | None = None,
 ) -> tuple[list[tuple[str, int | None]], PartitionResult]:
     """Kind and offset of each difference, and the counts of the one partition."""
     [to], findings = declared.destinations, Findings()
@@ -77,7 +84,7 @@ def checked(
         of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in told]
         model.change(Place("orders", 0, offset, 7), MICROS, of)
     held_table = Held(table, TABLE, KafkaColumns())
-    check = MergedCheck(to, to.columns, held_table, rules, {("orders", 0): low}, {"orders": 0}, findings)
+    check = MergedCheck(to, to.columns, held_table, rules, {("orders", 0): low}, {"orders": 0}, findings, batches or {})
     [result] = check.results(model, [PartitionResult("orders", 0)])
     model.close()
     return [(of.kind, of.offset) for of in findings.kept], result
@@ -117,6 +124,27 @@ def test_a_wrong_row_is_not_found(
         rows[key] = rows.get(key, place) | change
     found, _ = checked(declared, held(declared, tmp_path, [*rows.values()]))
     assert found == [difference]
+
+
+class CountedRanges(tuple[Range, ...]):  # noqa: SLOT001 - it has a count
+    """Ranges that count how often somebody goes through them."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Range]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_ranges_of_a_batch_are_walked_through_once(tmp_path: Path) -> None:
+    """Not for each key: a batch may have read thousands of partitions."""
+    ranges = CountedRanges([Range("orders", 1, 0, 5), Range("orders", 0, 0, 3), Range("orders", 0, 3, 4)])
+    rows = [row | {"_frazil_batch": 7} for row in rows_of(SOFT).values()]
+    [batch] = batches_of([ledger_row(7, "ingest", 0, 5)], "shop.ledger")
+    found, _ = checked(SOFT, held(SOFT, tmp_path, rows), batches={7: replace(batch, ranges=ranges)})
+
+    assert found == [("changed", 4)]  # no range has it
+    assert ranges.walks == 1
 
 
 def test_a_key_with_two_rows_is_not_found(tmp_path: Path) -> None:
