@@ -85,7 +85,7 @@ def sentence(facts: Mapping[str, Any]) -> str:
     summary = (
         f"{mode}{facts['rows']:,} rows, {dead}, {facts['filtered']:,} filtered in {batches}, {facts['seconds']:.1f} s"
     )
-    if left_out := UnknownFields(facts["unknown_records"], facts["unknown_fields"]).said:
+    if left_out := UnknownFields(facts["unknown_records"], facts["unknown_fields"]).summary:
         summary = f"{summary}; {left_out}"
     through = facts["complete_through"]
     return f"{summary}; complete through {through}" if through else summary
@@ -104,7 +104,7 @@ def look_sentence(look: DryRun) -> str:
         f" {counts.written:,} rows, {_dead(counts.dead, look.dead_codes)}, {counts.filtered:,} filtered,"
         f" {look.seconds:.1f} s"
     )
-    if left_out := look.unknown_fields.said:
+    if left_out := look.unknown_fields.summary:
         summary = f"{summary}; {left_out}"
     return f"{summary}; a run would not publish this: {look.too_many_dead}" if look.too_many_dead else summary
 

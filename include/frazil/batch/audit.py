@@ -63,9 +63,9 @@ def audit(
     return too_many
 
 
-def _too_many(said: str) -> Terminal:
+def _too_many(figures: str) -> Terminal:
     return Terminal(
-        f"{TOO_MANY_DEAD}: {said}",
+        f"{TOO_MANY_DEAD}: {figures}",
         next_step="mend the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
     )
 
@@ -94,9 +94,9 @@ def _partition_problems(ranges: tuple[Range, ...], staged: Staged) -> list[str]:
 def _routing_problems(staged: Staged) -> list[str]:
     """Records that were routed to a table and have no outcome there, or two."""
     return [
-        f"table {table}: {of.routed} records routed to it, {of.written} have rows and {of.dead} are dead letters"
-        for table, of in sorted(staged.tables.items())
-        if of.routed != of.written + of.dead
+        f"table {table}: {counts.routed} records routed to it, {counts.written} have rows and {counts.dead} are dead letters"
+        for table, counts in sorted(staged.tables.items())
+        if counts.routed != counts.written + counts.dead
     ]
 
 
@@ -139,7 +139,9 @@ def exceeded(total: Counts, dead_codes: Mapping[str, int], tolerance: Tolerance)
 
 def _first_of(staged: Staged) -> str:
     """Where to look: the first dead letter by its coordinates."""
-    samples = [(of.topic, of.partition, of.offset, code, of.message) for code, of in staged.samples.items()]
+    samples = [
+        (sample.topic, sample.partition, sample.offset, code, sample.message) for code, sample in staged.samples.items()
+    ]
     if not samples:
         return ""
     topic, partition, offset, code, message = min(samples)
@@ -163,15 +165,15 @@ def check_identity(plan: RunPlan, facts: ClusterFacts, read: Collection[str], pi
             f"the Kafka cluster changed from {plan.cluster} to {facts.cluster_id} since the plan; nothing was published"
         )
     for name in sorted(read):
-        planned, found = plan.topics[name], facts.topics.get(name)
-        if found is None:
+        planned, topic = plan.topics[name], facts.topics.get(name)
+        if topic is None:
             raise Retryable(
                 f"topic {name} vanished while it was read; nothing was published",
                 next_step="run again: the next plan looks at what is left of it",
             )
-        if found.id != planned.id:
+        if topic.id != planned.id:
             raise Terminal(
-                f"topic {name} was recreated since the plan (topic id {planned.id}, found {found.id});"
+                f"topic {name} was recreated since the plan (topic id {planned.id}, found {topic.id});"
                 " nothing was published",
                 next_step="its offsets start anew; to read it from its beginning, beside the rows of the old one:"
                 f' frazil reset {pipeline} --to earliest --topic {name} --reason "topic was recreated"',

@@ -42,17 +42,17 @@ class ChangeCounts:
     truncates: int = 0
 
     @classmethod
-    def of(cls, ops: Mapping[str, int]) -> Self:
+    def from_ops(cls, ops: Mapping[str, int]) -> Self:
         """Counts by `frazil.batch.changes.Op`."""
         return cls(ops.get(UPSERT, 0), ops.get(DELETE, 0), ops.get(TRUNCATE, 0))
 
-    def __add__(self, other: ChangeCounts) -> ChangeCounts:
+    def __add__(self, addend: ChangeCounts) -> ChangeCounts:
         return ChangeCounts(
-            self.upserts + other.upserts, self.deletes + other.deletes, self.truncates + other.truncates
+            self.upserts + addend.upserts, self.deletes + addend.deletes, self.truncates + addend.truncates
         )
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """For people: `12 upserts, 3 deletes`."""
         counts = {"upserts": self.upserts, "deletes": self.deletes, "truncates": self.truncates}
         return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count or name != "truncates")
@@ -91,5 +91,5 @@ class Merge:
             body["order_by"],
             body["deleted"],
             dict(body["since"]),
-            {topic: tuple(LostTail(*of) for of in tails) for topic, tails in body.get("lost_tails", {}).items()},
+            {topic: tuple(LostTail(*tail) for tail in tails) for topic, tails in body.get("lost_tails", {}).items()},
         )

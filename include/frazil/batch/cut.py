@@ -35,12 +35,14 @@ def cut(ranges: tuple[Range, ...], max_records: int) -> Iterator[tuple[Range, ..
 
     Every partition advances in every batch in proportion to what it has left, so that all reach the end together.
     """
-    left = tuple(r for r in ranges if r.span)
-    while left:
-        total = sum(r.span for r in left)
-        shares = _shares(left, -(-total // -(-total // max_records)))
-        yield tuple(replace(r, end=r.start + share) for r, share in zip(left, shares, strict=True) if share)
-        left = tuple(replace(r, start=r.start + share) for r, share in zip(left, shares, strict=True) if share < r.span)
+    unread = tuple(r for r in ranges if r.span)
+    while unread:
+        total = sum(r.span for r in unread)
+        shares = _shares(unread, -(-total // -(-total // max_records)))
+        yield tuple(replace(r, end=r.start + share) for r, share in zip(unread, shares, strict=True) if share)
+        unread = tuple(
+            replace(r, start=r.start + share) for r, share in zip(unread, shares, strict=True) if share < r.span
+        )
 
 
 def _shares(ranges: tuple[Range, ...], size: int) -> list[int]:
@@ -50,9 +52,9 @@ def _shares(ranges: tuple[Range, ...], size: int) -> list[int]:
     """
     total = sum(r.span for r in ranges)
     shares = [r.span * size // total for r in ranges]
-    by_fraction = sorted(range(len(ranges)), key=lambda at: ranges[at].span * size % total, reverse=True)
-    for at in by_fraction[: size - sum(shares)]:
-        shares[at] += 1
+    by_fraction = sorted(range(len(ranges)), key=lambda index: ranges[index].span * size % total, reverse=True)
+    for index in by_fraction[: size - sum(shares)]:
+        shares[index] += 1
     return shares
 
 
@@ -68,16 +70,16 @@ def shared_out(ranges: tuple[Range, ...], records_per_task: int, tasks: int = 1)
     """
     total = sum(r.span for r in ranges)
     count = min(tasks * max(1, -(-total // (records_per_task * tasks))), max(total, 1))
-    bounds = [total * at // count for at in range(count + 1)]
+    bounds = [total * task // count for task in range(count + 1)]
     shares: list[list[Range]] = [[] for _ in range(count)]
-    at = passed = 0
+    task = passed = 0
     for r in ranges:
         start = r.start
         while start < r.end:
-            end = min(r.end, r.start + bounds[at + 1] - passed)
-            shares[at].append(replace(r, start=start, end=end))
+            end = min(r.end, r.start + bounds[task + 1] - passed)
+            shares[task].append(replace(r, start=start, end=end))
             start = end
-            if passed + end - r.start == bounds[at + 1]:
-                at += 1
+            if passed + end - r.start == bounds[task + 1]:
+                task += 1
         passed += r.span
     return tuple(map(tuple, shares))

@@ -45,12 +45,12 @@ class UnknownFields:
             cut[name if len(name) <= _NAME_CHARACTERS else f"{name[:_NAME_CHARACTERS]}…"] += count
         return cls(records, _most_frequent(cut, _NAMES_KEPT))
 
-    def __add__(self, other: UnknownFields) -> UnknownFields:
-        if not other.records or not self.records:
-            return self if self.records else other
+    def __add__(self, addend: UnknownFields) -> UnknownFields:
+        if not addend.records or not self.records:
+            return self if self.records else addend
         names = Counter(self.names)
-        names.update(other.names)
-        return UnknownFields(self.records + other.records, _most_frequent(names, _NAMES_KEPT))
+        names.update(addend.names)
+        return UnknownFields(self.records + addend.records, _most_frequent(names, _NAMES_KEPT))
 
     @property
     def shown(self) -> UnknownFields:
@@ -58,7 +58,7 @@ class UnknownFields:
         return UnknownFields(self.records, _most_frequent(self.names, NAMES_SHOWN))
 
     @property
-    def said(self) -> str | None:
+    def summary(self) -> str | None:
         """One line for people, or None if there is nothing to say.
 
         Producers choose the names. Each stands in backticks, which are a code span in Markdown: nothing in it is markup.
@@ -105,13 +105,13 @@ class TableCounts:
     rows: int = 0
     unknown: UnknownFields = field(default_factory=UnknownFields)
 
-    def __add__(self, other: TableCounts) -> TableCounts:
+    def __add__(self, addend: TableCounts) -> TableCounts:
         return TableCounts(
-            self.routed + other.routed,
-            self.written + other.written,
-            self.dead + other.dead,
-            self.rows + other.rows,
-            self.unknown + other.unknown,
+            self.routed + addend.routed,
+            self.written + addend.written,
+            self.dead + addend.dead,
+            self.rows + addend.rows,
+            self.unknown + addend.unknown,
         )
 
     @classmethod
@@ -132,9 +132,9 @@ RecordAges = Mapping[int, int]
 """Class -> records. Class 0 ends at `FLOOR_SECONDS`, each further one `GROWTH` times later."""
 
 
-def added(left: RecordAges, right: RecordAges) -> dict[int, int]:
+def added(first: RecordAges, second: RecordAges) -> dict[int, int]:
     """Counts of both together."""
-    return {age: left.get(age, 0) + right.get(age, 0) for age in {*left, *right}}
+    return {age: first.get(age, 0) + second.get(age, 0) for age in {*first, *second}}
 
 
 def ages_json(ages: RecordAges) -> str | None:
@@ -223,9 +223,12 @@ class Counts:
     dead: int = 0
     filtered: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
+    def __add__(self, addend: Counts) -> Counts:
         return Counts(
-            self.read + other.read, self.written + other.written, self.dead + other.dead, self.filtered + other.filtered
+            self.read + addend.read,
+            self.written + addend.written,
+            self.dead + addend.dead,
+            self.filtered + addend.filtered,
         )
 
 
@@ -331,7 +334,7 @@ class Staged:
     @property
     def letters(self) -> int:
         """Dead letters: one per dead record, or, of several destinations, one for each that it does not fit."""
-        alone = sum(of.dead for of in self.tables.values())
+        alone = sum(counts.dead for counts in self.tables.values())
         return self.whole_dead + alone if self.tables else self.total.dead
 
     def rows(self, table: str) -> int:
@@ -350,9 +353,11 @@ class Staged:
             "extra_rows": self.extra_rows,
             "stopped": self.stopped,
             "unknown_fields": dataclasses.asdict(self.unknown_fields),
-            "tables": {table: dataclasses.asdict(of) for table, of in self.tables.items()},
+            "tables": {table: dataclasses.asdict(counts) for table, counts in self.tables.items()},
             "whole_dead": self.whole_dead,
-            "demands": {table: [dataclasses.astuple(of) for of in found] for table, found in self.demands.items()},
+            "demands": {
+                table: [dataclasses.astuple(change) for change in changes] for table, changes in self.demands.items()
+            },
             "again": [dataclasses.astuple(r) for r in self.again],
             "void": self.void,
             "new_tables": self.new_tables,
@@ -371,15 +376,18 @@ class Staged:
             {table: tuple(StagedFile(*file) for file in files) for table, files in body["files"].items()},
             body["bytes"],
             {code: DeadSample(*sample) for code, sample in body["samples"].items()},
-            tuple(NamedLetter(*of) for of in body["named"]),
+            tuple(NamedLetter(*letter) for letter in body["named"]),
             body["extra_rows"],
             body["stopped"],
             UnknownFields(**body["unknown_fields"]),
-            {table: TableCounts.from_body(of) for table, of in body["tables"].items()},
+            {table: TableCounts.from_body(counts_body) for table, counts_body in body["tables"].items()},
             body["whole_dead"],
             {
-                table: tuple(SchemaChange(tuple(path), kind, of, tuple(old), at) for path, kind, of, old, at in found)
-                for table, found in body["demands"].items()
+                table: tuple(
+                    SchemaChange(tuple(path), kind, column_type, tuple(old), position)
+                    for path, kind, column_type, old, position in changes
+                )
+                for table, changes in body["demands"].items()
             },
             tuple(Range(*r) for r in body["again"]),
             tuple(body["void"]),
@@ -391,49 +399,54 @@ class Staged:
     @classmethod
     def merged(cls, parts: Iterable[Staged]) -> Staged:
         """All parts together."""
-        left = list(parts) or [cls()]
-        while len(left) > 1:  # in pairs: the first parts are not copied as often as there are others
-            left = [one.merge(other) for one, other in zip(left[::2], [*left[1::2], cls()], strict=False)]
-        return left[0]
+        staged = list(parts) or [cls()]
+        while len(staged) > 1:  # in pairs: the first parts are not copied as often as there are others
+            staged = [first.merge(second) for first, second in zip(staged[::2], [*staged[1::2], cls()], strict=False)]
+        return staged[0]
 
-    def merge(self, other: Staged) -> Staged:
+    def merge(self, staged: Staged) -> Staged:
         """Both together."""
         return Staged(
-            _added(self.counts, other.counts),
-            _added(self.dead_codes, other.dead_codes),
-            _added(self.files, other.files),
-            self.bytes + other.bytes,
-            _first_samples(self.samples, other.samples),
-            (*self.named, *other.named)[:LETTERS_NAMED],
-            self.extra_rows + other.extra_rows,
-            self.stopped or other.stopped,
-            self.unknown_fields + other.unknown_fields,
-            _added(self.tables, other.tables),
-            self.whole_dead + other.whole_dead,
-            {k: fewer({*self.demands.get(k, ()), *other.demands.get(k, ())}) for k in {*self.demands, *other.demands}},
-            (*self.again, *other.again),
-            (*self.void, *other.void),
-            first_names(self.new_tables, other.new_tables),
+            _added(self.counts, staged.counts),
+            _added(self.dead_codes, staged.dead_codes),
+            _added(self.files, staged.files),
+            self.bytes + staged.bytes,
+            _first_samples(self.samples, staged.samples),
+            (*self.named, *staged.named)[:LETTERS_NAMED],
+            self.extra_rows + staged.extra_rows,
+            self.stopped or staged.stopped,
+            self.unknown_fields + staged.unknown_fields,
+            _added(self.tables, staged.tables),
+            self.whole_dead + staged.whole_dead,
             {
-                k: bounded(self.untold.get(k, frozenset()) | other.untold.get(k, frozenset()))
-                for k in {*self.untold, *other.untold}
+                k: fewer({*self.demands.get(k, ()), *staged.demands.get(k, ())})
+                for k in {*self.demands, *staged.demands}
             },
-            added(self.ages, other.ages),
+            (*self.again, *staged.again),
+            (*self.void, *staged.void),
+            first_names(self.new_tables, staged.new_tables),
+            {
+                k: bounded(self.untold.get(k, frozenset()) | staged.untold.get(k, frozenset()))
+                for k in {*self.untold, *staged.untold}
+            },
+            added(self.ages, staged.ages),
         )
 
 
-def _added(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> dict[Any, Any]:
+def _added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]:
     """Both together."""
-    both = dict(left)
-    for key, of in right.items():
-        both[key] = both[key] + of if key in both else of
-    return both
+    sums = dict(first)
+    for key, count in second.items():
+        sums[key] = sums[key] + count if key in sums else count
+    return sums
 
 
-def _first_samples(left: Mapping[str, DeadSample], right: Mapping[str, DeadSample]) -> dict[str, DeadSample]:
+def _first_samples(first: Mapping[str, DeadSample], second: Mapping[str, DeadSample]) -> dict[str, DeadSample]:
     """The first of each code, whichever task met it: tasks come in no order."""
-    both = dict(left)
-    for code, sample in right.items():
-        known = both.get(code, sample)
-        both[code] = min(known, sample, key=lambda of: (of.topic, of.partition, of.offset))
-    return both
+    samples = dict(first)
+    for code, sample in second.items():
+        earlier = samples.get(code, sample)
+        samples[code] = min(
+            earlier, sample, key=lambda candidate: (candidate.topic, candidate.partition, candidate.offset)
+        )
+    return samples

@@ -87,18 +87,20 @@ def undone(rewinds: Iterable[tuple[int, Iterable[RemovedRange]]]) -> frozenset[i
     Args:
         rewinds: Number of each rewinding batch, and what it took out.
     """
-    found: set[int] = set()
-    for n, removed in sorted(rewinds, key=lambda of: of[0], reverse=True):
-        if n not in found:
-            found.update(number for r in removed if r.partition is None for number in range(r.since, n))
-    return frozenset(found)
+    numbers: set[int] = set()
+    for n, removed in sorted(rewinds, key=lambda rewind: rewind[0], reverse=True):
+        if n not in numbers:
+            numbers.update(number for r in removed if r.partition is None for number in range(r.since, n))
+    return frozenset(numbers)
 
 
 def spans(places: Collection[Place]) -> tuple[RemovedRange, ...]:
     """Per partition the offsets from the first to the last of these, whatever batch kept them."""
     by_partition = groupby(sorted(places), key=lambda place: place[:2])
-    found: Mapping[tuple[str, int], list[int]] = {key: [place.offset for place in of] for key, of in by_partition}
-    return tuple(RemovedRange(*key, offsets[0], offsets[-1] + 1, 0) for key, offsets in found.items())
+    offsets_by_partition: Mapping[tuple[str, int], list[int]] = {
+        key: [place.offset for place in group] for key, group in by_partition
+    }
+    return tuple(RemovedRange(*key, offsets[0], offsets[-1] + 1, 0) for key, offsets in offsets_by_partition.items())
 
 
 def ranges_of(places: Iterable[Place]) -> tuple[Range, ...]:

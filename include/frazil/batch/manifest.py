@@ -89,7 +89,7 @@ class TablePart:
     def changes(self) -> ChangeCounts | None:
         """Changes that are merged into the table; None if rows are added to it, or nobody counted."""
         is_merged = self.operation is not None and self.operation.merge is not None
-        counted = [ChangeCounts.of(file.ops) for file in self.files if file.ops]
+        counted = [ChangeCounts.from_ops(file.ops) for file in self.files if file.ops]
         return sum(counted, ChangeCounts()) if is_merged and len(counted) == len(self.files) else None
 
 
@@ -258,12 +258,14 @@ class Manifest:
             for name in ("recovers", "left", "unmarked", "made"):
                 body[name] = tuple(body.get(name, ()))
             body["table_ranges"] = {
-                table: tuple(Range(**r) for r in of) for table, of in body.get("table_ranges", {}).items()
+                table: tuple(Range(**r) for r in ranges) for table, ranges in body.get("table_ranges", {}).items()
             }
-            body["tables"] = {table: TableCounts.from_body(of) for table, of in body.get("tables", {}).items()}
+            body["tables"] = {
+                table: TableCounts.from_body(counts_body) for table, counts_body in body.get("tables", {}).items()
+            }
             body["schema_changes"] = {
-                table: tuple(SchemaChange(tuple(c["path"]), c["kind"], c["type"]) for c in of)
-                for table, of in body.get("schema_changes", {}).items()
+                table: tuple(SchemaChange(tuple(c["path"]), c["kind"], c["type"]) for c in changes)
+                for table, changes in body.get("schema_changes", {}).items()
             }
             body["record_ages"] = {int(age): count for age, count in body.get("record_ages", {}).items()}
             topic = body.get("letter_topic")  # older ones tell its id, too
@@ -276,7 +278,7 @@ class Manifest:
 
 def _part(body: dict[str, Any]) -> TablePart:
     fit = body["fit"]
-    fields = {int(number): of for number, of in fit["fields"].items()}
+    fields = {int(number): field_type for number, field_type in fit["fields"].items()}
     files = tuple(StagedFile(**file) for file in body["files"])
     return TablePart(
         body["table"],

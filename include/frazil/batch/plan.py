@@ -134,8 +134,8 @@ def start_position(facts: ClusterFacts, offsets: Mapping[TopicPartition, int]) -
         )
     topics = {}
     for name, topic in facts.topics.items():
-        at = tuple(offsets[name, n] for n in range(len(topic.partitions)))
-        topics[name] = TopicPosition(topic.id, at, at, leader_epochs=topic.leader_epochs)
+        start = tuple(offsets[name, n] for n in range(len(topic.partitions)))
+        topics[name] = TopicPosition(topic.id, start, start, leader_epochs=topic.leader_epochs)
     return Position(0, 0, facts.cluster_id, topics)
 
 
@@ -175,14 +175,18 @@ def _begin(position: Position, topic: str, partition: int, at_least: int) -> int
 
 def remaining(plan: RunPlan, position: Position) -> tuple[Range, ...]:
     """What is left of a run at a position: empty if the run, or a rival, already did it all."""
-    left = (replace(r, start=_begin(position, r.topic, r.partition, r.start)) for r in plan.ranges)
-    return tuple(r for r in left if r.span > 0)
+    ranges = (replace(r, start=_begin(position, r.topic, r.partition, r.start)) for r in plan.ranges)
+    return tuple(r for r in ranges if r.span > 0)
 
 
 def skipped(plan: RunPlan, position: Position) -> tuple[Range, ...]:
     """Offsets between a position and where the plan begins: records that are gone, to be given up on record."""
-    known = ((r, position.next_offset(r.topic, r.partition) or 0) for r in _planned_ranges(plan.topics))
-    return tuple(Range(r.topic, r.partition, at, r.start) for r, at in known if at < r.start)
+    ranges_with_offsets = ((r, position.next_offset(r.topic, r.partition) or 0) for r in _planned_ranges(plan.topics))
+    return tuple(
+        Range(r.topic, r.partition, next_offset, r.start)
+        for r, next_offset in ranges_with_offsets
+        if next_offset < r.start
+    )
 
 
 def reaches_high_watermarks(planned: Mapping[str, PlannedTopic], facts: ClusterFacts) -> bool:
@@ -201,32 +205,40 @@ def advance(position: Position, ranges: tuple[Range, ...], plan: RunPlan) -> Pos
         Terminal: A range does not begin where the position stands.
     """
     read = {(r.topic, r.partition): r for r in ranges}
-    topics = {name: replace(at, start=at.next) for name, at in position.topics.items()}
+    topics = {
+        name: replace(topic_position, start=topic_position.next) for name, topic_position in position.topics.items()
+    }
     for name, planned in plan.topics.items():
-        known = position.topics.get(name, TopicPosition(planned.id, (), ()))
+        current = position.topics.get(name, TopicPosition(planned.id, (), ()))
         start = [_begin(position, name, number, begin) for number, begin in enumerate(planned.begin)]
-        start += known.next[len(start) :]
-        following = tuple(_end(read.get((name, number)), at) for number, at in enumerate(start))
+        start += current.next[len(start) :]
+        following = tuple(_end(read.get((name, number)), offset) for number, offset in enumerate(start))
         # A rival's run may know of more than this one.
-        end = tuple(max(of) for of in zip_longest(known.end, planned.end, fillvalue=0))
+        end = tuple(max(ends) for ends in zip_longest(current.end, planned.end, fillvalue=0))
         epochs = known_epochs(
-            of if at == before else new if new == UNKNOWN_EPOCH else max(of, new)
-            for at, before, of, new in zip_longest(
-                following, known.next, known.leader_epochs, planned.leader_epochs, fillvalue=UNKNOWN_EPOCH
+            epoch
+            if offset == before
+            else planned_epoch
+            if planned_epoch == UNKNOWN_EPOCH
+            else max(epoch, planned_epoch)
+            for offset, before, epoch, planned_epoch in zip_longest(
+                following, current.next, current.leader_epochs, planned.leader_epochs, fillvalue=UNKNOWN_EPOCH
             )
         )
         after = replace(
-            known, id=known.id or planned.id, start=tuple(start), next=following, end=end, leader_epochs=epochs
+            current, id=current.id or planned.id, start=tuple(start), next=following, end=end, leader_epochs=epochs
         )
         topics[name] = after if after.unread else replace(after, end=())
     return replace(position, n=position.n + 1, topics=topics)
 
 
-def _end(r: Range | None, at: int) -> int:
+def _end(r: Range | None, offset: int) -> int:
     if r is None:
-        return at
-    if r.start != at:
-        raise Terminal(f"topic {r.topic}, partition {r.partition}: the position is {at}, the range begins at {r.start}")
+        return offset
+    if r.start != offset:
+        raise Terminal(
+            f"topic {r.topic}, partition {r.partition}: the position is {offset}, the range begins at {r.start}"
+        )
     return r.end
 
 
@@ -243,7 +255,7 @@ def replay_topics(
         Terminal: A range begins where Kafka holds nothing any more: its rows would go and could not be landed again.
     """
     planned = {}
-    gone = []
+    missing = []
     for name, topic in facts.topics.items():
         if name not in position.topics:
             continue
@@ -251,15 +263,15 @@ def replay_topics(
         for number, partition in enumerate(topic.partitions):
             key = name, number
             until = min(ends.get(key, 0), position.next_offset(*key) or 0)
-            at = min(starts.get(key, until), until)
-            if at < until and at < partition.log_start:
-                gone.append(f"topic {name}, partition {number}: {at} to {min(until, partition.log_start) - 1}")
-            begin.append(at)
+            start = min(starts.get(key, until), until)
+            if start < until and start < partition.log_start:
+                missing.append(f"topic {name}, partition {number}: {start} to {min(until, partition.log_start) - 1}")
+            begin.append(start)
             end.append(until)
         planned[name] = PlannedTopic(topic.id, tuple(begin), tuple(end))
-    if gone:
+    if missing:
         raise Terminal(
-            "a replay can't begin before Kafka's log: these offsets are gone\n" + "\n".join(f"  {g}" for g in gone),
+            "a replay can't begin before Kafka's log: these offsets are gone\n" + "\n".join(f"  {g}" for g in missing),
             next_step=f"begin where the log begins: frazil replay {pipeline} --from earliest …",
         )
     return planned

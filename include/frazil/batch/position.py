@@ -35,12 +35,12 @@ from frazil.errors import Terminal
 UPGRADE = "upgrade this Frazil to the one that wrote it or a newer one; docs/upgrading.md has the order of parts"
 
 
-def check_version(what: str, found: object, newest: int, oldest: int = 1) -> None:
+def check_version(what: str, version: object, newest: int, oldest: int = 1) -> None:
     """Refuse a version that is not read.
 
     Args:
         what: What was found, such as `position`.
-        found: Its version, as it stands there.
+        version: Its version, as it stands there.
         newest: The version that this Frazil writes.
         oldest: The oldest version that it reads.
 
@@ -48,17 +48,17 @@ def check_version(what: str, found: object, newest: int, oldest: int = 1) -> Non
         Terminal: A newer Frazil wrote it, or one that is too old.
         ValueError: It is no version.
     """
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise ValueError(f"version {found!r}")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ValueError(f"version {version!r}")
     reads = f"version {newest}" if oldest == newest else f"versions {oldest} to {newest}"
-    if found > newest:
+    if version > newest:
         raise Terminal(
-            f"{what} of version {found} was found, written by a newer Frazil: this one, {__version__}, reads {reads}",
+            f"{what} of version {version} was found, written by a newer Frazil: this one, {__version__}, reads {reads}",
             next_step=UPGRADE,
         )
-    if found < oldest:
+    if version < oldest:
         raise Terminal(
-            f"{what} of version {found} was found, written by an older Frazil: this one, {__version__}, reads {reads}",
+            f"{what} of version {version} was found, written by an older Frazil: this one, {__version__}, reads {reads}",
             next_step="run again: what is handed over within a run is written anew by the next one",
         )
 
@@ -83,11 +83,11 @@ class LostTail(NamedTuple):
 
 def united(lost: Iterable[LostTail]) -> tuple[LostTail, ...]:
     """The same rows by as few tails as it takes."""
-    found: list[LostTail] = []
-    for tail in sorted(lost, key=lambda of: (of.partition, of.start, -of.n)):
-        if not found or found[-1].partition != tail.partition or found[-1].n < tail.n:
-            found.append(tail)
-    return tuple(found)
+    tails: list[LostTail] = []
+    for tail in sorted(lost, key=lambda lost_tail: (lost_tail.partition, lost_tail.start, -lost_tail.n)):
+        if not tails or tails[-1].partition != tail.partition or tails[-1].n < tail.n:
+            tails.append(tail)
+    return tuple(tails)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,12 @@ class TopicPosition:
     @property
     def unread(self) -> tuple[int, ...]:
         """Numbers of the partitions that are known to hold more than was read."""
-        return tuple(n for n, (at, end) in enumerate(zip(self.next, self.end, strict=False)) if at < end)
+        return tuple(n for n, (offset, end) in enumerate(zip(self.next, self.end, strict=False)) if offset < end)
 
     @property
     def known_end(self) -> tuple[int, ...]:
         """Per partition, one past the last record that is known to have been there, read or not."""
-        return tuple(max(of) for of in zip_longest(self.next, self.end, fillvalue=0))
+        return tuple(max(offsets) for offsets in zip_longest(self.next, self.end, fillvalue=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,12 @@ class Position:
 
     def next_offset(self, topic: str, partition: int) -> int | None:
         """Next offset to read, or None if the position does not know the partition yet."""
-        known = self.topics.get(topic)
-        return known.next[partition] if known is not None and partition < len(known.next) else None
+        topic_position = self.topics.get(topic)
+        return (
+            topic_position.next[partition]
+            if topic_position is not None and partition < len(topic_position.next)
+            else None
+        )
 
     def with_lost(self, ends: Mapping[tuple[str, int], int | None]) -> Position:
         """The position of a batch that goes on where logs lost their ends.
@@ -157,13 +161,13 @@ class Position:
                 records behind it come again, and rows before it are newer than what a replay or a letter brings.
         """
         topics = {}
-        for name, at in self.topics.items():
+        for name, topic_position in self.topics.items():
             tails = (
-                LostTail(number, at.next[number] if end is None else end, self.n)
-                for (of, number), end in ends.items()
-                if of == name
+                LostTail(number, topic_position.next[number] if end is None else end, self.n)
+                for (topic, number), end in ends.items()
+                if topic == name
             )
-            topics[name] = replace(at, lost_tails=united([*at.lost_tails, *tails]))
+            topics[name] = replace(topic_position, lost_tails=united([*topic_position.lost_tails, *tails]))
         return replace(self, topics=topics)
 
     def to_json(self) -> str:
@@ -211,8 +215,8 @@ def is_whole(text: str) -> bool:
 
 
 def _moves(topic: TopicPosition) -> dict[int, tuple[int, int]]:
-    both = zip(topic.start, topic.next, strict=True)
-    return {number: (start, end) for number, (start, end) in enumerate(both) if start != end}
+    offsets = zip(topic.start, topic.next, strict=True)
+    return {number: (start, end) for number, (start, end) in enumerate(offsets) if start != end}
 
 
 def _written(topic: TopicPosition) -> dict[str, Any]:
@@ -232,7 +236,7 @@ def _topic(body: Mapping[str, Any]) -> TopicPosition:
     (since,) = whole_numbers([body.get("since", 0)])
     end = whole_numbers(body.get("end", []))
     epochs = known_epochs(whole_numbers(body.get("leader_epochs", []), least=UNKNOWN_EPOCH))
-    lost = tuple(LostTail(*whole_numbers(of)) for of in body.get("lost_tails", []))
+    lost = tuple(LostTail(*whole_numbers(tail)) for tail in body.get("lost_tails", []))
     return TopicPosition(body["id"], whole_numbers(body["from"]), whole_numbers(body["next"]), since, end, epochs, lost)
 
 

@@ -48,8 +48,8 @@ def check_position(
         )
     for name, topic in facts.topics.items():
         if name in position.topics or name not in listed:
-            known = position.topics.get(name, TopicPosition(topic.id, (), ()))
-            _check_topic(name, known, topic, pipeline, on_data_loss)
+            topic_position = position.topics.get(name, TopicPosition(topic.id, (), ()))
+            _check_topic(name, topic_position, topic, pipeline, on_data_loss)
 
 
 def changed_leaders(
@@ -62,11 +62,11 @@ def changed_leaders(
     """
     changed = {}
     for name, topic in facts.topics.items():
-        known = position.topics.get(name)
-        if known is None or not _is_of(position, known, facts, topic):
+        topic_position = position.topics.get(name)
+        if topic_position is None or not _is_of(position, topic_position, facts, topic):
             continue
-        for number, (offset, partition) in enumerate(zip(known.next, topic.partitions, strict=False)):
-            epochs = known.leader_epoch(number), partition.leader_epoch
+        for number, (offset, partition) in enumerate(zip(topic_position.next, topic.partitions, strict=False)):
+            epochs = topic_position.leader_epoch(number), partition.leader_epoch
             is_new = UNKNOWN_EPOCH not in epochs and len({*epochs}) > 1
             if is_new and offset > partition.log_start and (with_idle or offset != partition.stable_end):
                 changed[name, number] = (offset, epochs[0])
@@ -75,17 +75,21 @@ def changed_leaders(
 
 def beyond_logs(position: Position, facts: ClusterFacts) -> list[TopicPartition]:
     """Partitions of the position's own topics whose log ends before it."""
-    found = []
+    beyond = []
     for name, topic in facts.topics.items():
-        known = position.topics.get(name)
-        if known is not None and None not in (known.id, topic.id) and _is_of(position, known, facts, topic):
-            both = zip(known.next, topic.partitions, strict=False)
-            found += [(name, number) for number, (at, log) in enumerate(both) if at > log.high_watermark]
-    return found
+        topic_position = position.topics.get(name)
+        if (
+            topic_position is not None
+            and None not in (topic_position.id, topic.id)
+            and _is_of(position, topic_position, facts, topic)
+        ):
+            pairs = zip(topic_position.next, topic.partitions, strict=False)
+            beyond += [(name, number) for number, (offset, log) in enumerate(pairs) if offset > log.high_watermark]
+    return beyond
 
 
-def _is_of(position: Position, known: TopicPosition, facts: ClusterFacts, found: TopicFacts) -> bool:
-    return (position.cluster, known.id) == (facts.cluster_id, found.id)
+def _is_of(position: Position, topic_position: TopicPosition, facts: ClusterFacts, topic: TopicFacts) -> bool:
+    return (position.cluster, topic_position.id) == (facts.cluster_id, topic.id)
 
 
 def check_truncations(
@@ -104,11 +108,11 @@ def check_truncations(
     """
     lines, offsets = [], dict[str, dict[str, int]]()
     for (name, number), end in sorted(ends.items()):
-        known, log = position.topics[name], facts.topics[name].partitions[number]
+        topic_position, log = position.topics[name], facts.topics[name].partitions[number]
         offsets.setdefault(name, {})[str(number)] = max(end or 0, log.log_start)
         lines.append(
-            f"topic {name}, partition {number}: the position is {known.next[number]} in leader epoch"
-            f" {known.leader_epoch(number)}, which {f'ends at {end}' if end is not None else 'the log does not know'}"
+            f"topic {name}, partition {number}: the position is {topic_position.next[number]} in leader epoch"
+            f" {topic_position.leader_epoch(number)}, which {f'ends at {end}' if end is not None else 'the log does not know'}"
             f" (the log has {log.log_start} to {log.high_watermark}, leader epoch {log.leader_epoch})"
         )
     if lines:
@@ -139,27 +143,31 @@ def check_vanished(position: Position, vanished: Iterable[str], on_data_loss: Da
             )
 
 
-def _check_topic(name: str, known: TopicPosition, topic: TopicFacts, pipeline: str, on_data_loss: DataLoss) -> None:
-    if known.id is not None and topic.id is not None and known.id != topic.id:
+def _check_topic(
+    name: str, topic_position: TopicPosition, topic: TopicFacts, pipeline: str, on_data_loss: DataLoss
+) -> None:
+    if topic_position.id is not None and topic.id is not None and topic_position.id != topic.id:
         raise Terminal(
-            f"topic {name} was recreated: the position belongs to topic id {known.id}, the broker shows {topic.id}",
+            f"topic {name} was recreated: the position belongs to topic id {topic_position.id}, the broker shows {topic.id}",
             next_step="its offsets start anew; to read it from its beginning, beside the rows of the old one: "
             + _reset(pipeline, "earliest", "topic was recreated", name),
         )
-    if len(topic.partitions) < len(known.next):
+    if len(topic.partitions) < len(topic_position.next):
         raise Terminal(
-            f"topic {name} has {len(topic.partitions)} partitions, the position knows {len(known.next)}:"
+            f"topic {name} has {len(topic.partitions)} partitions, the position knows {len(topic_position.next)}:"
             " it was recreated",
             next_step=_reset(pipeline, "earliest", "topic was recreated", name),
         )
     for number, partition in enumerate(topic.partitions):
-        offset = known.next[number] if number < len(known.next) else 0
-        at = _At(pipeline, name, number, offset, is_named=known.id is not None and topic.id is not None)
-        _check_partition(at, partition, on_data_loss)
+        offset = topic_position.next[number] if number < len(topic_position.next) else 0
+        place = _PartitionPlace(
+            pipeline, name, number, offset, is_named=topic_position.id is not None and topic.id is not None
+        )
+        _check_partition(place, partition, on_data_loss)
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
+class _PartitionPlace:
     """Where a position is checked. `is_named`: the topic's ids agree, so it was not recreated."""
 
     pipeline: str
@@ -171,32 +179,32 @@ class _At:
     def __str__(self) -> str:
         return f"topic {self.topic}, partition {self.partition}"
 
-    def move(self, to: int, reason: str) -> str:
+    def move(self, offset: int, reason: str) -> str:
         """The command that moves this partition and no other: the others have lost nothing."""
-        body = json.dumps({self.topic: {str(self.partition): to}})
+        body = json.dumps({self.topic: {str(self.partition): offset}})
         return f"{_reset(self.pipeline, 'FILE.json', reason)} with {body} in FILE.json"
 
 
-def _check_partition(at: _At, partition: PartitionFacts, on_data_loss: DataLoss) -> None:
-    if at.offset < partition.log_start and on_data_loss == "fail":
+def _check_partition(place: _PartitionPlace, partition: PartitionFacts, on_data_loss: DataLoss) -> None:
+    if place.offset < partition.log_start and on_data_loss == "fail":
         raise Terminal(
-            f"{at}: records {at.offset} to {partition.log_start - 1} were deleted by retention before they were read"
-            f" (position {at.offset}, log start {partition.log_start})",
+            f"{place}: records {place.offset} to {partition.log_start - 1} were deleted by retention before they were read"
+            f" (position {place.offset}, log start {partition.log_start})",
             next_step="lengthen the topic's retention; to go on without them, on record, set source.on_data_loss:"
-            " skip_recorded, or once: " + at.move(partition.log_start, "records lost to retention"),
+            " skip_recorded, or once: " + place.move(partition.log_start, "records lost to retention"),
         )
-    if at.offset > partition.high_watermark:
+    if place.offset > partition.high_watermark:
         end = partition.high_watermark
         raise Terminal(
-            f"{at}: the position is {at.offset}, the log ends at {end}; the topic lost records or was recreated",
+            f"{place}: the position is {place.offset}, the log ends at {end}; the topic lost records or was recreated",
             next_step="find out what happened to the topic; then, to go on at its end: "
-            + at.move(partition.stable_end, "topic lost records")
-            if at.is_named
+            + place.move(partition.stable_end, "topic lost records")
+            if place.is_named
             else "find out what happened to the topic; if it was recreated, to read it from its beginning: "
-            + _reset(at.pipeline, "earliest", "topic was recreated", at.topic),
+            + _reset(place.pipeline, "earliest", "topic was recreated", place.topic),
         )
 
 
-def _reset(pipeline: str, to: str, reason: str, topic: str | None = None) -> str:
+def _reset(pipeline: str, target: str, reason: str, topic: str | None = None) -> str:
     only = f" --topic {topic}" if topic else ""
-    return f'frazil reset {pipeline} --to {to}{only} --reason "{reason}"'
+    return f'frazil reset {pipeline} --to {target}{only} --reason "{reason}"'

@@ -60,22 +60,27 @@ def replaced(ranges: tuple[Range, ...], position: Position) -> tuple[RemovedRang
 def at_or_beyond(position: Position) -> tuple[RemovedRange, ...]:
     """Whatever will come again from a position on, also of batches that nobody recorded."""
     return tuple(
-        RemovedRange(name, number, offset, None, at.since)
-        for name, at in sorted(position.topics.items())
-        for number, offset in enumerate(at.next)
+        RemovedRange(name, number, offset, None, topic_position.since)
+        for name, topic_position in sorted(position.topics.items())
+        for number, offset in enumerate(topic_position.next)
     )
 
 
 def farthest(before: Position, after: Position) -> Position:
     """The position after a reset, where it moves back as if it had not: what it moves over may stand twice."""
-    return replace(after, topics={name: _farthest(before.topics.get(name), at) for name, at in after.topics.items()})
+    return replace(
+        after,
+        topics={
+            name: _farthest(before.topics.get(name), topic_position) for name, topic_position in after.topics.items()
+        },
+    )
 
 
 def _farthest(before: TopicPosition | None, after: TopicPosition) -> TopicPosition:
     if before is None or before.since != after.since:
         return after
-    held = (*before.next, *after.next[len(before.next) :])
-    return replace(after, next=tuple(map(max, after.next, held)))
+    next_offsets = (*before.next, *after.next[len(before.next) :])
+    return replace(after, next=tuple(map(max, after.next, next_offsets)))
 
 
 def moved_back(before: Position, after: Position) -> tuple[RemovedRange, ...]:
@@ -84,8 +89,8 @@ def moved_back(before: Position, after: Position) -> tuple[RemovedRange, ...]:
 
 
 def _moves_back(before: Position, r: RemovedRange) -> bool:
-    known = None if r.partition is None else before.next_offset(r.topic, r.partition)
-    return known is not None and r.start < known
+    next_offset = None if r.partition is None else before.next_offset(r.topic, r.partition)
+    return next_offset is not None and r.start < next_offset
 
 
 def landed_after(topics: Mapping[str, object], n: int) -> tuple[RemovedRange, ...]:

@@ -27,12 +27,12 @@ def lost_ranges(rows: Iterable[Row], table: str, after: int, position: Position)
         after: Number of the batch that it holds last; -1 for none.
         position: Where the pipeline stands.
     """
-    found: list[Range] = []
-    for n, of in _batches(rows):
-        own = _own(of, table)
+    ranges: list[Range] = []
+    for n, batch_rows in _batches(rows):
+        own = _own(batch_rows, table)
         if n > after and own is not None and own["kind"] in _READING:
-            found += (_read_so_far(r, n, position) for r in read_ranges(own))
-    return union(found)
+            ranges += (_read_so_far(r, n, position) for r in read_ranges(own))
+    return union(ranges)
 
 
 def lost_removals(rows: Iterable[Row], table: str, after: int) -> tuple[RemovedRange, ...]:
@@ -44,32 +44,32 @@ def lost_removals(rows: Iterable[Row], table: str, after: int) -> tuple[RemovedR
 
 def unfilled(rows: Iterable[Row], table: str) -> tuple[Range, ...]:
     """What repairs of a table recorded as lost, and no later batch read again."""
-    found: tuple[Range, ...] = ()
-    for _, of in _batches(rows):
-        own, first = _own(of, table), of[0]
+    ranges: tuple[Range, ...] = ()
+    for _, batch_rows in _batches(rows):
+        own, first = _own(batch_rows, table), batch_rows[0]
         if first["kind"] == "repair" and own is not None:
-            found = union((*found, *_listed(own.get("skipped"))))
+            ranges = union((*ranges, *_listed(own.get("skipped"))))
         elif first["kind"] in ("ingest", "replay"):
-            found = without(found, read_ranges(first))
-    return found
+            ranges = subtract(ranges, read_ranges(first))
+    return ranges
 
 
 def union(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """The same offsets, each once: ranges that meet are one."""
-    found: list[Range] = []
+    segments: list[Range] = []
     for r in sorted((r for r in ranges if r.span > 0), key=lambda r: (r.topic, r.partition, r.start)):
-        last = found[-1] if found else None
+        last = segments[-1] if segments else None
         if last is not None and (last.topic, last.partition) == (r.topic, r.partition) and r.start <= last.end:
-            found[-1] = replace(last, end=max(last.end, r.end))
+            segments[-1] = replace(last, end=max(last.end, r.end))
         else:
-            found.append(r)
-    return tuple(found)
+            segments.append(r)
+    return tuple(segments)
 
 
-def without(ranges: Iterable[Range], others: Iterable[Range]) -> tuple[Range, ...]:
+def subtract(ranges: Iterable[Range], excluded: Iterable[Range]) -> tuple[Range, ...]:
     """What is left of ranges."""
-    taken = union(others)
-    return tuple(part for r in ranges for part in _parts(r, taken))
+    segments = union(excluded)
+    return tuple(part for r in ranges for part in _parts(r, segments))
 
 
 def readable(
@@ -82,12 +82,12 @@ def readable(
         position: Which topics the pipeline knows; a replay reads nothing beyond it.
         facts: What the broker says of them.
     """
-    held, gone = [], []
+    present, missing = [], []
     for r in ranges:
         start, end = _bounds(r, position, facts)
-        held.append(replace(r, start=max(r.start, start), end=min(r.end, end)))
-        gone.append(replace(r, end=min(r.end, start)))
-    return union(held), union(gone)
+        present.append(replace(r, start=max(r.start, start), end=min(r.end, end)))
+        missing.append(replace(r, end=min(r.end, start)))
+    return union(present), union(missing)
 
 
 def read_ranges(row: Row) -> tuple[Range, ...]:
@@ -97,7 +97,7 @@ def read_ranges(row: Row) -> tuple[Range, ...]:
 
 def _batches(rows: Iterable[Row]) -> Iterator[tuple[int, list[Row]]]:
     ordered = sorted(rows, key=lambda row: row["n"])
-    return ((n, list(of)) for n, of in groupby(ordered, key=lambda row: row["n"]))
+    return ((n, list(group)) for n, group in groupby(ordered, key=lambda row: row["n"]))
 
 
 def _own(rows: Iterable[Row], table: str) -> Row | None:
@@ -110,26 +110,36 @@ def _listed(text: str | None) -> tuple[Range, ...]:
 
 def _read_so_far(r: Range, n: int, position: Position) -> Range:
     """A range of a batch up to the position; that of an earlier incarnation of its topic stays whole."""
-    at, known = position.topics.get(r.topic), position.next_offset(r.topic, r.partition)
-    return r if at is None or known is None or n < at.since else replace(r, end=min(r.end, known))
+    topic_position, next_offset = position.topics.get(r.topic), position.next_offset(r.topic, r.partition)
+    return (
+        r
+        if topic_position is None or next_offset is None or n < topic_position.since
+        else replace(r, end=min(r.end, next_offset))
+    )
 
 
 def _bounds(r: Range, position: Position, facts: ClusterFacts) -> tuple[int, int]:
     """Between which offsets Kafka holds records that the pipeline has read."""
-    known, found = position.topics.get(r.topic), facts.topics.get(r.topic)
-    if known is None or found is None or facts.cluster_id != position.cluster:
+    topic_position, topic = position.topics.get(r.topic), facts.topics.get(r.topic)
+    if topic_position is None or topic is None or facts.cluster_id != position.cluster:
         return r.end, r.end
-    if (None not in (known.id, found.id) and known.id != found.id) or r.partition >= len(found.partitions):
+    if (None not in (topic_position.id, topic.id) and topic_position.id != topic.id) or r.partition >= len(
+        topic.partitions
+    ):
         return r.end, r.end
-    return found.partitions[r.partition].log_start, position.next_offset(r.topic, r.partition) or 0
+    return topic.partitions[r.partition].log_start, position.next_offset(r.topic, r.partition) or 0
 
 
-def _parts(r: Range, taken: Iterable[Range]) -> Iterator[Range]:
-    at = r.start
-    for other in taken:
-        if (other.topic, other.partition) == (r.topic, r.partition) and at < other.end and other.start < r.end:
-            if at < other.start:
-                yield replace(r, start=at, end=other.start)
-            at = other.end
-    if at < r.end:
-        yield replace(r, start=at)
+def _parts(r: Range, segments: Iterable[Range]) -> Iterator[Range]:
+    start = r.start
+    for segment in segments:
+        if (
+            (segment.topic, segment.partition) == (r.topic, r.partition)
+            and start < segment.end
+            and segment.start < r.end
+        ):
+            if start < segment.start:
+                yield replace(r, start=start, end=segment.start)
+            start = segment.end
+    if start < r.end:
+        yield replace(r, start=start)

@@ -64,17 +64,19 @@ def reset_position(
     moved = before.cluster != facts.cluster_id
     topics = _left_behind(before, facts, offsets, n) if moved else dict(before.topics)
     for name in sorted({topic for topic, _ in offsets}):
-        found, known = facts.topics[name], before.topics.get(name)
-        recreated = known is not None and (moved or is_recreated(known, found))
-        kept = None if recreated else known or TopicPosition(found.id, (), ())
-        at = tuple(_offset((name, number), offsets, kept) for number in range(len(found.partitions)))
+        topic_facts, former = facts.topics[name], before.topics.get(name)
+        recreated = former is not None and (moved or is_recreated(former, topic_facts))
+        base = None if recreated else former or TopicPosition(topic_facts.id, (), ())
+        next_offsets = tuple(_offset((name, number), offsets, base) for number in range(len(topic_facts.partitions)))
         epochs = known_epochs(
-            p.leader_epoch if (name, number) in offsets or kept is None else kept.leader_epoch(number)
-            for number, p in enumerate(found.partitions)
+            p.leader_epoch if (name, number) in offsets or base is None else base.leader_epoch(number)
+            for number, p in enumerate(topic_facts.partitions)
         )
-        since = n if recreated else _since(known)
-        lost = kept.lost_tails if kept is not None else ()
-        topics[name] = TopicPosition(found.id, at, at, since=since, leader_epochs=epochs, lost_tails=lost)
+        since = n if recreated else _since(former)
+        lost = base.lost_tails if base is not None else ()
+        topics[name] = TopicPosition(
+            topic_facts.id, next_offsets, next_offsets, since=since, leader_epochs=epochs, lost_tails=lost
+        )
     return Position(n, epoch, facts.cluster_id, topics)
 
 
@@ -92,43 +94,45 @@ def _left_behind(
     return {name: TopicPosition(None, (), (), since=n) for name in before.topics}
 
 
-def is_recreated(known: TopicPosition | None, found: TopicFacts) -> bool:
+def is_recreated(topic_position: TopicPosition | None, topic_facts: TopicFacts) -> bool:
     """Whether a topic is another one than the position knows: by its id, or because its log is too short."""
-    if known is None:
+    if topic_position is None:
         return False
-    if known.id is not None and found.id is not None:
-        return known.id != found.id
-    beyond = any(at > p.high_watermark for at, p in zip(known.next, found.partitions, strict=False))
-    return beyond or len(found.partitions) < len(known.next)
+    if topic_position.id is not None and topic_facts.id is not None:
+        return topic_position.id != topic_facts.id
+    beyond = any(
+        offset > p.high_watermark for offset, p in zip(topic_position.next, topic_facts.partitions, strict=False)
+    )
+    return beyond or len(topic_facts.partitions) < len(topic_position.next)
 
 
-def _since(known: TopicPosition | None) -> int:
-    return known.since if known is not None else 0
+def _since(topic_position: TopicPosition | None) -> int:
+    return topic_position.since if topic_position is not None else 0
 
 
-def _offset(key: TopicPartition, offsets: Mapping[TopicPartition, int], kept: TopicPosition | None) -> int:
+def _offset(key: TopicPartition, offsets: Mapping[TopicPartition, int], base: TopicPosition | None) -> int:
     topic, number = key
     if key in offsets:
         return offsets[key]
-    if kept is None:
+    if base is None:
         raise Terminal(
             f"topic {topic} begins anew and partition {number} is given no offset",
             next_step="name every partition of a topic that was recreated, or reset it to earliest or latest",
         )
-    return kept.next[number] if number < len(kept.next) else 0  # the next plan says what is gone of it
+    return base.next[number] if number < len(base.next) else 0  # the next plan says what is gone of it
 
 
 def moves(before: Position, after: Position) -> tuple[Move, ...]:
     """How each partition moves, unmoved ones left out."""
-    found = []
-    for name, at in sorted(after.topics.items()):
-        known = before.topics.get(name)
-        recreated = known is not None and known.since != at.since
-        for number, offset in enumerate(at.next):
+    changes = []
+    for name, topic_position in sorted(after.topics.items()):
+        former = before.topics.get(name)
+        recreated = former is not None and former.since != topic_position.since
+        for number, offset in enumerate(topic_position.next):
             was = before.next_offset(name, number)
             if was != offset or recreated:
-                found.append(Move(name, number, was, offset, recreated))
-    return tuple(found)
+                changes.append(Move(name, number, was, offset, recreated))
+    return tuple(changes)
 
 
 def rewound(holds: Position, abandoned: Iterable[Abandoned], n: int, epoch: int) -> Position:
@@ -145,33 +149,33 @@ def rewound(holds: Position, abandoned: Iterable[Abandoned], n: int, epoch: int)
         epoch: The new epoch.
     """
     later = [batch for batch in abandoned if batch.position.cluster == holds.cluster]
-    known = {name: t for batch in later for name, t in batch.position.topics.items()} | dict(holds.topics)
-    lowest = {key: at for name, t in holds.topics.items() for key, at in _by_partition(name, t.next)}
-    farthest = {key: at for name, t in holds.topics.items() for key, at in _by_partition(name, t.known_end)}
+    latest = {name: t for batch in later for name, t in batch.position.topics.items()} | dict(holds.topics)
+    lowest = {key: offset for name, t in holds.topics.items() for key, offset in _by_partition(name, t.next)}
+    farthest = {key: offset for name, t in holds.topics.items() for key, offset in _by_partition(name, t.known_end)}
     for batch in later:
-        for key, begin, end in _touched(known, batch):
+        for key, begin, end in _touched(latest, batch):
             # A move back that took nothing out, on record, left nothing to bring back.
             if batch.removed or key not in lowest:
                 lowest[key] = min(lowest.get(key, begin), begin)
             farthest[key] = max(farthest.get(key, end), end)
-    topics = {name: replace(t, lost_tails=_lost_tails(name, t, later)) for name, t in known.items()}
+    topics = {name: replace(t, lost_tails=_lost_tails(name, t, later)) for name, t in latest.items()}
     return Position(n, epoch, holds.cluster, {name: _from(t, name, lowest, farthest) for name, t in topics.items()})
 
 
 def _lost_tails(name: str, topic: TopicPosition, abandoned: Iterable[Abandoned]) -> tuple[LostTail, ...]:
     """Also those that abandoned batches noted: merged tables keep the rows."""
-    known = (batch.position.topics.get(name) for batch in abandoned)
-    noted = (t.lost_tails for t in known if t is not None and t.since == topic.since)
+    positions = (batch.position.topics.get(name) for batch in abandoned)
+    noted = (t.lost_tails for t in positions if t is not None and t.since == topic.since)
     return united([*topic.lost_tails, *chain.from_iterable(noted)])
 
 
 def _by_partition(topic: str, offsets: tuple[int, ...]) -> Iterator[tuple[TopicPartition, int]]:
-    return (((topic, number), at) for number, at in enumerate(offsets))
+    return (((topic, number), offset) for number, offset in enumerate(offsets))
 
 
-def _touched(known: Mapping[str, TopicPosition], batch: Abandoned) -> Iterator[tuple[TopicPartition, int, int]]:
+def _touched(latest: Mapping[str, TopicPosition], batch: Abandoned) -> Iterator[tuple[TopicPartition, int, int]]:
     """Partitions of the known incarnations with the first offset that a batch touched, and where it left them."""
-    topics = {name: t for name, t in batch.position.topics.items() if t.since == known[name].since}
+    topics = {name: t for name, t in batch.position.topics.items() if t.since == latest[name].since}
     for r in batch.replayed:
         if r.topic in topics:
             yield (r.topic, r.partition), r.start, r.end
@@ -183,9 +187,9 @@ def _touched(known: Mapping[str, TopicPosition], batch: Abandoned) -> Iterator[t
 def _from(
     topic: TopicPosition, name: str, lowest: Mapping[TopicPartition, int], farthest: Mapping[TopicPartition, int]
 ) -> TopicPosition:
-    count = sum(of == name for of, _ in lowest)
-    at = tuple(lowest[name, number] for number in range(count))
-    rewound_to = replace(topic, start=at, next=at, end=tuple(farthest[name, number] for number in range(count)))
+    count = sum(topic_name == name for topic_name, _ in lowest)
+    start = tuple(lowest[name, number] for number in range(count))
+    rewound_to = replace(topic, start=start, next=start, end=tuple(farthest[name, number] for number in range(count)))
     return rewound_to if rewound_to.unread else replace(rewound_to, end=())
 
 
@@ -199,28 +203,35 @@ def within_log(position: Position, reached: Iterable[Position], facts: ClusterFa
         reached: Positions that the pipeline had.
         facts: What the broker says now.
     """
-    past = [of.topics for of in reached if of.cluster == position.cluster]
+    past = [former.topics for former in reached if former.cluster == position.cluster]
     topics = {}
     for name, t in position.topics.items():
-        same = [of[name] for of in past if name in of and of[name].since == t.since]
-        farthest = tuple(max(of) for of in zip_longest(t.next, *(of.next for of in same), fillvalue=0))
-        at = tuple(map(max, t.next, _floors(replace(t, next=farthest), facts.topics.get(name))))
-        topics[name] = t if at == t.next else _passing(t, at, same)
+        same = [by_topic[name] for by_topic in past if name in by_topic and by_topic[name].since == t.since]
+        farthest = tuple(
+            max(offsets)
+            for offsets in zip_longest(t.next, *(topic_position.next for topic_position in same), fillvalue=0)
+        )
+        starts = tuple(map(max, t.next, _floors(replace(t, next=farthest), facts.topics.get(name))))
+        topics[name] = t if starts == t.next else _passing(t, starts, same)
     return replace(position, topics=topics)
 
 
-def _passing(topic: TopicPosition, at: tuple[int, ...], reached: Iterable[TopicPosition]) -> TopicPosition:
-    """The topic from `at` on. Records that it passes over may be of later leader epochs than those before them."""
-    epochs = list(map(topic.leader_epoch, range(len(at))))
-    for number, offset in enumerate(at):
+def _passing(topic: TopicPosition, starts: tuple[int, ...], reached: Iterable[TopicPosition]) -> TopicPosition:
+    """The topic from `starts` on. Records that it passes over may be of later leader epochs than those before them."""
+    epochs = list(map(topic.leader_epoch, range(len(starts))))
+    for number, offset in enumerate(starts):
         if offset > topic.next[number]:
-            beyond = (of for of in reached if number < len(of.next) and of.next[number] >= offset)
-            epochs[number] = max(of.leader_epoch(number) for of in beyond)
-    return replace(topic, start=at, next=at, leader_epochs=known_epochs(epochs))
+            beyond = (
+                topic_position
+                for topic_position in reached
+                if number < len(topic_position.next) and topic_position.next[number] >= offset
+            )
+            epochs[number] = max(topic_position.leader_epoch(number) for topic_position in beyond)
+    return replace(topic, start=starts, next=starts, leader_epochs=known_epochs(epochs))
 
 
-def _floors(farthest: TopicPosition, found: TopicFacts | None) -> tuple[int, ...]:
+def _floors(farthest: TopicPosition, topic_facts: TopicFacts | None) -> tuple[int, ...]:
     """The lowest offsets that partitions may go back to: their log starts; where the topic is gone, what was reached."""
-    if found is None or is_recreated(farthest, found):
+    if topic_facts is None or is_recreated(farthest, topic_facts):
         return farthest.next
-    return tuple(min(offset, p.log_start) for offset, p in zip(farthest.next, found.partitions, strict=False))
+    return tuple(min(offset, p.log_start) for offset, p in zip(farthest.next, topic_facts.partitions, strict=False))

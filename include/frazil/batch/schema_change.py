@@ -62,8 +62,12 @@ UNTOLD_NAMED = 100
 
 def bounded(paths: Iterable[tuple[str, ...]]) -> frozenset[tuple[str, ...]]:
     """Paths that tell no type, or `ANYWHERE` if there are very many: keys may be data."""
-    found = frozenset(paths)
-    return found if len(found) <= UNTOLD_NAMED and ANYWHERE not in found else frozenset({ANYWHERE})
+    distinct_paths = frozenset(paths)
+    return (
+        distinct_paths
+        if len(distinct_paths) <= UNTOLD_NAMED and ANYWHERE not in distinct_paths
+        else frozenset({ANYWHERE})
+    )
 
 
 REMEMBERED = 20_000
@@ -72,11 +76,14 @@ REMEMBERED = 20_000
 
 def fewer(changes: Iterable[SchemaChange]) -> tuple[SchemaChange, ...]:
     """Demands in order, of those for new columns as many as are remembered, breadth first."""
-    found = sorted(changes)
-    if len(found) <= REMEMBERED:
-        return tuple(found)
-    adds = sorted((of for of in found if of.kind == "add"), key=lambda of: (len(of.path), of.position, of))
-    return tuple(sorted([*adds[:REMEMBERED], *(of for of in found if of.kind != "add")]))
+    ordered = sorted(changes)
+    if len(ordered) <= REMEMBERED:
+        return tuple(ordered)
+    adds = sorted(
+        (change for change in ordered if change.kind == "add"),
+        key=lambda change: (len(change.path), change.position, change),
+    )
+    return tuple(sorted([*adds[:REMEMBERED], *(change for change in ordered if change.kind != "add")]))
 
 
 Demands = Mapping[str, tuple[SchemaChange, ...]]

@@ -85,7 +85,9 @@ def parse_offsets(text: str, source: str) -> Target:
         Terminal: It is not of that shape.
     """
     try:
-        return Target("offsets", offsets={str(topic): _by_partition(of) for topic, of in json.loads(text).items()})
+        return Target(
+            "offsets", offsets={str(topic): _by_partition(partitions) for topic, partitions in json.loads(text).items()}
+        )
     except (ValueError, TypeError, AttributeError) as error:
         raise Terminal(
             f"{source} holds no offsets: {error}",
@@ -93,20 +95,26 @@ def parse_offsets(text: str, source: str) -> Target:
         ) from error
 
 
-def _by_partition(of: Any) -> dict[int, int]:
-    pairs = enumerate(of) if isinstance(of, list) else [(int(number), offset) for number, offset in of.items()]
-    found = dict(pairs)
-    whole_numbers([*found.keys(), *found.values()])
-    return found
+def _by_partition(offsets: Any) -> dict[int, int]:
+    pairs = (
+        enumerate(offsets)
+        if isinstance(offsets, list)
+        else [(int(number), offset) for number, offset in offsets.items()]
+    )
+    by_number = dict(pairs)
+    whole_numbers([*by_number.keys(), *by_number.values()])
+    return by_number
 
 
-def resolve(target: Target, facts: ClusterFacts, at: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+def resolve(
+    target: Target, facts: ClusterFacts, first_offsets: Mapping[TopicPartition, int | None]
+) -> dict[TopicPartition, int]:
     """The offset a target means in every partition.
 
     Args:
         target: The place.
         facts: What the broker said.
-        at: For an instant: the first offset at or after it per partition, None if there is none.
+        first_offsets: For an instant: the first offset at or after it per partition, None if there is none.
 
     Returns:
         Offsets; partitions that a file of offsets does not name are left out.
@@ -118,7 +126,7 @@ def resolve(target: Target, facts: ClusterFacts, at: Mapping[TopicPartition, int
     if target.kind == "offsets":
         return _named(target.offsets, partitions)
     if target.kind == "timestamp":
-        return {key: _first(at.get(key), p) for key, p in partitions.items()}
+        return {key: _first(first_offsets.get(key), p) for key, p in partitions.items()}
     return {key: p.log_start if target.kind == "earliest" else p.stable_end for key, p in partitions.items()}
 
 
@@ -129,12 +137,12 @@ def _first(offset: int | None, partition: PartitionFacts) -> int:
 def _named(
     offsets: Mapping[str, Mapping[int, int]], partitions: Mapping[TopicPartition, PartitionFacts]
 ) -> dict[TopicPartition, int]:
-    wanted = {(topic, number): offset for topic, of in offsets.items() for number, offset in of.items()}
-    problems = [_problem(key, offset, partitions.get(key)) for key, offset in sorted(wanted.items())]
-    found = [problem for problem in problems if problem]
-    if found:
-        raise Terminal("these offsets don't fit the topics:\n" + "\n".join(f"  {line}" for line in found))
-    return wanted
+    targets = {(topic, number): offset for topic, by_number in offsets.items() for number, offset in by_number.items()}
+    problems = [_problem(key, offset, partitions.get(key)) for key, offset in sorted(targets.items())]
+    misfits = [problem for problem in problems if problem]
+    if misfits:
+        raise Terminal("these offsets don't fit the topics:\n" + "\n".join(f"  {line}" for line in misfits))
+    return targets
 
 
 def _problem(key: TopicPartition, offset: int, partition: PartitionFacts | None) -> str | None:

@@ -41,7 +41,7 @@ class Waiting:
         if self.epoch is None:
             return False
         enough = ((self.records, threshold.records), (self.bytes, threshold.bytes))
-        return any(found is not None and most is not None and found >= most for found, most in enough)
+        return any(count is not None and most is not None and count >= most for count, most in enough)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Call:
         """Read `to_json`."""
         return cls(body["epoch"], dict(body["ends"]), body["at"])
 
-    def is_open(self, now: Waiting, at: float) -> bool:
+    def is_open(self, waiting: Waiting, instant: float) -> bool:
         """Whether a run still has to take what was called for."""
-        if now.epoch != self.epoch or at - self.at > CALL_SECONDS:
+        if waiting.epoch != self.epoch or instant - self.at > CALL_SECONDS:
             return False
-        return any(place in now.position and now.position[place] < end for place, end in self.ends.items())
+        return any(place in waiting.position and waiting.position[place] < end for place, end in self.ends.items())

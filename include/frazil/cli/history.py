@@ -119,10 +119,10 @@ def _below(batch: "BatchHistory", *, phases: bool, is_wide: bool) -> Iterator[st
     if batch.reason:
         yield f"reason: {batch.reason}"
     yield from _skips(batch)
-    if batch.unknown_fields and (left_out := batch.unknown_fields.said):
+    if batch.unknown_fields and (left_out := batch.unknown_fields.summary):
         yield left_out
     for table, counts in batch.changes.items():
-        yield f"merged into {table}: {counts.said}"
+        yield f"merged into {table}: {counts.summary}"
     for table, changes in batch.schema_changes.items():
         yield f"changed {table}: {listed(changes)}"
     yield from _removals(batch.removed)

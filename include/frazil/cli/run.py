@@ -78,7 +78,7 @@ def _show(dry_run: DryRun) -> None:
         if code in dry_run.samples:
             sample = dry_run.samples[code]
             console.say(f"    {sample.topic}/{sample.partition}:{sample.offset} {sample.message}")
-    if left_out := dry_run.unknown_fields.said:
+    if left_out := dry_run.unknown_fields.summary:
         console.say(f"  a run would leave out: {left_out}")
     if dry_run.too_many_dead is not None:
         console.say(f"  a run would not publish this: {dry_run.too_many_dead}")
@@ -371,8 +371,8 @@ def show_result(result: RunResult) -> None:
     for code, count in sorted(result.dead_codes.items(), key=lambda item: -item[1]):
         console.say(f"  dead letters {code}: {count:,}")
     for table, counts in result.changes.items():
-        console.say(f"  merged into {table}: {counts.said}")
-    if left_out := result.unknown_fields.said:
+        console.say(f"  merged into {table}: {counts.summary}")
+    if left_out := result.unknown_fields.summary:
         console.say(f"  {left_out}")
     for warning in result.tolerance_exceeded:
         console.say(f"  more dead letters than tolerated, published nevertheless: {warning}")

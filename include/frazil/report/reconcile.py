@@ -12,7 +12,7 @@ from typing import Any
 from frazil.batch.facts import Range
 from frazil.batch.position import Position
 from frazil.batch.removal import at_or_beyond
-from frazil.batch.repair import Row, read_ranges, union, without
+from frazil.batch.repair import Row, read_ranges, subtract, union
 from frazil.iceberg.ledger import read_ledger
 from frazil.kafka.observe import observe
 from frazil.pipeline.model import Pipeline
@@ -143,7 +143,7 @@ def standing(counts: Mapping[int, int], batches: Mapping[int, Sequence[Row]]) ->
     for n in sorted(batches, reverse=True):
         first = batches[n][0]
         ranges = union(read_ranges(first))
-        still_valid = without(ranges, void)
+        still_valid = subtract(ranges, void)
         if still_valid == ranges:
             sure += counts[n]
         else:

@@ -95,7 +95,7 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     total = staged.total
     how = "stopped at" if staged.stopped else "staged"
     scope.report(f"batch {n}: {how} {total.written:,} rows, {staged.letters:,} dead letters in {staged_in:.1f} s")
-    if (left_out := staged.unknown_fields.said) is not None:
+    if (left_out := staged.unknown_fields.summary) is not None:
         scope.report(f"batch {n}: {left_out}")
     try:
         _audit(scope, run.plan, ranges, staged)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from frazil.batch.facts import ClusterFacts, PartitionFacts, Range, TopicFacts
 from frazil.batch.position import Position, TopicPosition
 from frazil.batch.removal import RemovedRange
-from frazil.batch.repair import lost_ranges, lost_removals, readable, unfilled, union, without
+from frazil.batch.repair import lost_ranges, lost_removals, readable, subtract, unfilled, union
 
 POSITION = Position(9, 0, "c", {"t": TopicPosition("i", (20,), (20,))})
 
@@ -94,4 +94,4 @@ def test_ranges_add_and_subtract_as_sets_do(some: list[Range], others: list[Rang
         return [offset for r in ranges for offset in range(r.start, r.end)]
 
     assert offsets(union(some)) == sorted(set(offsets(some)))
-    assert offsets(without(union(some), others)) == sorted(set(offsets(some)) - set(offsets(others)))
+    assert offsets(subtract(union(some), others)) == sorted(set(offsets(some)) - set(offsets(others)))

@@ -101,9 +101,9 @@ def test_names_fill_the_memory() -> None:
 
 def test_the_line_for_people_is_wrong() -> None:
     """It is there only if there is something to say."""
-    assert UnknownFields().said is None
-    assert UnknownFields(1).said == "1 record with fields that no column takes"
-    assert UnknownFields(1500, {"x": 1200}).said == "1,500 records with fields that no column takes (`x` 1,200)"
+    assert UnknownFields().summary is None
+    assert UnknownFields(1).summary == "1 record with fields that no column takes"
+    assert UnknownFields(1500, {"x": 1200}).summary == "1,500 records with fields that no column takes (`x` 1,200)"
 
 
 def outcomes(format_spec: FormatSpec, values: list[bytes], **options: Any) -> Outcomes:

@@ -124,4 +124,4 @@ def test_staged_changes_are_not_counted(lake: Lake) -> None:
     writer.write(pa.RecordBatch.from_pydict({OP: ["upsert", "delete", "upsert"]}))
     writer.write(pa.RecordBatch.from_pydict({OP: ["truncate"]}))
     whole = Staged.from_json(Staged(files={"t": writer.close()}).to_json())
-    assert sum((ChangeCounts.of(file.ops) for file in whole.files["t"]), ChangeCounts()) == ChangeCounts(2, 1, 1)
+    assert sum((ChangeCounts.from_ops(file.ops) for file in whole.files["t"]), ChangeCounts()) == ChangeCounts(2, 1, 1)

@@ -94,7 +94,7 @@ def test_names_of_rescued_fields_are_counted_in_a_bounded_number() -> None:
     sent = {f"{at:05}" + "x" * 300: at for at in range(3_000)}
     landed = land([[sent]], spec((), Evolution(max_columns=5)))
     assert len(unknown(landed)) <= 100
-    assert len(landed.tasks[0].unknown.said or "") < 600
+    assert len(landed.tasks[0].unknown.summary or "") < 600
 
 
 @pytest.mark.parametrize("shift", [0, 1, 2])
