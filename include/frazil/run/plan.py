@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frazil.batch.facts import ClusterFacts
 from frazil.batch.plan import (
@@ -120,14 +120,33 @@ def _replayed_topics(
     refuse_forgotten_deletes(scope)
     if request.start is None:
         raise Terminal("a replay needs to know where to begin", next_step=f"frazil replay {name} --from … --to …")
-    # What is read again must be what was read; whether newer records were lost is another run's question.
-    asked = changed_leaders(position, facts, with_idle=True)
-    check_truncations(position, facts, truncations(scope.cluster, asked), name)
-    check_position(position, facts, name, "skip_recorded")
     starts, ends = (offsets_of(scope, of, facts) for of in (request.start, request.end or LATEST))
     topics = replay_topics(position, facts, starts, ends, name)
+    _refuse_other_records(scope, position, facts, topics)
     refuse_compacted(scope, [of for of, topic in topics.items() if topic.begin != topic.end])
     return topics
+
+
+def _refuse_other_records(
+    scope: Scope, position: Position, facts: ClusterFacts, topics: Mapping[str, PlannedTopic]
+) -> None:
+    """What a replay reads must be what was read; whether other or newer records were lost is another run's question."""
+    ends = {(name, n): at for name, of in topics.items() for n, at in enumerate(of.end) if of.begin[n] < at}
+    leaders = changed_leaders(position, facts, with_idle=True)
+    asked = {key: (ends[key], epoch) for key, (_, epoch) in leaders.items() if key in ends}
+    check_truncations(position, facts, truncations(scope.cluster, asked), scope.pipeline.name)
+
+    def unasked(topic: str, partition: int) -> bool:
+        # A topic without ids was recreated if any of its logs is too short.
+        found = facts.topics.get(topic)
+        has_ids = found is not None and None not in (found.id, position.topics[topic].id)
+        return not has_ids or (topic, partition) in ends.keys() - asked.keys()
+
+    doubtful = {
+        name: replace(of, next=tuple(at if unasked(name, n) else 0 for n, at in enumerate(of.next)))
+        for name, of in position.topics.items()
+    }
+    check_position(replace(position, topics=doubtful), facts, scope.pipeline.name, "skip_recorded")
 
 
 def _begin(scope: Scope, request: RunRequest) -> Position:

@@ -97,6 +97,23 @@ def test_replay_of_a_log_that_lost_records_leaves_their_rows(shop: MakeShop, pat
     assert orders.ids() == [*range(6), *range(100, 106)]
 
 
+def test_replay_of_what_a_log_did_not_lose_is_done(shop: MakeShop, patient: Patient) -> None:
+    """Another partition, and offsets before the cut: whether the log is shorter than the position or has grown to it."""
+    orders = landed(shop)
+    patient.truncate(orders, 0, 3)
+
+    start, end = (Target("offsets", offsets={orders.topic: {1: at}}) for at in (0, 6))
+
+    for _ in range(2):
+        assert replay(orders, start, end).read == 6
+        assert replay(orders, offsets(orders, 0, 6), offsets(orders, 3, 6)).read == 3
+        send(orders, {0: [order(number) for number in range(20, 23)]})
+    with pytest.raises(Terminal, match=r"partition 0: the position is 6 in leader epoch 0, which ends at 3"):
+        replay(orders, offsets(orders, 0, 6), offsets(orders, 4, 6))
+
+    assert orders.ids() == [*range(6), *range(100, 106)]
+
+
 @pytest.mark.full
 def test_rows_of_lost_records_stay_if_a_person_says_so(shop: MakeShop, patient: Patient) -> None:
     """`--allow-duplicates`: what Kafka lost is nowhere else."""
