@@ -50,13 +50,13 @@ def quiet() -> None:
 
 def not_started(error: BaseException) -> Retryable:
     """What becomes of an error over which Spark did not start."""
-    said = " ".join(str(error).split())
-    if _GIVEN_UP in said:
+    detail = " ".join(str(error).split())
+    if _GIVEN_UP in detail:
         return Retryable(
             "Spark did not start: no master took the job within a minute",
             next_step="is the engine's `master` in the settings right, up, and reachable from here? `frazil doctor --spark` asks it",
         )
-    return Retryable(f"Spark did not start: {type(error).__name__}: {said[:500]}")
+    return Retryable(f"Spark did not start: {type(error).__name__}: {detail[:500]}")
 
 
 def answered(asked: DataFrame, what: str) -> pa.Table:

@@ -70,9 +70,9 @@ class Server:
         Raises:
             Unavailable: Nobody does.
         """
-        found = urlsplit(self.address)
+        url = urlsplit(self.address)
         try:
-            socket.create_connection((found.hostname or "", found.port or 0), timeout=_REACH_SECONDS).close()
+            socket.create_connection((url.hostname or "", url.port or 0), timeout=_REACH_SECONDS).close()
         except OSError as error:
             raise Unavailable(
                 f"{self.name} at {self.place} does not answer: {error}",
@@ -81,24 +81,24 @@ class Server:
 
     def refusal(self, error: PySparkException) -> Unavailable | Terminal:
         """What it means that a session can't be opened."""
-        said = " ".join(str(error).split())[:500]
-        if any(word in said for word in _REFUSED):
+        detail = " ".join(str(error).split())[:500]
+        if any(word in detail for word in _REFUSED):
             return Terminal(
-                f"{self.name} at {self.place} refuses this client: {said}",
+                f"{self.name} at {self.place} refuses this client: {detail}",
                 next_step="the engine's token must be the server's spark.connect.authenticate.token",
             )
-        return Unavailable(f"{self.name} at {self.place} opened no session: {said}")
+        return Unavailable(f"{self.name} at {self.place} opened no session: {detail}")
 
-    def require_version(self, found: str) -> None:
+    def require_version(self, version: str) -> None:
         """Check that its Spark is the client's.
 
         Raises:
             Terminal: It is another one.
         """
-        if found != pyspark.__version__:
+        if version != pyspark.__version__:
             raise Terminal(
-                f"{self.name} at {self.place} is of Spark {found}, and pyspark here is {pyspark.__version__}",
-                next_step=f"start a server of Spark {pyspark.__version__}, or install pyspark and pyspark-client {found} here",
+                f"{self.name} at {self.place} is of Spark {version}, and pyspark here is {pyspark.__version__}",
+                next_step=f"start a server of Spark {pyspark.__version__}, or install pyspark and pyspark-client {version} here",
             )
 
     def require_sources(self, spark: SparkSession, *, is_managed: bool) -> None:
@@ -118,21 +118,21 @@ class Server:
         expected = digest()
         mend = "give the server's workers the same release (image, archive or spark.executorEnv.PYTHONPATH), and start it anew"
         try:
-            found = {row["digest"] for row in spark.range(1).mapInArrow(told, "digest string").toArrow().to_pylist()}
+            digests = {row["digest"] for row in spark.range(1).mapInArrow(told, "digest string").toArrow().to_pylist()}
         except PySparkException as error:
             if "ModuleNotFoundError" not in str(error):
                 raise
             raise Terminal(f"{self.name} at {self.place}: its Python workers have no Frazil", next_step=mend) from error
-        if found != {expected}:
-            said = (
+        if digests != {expected}:
+            message = (
                 f"{self.name} at {self.place}: its Python workers have another Frazil: expected code {expected}, found"
             )
-            said += f" {', '.join(sorted(found))}"
+            message += f" {', '.join(sorted(digests))}"
             if is_managed:
                 raise Retryable(
-                    f"{said}; it was replaced while the run began", next_step="the next try begins with the new one"
+                    f"{message}; it was replaced while the run began", next_step="the next try begins with the new one"
                 )
-            raise Terminal(said, next_step=mend)
+            raise Terminal(message, next_step=mend)
 
     def require_extensions(self, spark: SparkSession) -> None:
         """Check that its Spark can write the tables that PyIceberg can't.

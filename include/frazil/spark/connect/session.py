@@ -93,8 +93,8 @@ def lent(folder: Path) -> Iterator[KeptSession]:
     Args:
         folder: Holds the ids of sessions that are alike: same server, same settings, same code.
     """
-    session, held = _taken(private_folder(folder))
-    with held:
+    session, lock_file = _taken(private_folder(folder))
+    with lock_file:
         try:
             session.file.touch()
             yield session
@@ -105,31 +105,31 @@ def lent(folder: Path) -> Iterator[KeptSession]:
 
 def _taken(folder: Path) -> tuple[KeptSession, IO[str]]:
     for file in sorted(folder.glob(f"*{_SUFFIX}")):
-        held = _locked(file)
-        if held is not None:
-            return KeptSession(file), held
+        lock_file = _locked(file)
+        if lock_file is not None:
+            return KeptSession(file), lock_file
     while True:
         file = folder / f"{uuid4()}{_SUFFIX}"
         file.touch(exist_ok=False)
-        held = _locked(file)
-        if held is not None:  # else another job was quicker
-            return KeptSession(file), held
+        lock_file = _locked(file)
+        if lock_file is not None:  # else another job was quicker
+            return KeptSession(file), lock_file
 
 
 def _locked(file: Path) -> IO[str] | None:
     """The file with its lock; None if somebody has it, it is gone, or nobody used it for long."""
     try:
-        held = file.open("r+", encoding="utf-8")
+        lock_file = file.open("r+", encoding="utf-8")
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if time.time() - file.stat().st_mtime < _FORGOTTEN_SECONDS:
-            return held
+            return lock_file
         file.unlink()
     except (BlockingIOError, FileNotFoundError):
         pass
-    held.close()
+    lock_file.close()
     return None
 
 
@@ -165,9 +165,9 @@ def connected(project: Project, engine_name: str, *, writes: bool) -> Iterator[S
     server = Server(engine_name, address(project, engine))
     server.require_listening()
     _end_in_order()
-    with _session(server, project, engine) as (spark, kept):
+    with _session(server, project, engine) as (spark, spark_session):
         _prepare(spark, server, engine)
-        kept.is_kept = True
+        spark_session.is_kept = True
         if writes:
             server.require_extensions(spark)
         yield cast("Session", spark)  # both have what jobs use; Spark's own types don't say so
@@ -188,12 +188,12 @@ def _prepare(spark: SparkSession, server: Server, engine: EngineSettings) -> Non
 def _session(server: Server, project: Project, engine: EngineSettings) -> Iterator[tuple[SparkSession, KeptSession]]:
     folder = project.home.run / "spark-sessions" / _likeness(server, project, engine)
     while True:
-        with lent(folder) as kept:
-            spark = _opened(server, kept.id)
+        with lent(folder) as spark_session:
+            spark = _opened(server, spark_session.id)
             if spark is None:
                 continue
-            with _closed(spark, kept):
-                yield spark, kept
+            with _closed(spark, spark_session):
+                yield spark, spark_session
             return
 
 
@@ -213,7 +213,7 @@ def _opened(server: Server, session_id: str) -> SparkSession | None:
 
 
 @contextmanager
-def _closed(spark: SparkSession, kept: KeptSession) -> Iterator[None]:
+def _closed(spark: SparkSession, spark_session: KeptSession) -> Iterator[None]:
     """Close a session with the block; end its work on the server if that is cut short, and it, too, unless it is kept.
 
     A failure of Frazil's is none of the session's. To drop it would cost the server a daemon, see `frazil.spark.connect.session`.
@@ -221,13 +221,13 @@ def _closed(spark: SparkSession, kept: KeptSession) -> Iterator[None]:
     try:
         yield
     except SPARK_FAILED:
-        kept.is_kept = False
+        spark_session.is_kept = False
         raise
     except BaseException:
-        kept.is_kept = kept.is_kept and _interrupted(spark)
+        spark_session.is_kept = spark_session.is_kept and _interrupted(spark)
         raise
     finally:
-        _leave(spark, release=not kept.is_kept)
+        _leave(spark, release=not spark_session.is_kept)
 
 
 def _interrupted(spark: SparkSession) -> bool:
@@ -284,9 +284,9 @@ def _within(seconds: float, ask: Callable[[], T], server: Server) -> T:
 
 def _likeness(server: Server, project: Project, engine: EngineSettings) -> str:
     """Names what sessions must have in common to take each other's place: a changed catalog must not find the old one."""
-    told = [server.address, pyspark.__version__, digest(), engine.conf]
-    told += [{name: of.model_dump() for name, of in project.settings.catalogs.items()}]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    parts = [server.address, pyspark.__version__, digest(), engine.conf]
+    parts += [{name: catalog.model_dump() for name, catalog in project.settings.catalogs.items()}]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _end_in_order() -> None:

@@ -54,8 +54,8 @@ def rows_of(spark: SparkSession, capture: JdbcCapture, database: DatabaseSetting
         Terminal: Columns that order it are not there, or of types that can't.
         SPARK_FAILED: The database does not answer, or does not know it.
     """
-    asked = capture.table or f"({capture.query}) frazil_rows"
-    options = {**database.options, "dbtable": asked, "fetchsize": _FETCHED}
+    source = capture.table or f"({capture.query}) frazil_rows"
+    options = {**database.options, "dbtable": source, "fetchsize": _FETCHED}
     frame = spark.read.format("jdbc").options(**options).load()
     kinds = {name.lower(): kind for name, kind in frame.dtypes}
     if capture.timestamp_column is not None:
@@ -74,8 +74,8 @@ def largest(frame: DataFrame, capture: JdbcCapture) -> int | None:
     from pyspark.sql import functions
 
     column = functions.max(quoted(str(capture.incrementing_column))).alias("largest")
-    (found,) = answered(frame.select(column), "the largest number").to_pylist()
-    return None if found["largest"] is None else int(found["largest"])
+    (row,) = answered(frame.select(column), "the largest number").to_pylist()
+    return None if row["largest"] is None else int(row["largest"])
 
 
 def send_rows(frame: DataFrame, task: RowsTask, condition: str | None) -> tuple[int, CapturePosition]:
@@ -107,11 +107,11 @@ def send_rows(frame: DataFrame, task: RowsTask, condition: str | None) -> tuple[
     def send(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         yield _sent(task, batches)
 
-    (told,) = answered(ordered.mapInArrow(send, _TOLD_TYPE), f"capture {capture.name}").to_pylist()
-    if told["failure"] is not None:
-        code, message, next_step = json.loads(told["failure"])
+    (answer,) = answered(ordered.mapInArrow(send, _TOLD_TYPE), f"capture {capture.name}").to_pylist()
+    if answer["failure"] is not None:
+        code, message, next_step = json.loads(answer["failure"])
         raise (Terminal if code == Terminal.exit_code else Retryable)(message, next_step=next_step)
-    return int(told["rows"]), CapturePosition.from_json(told["position"])
+    return int(answer["rows"]), CapturePosition.from_json(answer["position"])
 
 
 _TOLD_TYPE: Final = ", ".join(f"{name} string" for name in _TOLD.names)
@@ -121,18 +121,20 @@ def _sent(task: RowsTask, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """The work of the task, in a Python worker of an executor."""
     try:
         count, position = task.send(_rows(task.capture, batches))
-        told = {"rows": [str(count)], "position": [position.to_json()], "failure": [None]}
+        columns = {"rows": [str(count)], "position": [position.to_json()], "failure": [None]}
     except (Retryable, Terminal) as error:
-        said = json.dumps([error.exit_code, error.message, error.next_step])
-        told = {"rows": [None], "position": [None], "failure": [said]}
-    return pa.RecordBatch.from_pydict(told, schema=_TOLD)
+        failure = json.dumps([error.exit_code, error.message, error.next_step])
+        columns = {"rows": [None], "position": [None], "failure": [failure]}
+    return pa.RecordBatch.from_pydict(columns, schema=_TOLD)
 
 
 def _rows(capture: JdbcCapture, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-    names = [name for name, of in (("time", capture.timestamp_column), ("number", capture.incrementing_column)) if of]
+    names = [
+        name for name, column in (("time", capture.timestamp_column), ("number", capture.incrementing_column)) if column
+    ]
     for batch in batches:
         places = [batch.column(name).to_pylist() for name in names]
-        places = [[int(of) if isinstance(of, Decimal) else of for of in column] for column in places]
+        places = [[int(number) if isinstance(number, Decimal) else number for number in column] for column in places]
         for number, (value, key) in enumerate(
             zip(batch.column("value").to_pylist(), batch.column("key").to_pylist(), strict=True)
         ):
@@ -147,13 +149,13 @@ def _json(frame: DataFrame) -> Column:
     return functions.to_json(functions.struct(*(functions.col(quoted(name)) for name in frame.columns)), _JSON)
 
 
-def _require(capture: JdbcCapture, key: str, found: str | None, expected: tuple[str, ...]) -> None:
+def _require(capture: JdbcCapture, key: str, kind: str | None, expected: tuple[str, ...]) -> None:
     column = str(getattr(capture, key))
-    if found is None:
+    if kind is None:
         raise _missing(capture, key, column)
-    if found.partition("(")[0] not in expected or (found.startswith("decimal") and not found.endswith(",0)")):
+    if kind.partition("(")[0] not in expected or (kind.startswith("decimal") and not kind.endswith(",0)")):
         raise Terminal(
-            f"capture {capture.name}: {key} {column!r} can't order rows: expected {' or '.join(expected)}, found {found}",
+            f"capture {capture.name}: {key} {column!r} can't order rows: expected {' or '.join(expected)}, found {kind}",
             next_step="choose another column, or let a query cast it",
         )
 
@@ -231,12 +233,12 @@ def sql_state(error: BaseException) -> str:
     return ""
 
 
-def refused(capture: JdbcCapture, said: str, state: str = "") -> Terminal | None:
+def refused(capture: JdbcCapture, detail: str, state: str = "") -> Terminal | None:
     """What a person must mend, if an error of Spark says so.
 
     Args:
         capture: The capture.
-        said: The error.
+        detail: The error.
         state: SQLSTATE of the database. Classes of ISO/IEC 9075: 28 is the authorization, 42 what is asked, or who may ask it.
     """
     if state.startswith("42"):
@@ -244,12 +246,12 @@ def refused(capture: JdbcCapture, said: str, state: str = "") -> Terminal | None
             f"capture {capture.name}: database {capture.database} refuses the query: SQLSTATE {state}",
             next_step="read its words in the log of the job; correct the capture file, or let the user read it",
         )
-    if state.startswith("28") or any(of in said for of in _REFUSED):
+    if state.startswith("28") or any(phrase in detail for phrase in _REFUSED):
         return Terminal(
             f"capture {capture.name}: database {capture.database} did not accept user and password",
             next_step=f"correct databases.{capture.database} of the settings",
         )
-    if "ClassNotFoundException" in said or "No suitable driver" in said:
+    if "ClassNotFoundException" in detail or "No suitable driver" in detail:
         return Terminal(
             f"capture {capture.name}: the JDBC driver of database {capture.database} is not there",
             next_step=f"name its jar: databases.{capture.database}.jars of the settings; and its class: driver",

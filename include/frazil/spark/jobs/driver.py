@@ -37,8 +37,8 @@ def end_with_parent() -> None:
 
 def _has_ended(pid: int) -> bool:
     # In a container whose first process reaps nobody, a killed task stays in /proc.
-    found = stat_of(pid)
-    return found is None or found.has_ended
+    process = stat_of(pid)
+    return process is None or process.has_ended
 
 
 @contextmanager
@@ -90,8 +90,8 @@ def run_job(main: Callable[[list[str]], int]) -> NoReturn:
     code = 1  # Python's own, for what nobody foresaw
     try:
         code = main(sys.argv[1:])
-    except SystemExit as asked:
-        code = _told(asked)
+    except SystemExit as exit_request:
+        code = _told(exit_request)
     except BaseException:  # noqa: BLE001 - told as Python tells it
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
@@ -100,13 +100,13 @@ def run_job(main: Callable[[list[str]], int]) -> NoReturn:
     os._exit(code)
 
 
-def _told(asked: SystemExit) -> int:
+def _told(exit_request: SystemExit) -> int:
     """The exit code that Python would end with; it also says what is no number."""
-    if asked.code is None:
+    if exit_request.code is None:
         return 0
-    if isinstance(asked.code, int):
-        return asked.code
-    print(asked.code, file=sys.stderr)  # noqa: T201
+    if isinstance(exit_request.code, int):
+        return exit_request.code
+    print(exit_request.code, file=sys.stderr)  # noqa: T201
     return 1
 
 

@@ -43,9 +43,9 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
 
     def work() -> None:
-        found = _run(arguments.pipeline, RunPlan.from_json(_plan(arguments.plan)))
-        if found is not None:
-            _hand_back(found, arguments.result)
+        answer = _run(arguments.pipeline, RunPlan.from_json(_plan(arguments.plan)))
+        if answer is not None:
+            _hand_back(answer, arguments.result)
 
     return exit_code(work)
 
@@ -56,14 +56,14 @@ def _plan(argument: str) -> str:
 
 def _run(pipeline: str, plan: RunPlan) -> str | None:
     project = Project.load()
-    known = project.pipeline(pipeline)
-    with session(project, writes=needs_writer(known, plan)) as spark:
+    definition = project.pipeline(pipeline)
+    with session(project, writes=needs_writer(definition, plan)) as spark:
         wake_workers(spark, tasks_of(spark, plan.ranges))
         if plan.mode == "dry_run":
-            return dry_run(project, known, plan, SparkStage(spark), say).to_json()
+            return dry_run(project, definition, plan, SparkStage(spark), say).to_json()
         if plan.until is not None:
             return _stay(spark, pipeline, plan)
-        land(spark, project, known, plan)
+        land(spark, project, definition, plan)
         return None
 
 
@@ -98,8 +98,8 @@ def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunP
     return SparkApply(spark)
 
 
-def _hand_back(found: str, file: Path | None) -> None:
+def _hand_back(answer: str, file: Path | None) -> None:
     if file is None:
-        say(found)
+        say(answer)
     else:
-        write_atomically(file, found)
+        write_atomically(file, answer)

@@ -44,10 +44,10 @@ class SparkProcedures:
             GaveWay: Others changed the same files meanwhile.
             Retryable: Spark, the catalog or the storage is not available now.
         """
-        given = ", ".join(f"{name} => {literal(value)}" for name, value in arguments.items())
+        arguments_text = ", ".join(f"{name} => {literal(value)}" for name, value in arguments.items())
         what = f"{procedure} of {arguments['table']}"
         with _translated(what):
-            frame = self._spark.sql(f"CALL {quoted(catalog)}.system.{procedure}({given})")
+            frame = self._spark.sql(f"CALL {quoted(catalog)}.system.{procedure}({arguments_text})")
         return _rows(frame, what)
 
     def listed(self, paths: Iterable[str]) -> str:

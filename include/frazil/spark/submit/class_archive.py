@@ -40,8 +40,8 @@ def archive_file(home: Home, java: Java) -> Path:
     """Where the archive for a Java and Spark's jars is, made or not: its name is a digest of what it depends on."""
     told = [str(java.home.resolve()), _release(java)]
     for jar in sorted(_spark_jars().iterdir()):
-        found = jar.stat()
-        told.append(f"{jar} {found.st_size} {found.st_mtime_ns}")  # the JVM compares these as well
+        status = jar.stat()
+        told.append(f"{jar} {status.st_size} {status.st_mtime_ns}")  # the JVM compares these as well
     digest = hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
     return home.jars / f"spark-classes-{digest}.jsa"
 
@@ -78,16 +78,16 @@ def _make(home: Home, java: Java, file: Path) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": options,
     }
-    given = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    arguments = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     job = home.project / "spark_jobs" / _TRAINING
-    command = [str(interpreter_bin() / "spark-submit"), "--master", "local[2]", *given, str(job)]
+    command = [str(interpreter_bin() / "spark-submit"), "--master", "local[2]", *arguments, str(job)]
     try:
         ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise Retryable(f"spark: archiving its classes took over {_SECONDS:.0f} s") from error
     if ran.returncode or not unfinished.is_file():
-        said = "\n".join((ran.stdout + ran.stderr).splitlines()[-15:])
-        raise Retryable(f"spark: archiving its classes ended with {ran.returncode}; its last lines:\n{said}")
+        log_end = "\n".join((ran.stdout + ran.stderr).splitlines()[-15:])
+        raise Retryable(f"spark: archiving its classes ended with {ran.returncode}; its last lines:\n{log_end}")
     unfinished.rename(file)
 
 

@@ -120,16 +120,16 @@ def storage_properties(warehouse: str | None, properties: Mapping[str, str]) -> 
         warehouse: Where tables are stored, or its name on a server.
         properties: Those of the settings.
     """
-    found = {java: properties[name] for name, java in _ALIKE.items() if name in properties}
+    properties_of_java = {java: properties[name] for name, java in _ALIKE.items() if name in properties}
     if scheme_of(warehouse) in OBJECT_STORES:
-        found[_IO] = _RESOLVING
+        properties_of_java[_IO] = _RESOLVING
     # PyArrow puts the bucket into the path wherever an endpoint is given, unless told otherwise; Java wherever it is told to.
     if "s3.endpoint" in properties:
         virtual = properties.get("s3.force-virtual-addressing", "false").lower()
-        found["s3.path-style-access"] = "false" if virtual in ("true", "1", "yes") else "true"
+        properties_of_java["s3.path-style-access"] = "false" if virtual in ("true", "1", "yes") else "true"
     if (token := properties.get("adls.sas-token")) is not None and (account := properties.get("adls.account-name")):
-        found[f"adls.sas-token.{account}.dfs.core.windows.net"] = token
-    return {name: of for name, of in found.items() if name not in properties}
+        properties_of_java[f"adls.sas-token.{account}.dfs.core.windows.net"] = token
+    return {name: setting for name, setting in properties_of_java.items() if name not in properties}
 
 
 def scheme_of(warehouse: str | None) -> str:

@@ -131,10 +131,10 @@ def managed_server(project: Project, engine: EngineSettings) -> Server:
         **_CLIENT_GONE,
         **REDACTION,
     }
-    conf = {key: of for key, of in conf.items() if key not in engine.conf}
+    conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
     conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
     conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
-    private = {key: of for key, of in engine.conf.items() if key not in conf}
+    private = {key: setting for key, setting in engine.conf.items() if key not in conf}
     command = [str(interpreter_bin() / "spark-submit"), "--master", engine.master, "--class", _MAIN]
     command += ["--name", "frazil spark connect", "--driver-memory", engine.driver_memory]
     command += ["--jars", ",".join(str(path) for name in sets for path in jar_paths(home, name))]
@@ -161,5 +161,5 @@ def _loopback(home: Home) -> Mapping[str, str]:
 
 
 def _release(command: list[str], *settings: Mapping[str, str]) -> str:
-    told = json.dumps([command, *(sorted(of.items()) for of in settings), digest()])
+    told = json.dumps([command, *(sorted(pairs.items()) for pairs in settings), digest()])
     return hashlib.sha256(told.encode()).hexdigest()[:16]

@@ -59,7 +59,7 @@ def code_archive(home: Home) -> Path:
     with exclusive(folder / ".lock", lambda: None):
         if not archive.is_file():
             _pack(archive)
-            for old in sorted(folder.glob("frazil-*.zip"), key=lambda of: of.stat().st_mtime)[:-_KEPT]:
+            for old in sorted(folder.glob("frazil-*.zip"), key=lambda archive: archive.stat().st_mtime)[:-_KEPT]:
                 old.unlink()
     return archive
 

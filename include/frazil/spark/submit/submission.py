@@ -184,7 +184,7 @@ def _submission(
         **executor_python(project.home, engine, python, sources),
         **REDACTION,
     }
-    conf = {key: of for key, of in conf.items() if key not in engine.conf}
+    conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
     conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
     if writes:
         conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
@@ -207,7 +207,7 @@ def _submission(
         master=engine.master,
         jars=tuple(str(path) for name in sets for path in jar_paths(project.home, name) if writes),
         conf=conf,
-        private={key: of for key, of in engine.conf.items() if key not in conf},
+        private={key: setting for key, setting in engine.conf.items() if key not in conf},
         env=env,
         driver_memory=engine.driver_memory,
     )
@@ -322,7 +322,7 @@ def capture_submission(project: Project, capture: JdbcCapture, run: str) -> Subm
         )
     job = bare_submission(project, capture.engine, "capture.py", f"frazil capture {capture.name} {run}")
     jars = database.jars or tuple(str(path) for path in jar_paths(project.home, "spark"))
-    private = {key: of for key, of in job.private.items() if key != _SESSION_CLOCK}
+    private = {key: setting for key, setting in job.private.items() if key != _SESSION_CLOCK}
     conf = {**job.conf, _SESSION_CLOCK: "UTC", JVM_OPTIONS: f"{job.conf.get(JVM_OPTIONS, '')} {_UTC}".strip()}
     # What the engine says may be secret, and stays where it is.
     place = private if _EXECUTOR_OPTIONS in private else conf
@@ -355,15 +355,15 @@ def run_capture(
     return handed_back(run_submission(project.home, job, capture.name, run, order.to_json(), report))
 
 
-def handed_back(found: str | None) -> CaptureResult:
+def handed_back(text: str | None) -> CaptureResult:
     """What a job handed back.
 
     Raises:
         Retryable: Nothing, although it ended well.
     """
-    if found is None:
+    if text is None:
         raise Retryable("the job of the capture ended without a result", next_step="look at its log, then run again")
-    return CaptureResult.from_json(found)
+    return CaptureResult.from_json(text)
 
 
 def probe_submission(project: Project, engine_name: str, *, on_server: bool = False) -> Submission:

@@ -39,8 +39,8 @@ _OF_SUBMIT: Final = ("Error: ", 'Exception in thread "main" ')
 
 def names_in(text: str) -> Iterator[str]:
     """The first names in a text, each once."""
-    found = dict.fromkeys(match[0].replace('", line ', ":") for match in _NAMED.finditer(text))
-    yield from list(found)[:_MOST]
+    names = dict.fromkeys(match[0].replace('", line ', ":") for match in _NAMED.finditer(text))
+    yield from list(names)[:_MOST]
 
 
 def shown_lines(lines: list[str]) -> list[str]:
@@ -134,21 +134,21 @@ def _watched(
     at_work: Callable[[], list[Driver]],
 ) -> _Ended:
     lines: list[str] = []
-    said = ""
-    with log.open("w", encoding="utf-8") as kept, _started(command, env) as child:
+    last_line = ""
+    with log.open("w", encoding="utf-8") as log_file, _started(command, env) as child:
         try:
             with stopping.cancelling(_Job(child, at_work).cancel):
                 for line in map(without_values, child.stdout or ()):
-                    kept.write(line)
-                    kept.flush()  # whoever is killed leaves a log to look at
+                    log_file.write(line)
+                    log_file.flush()  # whoever is killed leaves a log to look at
                     lines = [*lines[-_LAST_LINES:], line.rstrip()]
                     if line.startswith(REPORT_PREFIX):
-                        said = line.removeprefix(REPORT_PREFIX).rstrip()
-                        report(said)
+                        last_line = line.removeprefix(REPORT_PREFIX).rstrip()
+                        report(last_line)
         except BaseException:
             _end(child)
             raise
-    return _Ended(child.returncode, said, lines)
+    return _Ended(child.returncode, last_line, lines)
 
 
 def _started(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
@@ -177,8 +177,8 @@ def _failure(ended: _Ended, log: Path) -> FrazilError:
     if ended.code in _ERROR_CLASSES and ended.said:
         return kind(ended.said, next_step=f"the whole log: {log}")
     # Not the lines themselves: Spark and Python quote values of records in theirs, and this goes into alerts.
-    said = "\n".join(shown_lines(ended.lines)) or "names no error"
+    log_end = "\n".join(shown_lines(ended.lines)) or "names no error"
     return kind(
-        f"the Spark job ended with exit code {ended.code}; the end of its log: {said}",
+        f"the Spark job ended with exit code {ended.code}; the end of its log: {log_end}",
         next_step=f"the whole log: {log}",
     )

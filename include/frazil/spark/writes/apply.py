@@ -111,8 +111,8 @@ class SparkApply:
         crash_points.reached(CrashPoint.FOLLOW_COMMITTING)
         # A branch of its own ends in what was checked: a statement that Spark repeats late moves only the other one.
         checked, table = renewed(prepared.branch), _named(lake, change.table)
-        made = f"ALTER TABLE {table} CREATE BRANCH {quoted(checked)} AS OF VERSION {prepared.tip}"
-        self._spark.sql(made).collect()
+        statement = f"ALTER TABLE {table} CREATE BRANCH {quoted(checked)} AS OF VERSION {prepared.tip}"
+        self._spark.sql(statement).collect()
         # Fails unless main is an ancestor of the branch: whoever moved main meanwhile is not overwritten.
         catalog, onto = lake.catalog_of(change.table).name, lake.branch_of(change.table) or "main"
         call = f"CALL {quoted(catalog)}.system.fast_forward({text(change.table)}, {text(onto)}, {text(checked)})"
@@ -203,27 +203,33 @@ def _tip(lake: Lake, change: Change, operation: Operation, name: str, planned: i
     return tip
 
 
-def _require_rows(change: Change, found: int, what: str) -> None:
+def _require_rows(change: Change, count: int, what: str) -> None:
     expected = sum(file.rows for file in change.files)
-    if found != expected:
+    if count != expected:
         raise Terminal(
-            f"table {change.table}: {expected:,} rows {what} {found:,}; main stays as it is",
+            f"table {change.table}: {expected:,} rows {what} {count:,}; main stays as it is",
             next_step="were staged files changed? Run again, a new branch will be made",
         )
 
 
 def _condition(removal: Removal) -> str:
     """The rows that go, as `frazil.iceberg.removal.row_filter` says for tables that PyIceberg writes."""
-    return " OR ".join(f"({_range(removal, of)})" for of in removal.ranges) or "false"
+    return " OR ".join(f"({_range(removal, removed_range)})" for removed_range in removal.ranges) or "false"
 
 
-def _range(removal: Removal, of: RemovedRange) -> str:
+def _range(removal: Removal, removed_range: RemovedRange) -> str:
     topic, partition, offset, batch = (
         quoted(name)
         for name in (removal.columns.topic, removal.columns.partition, removal.columns.offset, removal.columns.batch)
     )
-    conditions = [f"{topic} = {text(of.topic)}", f"{offset} >= {of.start}", f"{batch} >= {of.since}"]
-    conditions.append(f"{partition} IS NOT NULL" if of.partition is None else f"{partition} = {of.partition}")
-    if of.end is not None:
-        conditions.append(f"{offset} < {of.end}")
+    conditions = [
+        f"{topic} = {text(removed_range.topic)}",
+        f"{offset} >= {removed_range.start}",
+        f"{batch} >= {removed_range.since}",
+    ]
+    conditions.append(
+        f"{partition} IS NOT NULL" if removed_range.partition is None else f"{partition} = {removed_range.partition}"
+    )
+    if removed_range.end is not None:
+        conditions.append(f"{offset} < {removed_range.end}")
     return " AND ".join(conditions)

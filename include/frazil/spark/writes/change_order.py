@@ -120,28 +120,28 @@ def unplaced(merge: Merge, row: str) -> Column:
     """Whether a row's offset says nothing: no record changed it, or one of an earlier incarnation of its topic, or a lost one."""
     names = merge.columns
     nulls = (column(row, name).isNull() for name in (names.topic, names.partition, names.offset))
-    return functools.reduce(lambda left, right: left | right, nulls) | replaced(merge, row) | _lost(merge, row)
+    return functools.reduce(lambda first, second: first | second, nulls) | replaced(merge, row) | _lost(merge, row)
 
 
 def _lost(merge: Merge, row: str) -> Column:
     """Whether a row's last change is of a record that its log lost later: the log has another one at that offset by now."""
     names, tails = merge.columns, dict[str, list[tuple[int, int]]]()
     for topic, lost in merge.lost_tails.items():
-        for of in lost:
-            tails.setdefault(f"{of.partition}/{topic}", []).append((of.start, of.n))
+        for tail in lost:
+            tails.setdefault(f"{tail.partition}/{topic}", []).append((tail.start, tail.n))
     if not tails:
         return f.lit(False)  # noqa: FBT003
     # One lookup: as many conditions as partitions would be more than Spark compiles.
-    known = f.from_json(f.lit(json.dumps(tails)), "map<string, array<array<bigint>>>")
-    its = known[f.concat_ws("/", column(row, names.partition), column(row, names.topic))]
+    tails_by_partition = f.from_json(f.lit(json.dumps(tails)), "map<string, array<array<bigint>>>")
+    its = tails_by_partition[f.concat_ws("/", column(row, names.partition), column(row, names.topic))]
     offset, batch = column(row, names.offset), f.coalesce(column(row, names.batch), f.lit(0))
-    return f.coalesce(f.exists(its, lambda of: (offset >= of[0]) & (batch < of[1])), f.lit(False))  # noqa: FBT003
+    return f.coalesce(f.exists(its, lambda tail: (offset >= tail[0]) & (batch < tail[1])), f.lit(False))  # noqa: FBT003
 
 
 def replaced(merge: Merge, row: str) -> Column:
     """Whether a row's last change is of an earlier incarnation of its topic: it is older than any, whatever orders them."""
-    names, found = merge.columns, f.lit(False)  # noqa: FBT003
+    names, is_replaced = merge.columns, f.lit(False)  # noqa: FBT003
     for topic, n in sorted(merge.since.items()):
         is_earlier = f.coalesce(column(row, names.batch) < n, f.lit(True))  # noqa: FBT003
-        found |= f.coalesce((column(row, names.topic) == topic) & is_earlier, f.lit(False))  # noqa: FBT003
-    return found
+        is_replaced |= f.coalesce((column(row, names.topic) == topic) & is_earlier, f.lit(False))  # noqa: FBT003
+    return is_replaced

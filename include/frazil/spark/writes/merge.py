@@ -87,7 +87,9 @@ def _last_changes(staged: DataFrame, target: Target, merge: Merge) -> DataFrame:
         last[_LAST_UPSERT] = f.max_by(row, f.when(column("c", OP) == UPSERT, order))
     keys = [column("c", name).cast(target.types[name]).alias(name) for name in merge.keys]
     places = [column("c", name).alias(name) for name in (merge.columns.topic, merge.columns.partition)]
-    changes = staged.alias("c").groupBy(*keys, *places).agg(*(of.alias(name) for name, of in last.items()))
+    changes = (
+        staged.alias("c").groupBy(*keys, *places).agg(*(aggregate.alias(name) for name, aggregate in last.items()))
+    )
     for name in last:
         its = column("p", name)
         last[name] = f.max_by(its, f.when(its.isNotNull(), order_between(merge, f"p.{quoted(name)}"))).alias(name)
@@ -110,14 +112,15 @@ def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
     needed = [column("s", name) for name in merge.keys]
     if merge.order_by is not None:
         needed.append(column(_CHANGE, merge.order_by))
-    is_null = functools.reduce(lambda left, right: left | right, (value.isNull() for value in needed))
+    is_null = functools.reduce(lambda first, second: first | second, (value.isNull() for value in needed))
     # As texts: Python has no dates beyond the year 9999.
-    ends = [of(column("s", name)).cast(StringType()) for name in bounded for of in (f.min, f.max)]
-    asked = [f.count(f.lit(1)), f.count_if(is_null), *ends]
+    ends = [aggregate(column("s", name)).cast(StringType()) for name in bounded for aggregate in (f.min, f.max)]
+    aggregates = [f.count(f.lit(1)), f.count_if(is_null), *ends]
     answer = answered(
-        changes.agg(*(of.alias(f"c{number}") for number, of in enumerate(asked))), f"table {target.table}"
+        changes.agg(*(aggregate.alias(f"c{number}") for number, aggregate in enumerate(aggregates))),
+        f"table {target.table}",
     )
-    count, nulls, *values = (of[0].as_py() for of in answer.columns)
+    count, nulls, *values = (cells[0].as_py() for cells in answer.columns)
     if nulls:
         raise Terminal(
             f"table {target.table}: {nulls:,} staged changes have no value in {', '.join((*merge.keys, merge.order_by or ''))}",
@@ -142,14 +145,14 @@ def _named_values(changes: DataFrame, target: Target, merge: Merge) -> Iterator[
         if name not in target.partitioned_by or not isinstance(target.types[name], _COUNTED):
             continue
         values = changes.select(column("s", name).cast(StringType()).alias("value")).distinct().limit(_VALUES_NAMED + 1)
-        found = answered(values, f"table {target.table}").column(0).to_pylist()
-        if len(found) <= _VALUES_NAMED:
-            yield column(target.row, name).isin(*(target.literal(name, value) for value in found))
+        texts = answered(values, f"table {target.table}").column(0).to_pylist()
+        if len(texts) <= _VALUES_NAMED:
+            yield column(target.row, name).isin(*(target.literal(name, value) for value in texts))
 
 
 def _merge(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[str], bounds: Sequence[Column]) -> None:
     same = (column(target.row, name) == column("s", name) for name in merge.keys)
-    writer = changes.mergeInto(target.branch, functools.reduce(lambda left, right: left & right, (*same, *bounds)))
+    writer = changes.mergeInto(target.branch, functools.reduce(lambda first, second: first & second, (*same, *bounds)))
     later, op = not_older(merge, target.row, _CHANGE), column(_CHANGE, OP)
     if merge.deleted is None:
         values = _hard_values(target, merge, staged)

@@ -55,22 +55,22 @@ def literal(value: Argument) -> str:
     """An argument of a procedure."""
     match value:
         case bool():
-            found = str(value).lower()
+            literal_text = str(value).lower()
         case int():
-            found = str(value)
+            literal_text = str(value)
         case datetime():
-            found = _instant(value)
+            literal_text = _instant(value)
         case str():
-            found = text(value)
+            literal_text = text(value)
         case tuple():
-            found = f"array({', '.join(map(text, value))})"
+            literal_text = f"array({', '.join(map(text, value))})"
         case Before():
-            found = text(f"{quoted(*value.column)} < {_bound(value)}")
+            literal_text = text(f"{quoted(*value.column)} < {_bound(value)}")
         case ZOrder():
-            found = text(f"zorder({', '.join(quoted(name) for name in value.columns)})")
+            literal_text = text(f"zorder({', '.join(quoted(name) for name in value.columns)})")
         case _:
-            found = f"map({', '.join(text(part) for pair in value.items() for part in pair)})"
-    return found
+            literal_text = f"map({', '.join(text(part) for pair in value.items() for part in pair)})"
+    return literal_text
 
 
 def _bound(value: Before) -> str:

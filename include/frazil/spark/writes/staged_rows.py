@@ -50,7 +50,7 @@ def staged_rows(spark: SparkSession, lake: Lake, table: str, files: Sequence[Sta
 
     def rows(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = opened_storage(io, paths[0])
-        for number in (number for of in numbers for number in of.column(0).to_pylist()):
+        for number in (number for batch_numbers in numbers for number in batch_numbers.column(0).to_pylist()):
             with storage.new_input(paths[number]).open() as file:
                 for batch in pq.ParquetFile(file).iter_batches():
                     yield batch.cast(columns)

@@ -49,8 +49,8 @@ def _truncates(staged: DataFrame, target: Target, merge: Merge) -> list[Truncate
     facts = f.struct(*(column("c", name).cast(StringType()).alias(name) for name in facts_of(merge)))
     order = [column("c", name) for name in (merge.order_by, merge.columns.offset) if name is not None]
     last = ends.groupBy(place_of(merge, "c").alias("place")).agg(f.max_by(facts, tuple_of(*order)).alias("facts"))
-    found: list[Truncate] = answered(last, f"table {target.table}").column(1).to_pylist()
-    return found
+    truncates: list[Truncate] = answered(last, f"table {target.table}").column(1).to_pylist()
+    return truncates
 
 
 def _before(target: Target, merge: Merge, row: str, end: Truncate) -> Column:
