@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import grpc
 import pyspark
 import pytest
 
@@ -80,21 +84,35 @@ def test_workers_of_another_frazil_decode(
     spark: Any, monkeypatch: pytest.MonkeyPatch, is_managed: bool, expected: type[Exception]
 ) -> None:
     """A managed server has the new code at the next try; of another one somebody must give it to the workers."""
-    SERVER.require_sources(spark, is_managed=is_managed)
+    server = replace(SERVER, is_managed=is_managed)
+    server.require_sources(spark)
     monkeypatch.setattr(connect_server, "digest", lambda: "another")
 
     with pytest.raises(expected, match="expected code another, found"):
-        SERVER.require_sources(spark, is_managed=is_managed)
+        server.require_sources(spark)
 
 
 @pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("sc://h:1", "sc://h:1/;session_id=x"),
-        ("sc://h:1/", "sc://h:1/;session_id=x"),
-        ("sc://h:1/;use_ssl=true", "sc://h:1/;use_ssl=true;session_id=x"),
-    ],
+    "address", ["sc://h:1", "sc://h:1/", "sc://h:1/;use_ssl=true", "sc://h:1/;use_ssl=true;x-team=a%3Bb"]
 )
-def test_parameters_of_the_address_are_lost(address: str, expected: str) -> None:
+def test_channel_has_the_parameters_of_the_address(address: str) -> None:
     """A session is asked for with them."""
-    assert Server("warm", address).remote("x") == expected
+    session = str(uuid4())
+    channel = Server("warm", address).channel(session)
+
+    assert (channel.endpoint, channel.session_id, channel.use_ssl) == ("h:1", session, "use_ssl" in address)
+    assert dict(channel.metadata()) == ({"x-team": "a;b"} if "x-team" in address else {})
+
+
+def test_token_of_a_managed_server_goes_to_its_listener_alone(tmp_path: Path) -> None:
+    """Somebody else's listener of the same number, at the other loopback address that `localhost` means, gets no connection."""
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as foreign:
+        foreign.settimeout(1)
+        address = f"sc://localhost:{foreign.getsockname()[1]}/;token=secret"
+        channel = Server("warm", address, is_managed=True).channel(str(uuid4())).toChannel()
+        with pytest.raises(grpc.FutureTimeoutError):
+            grpc.channel_ready_future(channel).result(timeout=2)
+        channel.close()
+
+        with pytest.raises(TimeoutError):
+            foreign.accept()

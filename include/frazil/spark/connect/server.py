@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyspark
 from pyspark.errors import PySparkException
+from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.session import SparkSession
 
 from frazil.errors import Retryable, Terminal, Unavailable
+from frazil.local.home import LOOPBACK
 from frazil.pipeline.settings import EngineSettings
 from frazil.spark.submit.configuration import EXTENSIONS
 from frazil.spark.submit.sources import digest
@@ -35,6 +37,19 @@ def session_settings(engine: EngineSettings) -> Mapping[str, str]:
     return _SESSION | engine.conf
 
 
+class _LoopbackChannel(DefaultChannelBuilder):
+    """The way to a server that listens at IPv4's loopback alone.
+
+    Only to a host called `localhost` does Spark's client send a token without TLS. But gRPC looks for that name at [::1] first,
+    where any login of the machine may listen, and would hand the token over.
+    """
+
+    @property
+    def endpoint(self) -> str:
+        """Address that the channel is opened to."""
+        return f"{LOOPBACK}:{self._port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """A server as its clients see it.
@@ -42,10 +57,12 @@ class Server:
     Attributes:
         engine: Name of the engine in the settings.
         address: `sc://host:port`, perhaps with parameters. Spark's client sends those that it does not know as headers: secrets.
+        is_managed: Whether Frazil started it, on this machine.
     """
 
     engine: str
     address: str = field(repr=False)
+    is_managed: bool = False
 
     @property
     def place(self) -> str:
@@ -57,12 +74,11 @@ class Server:
         """Its coordinates, for messages."""
         return f"engine {self.engine}: the spark connect server"
 
-    def remote(self, session_id: str) -> str:
-        """The address of one session."""
+    def channel(self, session_id: str) -> DefaultChannelBuilder:
+        """The way to one session."""
         _, _, parameters = self.address.partition("/;")
-        return ";".join(
-            [f"{self.place.rstrip('/')}/", *filter(None, parameters.split(";")), f"session_id={session_id}"]
-        )
+        url = ";".join([f"{self.place.rstrip('/')}/", *filter(None, parameters.split(";")), f"session_id={session_id}"])
+        return _LoopbackChannel(url) if self.is_managed else DefaultChannelBuilder(url)
 
     def require_listening(self) -> None:
         """Check that somebody takes connections: Spark's client would go on trying for long.
@@ -101,7 +117,7 @@ class Server:
                 next_step=f"start a server of Spark {pyspark.__version__}, or install pyspark and pyspark-client {version} here",
             )
 
-    def require_sources(self, spark: SparkSession, *, is_managed: bool) -> None:
+    def require_sources(self, spark: SparkSession) -> None:
         """Check that its Python workers have this very Frazil: they decode the records.
 
         Raises:
@@ -128,7 +144,7 @@ class Server:
                 f"{self.name} at {self.place}: its Python workers have another Frazil: expected code {expected}, found"
             )
             message += f" {', '.join(sorted(digests))}"
-            if is_managed:
+            if self.is_managed:
                 raise Retryable(
                     f"{message}; it was replaced while the run began", next_step="the next try begins with the new one"
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import signal
 import sys
 import threading
@@ -18,7 +19,6 @@ from uuid import uuid4
 
 import pyspark
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession as AnySession
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator as Answers
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
@@ -34,7 +34,6 @@ from frazil.spark.submit.sources import digest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as Session
-    from pyspark.sql.connect.session import SparkSession
 
 
 _RETRIES: Final = 6
@@ -162,7 +161,7 @@ def connected(project: Project, engine_name: str, *, writes: bool) -> Iterator[S
         Terminal: Its Spark or its Frazil is another one, it refuses the token, or lacks what a job needs.
     """
     engine = project.engine(engine_name)
-    server = Server(engine_name, address(project, engine))
+    server = Server(engine_name, address(project, engine), is_managed=engine.managed)
     server.require_listening()
     _end_in_order()
     with _session(server, project, engine) as (spark, spark_session):
@@ -179,7 +178,7 @@ def _prepare(spark: SparkSession, server: Server, engine: EngineSettings) -> Non
     if spark.conf.get(_READY, None) is not None:
         spark.interruptAll()  # what its last user may have left, if it was killed
         return
-    server.require_sources(spark, is_managed=engine.managed)
+    server.require_sources(spark)
     server.configure(spark, session_settings(engine))
     spark.conf.set(_READY, "true")
 
@@ -199,8 +198,8 @@ def _session(server: Server, project: Project, engine: EngineSettings) -> Iterat
 
 def _opened(server: Server, session_id: str) -> SparkSession | None:
     """The session of an id; None if the server ended it."""
-    # By the common builder: it makes Spark's functions those of spark connect, in the whole process.
-    spark = cast("SparkSession", AnySession.builder.remote(server.remote(session_id)).create())
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # Spark's functions are those of spark connect, in the whole process
+    spark = SparkSession.builder.channelBuilder(server.channel(session_id)).create()
     bound(spark)
     try:
         _within(_ANSWER_SECONDS, lambda: spark.version, server)
