@@ -20,6 +20,9 @@ NAME: Final = "spark-connect"
 GRACE_SECONDS: Final = 15.0
 """A Spark that is asked to end takes 1-3 s."""
 
+_GATE: Final = f"{NAME}.gate"
+"""Lock of whoever starts or stops the server."""
+
 _START_SECONDS: Final = 180.0
 """Bounds the way from the process to its first answer; 8 s on two idle cores."""
 
@@ -61,17 +64,25 @@ def token(home: Home) -> str:
 
 
 @contextmanager
-def serving(home: Home, server: Server, report: Callable[[str], None]) -> Iterator[None]:
+def serving(home: Home, server: Server, report: Callable[[str], None], *, if_started: bool = False) -> Iterator[None]:
     """While the block runs, the server is there and is not started anew for somebody else.
 
     One that does not run is started; one of another release is started anew if no run uses it.
 
+    Args:
+        home: Whose server.
+        server: As it should be.
+        report: Told what is waited for.
+        if_started: Only one that was started before; nobody waits for a second start after one that failed.
+
     Raises:
-        Retryable: It did not start, and the message quotes its log; or runs are on a server of another release.
+        Retryable: It did not start, and the message quotes its log; or runs are on a server of another release; or it is not up.
         Terminal: Its port is taken.
     """
     with _users(home) as users:
-        with exclusive(home.run / f"{NAME}.gate", lambda: report("spark connect: another run looks after the server")):
+        with exclusive(home.run / _GATE, lambda: report("spark connect: another run looks after the server")):
+            if if_started and not is_started(home):
+                raise Retryable("the spark connect server was stopped, or did not start, while this run waited for it")
             _ensure(home, server, users, report)
             fcntl.flock(users, fcntl.LOCK_SH)
         yield
@@ -92,7 +103,12 @@ def _release_file(home: Home) -> Path:
 
 
 def stop(processes: Processes) -> None:
-    """Stop the server, whoever uses it; does nothing when it does not run."""
+    """Stop the server, whoever uses it; does nothing when it does not run. One that a run starts just now is stopped after that."""
+    with exclusive(processes.run / _GATE):
+        _stop(processes)
+
+
+def _stop(processes: Processes) -> None:
     processes.stop((NAME, GRACE_SECONDS))
 
 
@@ -103,7 +119,7 @@ def _ensure(home: Home, server: Server, users: IO[str], report: Callable[[str], 
             return
         _require_idle(users)
     release.unlink(missing_ok=True)
-    stop(processes)  # also what a crash left of its session
+    _stop(processes)  # also what a crash left of its session
     port.require_free(home.ports.spark_connect, PORT_VARIABLES["spark_connect"], "the spark connect server")
     if server.properties is not None:
         write_atomically(properties_file(home), server.properties, mode=PRIVATE_FILE)
@@ -134,7 +150,7 @@ def _wait_started(home: Home, processes: Processes) -> None:
     try:
         processes.wait_ready(NAME, "spark connect: the server", is_up, _START_SECONDS)
     except Retryable:
-        processes.stop((NAME, GRACE_SECONDS))
+        _stop(processes)
         raise
 
 

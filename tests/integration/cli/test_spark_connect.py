@@ -353,6 +353,9 @@ def test_run_does_not_wait_for_the_runs_on_an_outdated_server(tmp_path: Path) ->
         with pytest.raises(Retryable, match="ended while starting"), spark_server.serving(home, newer, print):
             pass
         assert processes.running(spark_server.NAME) is None
+        waited = spark_server.serving(home, newer, print, if_started=True)
+        with pytest.raises(Retryable, match="did not start, while this run waited"), waited:
+            pass
     finally:
         spark_server.stop(processes)
 

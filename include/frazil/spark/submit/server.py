@@ -88,7 +88,8 @@ def _is_taken(stack: ExitStack, project: Project, engine: EngineSettings, report
     if not spark_server.is_started(project.home):
         return False
     try:
-        stack.enter_context(spark_server.serving(project.home, managed_server(project, engine), report))
+        server = managed_server(project, engine)
+        stack.enter_context(spark_server.serving(project.home, server, report, if_started=True))
     except (Retryable, Terminal) as error:
         report(f"warning: {error.message}; {_OWN_SPARK}")
         return False
