@@ -105,7 +105,7 @@ def measured(of: Project, cluster: Cluster, batches: int, partitions: int) -> No
     after = {table: scanned(of, table) for table in tables}
     since = [pay(of, cluster, batches + number, partitions) for number in range(SOME)]
     kept = MaintenanceResult(NAME, tuple(each for each in result.tables if each.table in tables))
-    told = [*rows(kept, before, after), *(line for each in result.tables for line in each.said)]
+    told = [*rows(kept, before, after), *(line for each in result.tables for line in each.lines)]
     told.append(f"maintenance: {seconds:.1f} s with the start of Spark, {result.seconds:.1f} s without")
     medians = (statistics.median(part) for part in (took[:SOME], took[-SOME:], since))
     told.append("median batch at first, at last, after: {:.3f} s, {:.3f} s, {:.3f} s".format(*medians))
