@@ -22,13 +22,9 @@
     convert*.py      JSON value -> value of an Arrow type, or a reason
     record_exact.py  one record -> one row, or a reason
 
-    json_values.py   JSON into the wanted columns: as blocks where that is exact, one by one elsewhere
-    json_block.py    many records at once, only where the judge would say the same
-    json_folded.py   the same for fields in another case than the columns
-    json_screen.py   which values the block parser may see at all
-    json_fields.py   which fields it reads, and which keys are beside them
-    json_grammar.py  what a good value surely looks like, as one regular expression
-    carrier*.py      what the block parser reads a column as, and how it becomes the column
+    json_values.py   JSON into the wanted columns: many at once where that is exact, one by one elsewhere; names in any case
+    json_typed.py    many records at once by msgspec, only where the judge would say the same
+    carrier*.py      what many values of a column are read as, and how it becomes the column
 
     formats/         bytes of any other format -> typed columns, or reasons
     frame.py         decoded records on their way to rows: what transforms take and give
@@ -43,6 +39,6 @@
     fit_block.py, fit_settle*.py
                      whole arrays at once, only where the judge would say the same
 
-The room knows pyarrow, the libraries of the formats (fastavro, protobuf, jsonschema_rs, referencing), DuckDB for `Sql`, and
+The room knows pyarrow, msgspec, the libraries of the formats (fastavro, protobuf, jsonschema_rs, referencing), DuckDB for `Sql`, and
 `frazil.errors`. It must not know about Spark, sockets, Iceberg or configuration files.
 """

@@ -48,6 +48,8 @@ def in_order(blocks: list[Block], schema: pa.Schema) -> Block:
     if len(filled) <= 1:
         return filled[0] if filled else Block(no_rows(schema), pa.array([], pa.int64()))
     whole = concat_blocks(filled, schema)
+    if pc.all(pc.less_equal(whole.positions[:-1], whole.positions[1:])).as_py():
+        return whole
     order = pc.sort_indices(whole.positions)  # a stable sort
     return Block(whole.rows.take(order), whole.positions.take(order), whole.unknown, whole.plain)
 

@@ -14,7 +14,7 @@ from frazil.records.dead import DeadCode
 from frazil.records.decode import Decoder
 from frazil.records.formats.catalogue import FormatSpec
 from frazil.records.formats.port import WriterSchema
-from frazil.records.json.blocks import block_decoder
+from frazil.records.json.typed import typed_decoder
 from frazil.records.outcome import Outcomes
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.casting import Cast
@@ -74,7 +74,7 @@ def test_fields_that_are_kept_or_refused_are_called_left_out(policy: Any) -> Non
 
 def test_a_producer_that_adds_a_field_slows_its_topic_down() -> None:
     """Values with fields that no column takes are still decoded as blocks, whether the batch before had any or not."""
-    decoder = block_decoder(RecordSpec(PLAIN))
+    decoder = typed_decoder(RecordSpec(PLAIN))
     assert decoder is not None
     plain, more = [b'{"a":%d}' % n for n in range(50)], [b'{"a":%d,"x":{"a":[1]}}' % n for n in range(50)]
 

@@ -20,7 +20,7 @@ from frazil.records.evolve.policy import Evolution
 from frazil.records.formats import avro_places
 from frazil.records.formats.catalogue import FormatSpec
 from frazil.records.formats.port import WriterSchema
-from frazil.records.json import blocks
+from frazil.records.json import typed
 from frazil.records.spec import RecordSpec
 from frazil.records.transforms.explode import Explode
 from tests.unit.records.evolve.evolving import spec
@@ -161,7 +161,7 @@ def test_list_with_a_value_for_each_cell_is_bounded_by_the_size_of_records_alone
 ) -> None:
     """A record of megabytes may have as many cells as it has bytes."""
     monkeypatch.setattr(cells, "MAX_CELLS", 10_000)
-    monkeypatch.setattr(blocks, "MAX_CELLS", 10_000)
+    monkeypatch.setattr(typed, "MAX_CELLS", 10_000)
     items = [dict.fromkeys(NAMES, 7)] * 12
     full = json.dumps({"id": 1, "items": items}).encode()
     outcomes = Decoder(DIRECT, 1).decode(kafka_batch([full, as_json(12)]))

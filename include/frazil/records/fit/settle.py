@@ -15,7 +15,7 @@ from frazil.records.fit.settle_time import Settle, by_carrier, certain, clock_te
 from frazil.records.fit.source import Kind, kind_of
 from frazil.records.json.carriers import Settled
 from frazil.records.json.convert import UUID_BYTES
-from frazil.records.json.grammar import SURE_DOUBLE
+from frazil.records.json.number import SURE_DOUBLE
 
 _INT64_DIGITS: Final = 19
 _MOST_DIGITS: Final = 76

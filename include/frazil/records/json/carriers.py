@@ -1,9 +1,8 @@
-"""What the block parser reads a column as, and how that becomes the column.
+"""What a column is read as from many values at once, and how that becomes the column.
 
-pyarrow.json can't be asked for every type in a way that is exactly ours, so a column travels in a
-carrier type: a timestamp as text, a float32 as float64. Settling turns the carrier into the
-column's type and says which rows it has a doubt about; these go to the exact decoder. A type
-without a carrier takes the whole table off the block path.
+A column travels in a carrier type: a timestamp as text, a double as the text of its number. Settling turns the carrier into the
+column's type and says which rows it has a doubt about; these go to the exact decoder. A type without a carrier leaves the whole
+table to it.
 """
 
 from __future__ import annotations
@@ -20,15 +19,21 @@ from frazil.records import times
 from frazil.records.column import AS_IT_IS, Reading
 from frazil.records.dead import Rejection
 from frazil.records.json.convert import to_bytes, to_fixed, to_uuid, to_uuid_or_fixed
+from frazil.records.json.number import SURE_DOUBLE
 
 Settled = tuple[pa.Array, pa.BooleanArray | None]
 """An array of the column's type, and per row whether the exact decoder must decide (None: no
 row)."""
 
 
+NUMBER: Final = pa.binary()
+"""The carrier type of numbers that keep every digit: `settle` takes their texts, among which a value of another kind stands as the
+JSON that it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """`type` is what pyarrow.json reads; `settle` takes an array of it, of offset 0."""
+    """`type` is what values are read as; `settle` takes an array of it, of offset 0."""
 
     type: pa.DataType
     settle: Callable[[pa.Array], Settled]
@@ -62,7 +67,7 @@ def time_carrier(data_type: pa.DataType, reading: Reading) -> Carrier:
         zoned = data_type.tz is not None if pa.types.is_timestamp(data_type) else False
         return Carrier(pa.string(), partial(_texts, data_type, zoned or reading.local_time == "keep"))
     if reading.unit == "s":
-        return Carrier(_SECONDS, partial(_seconds, data_type))
+        return Carrier(NUMBER, partial(_seconds, data_type))
     if reading.unit == "ns":
         return Carrier(pa.int64(), partial(_nanos, data_type))
     return Carrier(pa.int64(), partial(_counts, data_type, 10 ** times.SHIFTS[reading.unit]))
@@ -75,13 +80,13 @@ def _counts(data_type: pa.DataType, factor: int, array: pa.Array) -> Settled:
 
 
 def _seconds(data_type: pa.DataType, array: pa.Array) -> Settled:
-    array.validate(full=True)  # pyarrow.json checks the scale and not the precision; a failure fails the block
+    seconds, doubt = _decimals(_SECONDS, array)
     unscaled = pa.Array.from_buffers(
-        pa.decimal128(_SECONDS.precision, 0), len(array), array.buffers(), array.null_count, array.offset
+        pa.decimal128(_SECONDS.precision, 0), len(seconds), seconds.buffers(), seconds.null_count, seconds.offset
     )
     first, end = (pa.scalar(bound, unscaled.type) for bound in _bounds(data_type))
     in_range = pc.and_(pc.greater_equal(unscaled, first), pc.less(unscaled, end))
-    return _where(in_range, unscaled).cast(pa.int64()).cast(data_type), unless(in_range)
+    return _where(in_range, unscaled).cast(pa.int64()).cast(data_type), any_of([doubt, unless(in_range)])
 
 
 def _nanos(data_type: pa.DataType, array: pa.Array) -> Settled:
@@ -162,7 +167,7 @@ def _scalar_carrier(data_type: pa.DataType, reading: Reading) -> Carrier | None:
         read = pa.string() if pa.types.is_large_string(data_type) else data_type
         return Carrier(read, partial(_as_is, data_type))
     if pa.types.is_decimal128(data_type) and data_type.scale >= 0:
-        return Carrier(data_type, _decimals)
+        return Carrier(NUMBER, partial(_decimals, data_type))
     if pa.types.is_float32(data_type) or pa.types.is_float64(data_type):
         return Carrier(pa.float64(), partial(_floats, data_type))
     if pa.types.is_temporal(data_type):
@@ -187,20 +192,26 @@ def _as_is(data_type: pa.DataType, array: pa.Array) -> Settled:
 
 
 def _int32(array: pa.Array) -> Settled:
-    # Read as int64, a number out of range is a doubt about its row and not a failure of the block.
     in_range = pc.and_(pc.greater_equal(array, -(1 << 31)), pc.less(array, 1 << 31))
     numbers = array if all_of(in_range) else pc.if_else(in_range, array, pa.scalar(None, pa.int64()))
     return numbers.cast(pa.int32()), unless(in_range)
 
 
-def _decimals(array: pa.Array) -> Settled:
-    array.validate(full=True)  # pyarrow.json checks the scale and not the precision; a failure fails the block
-    return array, None
+def _decimals(data_type: pa.Decimal128Type, array: pa.Array) -> Settled:
+    whole = data_type.precision - data_type.scale
+    fraction = rf"(?:\.[0-9]{{1,{data_type.scale}}})?" if data_type.scale else ""
+    digits = f"|[1-9][0-9]{{0,{whole - 1}}}" if whole else ""
+    certain = pc.match_substring_regex(array, f"^-?(?:0{digits}){fraction}$")
+    return _where(certain, array).cast(data_type), unless(certain)
 
 
 def _floats(data_type: pa.DataType, array: pa.Array) -> Settled:
+    doubt = None
+    if pa.types.is_string(array.type):  # texts of numbers, some of which are long
+        certain = pc.match_substring_regex(array, f"^{SURE_DOUBLE}$")
+        array, doubt = _where(certain, array).cast(pa.float64()), unless(certain)
     numbers = array.cast(data_type, safe=False)
-    return numbers, unless(pc.is_finite(numbers))
+    return numbers, any_of([doubt, unless(pc.is_finite(numbers))])
 
 
 def _each(read: Callable[[str], bytes], data_type: pa.DataType, array: pa.Array) -> Settled:
@@ -249,15 +260,14 @@ def _settle_struct(data_type: pa.StructType, carriers: list[Carrier], array: pa.
 def settle_field(field: pa.Field, found: Carrier, array: pa.Array) -> Settled:
     """Settle an array of `field`; a null in a required field is a doubt."""
     values, doubt = found.settle(array)
-    nulls = array.is_null() if not field.nullable and array.null_count else None
+    nulls = values.is_null() if not field.nullable and values.null_count else None
     return values, any_of([doubt, nulls])
 
 
 def _list_carrier(data_type: pa.ListType | pa.LargeListType, reading: Reading) -> Carrier | None:
     item = data_type.value_field
     inner = carrier(item.type, reading)
-    # Texts in a list of decimals can't be told from numbers: see json_screen.
-    if inner is None or pa.types.is_decimal(inner.type):
+    if inner is None:
         return None
     return Carrier(pa.list_(inner.type), partial(_settle_list, data_type, inner))
 

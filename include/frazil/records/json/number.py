@@ -59,6 +59,18 @@ def is_held(number: Number, double: float) -> bool:
     return scaled(Number(f"{double:.{min(digits, _MOST_DOUBLE_DIGITS) - 1}e}")) == exact
 
 
+def _double() -> str:
+    """Return numbers that a double surely holds: fractions of up to 17 digits, up to 15 of them before the point."""
+    rest = r"(?:\.[0-9]{1,2})?"
+    for digits in range(14, 0, -1):
+        rest = rf"(?:\.[0-9]{{1,{17 - digits}}}|[0-9]{rest})?"
+    scientific = r"[0-9](?:\.[0-9]{1,14})?[eE][-+]?[0-9]{1,2}|[0-9](?:\.[0-9]{1,16})?[eE]-[0-9]{1,2}"
+    return rf"-?(?:0(?:\.0{{0,20}}[0-9]{{1,17}})?|[1-9]{rest}|{scientific})"
+
+
+SURE_DOUBLE: Final = _double()
+"""As a regular expression without a mistake: it may leave out numbers that a double holds."""
+
 EXPONENT_LIMIT: Final = 10**18
 """Exponents saturate here: far beyond every type's range, and sums of them stay small integers."""
 

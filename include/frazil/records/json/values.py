@@ -12,9 +12,9 @@ from frazil.records.block import Block, in_order, no_rows
 from frazil.records.cells import StepSize
 from frazil.records.dead import Reason, Rejection
 from frazil.records.formats.port import Decoded, Shaped
-from frazil.records.json.blocks import BlockDecoder, block_decoder
 from frazil.records.json.exact import parse_object
 from frazil.records.json.record import ExactDecoder, Row
+from frazil.records.json.typed import TypedDecoder, typed_decoder
 from frazil.records.positions import others
 from frazil.records.spec import RecordSpec
 from frazil.records.unknown import UnknownAt
@@ -23,11 +23,11 @@ _LOOKED_AT: Final = 8
 """Values of which the first good one tells the spelling."""
 
 
-class FoldedBlockDecoder:
+class FoldedDecoder:
     """Decodes blocks by the spelling of the first value of a batch; values with another one are not decoded here.
 
-    A producer spells its fields in one way. A value is only decoded if all its keys are spelled so (`KeyCount`), so
-    that no field can be there twice, in two cases.
+    A producer spells its fields in one way. A value is only decoded if all its names are spelled so: then no field can be there
+    twice, in two cases.
 
     Args:
         spec: What is wanted: with `field_names` of `case_insensitive`.
@@ -36,7 +36,7 @@ class FoldedBlockDecoder:
     def __init__(self, spec: RecordSpec) -> None:
         self._spec: Final = spec
         self._spelling: dict[str, str] | None = None
-        self._decoder: BlockDecoder | None = None
+        self._decoder: TypedDecoder | None = None
 
     def decode(self, values: pa.BinaryArray, step: StepSize | None = None) -> Block:
         """Return rows of the values that are plain beyond doubt, and of no other."""
@@ -55,13 +55,13 @@ class FoldedBlockDecoder:
                 continue
         return {}
 
-    def _spelled(self, spelling: dict[str, str]) -> BlockDecoder | None:
+    def _spelled(self, spelling: dict[str, str]) -> TypedDecoder | None:
         sources = {
             column.name: (spelling.get(column.steps[0].casefold(), column.steps[0]), *column.steps[1:])
             for column in self._spec.column_specs
             if column.steps
         }
-        return block_decoder(replace(self._spec, sources={**self._spec.sources, **sources}))
+        return typed_decoder(replace(self._spec, sources={**self._spec.sources, **sources}))
 
 
 Dead = dict[int, Reason]
@@ -116,5 +116,5 @@ class JsonValues:
         return Block(self._exact.table(rows), pa.array(positions, pa.int64()), UnknownAt.of(unknown))
 
 
-def _block_decoder(spec: RecordSpec) -> BlockDecoder | FoldedBlockDecoder | None:
-    return FoldedBlockDecoder(spec) if spec.field_names == "case_insensitive" else block_decoder(spec)
+def _block_decoder(spec: RecordSpec) -> TypedDecoder | FoldedDecoder | None:
+    return FoldedDecoder(spec) if spec.field_names == "case_insensitive" else typed_decoder(spec)
