@@ -90,7 +90,7 @@ def _clock_texts(target: pa.DataType, array: pa.Array) -> Settled:
 
 
 def by_carrier(pair: Pair) -> Settle | None:
-    """Return what settles texts as the block parser does."""
+    """Return what settles texts as carriers of JSON do."""
     found = carrier(pair.target)
     return None if found is None else partial(_by_carrier, found.settle, False)  # noqa: FBT003
 

@@ -152,7 +152,7 @@ __all__ = ["Carrier", "Settled", "any_of", "carrier", "settle_field"]
 
 
 def carrier(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> Carrier | None:
-    """Return the carrier of a type, or None if pyarrow.json reads no form of it exactly."""
+    """Return the carrier of a type, or None if only the exact decoder reads it."""
     if pa.types.is_struct(data_type):
         return _struct_carrier(data_type, reading)
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):

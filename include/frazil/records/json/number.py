@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 
 class Number(str):
     """The text of a JSON number, told apart from a JSON text by its class.
@@ -71,6 +75,14 @@ def _double() -> str:
 SURE_DOUBLE: Final = _double()
 """As a regular expression without a mistake: it may leave out numbers that a double holds."""
 
+_MINUS: Final = ord("-")
+_EXPONENTS: Final = list(b"eE")
+_DIGITS: Final = np.isin(np.arange(256), list(b"0123456789."))
+_STRIDE: Final = 8
+_ENDS_AT_ONCE: Final = 4_096
+_TINY: Final = re.compile(rb"[:,\[ \t\r\n]-?[0-9.]+[eE]-[0-9]{3}")
+"""A text holds it seldom: an id such as `12e-4567` stands behind a quote or a letter."""
+
 EXPONENT_LIMIT: Final = 10**18
 """Exponents saturate here: far beyond every type's range, and sums of them stay small integers."""
 
@@ -122,3 +134,34 @@ def _exponent(text: str) -> int:
     digits = text.lstrip("+-").lstrip("0")
     size = int(digits or "0") if len(digits) <= _EXPONENT_DIGITS else EXPONENT_LIMIT
     return -size if text.startswith("-") else size
+
+
+def may_be_long(texts: pa.StringArray) -> bool:
+    """Return whether a number may be one that a double does not hold: it has 16 bytes of digits, or an exponent below -99."""
+    _, offsets, data = texts.buffers()
+    first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
+    found = np.frombuffer(data, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
+    # 16 bytes in a row have two whose places are multiples of eight: only around such pairs all others are looked at.
+    sparse = _DIGITS[found[::_STRIDE]]
+    ends = np.flatnonzero(sparse[:-1] & sparse[1:]) * _STRIDE
+    for low in range(0, len(ends), _ENDS_AT_ONCE):
+        part = ends[low : low + _ENDS_AT_ONCE]
+        if (1 + _digits(found, part, -1) + _digits(found, part, 1) > SURE_DIGITS).any():
+            return True
+    signs = np.flatnonzero(found[1:-3] == _MINUS) + 1
+    for place in (1, 2, 3):
+        signs = signs[_DIGITS[found[signs + place]]]
+    signs = signs[np.isin(found[signs - 1], _EXPONENTS)]
+    return any(_TINY.search(found[max(0, at - 2 * _STRIDE - 4) : at + 4].tobytes()) for at in signs.tolist())
+
+
+def _digits(found: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], way: int) -> npt.NDArray[np.int64]:
+    """Return how many bytes beside each place, one way, are digits in a row; at most 15."""
+    sizes = np.zeros(len(places), np.int64)
+    goes_on = np.ones(len(places), np.bool_)
+    for distance in range(1, 2 * _STRIDE):
+        goes_on &= _DIGITS[found[np.clip(places + way * distance, 0, len(found) - 1)]]
+        if not goes_on.any():
+            break
+        sizes += goes_on
+    return sizes

@@ -29,7 +29,7 @@ from frazil.records.column import ColumnSpec
 from frazil.records.dead import MAX_CELLS, MAX_DEPTH
 from frazil.records.json.carriers import NUMBER, Carrier, Settled, any_of, carrier, settle_field
 from frazil.records.json.exact import nesting
-from frazil.records.json.number import SURE_DIGITS
+from frazil.records.json.number import may_be_long
 from frazil.records.spec import RecordSpec
 from frazil.records.unknown import UnknownAt
 
@@ -47,6 +47,9 @@ of their number: from here on more than the exact decoder."""
 _MANY_FIELDS: Final = 200
 _COMPARISONS: Final = 1 << 20
 """Of one value, with objects of many fields, at most: an unknown name is compared with every field."""
+
+_UNKNOWN_FIELD: Final = "Object contains unknown field"
+"""What msgspec says of a name that a struct may not have. Whatever else is wrong with a value stays wrong with more names."""
 
 _SAMPLE: Final = 32
 """Values that tell whether a batch has fields that no column takes."""
@@ -72,12 +75,6 @@ _SCALARS: Final[Mapping[pa.DataType, Any]] = {
 _NULL: Final = msgspec.Raw(b"null")
 _NULL_BEGINS: Final = ord("n")
 _LINE_FEED: Final = ord("\n")
-_MINUS: Final = ord("-")
-_EXPONENTS: Final = list(b"eE")
-_DIGITS: Final = np.isin(np.arange(256), list(b"0123456789."))
-_STRIDE: Final = 8
-_TINY: Final = re.compile(rb"[:,\[ \t\r\n]-?[0-9.]+[eE]-[0-9]{3}")
-"""A text holds it seldom: an id such as `12e-4567` stands behind a quote or a letter."""
 
 _fields_of: Final[Callable[[bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -170,13 +167,14 @@ class TypedDecoder:
             StepTooWide: their lists make too many cells.
         """
         texts = _utf8(values)
-        as_text = self._has_doubles and _may_be_long(texts)
+        as_text = self._has_doubles and may_be_long(texts)
         step = step or StepSize(len(values))
         blocks: list[Block] = []
         alone, beside = _Decoded(), _Decoded()
         for places in self._parts(texts):
             left = _taken(texts, places).cast(pa.binary()).to_pylist(), places
-            if not self._takes_others or self._are_plain(left[0][:_SAMPLE], as_text=as_text):
+            sample = left[0][:_SAMPLE] if self._takes_others and len(places) > 2 * _SAMPLE else []
+            if self._are_plain(sample, as_text=as_text):
                 left = alone.add(self._values(is_closed=True, as_text=as_text), *left)
             if self._takes_others and left[0]:
                 beside.add(self._values(is_closed=False, as_text=as_text), *self._named(beside, *left))
@@ -212,15 +210,14 @@ class TypedDecoder:
 
     def _are_plain(self, sample: list[bytes], *, as_text: bool) -> bool:
         """Return whether most values have no field but those that are read: a guess, which may cost time and nothing else."""
-        return 2 * len(_decoded(self._values(is_closed=True, as_text=as_text).decode, sample)[1]) <= len(sample)
+        _, _, others = _decoded(self._values(is_closed=True, as_text=as_text).decode, sample)
+        return 2 * len(others) <= len(sample)
 
     def _named(self, decoded: _Decoded, raws: list[bytes], places: Places) -> tuple[list[bytes], Places]:
         """Note the names of fields that no column takes; return the values that may have such fields."""
-        shallow = [at for at, raw in enumerate(raws) if _is_shallow(raw)]
-        raws, places = [raws[at] for at in shallow], places[shallow]
         if not self._ignores_others:
             return raws, places
-        found, refused = _decoded(_fields_of, raws)
+        found, refused, _ = _decoded(_fields_of, raws)
         for at in reversed(refused):
             del raws[at]
         places = np.delete(places, refused)
@@ -305,7 +302,8 @@ class _Values:
         self._as_text: Final = as_text
         closed_root, self._is_closed = closed
         root = self._struct(pa.struct(fields), is_closed=closed_root)
-        self.decode: Final[Callable[[bytes], Any]] = msgspec.json.Decoder(root.type).decode
+        decode = msgspec.json.Decoder(root.type).decode
+        self.decode: Final[Callable[[bytes], Any]] = decode if self._is_closed else partial(_shallow, decode)
         self.arrays: Final = root.array
 
     def _column(self, of: pa.DataType) -> _Column:
@@ -352,8 +350,8 @@ class _Decoded:
     unknown: list[UnknownAt] = field(default_factory=list)
 
     def add(self, values: _Values, raws: list[bytes], places: Places) -> tuple[list[bytes], Places]:
-        """Decode values, and return those that were refused."""
-        found, refused = _decoded(values.decode, raws)
+        """Decode values, and return those that have fields which are not read, if they may have none."""
+        found, refused, others = _decoded(values.decode, raws)
         if found:
             array, names = values.arrays(found)
             self.arrays.append(array)
@@ -361,7 +359,7 @@ class _Decoded:
             self.nbytes += array.nbytes
             if names is not None:
                 self.names.append(names)
-        return [raws[at] for at in refused], places[refused]
+        return [raws[at] for at in others], places[others]
 
 
 def _scalars(of: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, None]:
@@ -423,22 +421,29 @@ def _nulls(values: Sequence[Any]) -> pa.BooleanArray | None:
     return pa.array(nulls) if True in nulls else None
 
 
-def _decoded(decode: Callable[[bytes], Any], raws: list[bytes]) -> tuple[list[Any], list[int]]:
-    """Return what values are, and the places of those that were refused."""
+def _decoded(decode: Callable[[bytes], Any], raws: list[bytes]) -> tuple[list[Any], list[int], list[int]]:
+    """Return what values are, the places of those that were refused, and which of these have a field that is not read."""
     found: list[Any] = []
     refused: list[int] = []
+    others: list[int] = []
     answers = map(decode, raws)
     while len(found) + len(refused) < len(raws):
         try:
             found.extend(answers)
-        except (msgspec.DecodeError, RecursionError):
-            refused.append(len(found) + len(refused))
-    return found, refused
+        except (msgspec.DecodeError, RecursionError) as e:
+            at = len(found) + len(refused)
+            refused.append(at)
+            if str(e).startswith(_UNKNOWN_FIELD):
+                others.append(at)
+    return found, refused, others
 
 
-def _is_shallow(raw: bytes) -> bool:
-    """Return whether a value has few enough levels, in fields that nobody reads too."""
-    return raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH or nesting(raw.decode()) <= MAX_DEPTH
+def _shallow(decode: Callable[[bytes], Any], raw: bytes) -> Any:
+    """Return what a value is that has few enough levels, in fields that nobody reads too."""
+    found = decode(raw)
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and nesting(raw.decode()) > MAX_DEPTH:
+        raise msgspec.DecodeError
+    return found
 
 
 def _widest(of: pa.DataType) -> int:
@@ -459,36 +464,6 @@ def _has_doubles(of: pa.DataType) -> bool:
     if pa.types.is_list(of):
         return _has_doubles(of.value_type)
     return any(_has_doubles(each.type) for each in of) if pa.types.is_struct(of) else of == pa.float64()
-
-
-def _may_be_long(texts: pa.StringArray) -> bool:
-    """Return whether a number may be one that a double does not hold: it has 16 bytes of digits, or an exponent below -99."""
-    _, offsets, data = texts.buffers()
-    first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
-    found = np.frombuffer(data, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
-    # 16 bytes in a row have two whose places are multiples of eight: only around such pairs all others are looked at.
-    sparse = _DIGITS[found[::_STRIDE]]
-    ends = np.flatnonzero(sparse[:-1] & sparse[1:]) * _STRIDE
-    sizes = 1 + _digits(found, ends, -1) + _digits(found, ends, 1)
-    if (sizes > SURE_DIGITS).any():
-        return True
-    signs = np.flatnonzero(found[1:-3] == _MINUS) + 1
-    for place in (1, 2, 3):
-        signs = signs[_DIGITS[found[signs + place]]]
-    signs = signs[np.isin(found[signs - 1], _EXPONENTS)]
-    return any(_TINY.search(found[max(0, at - 2 * _STRIDE - 4) : at + 4].tobytes()) for at in signs.tolist())
-
-
-def _digits(found: npt.NDArray[np.uint8], places: Places, way: int) -> Counts:
-    """Return how many bytes beside each place, one way, are digits in a row; at most 15."""
-    sizes = np.zeros(len(places), np.int64)
-    goes_on = np.ones(len(places), np.bool_)
-    for distance in range(1, 2 * _STRIDE):
-        goes_on &= _DIGITS[found[np.clip(places + way * distance, 0, len(found) - 1)]]
-        if not goes_on.any():
-            break
-        sizes += goes_on
-    return sizes
 
 
 def _utf8(values: pa.BinaryArray) -> pa.StringArray:
