@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pyarrow as pa
 import pytest
@@ -95,6 +96,17 @@ def test_double_holds_all_digits_or_the_record_is_dead(number: str, is_held: boo
     assert outcomes.rows.num_rows == 30 + is_held
     torn = [b"x" * at for at in range(9)]
     assert decode_both(spec, kafka_batch([*torn, *values])).rows.num_rows == 30 + is_held
+
+
+@pytest.mark.parametrize("shown", ['{{"d":{}}}', '{{"d":{} }}', '{{"d":{},"id":1}}', '{{"id":7,"d":\n{}\n}}'])
+@pytest.mark.parametrize("zero", ["-0", "-0.0", "-0e0", "-0E5", "-0e-400"])
+def test_sign_of_zero_lands(zero: str, shown: str) -> None:
+    """Whatever stands beside it in the batch: a retry of other bounds lands the same."""
+    spec = RecordSpec(pa.schema([pa.field("id", pa.int64()), pa.field("d", pa.float64())]))
+    value = shown.format(zero).encode()
+    for others in ([], [b'{"id":-1,"d":0.5}'] * 30, [b'{"d":0.12345678901234567}']):
+        rows = decode_both(spec, kafka_batch([*others, value])).rows
+        assert math.copysign(1, rows.column("d").to_pylist()[-1]) == -1
 
 
 def test_name_that_repeats_in_a_list_of_objects_is_seen_among_many_values() -> None:

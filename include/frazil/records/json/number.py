@@ -76,6 +76,7 @@ SURE_DOUBLE: Final = _double()
 """As a regular expression without a mistake: it may leave out numbers that a double holds."""
 
 _MINUS: Final = ord("-")
+_ZERO: Final = ord("0")
 _EXPONENTS: Final = list(b"eE")
 _DIGITS: Final = np.isin(np.arange(256), list(b"0123456789."))
 _STRIDE: Final = 8
@@ -137,7 +138,10 @@ def _exponent(text: str) -> int:
 
 
 def may_be_long(texts: pa.StringArray) -> bool:
-    """Return whether a number may be one that a double does not hold: it has 16 bytes of digits, or an exponent below -99."""
+    """Return whether a number may be one that a reader of doubles takes for another.
+
+    It has 16 bytes of digits, an exponent below -99, or is -0, which is read as a whole number and loses its sign.
+    """
     _, offsets, data = texts.buffers()
     first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
     found = np.frombuffer(data, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
@@ -148,6 +152,10 @@ def may_be_long(texts: pa.StringArray) -> bool:
         part = ends[low : low + _ENDS_AT_ONCE]
         if (1 + _digits(found, part, -1) + _digits(found, part, 1) > SURE_DIGITS).any():
             return True
+    minus = np.flatnonzero(found[:-2] == _MINUS)
+    zeros = minus[found[minus + 1] == _ZERO]
+    if not (_DIGITS[found[zeros + 2]] | np.isin(found[zeros + 2], _EXPONENTS)).all():
+        return True
     signs = np.flatnonzero(found[1:-3] == _MINUS) + 1
     for place in (1, 2, 3):
         signs = signs[_DIGITS[found[signs + place]]]
