@@ -194,7 +194,7 @@ class TypedDecoder:
             cells[many] = (commas + 1) * self._per_element
             plain &= (cells <= MAX_CELLS) | (self._per_element <= 1)
         if self._most_names is not None:
-            plain &= pc.fill_null(pc.count_substring(texts, '":'), 0).to_numpy() <= self._most_names
+            plain &= pc.fill_null(pc.count_substring_regex(texts, _NAME_END), 0).to_numpy() <= self._most_names
         places = np.flatnonzero(plain)
         weights = 1 / _AT_ONCE + sizes[places] / _BYTES_AT_ONCE + (cells[places] + self._width) / STEP_CELLS
         edges = np.flatnonzero(np.diff(np.cumsum(weights).astype(np.int64))) + 1
