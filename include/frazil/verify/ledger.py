@@ -214,7 +214,7 @@ Row = Mapping[str, Any]
 _BARE = dict.fromkeys(("removed", "table_written", "table_dead", "table_ranges")) | {"rows": 0}
 """Of a batch that has no row for the destination: nothing went in, nothing was counted."""
 
-_MOVING = frozenset({"reset", "rewind"})
+MOVING = frozenset({"reset", "rewind"})
 """Kinds of batches that take out what comes again: of destinations, and all letters. One that is no destination then keeps
 its rows, and they stand beside what comes again elsewhere; only its letters go.
 """
@@ -269,7 +269,7 @@ def _seen(rows: Sequence[Row], table: str, *, is_member: bool) -> Iterator[Row]:
     mine = next((row for row in rows if row["table"] == table and row["role"] == "destination"), None)
     letters = next((row for row in rows if row["role"] == "dead_letters"), None)
     own = dict(mine) if mine is not None else {**rows[0], **_BARE, "table": table, "role": "destination"}
-    if rows[0]["kind"] in _MOVING and not is_member:
+    if rows[0]["kind"] in MOVING and not is_member:
         yield own | {"kind": "reset", "removed": None, "lost": letters["removed"] if letters is not None else None}
         return
     if rows[0]["kind"] not in READING:

@@ -16,7 +16,7 @@ from typing import Any
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from frazil.verify.ledger import MENDING, Batch
+from frazil.verify.ledger import MENDING, MOVING, Batch
 from frazil.verify.result import Difference, cut
 
 Row = Mapping[str, Any]
@@ -90,15 +90,15 @@ class SnapshotFacts:
         # Before a repair the table may have lost batches, and got a new past.
         repaired = max((row["n"] for row in mine if row["kind"] in MENDING), default=0)
         first = max(repaired, min(self.batches, default=_LARGEST))
-        numbers, rewinds = sorted(self.batches), {row["n"] for row in mine if row["kind"] == "rewind"}
+        numbers, moves = sorted(self.batches), {row["n"] for row in mine if row["kind"] in MOVING}
         for row in mine:
             n, said = row["n"], row["snapshot_id"]
             if n in undone:
                 continue
             if n in self.batches:
                 yield from self._against(row, *self.batches[n])
-            elif not rewinds.isdisjoint(numbers[(at := bisect(numbers, n)) : at + 1]):
-                continue  # the rollback that a rewind followed took the snapshot, whatever the rewind took out itself
+            elif not moves.isdisjoint(numbers[(at := bisect(numbers, n)) : at + 1]):
+                continue  # the rollback that a rewind or reset followed took the snapshot, whatever that took out itself
             elif said is not None and (self.others.get(said, n) != n or n > first):
                 why = "its history does not have" if self.others.get(said) == n else "is none"
                 yield self._wrong(n, f"a snapshot of batch {n} in {self.table}", f"snapshot {said}, which {why}")
