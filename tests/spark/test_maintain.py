@@ -128,6 +128,7 @@ def test_files_of_others_are_taken_for_orphans(make: Make) -> None:
     assert (step.status, step.counts) == ("done", {"orphan_files": 3, "left_alone": 1 + len(batch)})
     assert not any(path.exists() for path in gone)
     assert all(path.exists() for path in (*stays, *batch))
+    assert not [view.name for view in orders.engine.spark.catalog.listTables() if view.isTemporary]
     assert ORPHANS_KEY in orders.metadata().properties
     assert orders.look("orphans").tables[0].steps[0].status == "skipped"
     orders.land(1)
@@ -194,6 +195,26 @@ def test_note_that_fails_undoes_what_was_done(make: Make, monkeypatch: pytest.Mo
     assert orders.step("compaction").status == "done"
     assert f"{ORDERS}: what was done is not noted in the table: the catalog does not answer" in orders.said
     assert f"{ORDERS}: its snapshots are held for longer than needed: the catalog does not answer" in orders.said
+
+
+def test_hold_outlives_a_rewrite_that_overlaps(make: Make) -> None:
+    """Somebody compacts by hand while a compaction is under way: what that one holds stays held when the other ends."""
+    orders = make()
+    orders.land(3)
+    held = []
+
+    def rival() -> None:
+        orders.engine.meanwhile = None
+        held.append(orders.metadata().properties[HOLD_KEY])
+        assert orders.step("compaction").status == "done"
+        held.append(orders.metadata().properties[HOLD_KEY])
+
+    orders.engine.meanwhile = rival
+
+    orders.step("compaction")
+
+    assert held[0] == held[1] != NO_HOLD
+    assert orders.metadata().properties[HOLD_KEY] == NO_HOLD
 
 
 def test_manifest_per_batch_slows_scans(make: Make) -> None:

@@ -45,7 +45,8 @@ MOST_AGED: Final = 2
 whose clock is days ahead makes the whole table that old with its first batch: the second would take all of its past."""
 
 HOLD_KEY: Final = "frazil.snapshots-held"
-"""Table property: a snapshot's time and the hold's end, milliseconds since 1970. That snapshot and later ones stay until then."""
+"""Table property: `since/end` of each rewrite under way, with blanks between, milliseconds since 1970. Snapshots stay that were made
+at the earliest `since` or later, whose end has not come."""
 
 HOLD: Final = timedelta(hours=3)
 """The longest time for which a rewrite holds snapshots. At a batch a second each of them is 10,000 at its end."""
@@ -110,23 +111,45 @@ def _unreadable(key: str, text: str, expected: str) -> Terminal:
 
 
 def rewrite_hold(metadata: TableMetadata, now_ms: int) -> str:
-    """What HOLD_KEY says from now on: the commit of a rewrite looks through all snapshots since the head that it read."""
+    """The hold of a rewrite that begins: its commit looks through all snapshots since the head that it read."""
     head = metadata.current_snapshot()
     since = metadata.last_updated_ms if head is None else head.timestamp_ms
     return f"{since}/{max(now_ms, metadata.last_updated_ms) + _ms(HOLD)}"
 
 
-def _held_since(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """The time from which on a rewrite holds snapshots; None if none does.
+def with_hold(properties: Mapping[str, str], hold: str, now_ms: int) -> str:
+    """What HOLD_KEY says once a rewrite begins: the holds of others stay until they are over.
 
     Raises:
         Terminal: The property is not readable.
     """
+    return " ".join([*(f"{since}/{end}" for since, end in _live_holds(properties, now_ms)), hold])
+
+
+def without_hold(properties: Mapping[str, str], hold: str) -> str:
+    """What HOLD_KEY says once a rewrite is over: it takes back its own hold alone."""
+    holds = properties.get(HOLD_KEY, NO_HOLD).split(" ")
+    if hold in holds:
+        holds.remove(hold)
+    return " ".join(holds) or NO_HOLD
+
+
+def _held_since(properties: Mapping[str, str], now_ms: int) -> int | None:
+    """The time from which on rewrites hold snapshots; None if none does.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    return min((since for since, _ in _live_holds(properties, now_ms)), default=None)
+
+
+def _live_holds(properties: Mapping[str, str], now_ms: int) -> list[tuple[int, int]]:
     text = properties.get(HOLD_KEY, NO_HOLD)
-    found = re.fullmatch(rf"(\d{{1,{_DIGITS}}})/(\d{{1,{_DIGITS}}})", text)
-    if found is None:
+    found = [re.fullmatch(rf"(\d{{1,{_DIGITS}}})/(\d{{1,{_DIGITS}}})", hold) for hold in text.split(" ")]
+    holds = [(int(hold[1]), int(hold[2])) for hold in found if hold is not None]
+    if len(holds) < len(found):
         raise _unreadable(HOLD_KEY, text, NO_HOLD)
-    return int(found[1]) if now_ms < int(found[2]) else None
+    return [(since, end) for since, end in holds if now_ms < end]
 
 
 @dataclass(frozen=True, slots=True)

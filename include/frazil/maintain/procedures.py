@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -45,8 +46,12 @@ class Procedures(Protocol):
             Retryable: The engine, the catalog or the storage is not available now.
         """
 
-    def listed(self, paths: Iterable[str]) -> str:
-        """The name under which a procedure finds these files, all of them old, as a list of files that there are."""
+    def listed(self, paths: Iterable[str]) -> AbstractContextManager[str]:
+        """The name under which a procedure finds these files, all of them old, as a list of files that there are.
+
+        Raises:
+            Retryable: The engine is not available now.
+        """
 
     def note(self, catalog: str, table: str, key: str, value: str) -> None:
         """Set a property of a table.

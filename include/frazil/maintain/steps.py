@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
 from frazil.errors import Retryable, Terminal, without_values
-from frazil.iceberg.expiry import HOLD_KEY, NO_HOLD, Retention, expire_snapshots, rewrite_hold
+from frazil.iceberg.expiry import (
+    HOLD_KEY,
+    Retention,
+    expire_snapshots,
+    rewrite_hold,
+    with_hold,
+    without_hold,
+)
 from frazil.iceberg.inspection import Inspection
 from frazil.iceberg.kept import Kept, named_manifests
 from frazil.maintain.guard import Sound, hold, lost
@@ -90,16 +97,18 @@ class Work:
 def _held_snapshots(work: Work) -> Iterator[None]:
     """Let batches take no snapshot out that came since: without one of them Iceberg rejects the commit of a rewrite.
 
-    A hold that a killed process leaves ends by its own time.
+    A hold that a killed process leaves ends by its own time. Two runs may rewrite at once: each adds and takes back its own.
     """
     metadata = work.scope.lake.load_table(work.table).metadata
-    work.note(HOLD_KEY, rewrite_hold(metadata, int(work.scope.clock().timestamp() * 1000)))
+    now_ms = int(work.scope.clock().timestamp() * 1000)
+    own = rewrite_hold(metadata, now_ms)
+    work.note(HOLD_KEY, with_hold(metadata.properties, own, now_ms))
     try:
         yield
     finally:
         try:
-            work.note(HOLD_KEY, NO_HOLD)
-        except Retryable as failure:
+            work.note(HOLD_KEY, without_hold(work.scope.lake.load_table(work.table).metadata.properties, own))
+        except (Retryable, Terminal) as failure:
             work.scope.report(f"{work.table}: its snapshots are held for longer than needed: {failure.message}")
 
 
@@ -261,9 +270,9 @@ def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
     if own:
         work.scope.report(f"table {work.table}: {len(own):,} orphans, for example {without_values(min(own))}")
         sound(work.table)
-        listed = work.engine.listed(own)
-        removal: dict[str, Argument] = {**arguments, "file_list_view": listed, "stream_results": True}
-        work.engine.call(work.catalog, "remove_orphan_files", removal)
+        with work.engine.listed(own) as listed:
+            removal: dict[str, Argument] = {**arguments, "file_list_view": listed, "stream_results": True}
+            work.engine.call(work.catalog, "remove_orphan_files", removal)
     if len(own) < MOST_ORPHANS:  # else there may be more, for the next maintenance
         work.note(ORPHANS_KEY, now.isoformat(timespec="seconds"))
     return {"orphan_files": len(own), "left_alone": orphans.left_alone}

@@ -189,6 +189,30 @@ def test_rewrite_holds_what_came_since_until_it_ends(
     assert len(metadata(orders).snapshots) <= RECENT + 1 + len(hours(orders))
 
 
+@pytest.mark.parametrize("ends_first", ["first", "second"])
+def test_rewrite_that_ends_leaves_the_hold_of_another(
+    orders: Lake, wait: Callable[[float], None], ends_first: str
+) -> None:
+    """Two rewrites overlap: whichever ends first, what the other needs stays until that one ends, too."""
+    holds, heads = {}, {}
+    for n, name in enumerate(("first", "second"), 1):
+        land(orders, n)
+        wait(1)
+        found, now_ms = metadata(orders), int(time.time() * 1000)
+        holds[name], heads[name] = expiry.rewrite_hold(found, now_ms), found.current_snapshot_id
+        set_property(orders, expiry.HOLD_KEY, expiry.with_hold(found.properties, holds[name], now_ms))
+    stays = "second" if ends_first == "first" else "first"
+
+    set_property(orders, expiry.HOLD_KEY, expiry.without_hold(metadata(orders).properties, holds[ends_first]))
+
+    for n in range(3, 3 + 2 * RECENT):
+        land(orders, n)
+        wait(15)
+    assert heads[stays] in {one.snapshot_id for one in metadata(orders).snapshots}
+    set_property(orders, expiry.HOLD_KEY, expiry.without_hold(metadata(orders).properties, holds[stays]))
+    assert metadata(orders).properties[expiry.HOLD_KEY] == expiry.NO_HOLD
+
+
 def test_rollback_to_an_hour_is_told(orders: Lake, wait: Callable[[float], None]) -> None:
     """Main is what it was hours ago: the batch of that hour is what it holds."""
     for n in range(1, 31):

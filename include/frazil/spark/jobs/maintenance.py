@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,12 +50,19 @@ class SparkProcedures:
             frame = self._spark.sql(f"CALL {quoted(catalog)}.system.{procedure}({arguments_text})")
         return _rows(frame, what)
 
-    def listed(self, paths: Iterable[str]) -> str:
-        """The name of a view with these files, all of them old."""
+    @contextmanager
+    def listed(self, paths: Iterable[str]) -> Iterator[str]:
+        """The name of a view with these files, all of them old. It goes with the block: a server keeps sessions, with their views."""
         old = datetime(1970, 1, 2, tzinfo=UTC)
         rows = [(path, old) for path in paths]
-        self._spark.createDataFrame(rows, "file_path string, last_modified timestamp").createOrReplaceTempView(_VIEW)
-        return _VIEW
+        with _translated("the list of orphans"):
+            files = self._spark.createDataFrame(rows, "file_path string, last_modified timestamp")
+            files.createOrReplaceTempView(_VIEW)
+        try:
+            yield _VIEW
+        finally:
+            with suppress(*SPARK_FAILED):  # a Spark that is gone keeps no view
+                self._spark.catalog.dropTempView(_VIEW)
 
     def note(self, catalog: str, table: str, key: str, value: str) -> None:
         """Set a property of a table.
