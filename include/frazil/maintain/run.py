@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from frazil.errors import Retryable, Terminal
+from frazil.errors import OutcomeUnknown, Retryable, Terminal
 from frazil.iceberg.inspection import Inspection, inspect
 from frazil.maintain import steps
 from frazil.maintain.guard import Unsound, sound
@@ -100,7 +100,7 @@ def _note(work: steps.Work, outcome: TableOutcome) -> None:
     noted = Maintained(work.scope.clock(), work.scope.pipeline.name, outcome).to_json()
     try:
         work.note(MAINTAINED_KEY, noted)
-    except Retryable as failure:
+    except (Retryable, OutcomeUnknown) as failure:
         work.scope.report(f"{outcome.table}: what was done is not noted in the table: {failure.message}")
 
 
@@ -144,7 +144,7 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
         status, reason = "gave_way", rival.message
     except steps.Lost:
         raise
-    except (Retryable, Terminal) as failure:
+    except (Retryable, OutcomeUnknown, Terminal) as failure:
         status, reason = "failed", failure.message
     return StepOutcome(need.step, status, reason, round(time.monotonic() - began, 3), counts)
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
-from frazil.errors import Retryable, Terminal, without_values
+from frazil.errors import OutcomeUnknown, Retryable, Terminal, without_values
 from frazil.iceberg.expiry import (
     HOLD_KEY,
     Retention,
@@ -108,7 +108,7 @@ def _held_snapshots(work: Work) -> Iterator[None]:
     finally:
         try:
             work.note(HOLD_KEY, without_hold(work.scope.lake.load_table(work.table).metadata.properties, own))
-        except (Retryable, Terminal) as failure:
+        except (Retryable, OutcomeUnknown, Terminal) as failure:
             work.scope.report(f"{work.table}: its snapshots are held for longer than needed: {failure.message}")
 
 
