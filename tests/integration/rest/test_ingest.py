@@ -16,6 +16,7 @@ from frazil.maintain.run import maintain
 from frazil.report.sql import query
 from frazil.run.scope import Scope
 from tests.integration.rest.conftest import LEDGER, LETTERS, ORDERS, RestShop
+from tests.logs import hear
 
 MakeShop = Callable[..., RestShop]
 
@@ -65,6 +66,7 @@ def test_service_that_refuses_expiry_gets_its_batches(
     begun: RestShop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     """Old snapshots stay, and the log says why and what to do; rows, dead letters and ledger land. Maintenance says it, too."""
+    hear("frazil.iceberg.commit", monkeypatch, caplog)
     monkeypatch.setattr(expiry, "RECENT", 2)
     for table in (ORDERS, LETTERS, LEDGER):
         begun.server.lake().set_property(table, "history.expire.min-snapshots-to-keep", "1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from frazil.pipeline.kept_rules import is_rules_file, rules_file
+from tests.logs import hear
 
 Make = Callable[..., Any]
 
@@ -158,7 +158,7 @@ def test_batches_of_a_schema_file_are_judged_by_the_schema_of_then(shop: Make, c
 
 
 def test_batch_lands_though_its_file_can_not_be_kept(
-    landed: Any, check: Make, caplog: pytest.LogCaptureFixture
+    landed: Any, check: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only verify needs it: the reason is logged, and verify names the batch."""
     orders = edited(landed, "unknown_fields: ignore", "unknown_fields: ignore, empty_value: filter")
@@ -166,8 +166,8 @@ def test_batch_lands_though_its_file_can_not_be_kept(
     path = present / rules_file("orders", orders.pipeline.outcome_fingerprint)
     path.symlink_to(path)  # as a storage that refuses to say whether it is there
     orders.produce_orders(range(20, 22))
-    with caplog.at_level(logging.WARNING):
-        orders.run()
+    hear("frazil.run.manifests", monkeypatch, caplog)
+    orders.run()
     assert [path.name in line and "less strictly" in line for line in caplog.messages] == [True]
     path.unlink()
     later = edited(orders, ", empty_value: filter", "")

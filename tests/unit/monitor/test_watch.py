@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +16,7 @@ from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.figures import Point
 from frazil.monitor.watch import Watch
 from frazil.project import PIPELINES_VARIABLE, Project
+from tests.logs import hear
 from tests.unit.monitor.conftest import BEGIN, FILE
 
 
@@ -73,9 +73,7 @@ def test_fault_in_one_look_ends_the_others(
         return Condition(pipeline.name, "shop", BEGIN)  # type: ignore[attr-defined]
 
     reads(monkeypatch, read)
-    logger = logging.getLogger("frazil.monitor.watch")
-    monkeypatch.setattr(logger, "disabled", False)  # which Airflow may do, if a test before brought it
-    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    hear("frazil.monitor.watch", monkeypatch, caplog)
     with Watch(lambda: Project.load(many), refresh_seconds=0.01) as watch:
         assert watch.wait(60)
         assert watch.wait(60)
