@@ -11,25 +11,18 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from functools import partial
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from random import Random, SystemRandom
 
-from frazil.kafka.cluster import Cluster
-from frazil.local import broker
-from frazil.local.home import Home, bootstrap_servers, with_ports
 from frazil.local.port import is_free
-from frazil.local.process import Processes
 from frazil.spark.submit.configuration import jar_sets
 from tests.chaos.lab import new_lab
 from tests.chaos.maintenance import maintenance
 from tests.chaos.processes import nursery
 from tests.chaos.storm import Broken, Storm
-from tests.log_truncation import truncate
+from tests.log_truncation import running_patient
 from tests.production import STORES, beside, cluster_of, production_stack
 
 PARTITIONS, BATCH = 3, 60
@@ -66,11 +59,9 @@ def _storm(stack: ExitStack, folder: Path, seed: int, *, on_production: bool) ->
         beside(home, folder / "home")
         cluster, cut = cluster_of(home), None
     else:
-        home, processes = stack.enter_context(_broker(folder))
-        cluster, cut = (
-            Cluster("local", {"bootstrap.servers": bootstrap_servers(home)}),
-            partial(truncate, home, processes),
-        )
+        ports = list(islice(filter(is_free, SystemRandom().sample(range(20_000, 32_000), 100)), 2))
+        patient = stack.enter_context(running_patient(folder / "broker", ports))
+        cluster, cut = patient.cluster, patient.truncate
     children = stack.enter_context(nursery(folder / "children"))
     orders = new_lab(folder, cluster, children, PARTITIONS, max_records=BATCH)
     maintained = stack.enter_context(maintenance(jar_sets(orders.project.settings))).of(orders.project)
@@ -96,18 +87,6 @@ def _figures(storm: Storm) -> str:
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-@contextmanager
-def _broker(folder: Path) -> Iterator[tuple[Home, Processes]]:
-    kafka, controller = islice(filter(is_free, SystemRandom().sample(range(20_000, 32_000), 100)), 2)
-    home = with_ports(replace(Home.resolve(), root=folder / "broker"), kafka=kafka, controller=controller)
-    processes = Processes(home.run, home.logs, home.root)
-    try:
-        broker.start(home, processes, lambda _: None)
-        yield home, processes
-    finally:
-        broker.stop(processes)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class Storm:
     maintained: Maintained
     random: Random
     stack: ExitStack
-    cut: Callable[[str, int, int], None] | None
+    cut: Callable[[Lab, int, int], None] | None
     figures: Counter[str] = field(default_factory=Counter)
     zombies: list[Zombie] = field(default_factory=list)
     writer: Transactions = field(init=False)
@@ -342,7 +342,7 @@ class Storm:
         last = self.random.choice(plain)
         number = last.partition()
         end = self._logs()[number].high_watermark
-        self.cut(self.orders.topic, number, last.offset())
+        self.cut(self.orders, number, last.offset())
         cut = self._logs()[number].high_watermark
         lost = {of.value() for of in records if of.partition() == number and of.offset() >= cut}
         self.orders.values = [value for value in self.orders.values if value not in lost]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -31,3 +33,15 @@ def test_rooms_import_only_what_they_may() -> None:
     assert (
         lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True, no_logo=True) == EXIT_STATUS_SUCCESS
     )
+
+
+def test_programs_of_the_tests_find_what_they_import() -> None:
+    """Benchmarks, fuzz and storm run by hand and at night: a name that moved must not be noticed there first."""
+    programs = [
+        path for path in (ROOT / "tests").rglob("*.py") if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+    ]
+    modules = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in programs)
+    assert "tests.chaos.random_schedule" in modules
+
+    code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
+    subprocess.run([sys.executable, "-c", code, *modules], cwd=ROOT, check=True)
