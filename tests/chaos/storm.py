@@ -22,7 +22,7 @@ from frazil.batch.request import RunRequest
 from frazil.batch.target import Target
 from frazil.crash_points import CrashPoint
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
-from frazil.iceberg.holdings import ancestry
+from frazil.iceberg.holdings import POSITION_KEY, ancestry
 from frazil.kafka.observe import observe
 from tests.chaos import child
 from tests.chaos.child import Deed
@@ -282,12 +282,15 @@ class Storm:
 
     # --- others -------------------------------------------------------------------------------------------------------
     def roll_back(self) -> None:
-        """Somebody makes the destination what it was some snapshots ago, and resets the pipeline to it."""
+        """Somebody makes the destination what it was some snapshots ago, and resets the pipeline to it, or repairs it."""
         metadata = self.orders.load().metadata
         past = [s.snapshot_id for s in ancestry(metadata, metadata.current_snapshot_id)]
         if len(past) <= 1:
             raise Nothing
         self.orders.load().manage_snapshots().rollback_to_snapshot(self.random.choice(past[1:6])).commit()
+        if POSITION_KEY.format(child.PIPELINE) not in self.orders.load().metadata.properties:
+            self._recover()  # a pipeline that was deployed before its first batch closes in the ledger
+            return
         while self._end(self.orders.start(child.to_table, self._perhaps_killed())) != 0:
             pass
 
