@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
-from math import isfinite
 from typing import Final
 from unicodedata import ucd_3_2_0
 
@@ -157,7 +156,7 @@ def number_evidence(number: Number) -> pa.DataType:
     exact, double = scaled(number), float(number)
     whole, scale = max(exact.magnitude, 0), max(-exact.exponent, 0)
     scale = max(scale, _ROOM) if scale else 0
-    held, digits = isfinite(double) and is_held(number, double), max(1, whole + scale)
+    held, digits = is_held(number, double), max(1, whole + scale)
     if digits > (_MOST_SCALE if held else _MOST_DIGITS):
         return pa.float64()
     return pa.decimal256(digits, scale) if held else pa.decimal128(digits, scale)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from math import isfinite
 from typing import Final
 
 import numpy as np
@@ -45,11 +46,13 @@ _LEAST_NORMAL: Final = 2.2250738585072014e-308
 
 
 def is_held(number: Number, double: float) -> bool:
-    """Return whether a double holds a number; it is the nearest one, and finite.
+    """Return whether a double holds a number; it is the nearest one, or infinite, which holds none.
 
     It does if it gives all digits back that were written: so a whole number is held exactly or not at all. Fractions of up to
     17 digits are held as the nearest double.
     """
+    if not isfinite(double):
+        return False
     if len(number) <= SURE_DIGITS and (abs(double) >= _LEAST_NORMAL or not number.strip("-.0")):
         return True
     exact = scaled(number)

@@ -74,6 +74,17 @@ def test_one_record_of_another_shape_stops_the_run(odd: dict[str, object]) -> No
     assert landed.codes == ["TRANSFORM_FAILED"]
 
 
+@pytest.mark.parametrize("number", ["9" * 309, "-" + "9" * 420, "1" + "0" * 400, "1e400", "9" * 400 + ".5"])
+def test_a_number_that_no_double_holds_is_a_dead_letter_beside_a_double(number: str) -> None:
+    """A record with hundreds of digits is one dead letter; the records around it land, in whichever order they came."""
+    of = behind([transform("ReplaceField", {"renames": {"a": "b"}})], ID, pa.field("score", pa.float64()))
+    good, huge = b'{"id": 1, "score": 0.5}', f'{{"id": 2, "score": {number}}}'.encode()
+    for values in ([good, huge], [huge, good], [good, huge, good]):
+        landed = land([values], of)
+        assert {(row["id"], row["score"]) for row in landed.rows} == {(1, 0.5)}
+        assert landed.codes == ["OUT_OF_RANGE"]
+
+
 LARGE = 3_000_000_000
 NUMBERS = pa.field("m", pa.map_(pa.string(), pa.int32()))
 PARTS = pa.field("m", pa.map_(pa.string(), pa.struct([pa.field("x", pa.int32())])))
