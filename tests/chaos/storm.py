@@ -118,8 +118,8 @@ class Storm:
             self.add_a_partition_under_retention: 1,
             self.deploy: 1,
             self.restore_a_table: 2,
-            self.back_up: 2,
-            self.restore_the_catalog: 1,
+            self.back_up: 5,
+            self.restore_the_catalog: 4,
             self.drop_a_follower: 1,
             self.truncate_a_log: 1,
         }
