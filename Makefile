@@ -63,6 +63,7 @@ check: setup ## Judge style, types, imports between rooms, generated pages and t
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python docs/house.py --check
 	$(BIN)/python docs/generate.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -78,7 +79,7 @@ lock: setup ## Resolve all pins anew: packages, tools, jars
 	$(COMPILE) .ci/bootstrap.in --output-file .ci/bootstrap.txt
 	$(COMPILE) docker/notebook.in --constraint requirements.txt --output-file docker/notebook.txt
 	$(COMPILE) .ci/release.in --output-file .ci/release.txt
-	$(BIN)/python -m frazil.local.jars lock
+	$(BIN)/python -m frazil.runtime.jars lock
 
 wheel: setup ## Build the wheel into dist/
 	$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python

@@ -6,6 +6,6 @@ Airflow drops every DAG of a file that fails. So the complaints have a file with
 from __future__ import annotations
 
 from frazil.project import Project
-from frazil_airflow.pipelines import refuse_broken
+from frazil_airflow.project.pipelines import refuse_broken
 
 refuse_broken(Project.load())

@@ -8,8 +8,8 @@ from __future__ import annotations
 from airflow.sdk import get_parsing_context
 
 from frazil.project import Project
-from frazil_airflow.dead_letter_replay import replay_dags
-from frazil_airflow.dead_letter_reports import letter_dags
+from frazil_airflow.dags.dead_letter_replay import replay_dags
+from frazil_airflow.dags.dead_letter_reports import letter_dags
 
 project = Project.load()
 letter_dags(project, only=get_parsing_context().dag_id)

@@ -8,6 +8,6 @@ from __future__ import annotations
 from airflow.sdk import get_parsing_context
 
 from frazil.project import Project
-from frazil_airflow.factory import ingest_dags
+from frazil_airflow.dags.factory import ingest_dags
 
 ingest_dags(Project.load(), only=get_parsing_context().dag_id)

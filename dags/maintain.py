@@ -8,6 +8,6 @@ from __future__ import annotations
 from airflow.sdk import get_parsing_context
 
 from frazil.project import Project
-from frazil_airflow.maintenance import maintain_dags
+from frazil_airflow.dags.maintenance import maintain_dags
 
 maintain_dags(Project.load(), only=get_parsing_context().dag_id)

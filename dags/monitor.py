@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from frazil.project import Project
-from frazil_airflow.monitor import monitor_dags
+from frazil_airflow.dags.monitor import monitor_dags
 
 monitor_dags(Project.load())

@@ -18,14 +18,14 @@ from typing import Any
 import yaml
 
 from docs.model_tables import PREDICATES, TRANSFORMS, escaped, section, sections
-from frazil.kafka.grants import ROLES
+from frazil.kafka.admin.grants import ROLES
 from frazil.monitor.dashboard import dashboard
 from frazil.monitor.metrics import CATALOGUE, statsd_mapping
-from frazil.pipeline.capture import KINDS as KINDS_OF_CAPTURE
-from frazil.pipeline.editor_schema import editor_schema
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import Settings
-from frazil.records.dead import DeadCode
+from frazil.pipeline.files.editor_schema import editor_schema
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import KINDS as KINDS_OF_CAPTURE
+from frazil.pipeline.settings.settings import Settings
+from frazil.records.model.dead_letter import DeadCode
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -104,8 +104,8 @@ def case_tables() -> str:
 def change_tables() -> str:
     """What becomes of a table when its records change, from the cases of the tests: a table per kind of format."""
     sys.path.append(str(ROOT))
-    cases = import_module("tests.unit.records.evolve.cases")
-    levels = import_module("tests.unit.records.evolve.case").LEVELS
+    cases = import_module("tests.unit.records.evolution.cases")
+    levels = import_module("tests.unit.records.evolution.case").LEVELS
     parts: list[str] = []
     for group, found in groupby(cases.cases(), lambda case: case.group):
         heads = ["change", "the table has", "sent", *(f"`{level}`" for level in levels)]

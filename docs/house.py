@@ -83,17 +83,23 @@ COMMON_NAME = 150
 
 @dataclass(frozen=True)
 class Figure:
-    """One measure: what it counts, the figure now, the highest figure that passes, and where the worst of it stands."""
+    """One measure: what it counts, the figure now, the highest figure that passes if there is one, and where the worst of it stands."""
 
     name: str
     now: float
-    limit: float
+    limit: float | None
     target: str
     worst: str = ""
 
     def line(self) -> str:
         """The figure as a row of a table."""
-        return f"| {self.name} | {self.now:g} | {self.limit:g} | {self.target} | {self.worst} |"
+        limit = "" if self.limit is None else f"{self.limit:,g}"
+        return f"| {self.name} | {self.now:,g} | {limit} | {self.target} | {self.worst} |"
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether the figure is above its limit."""
+        return self.limit is not None and self.now > self.limit
 
 
 @dataclass(frozen=True)
@@ -197,7 +203,7 @@ def figures() -> list[Figure]:
     return [
         Figure("source lines", sum(module.lines for module in files), LIMITS["source lines"], "77,000"),
         Figure("source files", len(files), LIMITS["source files"], ""),
-        Figure("code lines per file", round(lines / len(files)), 0, "130 to 250"),
+        Figure("code lines per file", round(lines / len(files)), None, "130 to 250"),
         Figure("lines of the longest file", longest.lines, 500, "500", str(longest.path)),
         Figure(f"files of at most {CRUMB} lines", len(crumbs), LIMITS["crumbs"], "15", ", ".join(map(str, crumbs[:3]))),
         Figure(
@@ -222,29 +228,30 @@ def figures() -> list[Figure]:
             ", ".join(f"{name} {count}" for name, count in sorted(words.items(), key=lambda pair: -pair[1])[:6]),
         ),
         Figure(f"names of more than {COMMON_NAME} bindings", len(common), LIMITS["common"], "0", ", ".join(common[:6])),
-        Figure("comment lines, % of code lines", round(100 * comments / lines, 1), 0, "6 to 10"),
+        Figure("comment lines, % of code lines", round(100 * comments / lines, 1), None, "6 to 10"),
         Figure("words of docs/design.md", design, LIMITS["design"], "1,800"),
     ]
 
 
 LIMITS: dict[str, float] = {
-    "source lines": 0,
-    "source files": 0,
-    "crumbs": 0,
-    "imports": 0,
-    "folder": 0,
+    "source lines": 91_400,
+    "source files": 610,
+    "crumbs": 28,
+    "imports": 12.4,
+    "folder": MOST_FILES,
     "folders": 0,
     "pairs": 0,
-    "function words": 0,
-    "common": 0,
-    "design": 0,
+    "function words": 2_510,
+    "common": 10,
+    "design": 1_800,
 }
+"""The highest figures that pass: lower each with what makes it lower."""
 
 
 def main() -> int:
     """Print the figures; with `--check` only those beyond their limits."""
     measured = figures()
-    beyond = [figure for figure in measured if figure.limit and figure.now > figure.limit]
+    beyond = [figure for figure in measured if figure.is_beyond]
     shown = beyond if "--check" in sys.argv[1:] else measured
     if shown:
         print("| figure | now | limit | target | where |\n| --- | --- | --- | --- | --- |")

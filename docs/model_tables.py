@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from frazil.pipeline.transform_step import HasHeaderKey, RecordIsTombstone, TopicNameMatches
-from frazil.pipeline.transforms import KINDS, OwnTransform
+from frazil.pipeline.transforms.transform_step import HasHeaderKey, RecordIsTombstone, TopicNameMatches
+from frazil.pipeline.transforms.transforms import KINDS, OwnTransform
 
 ANY_VALUE = "JsonValue"
 """Pydantic's name for whatever JSON can say; it has no keys."""

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
 
-from frazil_airflow.links import REPORTS, ReportLink, TableLink
-from frazil_airflow.order import FairOrder
+from frazil_airflow.dags.priority import FairOrder
+from frazil_airflow.outputs.links import REPORTS, ReportLink, TableLink
 
 _PREFIX = "/frazil"
 """As `frazil_airflow.page.app.PREFIX`, which loads more than every process of Airflow needs."""
@@ -34,7 +34,7 @@ class FrazilPlugin(AirflowPlugin):
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """Page and reports. A property, because only the api-server asks: no other process shall load FastAPI."""
         if not self._apps:
-            from frazil_airflow import report_page
+            from frazil_airflow.outputs import report_page
             from frazil_airflow.page.app import create_app
 
             self._apps.append({"app": report_page.create_app(), "url_prefix": REPORTS, "name": "frazil reports"})

@@ -6,7 +6,7 @@ import atexit
 import os
 import tempfile
 
-from frazil.local.home import project_root
+from frazil.runtime.home import project_root
 
 DAGS = project_root() / "dags"
 

@@ -8,11 +8,11 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.read import read_range
-from frazil.kafka.record import OutgoingRecord
-from frazil.local.waiting import until
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.read.read import read_range
+from frazil.kafka.write.produce import produce
+from frazil.runtime.waiting import until
 
 COMPACTED: Final = {
     "cleanup.policy": "compact",

@@ -12,14 +12,14 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import create_topic
-from frazil.local import broker as local_broker
-from frazil.local.home import Home, bootstrap_servers, with_ports
-from frazil.local.jars import fetch
-from frazil.local.port import is_free
-from frazil.local.postgres import programs
-from frazil.local.process import Processes
+from frazil.devstack import broker as local_broker
+from frazil.devstack.postgres import programs
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.jars import fetch
+from frazil.runtime.port import is_free
+from frazil.runtime.process import Processes
 from tests.postgres_server import PostgresServer, postgres_server
 from tests.production import STORES, beside, cluster_of, empty, production_stack
 from tests.registry_server import RegistryServer, registry_server

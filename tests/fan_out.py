@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from frazil.iceberg.holdings import CLOSING_KEY
+from frazil.iceberg.commit.summary_state import CLOSING_KEY
 from tests.operations import LEDGER, lake, send
 
 TABLES = ("shop.orders", "shop.refunds", "shop.audit")

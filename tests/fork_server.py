@@ -13,7 +13,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from frazil.local.home import Home
+from frazil.runtime.home import Home
 
 
 def fork_server() -> ForkServerContext:

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
 
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Change, commit, fit_of
-from frazil.iceberg.data_files import write_rows
-from frazil.iceberg.ledger import TABLE_PROPERTIES
-from frazil.iceberg.schema import check_destination, declared_order, declared_schema, declared_spec
-from frazil.iceberg.table import Table, staging_table
-from frazil.pipeline.model import Destination
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import Table, staging_table
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.commit.commit import Change, commit, fit_of
+from frazil.iceberg.files.data_files import write_rows
+from frazil.iceberg.schema.schema import check_destination, declared_order, declared_schema, declared_spec
+from frazil.pipeline.models.pipeline_file import Destination
 
 NAME = "shop.europe.north.orders"
 

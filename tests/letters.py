@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frazil.batch.letters import LetterChoice
-from frazil.run.dead_letters import BroughtHome, bring_home
+from frazil.batch.dead_letters import LetterChoice
+from frazil.run.repair.dead_letter_replay import ReplayResult, replay_dead_letters
 from tests.operations import LETTERS, ORDERS, landed, request, scope
 
 ANY = LetterChoice()
@@ -19,8 +19,8 @@ def mended(orders: Any) -> Any:
     return orders.with_pipeline(text.replace("id: {type: long, required: true}", "name2: string"))
 
 
-def bring(orders: Any, choice: LetterChoice = ANY, **options: Any) -> BroughtHome:
-    return bring_home(scope(orders), choice, request(), **options)
+def bring(orders: Any, choice: LetterChoice = ANY, **options: Any) -> ReplayResult:
+    return replay_dead_letters(scope(orders), choice, request(), **options)
 
 
 def still_open(orders: Any) -> list[tuple[int, int]]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from frazil.kafka.cluster import Cluster
-from frazil.local import broker
-from frazil.local.home import Home, bootstrap_servers, with_ports
-from frazil.local.process import Processes
+from frazil.devstack import broker
+from frazil.kafka.client.cluster import Cluster
+from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.process import Processes
 
 _HEAD = struct.Struct(">qi")
 """How each batch of a log begins: its first offset, and the bytes that follow."""

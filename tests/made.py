@@ -9,7 +9,7 @@ from typing import Any
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from frazil.iceberg.holdings import made_tables
+from frazil.iceberg.commit.summary_state import made_tables
 from tests.operations import LEDGER, lake, send
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))

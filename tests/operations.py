@@ -13,21 +13,20 @@ from confluent_kafka.admin import AdminClient
 from pyiceberg.catalog import Catalog, load_catalog
 
 from frazil.batch.position import Position
-from frazil.batch.request import RunRequest
-from frazil.batch.target import Target, parse_target
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, held, lookup_position, still_held
-from frazil.iceberg.ledger import read_ledger
-from frazil.kafka.topics import create_topic, delete_topic
-from frazil.run import repair as repairs
-from frazil.run import reset as resets
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.reset_batch import ResetOrder
-from frazil.run.result import RunResult, run_result
-from frazil.run.scope import Scope
-from frazil.run.stage import Stage
+from frazil.batch.target import RunRequest, Target, parse_target
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.summary_state import BATCH_KEY, MANIFEST_KEY, held, lookup_position, still_held
+from frazil.iceberg.ledger.ledger import read_ledger
+from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.batches.result import RunResult, run_result
+from frazil.run.repair import repair as repairs
+from frazil.run.repair import reset as resets
+from frazil.run.repair.reset_batch import ResetOrder
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import Stage
+from frazil.run.state.context import RunContext
 from frazil.verify.check import verify
 
 ORDERS, LETTERS, LEDGER = "shop.orders", "shop.orders__dead_letters", "shop.orders__ledger"
@@ -73,8 +72,8 @@ def without_kafka_columns(shop: Callable[..., Any]) -> Any:
     return orders.with_pipeline(text.replace(destination, f"{destination}    kafka_columns: false\n"))
 
 
-def scope(shop: Any, report: Callable[[str], None] = lambda _: None) -> Scope:
-    return Scope.of(shop.project, shop.pipeline, report)
+def scope(shop: Any, report: Callable[[str], None] = lambda _: None) -> RunContext:
+    return RunContext.open(shop.project, shop.pipeline, report)
 
 
 def lake(shop: Any) -> Lake:

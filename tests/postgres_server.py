@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frazil.local import postgres
-from frazil.local.home import Home, with_ports
-from frazil.local.process import Processes
+from frazil.devstack import postgres
+from frazil.runtime.home import Home, with_ports
+from frazil.runtime.process import Processes
 
 PASSWORD = "s3cret $HOME@/%of:airflow"
 

@@ -11,15 +11,15 @@ from itertools import islice
 from pathlib import Path
 from random import SystemRandom
 
+from frazil.devstack import postgres, stack
+from frazil.devstack.object_store import require_program
+from frazil.devstack.parts import PartName, names
+from frazil.devstack.production import USER, kafka_access
 from frazil.errors import Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.local import postgres, stack
-from frazil.local.home import Home, Ports
-from frazil.local.object_store import require_program
-from frazil.local.parts import PartName, names
-from frazil.local.port import is_free
-from frazil.local.production import USER, kafka_access
+from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
+from frazil.runtime.home import Home, Ports
+from frazil.runtime.port import is_free
 
 BELOW_EPHEMERAL = range(20_000, 32_000)
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frazil.local import schema_registry
-from frazil.local.home import Home, with_ports
-from frazil.local.process import Processes
+from frazil.devstack import schema_registry
 from frazil.registry.registry import Registry
+from frazil.runtime.home import Home, with_ports
+from frazil.runtime.process import Processes
 
 
 @dataclass(frozen=True, slots=True)

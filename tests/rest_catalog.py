@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frazil.iceberg.catalog import Lake
-from frazil.local import rest_catalog
-from frazil.local.home import Home, with_ports
-from frazil.local.process import Processes
+from frazil.devstack import rest_catalog
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.runtime.home import Home, with_ports
+from frazil.runtime.process import Processes
 
 
 @dataclass(frozen=True, slots=True)

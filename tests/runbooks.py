@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from frazil.local.home import project_root
+from frazil.runtime.home import project_root
 
 PAGE = project_root() / "docs" / "operations.md"
 

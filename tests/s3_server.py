@@ -9,11 +9,11 @@ from pathlib import Path
 
 from pyarrow.fs import S3FileSystem
 
+from frazil.devstack import object_store
+from frazil.devstack.object_store import BUCKET, REGION, Keys
 from frazil.errors import Terminal
-from frazil.local import object_store
-from frazil.local.home import LOOPBACK, Home
-from frazil.local.object_store import BUCKET, REGION, Keys
-from frazil.local.process import Processes
+from frazil.runtime.home import LOOPBACK, Home
+from frazil.runtime.process import Processes
 
 __all__ = ["BUCKET", "S3Server", "s3_server"]
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from frazil.local.certificates import Authority
+from frazil.devstack.certificates import Authority
 
 ISSUER = "https://tokens.example.org"
 KEY_ID = "of-the-test"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from frazil.kafka.cluster import Cluster
-from frazil.local.waiting import until
+from frazil.kafka.client.cluster import Cluster
+from frazil.runtime.waiting import until
 
 _SECONDS = 30
 

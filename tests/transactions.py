@@ -11,9 +11,9 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import observe
-from frazil.local.waiting import until
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.client.cluster import Cluster
+from frazil.runtime.waiting import until
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frazil.local import spark_server
-from frazil.local.home import Home
-from frazil.local.process import Processes
 from frazil.project import SETTINGS_VARIABLE, Project
+from frazil.runtime import spark_server
+from frazil.runtime.home import Home
+from frazil.runtime.process import Processes
 from frazil.spark.submit.server import managed_engine, start_server
 
 _ENGINE = {

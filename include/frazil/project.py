@@ -8,25 +8,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from frazil.devstack import production
 from frazil.errors import Terminal
-from frazil.local import production
-from frazil.local.home import Home, bootstrap_servers
-from frazil.pipeline.capture import Capture
-from frazil.pipeline.catalogs import CatalogSettings
-from frazil.pipeline.databases import DatabaseSettings
-from frazil.pipeline.engines import AUTO_ENGINE
-from frazil.pipeline.folder import Pipelines
-from frazil.pipeline.load import load_settings
-from frazil.pipeline.load_captures import CAPTURES, Captures, load_captures
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.references import References, connection_fields, connection_variable
-from frazil.pipeline.settings import EngineSettings, Settings
-from frazil.pipeline.strict import Model
+from frazil.pipeline.files.folder import Pipelines
+from frazil.pipeline.files.load import load_settings
+from frazil.pipeline.files.load_captures import CAPTURES, Captures, load_captures
+from frazil.pipeline.files.references import References, connection_fields, connection_variable
+from frazil.pipeline.models.engines import AUTO_ENGINE
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import Capture
+from frazil.pipeline.settings.catalogs import CatalogSettings
+from frazil.pipeline.settings.databases import DatabaseSettings
+from frazil.pipeline.settings.settings import EngineSettings, Settings
+from frazil.pipeline.syntax.strict import Model
+from frazil.runtime.home import Home, bootstrap_servers
 
 if TYPE_CHECKING:
-    from frazil.iceberg.catalog import Lake
-    from frazil.iceberg.pipeline_lake import PipelineLake
-    from frazil.kafka.cluster import Cluster
+    from frazil.iceberg.catalog.catalog import Lake
+    from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
+    from frazil.kafka.client.cluster import Cluster
     from frazil.registry.registry import Registry
 
 T = TypeVar("T", bound=Model)
@@ -148,7 +148,7 @@ class Project:
         Raises:
             Terminal: There is none.
         """
-        from frazil.kafka.cluster import Cluster
+        from frazil.kafka.client.cluster import Cluster
 
         entry_of_cluster = _named(self.settings.clusters, name, "clusters", self.settings_file)
         return Cluster(name, {"bootstrap.servers": entry_of_cluster.bootstrap_servers, **entry_of_cluster.properties})
@@ -169,22 +169,22 @@ class Project:
         for lake in tuple(self._lakes.values()):
             lake.close()
 
-    def lake_of(self, pipeline: Pipeline) -> PipelineLake:
+    def lake_of(self, pipeline: Pipeline) -> PipelineCatalog:
         """The tables of a pipeline: each in its catalog, on its branch.
 
         Raises:
             Terminal: The settings have no catalog of that name.
         """
-        from frazil.iceberg.pipeline_lake import PipelineLake, Place
+        from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, TablePlace
 
         lakes = {name: self.lake(name) for name in pipeline.catalogs}
         places = {
-            destination.table: Place(lakes[destination.catalog or pipeline.catalog], destination.branch)
+            destination.table: TablePlace(lakes[destination.catalog or pipeline.catalog], destination.branch)
             for destination in pipeline.destinations
         }
         # Where the ledger may be if an edit moved the first destination: looked at only when a table is missing.
         before = sorted(self.settings.catalogs)
-        return PipelineLake(pipeline.name, lakes[pipeline.home_catalog], places, self.lake, before)
+        return PipelineCatalog(pipeline.name, lakes[pipeline.home_catalog], places, self.lake, before)
 
     def made_tables(self, pipeline: Pipeline) -> tuple[str, ...]:
         """Names of the tables that a pipeline made because records name them, as its ledger tells.
@@ -193,7 +193,7 @@ class Project:
             Terminal: The settings have no such catalog, or the ledger is not readable.
             Retryable: The catalog can't be reached.
         """
-        from frazil.iceberg.holdings import made_tables
+        from frazil.iceberg.commit.summary_state import made_tables
 
         if pipeline.create is None:
             return ()
@@ -250,7 +250,7 @@ class Project:
 
 def catalog_of(name: str, settings: CatalogSettings) -> Lake:
     """The Iceberg catalog that an entry of the settings describes; nothing is opened yet."""
-    from frazil.iceberg.catalog import Lake
+    from frazil.iceberg.catalog.catalog import Lake
 
     return Lake(
         name,

@@ -8,8 +8,8 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
-from frazil.local.completeness import THROUGH
-from frazil_airflow.assets import complete
+from frazil.runtime.completeness import THROUGH
+from frazil_airflow.outputs.assets import complete
 
 
 class CompleteThrough(BaseSensorOperator):

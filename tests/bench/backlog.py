@@ -15,14 +15,14 @@ import threading
 import time
 from pathlib import Path
 
-from frazil.batch.request import RunRequest
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.local.home import bootstrap_servers
-from frazil.run.plan import plan_run
-from frazil.run.result import run_result
+from frazil.batch.target import RunRequest
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
+from frazil.run.batches.plan import plan_run
+from frazil.run.batches.result import run_result
+from frazil.runtime.home import bootstrap_servers
 from frazil.spark.submit.submission import run_spark
 from tests.bench.stack import project, running_broker
 

@@ -22,15 +22,15 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 from frazil.batch.facts import Range
-from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA
-from frazil.iceberg.table import staging_table
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.local.home import bootstrap_servers
-from frazil.run.inline import stage_inline
-from frazil.run.stage import StageOrder
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import StageOrder
+from frazil.runtime.home import bootstrap_servers
 from tests.bench.decode import LIMIT, RATES, RECORDS, batches
 from tests.bench.stack import running_broker
 from tests.fuzz.subjects import SUBJECTS, Subject

@@ -19,7 +19,7 @@ from statistics import median
 
 import pyarrow as pa
 
-from frazil.records.decode import Decoder
+from frazil.records.decoder.decode import Decoder
 from tests.fuzz.subjects import SUBJECTS, Subject
 from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch
 

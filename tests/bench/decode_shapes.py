@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from frazil.records.decode import Decoder
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.decode import Decoder
+from frazil.records.model.spec import RecordSpec
 from tests.bench.side_by_side.workloads import WORKLOADS
 from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch
 

@@ -19,13 +19,13 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from frazil.batch.request import RunRequest
-from frazil.kafka.cluster import Cluster
-from frazil.local.home import bootstrap_servers
+from frazil.batch.target import RunRequest
+from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.runtime.home import bootstrap_servers
 from frazil.spark.submit.submission import run_spark
 from tests.bench.side_by_side.topics import fill
 from tests.bench.side_by_side.workloads import WORKLOADS

@@ -24,9 +24,9 @@ from statistics import median
 
 from pyspark.sql import SparkSession
 
-from frazil.local.home import Home
-from frazil.local.jars import fetch, jar_paths
-from frazil.local.java import ensure_java
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch, jar_paths
+from frazil.runtime.java import ensure_java
 from frazil.spark.submit.configuration import EXTENSIONS
 from tests.spark.changes import TABLE, Changed, Customers, delete, upsert
 from tests.spark.documents import sqlite

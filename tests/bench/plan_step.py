@@ -18,16 +18,16 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from frazil.batch.request import RunRequest
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.local.home import bootstrap_servers
+from frazil.batch.target import RunRequest
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.runtime.home import bootstrap_servers
 from tests.bench.stack import project, running_broker
 
 TOPICS, PARTITIONS, SNAPSHOTS, ROUNDS = 100, 10, 5_000, 10

@@ -22,20 +22,20 @@ from typing import Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.errors import Retryable
-from frazil.iceberg.expiry import BranchRules, History, Retention, SnapshotAge, expired
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import observe
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.local.home import Home, bootstrap_servers
-from frazil.local.port import is_free
+from frazil.iceberg.commit.expiry import BranchRules, History, Retention, SnapshotAge, expired
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.runtime.home import Home, bootstrap_servers
+from frazil.runtime.port import is_free
 from tests.bench.stack import project, running_broker
 from tests.rest_catalog import rest_catalog_server
 

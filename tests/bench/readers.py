@@ -4,7 +4,7 @@
 
 Reads the same records of four partitions on two cores, in a session that is warm, and counts them; nothing is decoded. By
 Spark's source: `spark.read.format("kafka")`, whose rows go to the workers as Arrow batches (`mapInArrow`), with Frazil's columns
-and the consumer's limits raised. By the workers: what `frazil.kafka.read` gives. Prints records/s and CPU seconds of the machine
+and the consumer's limits raised. By the workers: what `frazil.kafka.read.read` gives. Prints records/s and CPU seconds of the machine
 per million, medians; so nothing else may run. The broker's are in them, and told beside: it works for both alike.
 """
 
@@ -25,13 +25,13 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from frazil.batch.cut import shared_out
 from frazil.batch.facts import Range
-from frazil.garbage import collecting_rarely
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import observe
-from frazil.kafka.read import read_ranges
-from frazil.local.home import bootstrap_servers
+from frazil.batch.plan import shared_out
+from frazil.gc_tuning import collecting_rarely
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.read.read import read_ranges
+from frazil.runtime.home import bootstrap_servers
 from tests.bench.merge import session
 from tests.bench.side_by_side.meter import Reading, measured
 from tests.bench.side_by_side.topics import fill

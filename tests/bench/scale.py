@@ -20,15 +20,15 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from frazil.batch.request import RunRequest
-from frazil.kafka.cluster import Cluster
-from frazil.local import spark_cluster
-from frazil.local.home import Home, bootstrap_servers, with_ports
-from frazil.local.port import is_free
-from frazil.local.process import Processes
+from frazil.batch.target import RunRequest
+from frazil.devstack import spark_cluster
+from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.run.plan import plan_run
-from frazil.run.result import run_result
+from frazil.run.batches.plan import plan_run
+from frazil.run.batches.result import run_result
+from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.port import is_free
+from frazil.runtime.process import Processes
 from frazil.spark.submit.submission import run_spark
 from tests.bench.side_by_side.topics import fill
 from tests.bench.side_by_side.workloads import WORKLOADS

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from frazil.local import broker
-from frazil.local.home import Home, with_ports
-from frazil.local.port import is_free
-from frazil.local.process import Processes
+from frazil.devstack import broker
 from frazil.project import Project
+from frazil.runtime.home import Home, with_ports
+from frazil.runtime.port import is_free
+from frazil.runtime.process import Processes
 
 
 @contextmanager

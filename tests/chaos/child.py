@@ -18,24 +18,23 @@ from uuid import uuid4
 import confluent_kafka.admin  # noqa: F401 - loaded before the fork, as everything here
 import sqlalchemy.dialects.sqlite  # noqa: F401
 
-from frazil.batch.letters import LetterChoice
-from frazil.batch.request import RunRequest
+from frazil.batch.dead_letters import LetterChoice
 from frazil.batch.session import session_order
-from frazil.batch.target import Target
-from frazil.crash_points import VARIABLE
+from frazil.batch.target import RunRequest, Target
 from frazil.errors import FrazilError
-from frazil.iceberg import rest  # noqa: F401
-from frazil.pipeline.model import Pipeline
+from frazil.failpoints import VARIABLE
+from frazil.iceberg.catalog import rest  # noqa: F401
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run import dead_letters as letters
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.reset import plan_reset, reset
-from frazil.run.reset_batch import ResetOrder
-from frazil.run.scope import Clock, Report, Scope, utc_now
-from frazil.run.session import Session, inline_lander
-from frazil.run.session import stay as stay_in
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.batches.session import Session, inline_lander
+from frazil.run.batches.session import run_session as stay_in
+from frazil.run.repair import dead_letter_replay
+from frazil.run.repair.reset import plan_reset, reset
+from frazil.run.repair.reset_batch import ResetOrder
+from frazil.run.staging.inline import stage_inline
+from frazil.run.state.context import Clock, Report, RunContext, utc_now
 
 PIPELINE = "orders"
 
@@ -101,13 +100,13 @@ def stay(project: Project, report: Report, seconds: float = SESSION_SECONDS) -> 
 
 def bring_home(project: Project, report: Report) -> None:
     """Land what is good now of the dead letters."""
-    scope = Scope.of(project, project.pipeline(PIPELINE), report)
-    letters.bring_home(scope, LetterChoice(), RunRequest(str(uuid4()), reason="a test"))
+    scope = RunContext.open(project, project.pipeline(PIPELINE), report)
+    dead_letter_replay.replay_dead_letters(scope, LetterChoice(), RunRequest(str(uuid4()), reason="a test"))
 
 
 def bring_few_home(project: Project, report: Report) -> None:
     """The same in batches of few letters, so that there are several."""
-    letters.LETTERS_PER_BATCH = 3
+    dead_letter_replay.LETTERS_PER_BATCH = 3
     bring_home(project, report)
 
 
@@ -131,5 +130,5 @@ def to_table(project: Project, report: Report) -> None:
 
 def move(project: Project, report: Report, order: ResetOrder) -> None:
     """Reset the position."""
-    scope = Scope.of(project, project.pipeline(PIPELINE), report)
+    scope = RunContext.open(project, project.pipeline(PIPELINE), report)
     reset(scope, plan_reset(scope, order), RunRequest(str(uuid4()), reason="a test"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frazil.kafka.cluster import Cluster
+from frazil.kafka.client.cluster import Cluster
 from tests.chaos.lab import Catalog, Lab, new_lab
 from tests.chaos.processes import Nursery, nursery
 

@@ -18,18 +18,18 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyiceberg.table import Table
 
 from frazil.batch.target import Target
-from frazil.crash_points import CrashPoint
-from frazil.iceberg.refs import BranchName
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import observe
-from frazil.kafka.topics import create_topic
-from frazil.local.waiting import until
-from frazil.pipeline.model import Pipeline
+from frazil.failpoints import Failpoint
+from frazil.iceberg.commit.refs import BranchName
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import SETTINGS_VARIABLE, Project
-from frazil.run.reset_batch import ResetOrder
-from frazil.run.tables import open_tables
+from frazil.run.repair.reset_batch import ResetOrder
+from frazil.run.state.tables import open_tables
+from frazil.runtime.waiting import until
 from frazil.verify.check import verify
-from frazil.verify.result import Verification
+from frazil.verify.facts.result import Verification
 from tests.chaos import child
 from tests.chaos.child import Deed
 from tests.chaos.processes import SECONDS, Child, Ended, Nursery, kill_at, stop_at
@@ -165,11 +165,11 @@ class Lab:
         assert ended.code in (75, 76, 78), f"exit code {ended.code}:\n{ended.said}"
         return ended
 
-    def crash(self, point: CrashPoint, time: int = 1, deed: Deed = child.run) -> None:
+    def crash(self, point: Failpoint, time: int = 1, deed: Deed = child.run) -> None:
         """A run that is killed at a point. A point that is never reached fails the test."""
         self.start(deed, kill_at(point, time)).die()
 
-    def pause(self, point: CrashPoint, time: int = 1, deed: Deed = child.run, then: str = "") -> Child:
+    def pause(self, point: Failpoint, time: int = 1, deed: Deed = child.run, then: str = "") -> Child:
         """A run that stands still at a point."""
         started = self.start(deed, ",".join(filter(None, [stop_at(point, time), then])))
         started.pause()

@@ -11,10 +11,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from frazil.local.home import Home
-from frazil.local.jars import jar_paths
-from frazil.local.java import ensure_java
 from frazil.project import Project
+from frazil.runtime.home import Home
+from frazil.runtime.jars import jar_paths
+from frazil.runtime.java import ensure_java
 from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.configuration import open_catalog
 

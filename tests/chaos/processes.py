@@ -11,8 +11,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
-from frazil.crash_points import CrashPoint
-from frazil.local.waiting import until
+from frazil.failpoints import Failpoint
+from frazil.runtime.waiting import until
 from tests.chaos.child import Deed, enter
 from tests.fork_server import fork_server
 
@@ -126,16 +126,16 @@ def nursery(folder: Path) -> Iterator[Nursery]:
             child.process.close()
 
 
-def kill_at(point: CrashPoint, time: int = 1) -> str:
+def kill_at(point: Failpoint, time: int = 1) -> str:
     """The order to die at a point."""
     return f"{point}:{time}=kill"
 
 
-def term_at(point: CrashPoint, time: int = 1) -> str:
+def term_at(point: Failpoint, time: int = 1) -> str:
     """The order to be asked to stop at a point."""
     return f"{point}:{time}=term"
 
 
-def stop_at(point: CrashPoint, time: int = 1) -> str:
+def stop_at(point: Failpoint, time: int = 1) -> str:
     """The order to pause at a point."""
     return f"{point}:{time}=stop"

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from frazil.batch.target import EARLIEST
-from frazil.crash_points import CrashPoint
+from frazil.failpoints import Failpoint
 from tests.chaos import child
 from tests.chaos.child import Deed
 from tests.chaos.lab import COPIES, DEFAULTS, LENIENT, MADE, ORDERS, STRICT, Lab, grown
 
-P = CrashPoint
+P = Failpoint
 
 DECIDE = (P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING, P.DECIDE_COMMITTED)
 FOLLOW = (P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED)
@@ -37,7 +37,7 @@ class Scene:
     """
 
     name: str
-    points: tuple[CrashPoint, ...]
+    points: tuple[Failpoint, ...]
     prepare: Callable[[Lab], Deed]
     times: tuple[int, ...] = (1,)
 
@@ -47,7 +47,7 @@ class Scene:
             self.kill(point, time) for point in self.points for time in self.times if (point, time) != (P.PLANNED, 2)
         ]
 
-    def kill(self, point: CrashPoint, time: int = 1) -> Any:
+    def kill(self, point: Failpoint, time: int = 1) -> Any:
         """One place where the deed can be hit, as a parameter of a test."""
         return pytest.param(self, point, time, id=f"{self.name}-{point}-{time}")
 
@@ -152,6 +152,6 @@ BATCH = 24
 """Records of a batch in these scenes: a run has two or three."""
 
 
-def one_now(*points: CrashPoint) -> list[Any]:
+def one_now(*points: Failpoint) -> list[Any]:
     """Parameters of a test: the first point belongs to its short form, the others to the full one."""
     return [points[0], *(pytest.param(point, marks=pytest.mark.full) for point in points[1:])]

@@ -18,12 +18,11 @@ from py4j.protocol import Py4JJavaError
 from sqlalchemy.exc import OperationalError
 
 from frazil.batch.facts import PartitionFacts
-from frazil.batch.request import RunRequest
-from frazil.batch.target import Target
-from frazil.crash_points import CrashPoint
+from frazil.batch.target import RunRequest, Target
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
-from frazil.iceberg.holdings import POSITION_KEY, ancestry
-from frazil.kafka.observe import observe
+from frazil.failpoints import Failpoint
+from frazil.iceberg.commit.summary_state import POSITION_KEY, ancestry
+from frazil.kafka.admin.observe import observe
 from tests.chaos import child
 from tests.chaos.child import Deed
 from tests.chaos.lab import COPIES, LENIENT, ORDERS, STRICT, TABLES, Lab, bad, doubtful, good
@@ -36,7 +35,7 @@ from tests.refusals import named_command
 from tests.topic_reader import committed
 from tests.transactions import Transactions, transactions
 
-P = CrashPoint
+P = Failpoint
 HARMLESS = {0, Retryable.exit_code, OutcomeUnknown.exit_code}
 ABORTED = 0.3
 """Share of transactions that are aborted."""
@@ -62,7 +61,7 @@ class Zombie:
     """A run that stands still: where, since when, and how often others had harmed tables by then."""
 
     running: Child
-    point: CrashPoint
+    point: Failpoint
     since: float
     harms: int
 
@@ -435,8 +434,8 @@ class Storm:
         return ended
 
     # --- choices ------------------------------------------------------------------------------------------------------
-    def _point(self) -> CrashPoint:
-        return self.random.choice(list(CrashPoint))
+    def _point(self) -> Failpoint:
+        return self.random.choice(list(Failpoint))
 
     def _perhaps_killed(self) -> str:
         return kill_at(self._point()) if self.random.random() < 1 / 2 else ""

@@ -18,16 +18,16 @@ from frazil.capture.rows import Row
 from frazil.capture.run import CaptureResult, capture_files, ground_of, utc_now
 from frazil.capture.run_rows import RowsTask, beginning, is_done
 from frazil.capture.standing import standing
-from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable, Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import create_topic, delete_topic
-from frazil.pipeline.capture import FileCapture, JdbcCapture
+from frazil.failpoints import Failpoint
+from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.pipeline.settings.capture import FileCapture, JdbcCapture
 from frazil.project import Project
 from tests.chaos.processes import Nursery, kill_at, stop_at
 from tests.topic_reader import committed
 
-P = CrashPoint
+P = Failpoint
 
 
 def capture_once(project: Project, report: Callable[[str], None]) -> None:
@@ -121,7 +121,7 @@ LATER = (
     [(FIRST[0], LATER[1], LATER[3]), pytest.param((*FIRST, *LATER), marks=pytest.mark.full)],
     ids=["some", "all"],
 )
-def test_capture_is_killed_anywhere(site: Site, points: tuple[tuple[CrashPoint, int], ...]) -> None:
+def test_capture_is_killed_anywhere(site: Site, points: tuple[tuple[Failpoint, int], ...]) -> None:
     """At each point, before the first position and later, with rotations in between: the next run goes on, each line once."""
     written = 0
     for number, (point, time) in enumerate(points):
@@ -179,7 +179,7 @@ def test_position_behind_an_open_transaction_is_overlooked(site: Site, monkeypat
     crashed = site.children.start(capture_once, site.env, kill_at(P.CAPTURE_COMMITTING, 1))
     crashed.die()
     with monkeypatch.context() as patched:
-        patched.setattr("frazil.kafka.captures.REQUEST_SECONDS", 0.2)
+        patched.setattr("frazil.kafka.write.captures.REQUEST_SECONDS", 0.2)
         with pytest.raises(Retryable, match="a transaction of another capture stays open"):
             site.run(**other)
 

@@ -14,16 +14,16 @@ from typing import Final
 
 import pytest
 
-from frazil.crash_points import VARIABLE, CrashPoint
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.local import spark_cluster
-from frazil.local.home import Home, project_root, with_ports
-from frazil.local.proc import session_members
-from frazil.local.process import Processes
-from frazil.local.waiting import until
+from frazil.devstack import spark_cluster
+from frazil.failpoints import VARIABLE, Failpoint
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
+from frazil.runtime.home import Home, project_root, with_ports
+from frazil.runtime.proc import session_members
+from frazil.runtime.process import Processes
+from frazil.runtime.waiting import until
 from tests.chaos.processes import SECONDS, stop_at
 
 RECORDS: Final = 120_000
@@ -116,7 +116,7 @@ def place(
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "orders.yaml").write_text(ORDERS.format(topic=name))
     given = {"brokers": cluster.bootstrap_servers, "master": spark_cluster.url(port)}
-    stopped = {"variable": VARIABLE, "stop": stop_at(CrashPoint.STAGING)}
+    stopped = {"variable": VARIABLE, "stop": stop_at(Failpoint.STAGING)}
     (tmp_path / "settings.yaml").write_text(SETTINGS.format(**given, **stopped))
     env = {
         "FRAZIL_HOME": str(home.root),

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from frazil.batch.request import RunRequest
-from frazil.crash_points import CrashPoint
-from frazil.run.plan import plan_run
+from frazil.batch.target import RunRequest
+from frazil.failpoints import Failpoint
+from frazil.run.batches.plan import plan_run
 from tests.chaos.lab import LEDGER, ORDERS, TABLES, Lab
 from tests.chaos.maintenance import Maintained, Maintenance, maintenance
 from tests.chaos.scenes import BATCH, INGEST, REPLAY, Scene
 
 MakeLab = Callable[..., Lab]
-P = CrashPoint
+P = Failpoint
 
 pytestmark = pytest.mark.full
 
@@ -60,7 +60,7 @@ def test_position_is_lost_by_compaction_and_expiry(lab: MakeLab, spark: Maintena
     ],
 )
 def test_maintenance_between_any_two_steps(
-    lab: MakeLab, spark: Maintenance, scene: Scene, point: CrashPoint, time: int
+    lab: MakeLab, spark: Maintenance, scene: Scene, point: Failpoint, time: int
 ) -> None:
     """Everything is compacted, expired and cleaned under a run; files that are staged are too young to be taken."""
     orders = lab(max_records=BATCH)

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from frazil.batch.target import EARLIEST
-from frazil.crash_points import CrashPoint
 from frazil.errors import Terminal
-from frazil.run.forward import ORPHAN_WINDOW
+from frazil.failpoints import Failpoint
+from frazil.run.commit.commit_batch import ORPHAN_WINDOW
 from tests.chaos.lab import LETTERS, ORDERS, Lab, good
 from tests.chaos.scenes import INGEST, READ, REPLAY, Scene, one_now
 from tests.transactions import transactions
 
 MakeLab = Callable[..., Lab]
-P = CrashPoint
+P = Failpoint
 
 
 def data_files(orders: Lab) -> set[Path]:
@@ -99,7 +99,7 @@ def test_base_snapshot_is_expired_between_two_attempts(lab: MakeLab) -> None:
 
 
 @pytest.mark.parametrize("point", one_now(P.DECIDE_COMMITTING, *READ[1:], P.FOLLOW_COMMITTING, P.RECORD_COMMITTING))
-def test_rewrite_of_everything_between_two_steps(lab: MakeLab, point: CrashPoint) -> None:
+def test_rewrite_of_everything_between_two_steps(lab: MakeLab, point: Failpoint) -> None:
     """All rows move to other files under a run: neither in its way nor a reason to do anything again."""
     orders = lab()
     running = orders.pause(point, 1, INGEST.prepare(orders))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.local.home import Home
-from frazil.local.jars import fetch
-from frazil.local.waiting import until
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch
+from frazil.runtime.waiting import until
 from tests.chaos.lab import ORDERS, TABLES, Lab
 
 MakeLab = Callable[..., Lab]

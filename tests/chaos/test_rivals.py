@@ -10,17 +10,16 @@ import pytest
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
-from frazil.batch.request import RunRequest
-from frazil.batch.target import EARLIEST, Target
-from frazil.crash_points import CrashPoint
+from frazil.batch.target import EARLIEST, RunRequest, Target
 from frazil.errors import Retryable, Terminal
-from frazil.run.plan import plan_run
+from frazil.failpoints import Failpoint
+from frazil.run.batches.plan import plan_run
 from tests.chaos import child
 from tests.chaos.lab import LEDGER, LENIENT, LETTERS, ORDERS, STRICT, TABLES, Lab, bad, doubtful, good
 from tests.chaos.scenes import BATCH, BRANCH, FIRST, INGEST, READ, REPLAY, one_now
 
 MakeLab = Callable[..., Lab]
-P = CrashPoint
+P = Failpoint
 
 
 @pytest.mark.parametrize(
@@ -28,7 +27,7 @@ P = CrashPoint
 )
 @pytest.mark.parametrize(("before", "after"), [(LENIENT, STRICT), (STRICT, LENIENT)])
 def test_half_published_batch_is_redone_under_another_config(
-    lab: MakeLab, before: dict[str, str], after: dict[str, str], point: CrashPoint
+    lab: MakeLab, before: dict[str, str], after: dict[str, str], point: Failpoint
 ) -> None:
     """What was decided is finished as it was decided: a doubtful record keeps the outcome of the old rules."""
     orders = lab(**before)
@@ -45,7 +44,7 @@ def test_half_published_batch_is_redone_under_another_config(
 
 
 @pytest.mark.parametrize("point", one_now(P.STAGED, P.PLANNED, P.DECIDE_COMMITTING))
-def test_two_runs_with_different_ends_overlap(lab: MakeLab, point: CrashPoint) -> None:
+def test_two_runs_with_different_ends_overlap(lab: MakeLab, point: Failpoint) -> None:
     """A run whose end a rival passed has nothing left to do, whatever it has staged, and says so by succeeding."""
     orders = lab(max_records=BATCH)
     early = orders.pause(point, 1, INGEST.prepare(orders))
@@ -77,7 +76,7 @@ def test_run_with_the_further_end_loses_what_a_nearer_one_left(lab: MakeLab) -> 
 
 
 @pytest.mark.parametrize("point", one_now(*reversed(FIRST.points)))
-def test_start_latest_on_an_idle_topic_is_resolved_twice(lab: MakeLab, point: CrashPoint) -> None:
+def test_start_latest_on_an_idle_topic_is_resolved_twice(lab: MakeLab, point: Failpoint) -> None:
     """From the first commit on, `latest` is a number: what arrives after it lands, whoever is killed."""
     orders = lab(start="latest")
     orders.fill(0)
@@ -93,7 +92,7 @@ def test_start_latest_on_an_idle_topic_is_resolved_twice(lab: MakeLab, point: Cr
 
 
 @pytest.mark.parametrize("point", BRANCH)
-def test_branch_is_dropped_under_a_replay(lab: MakeLab, point: CrashPoint) -> None:
+def test_branch_is_dropped_under_a_replay(lab: MakeLab, point: Failpoint) -> None:
     """Somebody's clean-up takes the branch that a replay prepares: nothing half done is shown, it is prepared again."""
     orders = lab(max_records=BATCH)
     replaying = orders.pause(point, 1, REPLAY.prepare(orders))
@@ -186,7 +185,7 @@ def test_harmless_column_added_meanwhile_stops_a_batch(lab: MakeLab, table: str)
 
 
 @pytest.mark.parametrize("point", one_now(P.FOLLOW_COMMITTED, P.RECORD_COMMITTING, P.DECIDE_COMMITTED))
-def test_reset_while_a_run_is_between_two_follow_ups(lab: MakeLab, point: CrashPoint) -> None:
+def test_reset_while_a_run_is_between_two_follow_ups(lab: MakeLab, point: Failpoint) -> None:
     """The reset finishes the batch before it moves the position; the run notices the new epoch and ends."""
     orders = lab(max_records=BATCH)
     running = orders.pause(point, 1, INGEST.prepare(orders))
@@ -201,7 +200,7 @@ def test_reset_while_a_run_is_between_two_follow_ups(lab: MakeLab, point: CrashP
 
 
 @pytest.mark.parametrize("point", one_now(P.STAGED, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED))
-def test_second_destination_of_an_edit_misses_a_batch(lab: MakeLab, point: CrashPoint) -> None:
+def test_second_destination_of_an_edit_misses_a_batch(lab: MakeLab, point: Failpoint) -> None:
     """A table that an edit adds gets every record from the next batch on, none of the earlier ones, through a kill."""
     orders = lab()
     orders.fill(0)
@@ -235,7 +234,7 @@ def test_renamed_pipeline_lands_everything_twice(lab: MakeLab) -> None:
 
 
 @pytest.mark.parametrize("point", one_now(P.DECIDE_COMMITTING, *READ[1:], P.FOLLOW_COMMITTING, P.RECORD_COMMITTING))
-def test_foreign_append_between_any_two_steps(lab: MakeLab, point: CrashPoint) -> None:
+def test_foreign_append_between_any_two_steps(lab: MakeLab, point: Failpoint) -> None:
     """Others' rows in the tables are neither an obstacle nor a reason to do anything again."""
     orders = lab()
     running = orders.pause(point, 1, INGEST.prepare(orders))

@@ -11,28 +11,28 @@ from pathlib import Path
 
 import pytest
 
-from frazil.crash_points import CrashPoint
+from frazil.devstack import broker as local_broker
 from frazil.errors import Stopped
-from frazil.kafka.cluster import Cluster
-from frazil.local import broker as local_broker
-from frazil.local.drivers import drivers
-from frazil.local.home import Home, bootstrap_servers, with_ports
-from frazil.local.process import Processes
-from frazil.local.waiting import until
+from frazil.failpoints import Failpoint
+from frazil.kafka.client.cluster import Cluster
+from frazil.runtime.drivers import drivers
+from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.process import Processes
+from frazil.runtime.waiting import until
 from tests.chaos import child
 from tests.chaos.lab import Lab, new_lab
 from tests.chaos.processes import SECONDS, Nursery, kill_at, stop_at
 from tests.conftest import FreePorts
 
 MakeLab = Callable[..., Lab]
-P = CrashPoint
+P = Failpoint
 
 AT_ONCE_SECONDS = 60
 """How soon a session ends that waits for its next tick; it takes half a second, and the session would last for two minutes."""
 
 
 @pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.DECIDE_COMMITTED])
-def test_killed_session_loses_or_doubles_records(lab: MakeLab, point: CrashPoint) -> None:
+def test_killed_session_loses_or_doubles_records(lab: MakeLab, point: Failpoint) -> None:
     """Killed anywhere in its second batch, what it landed stays, and the next session carries on."""
     orders = lab(partitions=2)
     orders.run()

@@ -10,27 +10,26 @@ from uuid import uuid4
 import pytest
 
 from frazil.batch.facts import ClusterFacts
-from frazil.batch.request import RunRequest
-from frazil.batch.target import Target
-from frazil.crash_points import CrashPoint
+from frazil.batch.target import RunRequest, Target
 from frazil.errors import Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import observe
-from frazil.kafka.topics import create_topic, delete_topic
-from frazil.run import source
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
+from frazil.failpoints import Failpoint
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.run.state import source
 from tests.chaos.lab import Lab, good
 from tests.chaos.scenes import BATCH, INGEST, one_now
 from tests.transactions import transactions
 
 MakeLab = Callable[..., Lab]
-P = CrashPoint
+P = Failpoint
 
 
 @pytest.mark.parametrize("point", one_now(P.STAGED, P.PLANNED))
-def test_topic_vanishes_between_plan_and_publication(lab: MakeLab, point: CrashPoint) -> None:
+def test_topic_vanishes_between_plan_and_publication(lab: MakeLab, point: Failpoint) -> None:
     """Records of a topic that is gone can't be held against it any more: nothing is published."""
     orders = lab()
     running = orders.pause(point, 1, INGEST.prepare(orders))
@@ -45,7 +44,7 @@ def test_topic_vanishes_between_plan_and_publication(lab: MakeLab, point: CrashP
 
 
 @pytest.mark.parametrize("point", one_now(P.STAGED, P.PLANNED))
-def test_topic_is_recreated_between_plan_and_publication(lab: MakeLab, point: CrashPoint) -> None:
+def test_topic_is_recreated_between_plan_and_publication(lab: MakeLab, point: Failpoint) -> None:
     """Offsets of the old topic are never read from the new one, though they would fit."""
     orders = lab()
     running = orders.pause(point, 1, INGEST.prepare(orders))
@@ -99,7 +98,7 @@ def test_retention_passes_what_was_planned(lab: MakeLab, policy: str) -> None:
 
 
 @pytest.mark.parametrize("point", one_now(P.STAGED, P.PLANNED, P.DECIDE_COMMITTED))
-def test_partitions_added_under_a_run_are_skipped(lab: MakeLab, point: CrashPoint) -> None:
+def test_partitions_added_under_a_run_are_skipped(lab: MakeLab, point: Failpoint) -> None:
     """New partitions are taken at the next plan, from their beginning, even where the run that saw none is killed."""
     orders = lab(max_records=BATCH)
     running = orders.pause(point, 1, INGEST.prepare(orders))

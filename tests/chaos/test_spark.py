@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 import pytest
 
-from frazil.crash_points import VARIABLE, CrashPoint
 from frazil.errors import Retryable
-from frazil.local.home import Home
-from frazil.local.jars import fetch
+from frazil.failpoints import VARIABLE, Failpoint
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch
 from tests.chaos.lab import Lab
 from tests.chaos.processes import SECONDS, kill_at
 from tests.chaos.scenes import BATCH
 
 MakeLab = Callable[..., Lab]
-P = CrashPoint
+P = Failpoint
 
 
 REPLAY = ("replay", "orders", "--from", "earliest", "--reason", "a test", "--yes")
@@ -40,7 +40,7 @@ def on_spark(orders: Lab, *deed: str, crash: str = "") -> subprocess.CompletedPr
         pytest.param(P.FOLLOW_COMMITTING, marks=pytest.mark.full),
     ],
 )
-def test_killed_spark_job_loses_or_doubles_records(lab: MakeLab, point: CrashPoint) -> None:
+def test_killed_spark_job_loses_or_doubles_records(lab: MakeLab, point: Failpoint) -> None:
     """Whether a worker dies while it writes or the driver around its commits: the next run carries on."""
     fetch(Home.resolve(), "spark")
     orders = lab(partitions=2, max_records=BATCH)

@@ -13,19 +13,19 @@ from typing import Final
 
 import pytest
 
-from frazil.crash_points import VARIABLE, CrashPoint
 from frazil.errors import Stopped
-from frazil.local.drivers import drivers
-from frazil.local.home import Home
-from frazil.local.jars import fetch
-from frazil.local.proc import stat_of
-from frazil.local.waiting import until
+from frazil.failpoints import VARIABLE, Failpoint
+from frazil.runtime.drivers import drivers
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch
+from frazil.runtime.proc import stat_of
+from frazil.runtime.waiting import until
 from tests.chaos.lab import LEDGER, TABLES, Lab
 from tests.chaos.processes import SECONDS, stop_at, term_at
 from tests.chaos.scenes import BATCH, EVOLVE, FEW_LETTERS, INGEST, LETTER_TOPIC, REPLAY, SEND, Scene
 
 MakeLab = Callable[..., Lab]
-P = CrashPoint
+P = Failpoint
 
 ENDS_WITHIN_SECONDS: Final = 30
 """What is promised of a run that is asked to stop."""
@@ -65,7 +65,7 @@ def batches(orders: Lab) -> int:
 @pytest.mark.parametrize(
     ("scene", "point", "time"), [*SHORT, *(pytest.param(*of.values, id=of.id, marks=pytest.mark.full) for of in EVERY)]
 )
-def test_stop_leaves_half_a_batch(lab: MakeLab, scene: Scene, point: CrashPoint, time: int) -> None:
+def test_stop_leaves_half_a_batch(lab: MakeLab, scene: Scene, point: Failpoint, time: int) -> None:
     """Asked to stop anywhere, a run finishes what it decided and discards what it did not, with an exit code of its own."""
     orders = lab(max_records=BATCH)
     deed = scene.prepare(orders)

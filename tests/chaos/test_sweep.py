@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from frazil.crash_points import CrashPoint
+from frazil.failpoints import Failpoint
 from tests.chaos import child
 from tests.chaos.child import Deed
 from tests.chaos.lab import LEDGER, LENIENT, LETTERS, ORDERS, STRICT, Catalog, Lab
@@ -33,7 +33,7 @@ from tests.chaos.scenes import (
 )
 
 MakeLab = Callable[..., Lab]
-P = CrashPoint
+P = Failpoint
 
 ONCE = [
     *map(INGEST.kill, INGEST.points),
@@ -64,7 +64,7 @@ RETRIES: Final = {P.DECIDE_RETRYING: ORDERS, P.FOLLOW_RETRYING: LETTERS, P.RECOR
 
 
 @pytest.mark.parametrize(("scene", "point", "time"), ONCE)
-def test_kill_loses_or_doubles_records(lab: MakeLab, scene: Scene, point: CrashPoint, time: int) -> None:
+def test_kill_loses_or_doubles_records(lab: MakeLab, scene: Scene, point: Failpoint, time: int) -> None:
     """Killed at any step of a batch in the middle of a run, the next run carries on by itself."""
     orders = lab(max_records=BATCH)
     orders.crash(point, time, scene.prepare(orders))
@@ -79,7 +79,7 @@ def test_kill_loses_or_doubles_records(lab: MakeLab, scene: Scene, point: CrashP
 @pytest.mark.short("ingest-decide.committed-1")
 @pytest.mark.parametrize(("scene", "point", "time"), ON_REST)
 def test_kill_on_a_rest_catalog_loses_or_doubles_records(
-    lab: MakeLab, scene: Scene, point: CrashPoint, time: int
+    lab: MakeLab, scene: Scene, point: Failpoint, time: int
 ) -> None:
     """What a killed run left is in a server's hands instead of a database's: the next run carries on by itself."""
     orders = lab(catalog="rest", max_records=BATCH)
@@ -92,7 +92,7 @@ def test_kill_on_a_rest_catalog_loses_or_doubles_records(
 
 
 @pytest.mark.parametrize("point", RETRIES)
-def test_kill_between_two_attempts_loses_or_doubles_records(lab: MakeLab, point: CrashPoint) -> None:
+def test_kill_between_two_attempts_loses_or_doubles_records(lab: MakeLab, point: Failpoint) -> None:
     """Killed after a rival's commit was met and before the next attempt, the next run carries on by itself."""
     orders = lab(max_records=BATCH)
     deed = INGEST.prepare(orders)
@@ -147,7 +147,7 @@ CARRIED_ON = [
 def test_any_kill_under_any_circumstance(  # noqa: PLR0913 - what is combined
     lab: MakeLab,
     scene: Scene,
-    point: CrashPoint,
+    point: Failpoint,
     time: int,
     rules: dict[str, str],
     carry_on: Callable[[Lab, Deed], None],
@@ -172,7 +172,7 @@ def test_any_kill_under_any_circumstance(  # noqa: PLR0913 - what is combined
     ("scene", "first", "time"),
     [scene.kill(point) for scene in (INGEST, REPLAY, REWIND, LETTER_TOPIC) for point in scene.points],
 )
-def test_recovery_is_killed_too(lab: MakeLab, scene: Scene, first: CrashPoint, time: int, second: CrashPoint) -> None:
+def test_recovery_is_killed_too(lab: MakeLab, scene: Scene, first: Failpoint, time: int, second: Failpoint) -> None:
     """The run that carries on is killed on its way, rolling forward or landing; the third one ends it."""
     orders = lab(max_records=BATCH)
     orders.crash(first, time, scene.prepare(orders))
@@ -191,7 +191,7 @@ def test_recovery_is_killed_too(lab: MakeLab, scene: Scene, first: CrashPoint, t
     ("scene", "first", "time"), [scene.kill(point) for scene in (FIRST, RESET) for point in scene.points]
 )
 def test_recovery_of_what_has_no_letters_is_killed_too(
-    lab: MakeLab, scene: Scene, first: CrashPoint, time: int, second: CrashPoint
+    lab: MakeLab, scene: Scene, first: Failpoint, time: int, second: Failpoint
 ) -> None:
     """The same where the first thing to be rolled forward may be the ledger's row alone."""
     orders = lab(max_records=BATCH)

@@ -7,15 +7,15 @@ from itertools import islice
 
 import pytest
 
-from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable
-from frazil.iceberg.holdings import ancestry
+from frazil.failpoints import Failpoint
+from frazil.iceberg.commit.summary_state import ancestry
 from tests.chaos.lab import LEDGER, LETTERS, Catalog, Lab
 from tests.chaos.outsiders import catalog_file
 from tests.chaos.scenes import BATCH, DEAD_LETTERS, INGEST, LETTER_TOPIC, REPLAY, RESET, SCENES, Scene, one_now
 
 MakeLab = Callable[..., Lab]
-P = CrashPoint
+P = Failpoint
 
 QUICK = [
     *map(INGEST.kill, (P.PLANNED, P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING)),
@@ -26,7 +26,7 @@ QUICK = [
 ]
 
 
-def _comes_back(orders: Lab, scene: Scene, point: CrashPoint, time: int) -> None:
+def _comes_back(orders: Lab, scene: Scene, point: Failpoint, time: int) -> None:
     zombie = orders.pause(point, time, scene.prepare(orders))
     orders.fill(5000)
     orders.run()
@@ -50,7 +50,7 @@ def _comes_back(orders: Lab, scene: Scene, point: CrashPoint, time: int) -> None
 )
 @pytest.mark.parametrize(("scene", "point", "time"), QUICK)
 def test_zombie_repeats_or_undoes_what_was_done_meanwhile(
-    lab: MakeLab, scene: Scene, point: CrashPoint, time: int
+    lab: MakeLab, scene: Scene, point: Failpoint, time: int
 ) -> None:
     """What a paused run still wants to commit is refused or done already; it says which, and nothing lands twice."""
     _comes_back(lab(max_records=BATCH), scene, point, time)
@@ -85,7 +85,7 @@ def test_zombie_gives_no_table_its_part_of_a_batch_that_was_taken_back(lab: Make
 
 @pytest.mark.embedded
 @pytest.mark.parametrize("point", one_now(P.RECORD_COMMITTING, P.FOLLOW_COMMITTING))
-def test_zombie_of_a_past_that_a_backup_took_back_calls_nobody(lab: MakeLab, point: CrashPoint) -> None:
+def test_zombie_of_a_past_that_a_backup_took_back_calls_nobody(lab: MakeLab, point: Failpoint) -> None:
     """Its batch is decided; then the catalog is put back to before that, and other batches land: the ledger says others."""
     orders = lab()
     for first in (0, 100):
@@ -113,7 +113,7 @@ def test_zombie_of_a_past_that_a_backup_took_back_calls_nobody(lab: MakeLab, poi
 @pytest.mark.parametrize("catalog", ["jdbc", "rest"])
 @pytest.mark.parametrize(("scene", "point", "time"), [kill for scene in SCENES for kill in scene.kills()])
 def test_any_zombie_repeats_or_undoes_what_was_done_meanwhile(
-    lab: MakeLab, scene: Scene, point: CrashPoint, time: int, catalog: Catalog
+    lab: MakeLab, scene: Scene, point: Failpoint, time: int, catalog: Catalog
 ) -> None:
     """The same, paused at every point of every deed, on either catalog."""
     _comes_back(lab(catalog=catalog, max_records=BATCH), scene, point, time)
@@ -122,7 +122,7 @@ def test_any_zombie_repeats_or_undoes_what_was_done_meanwhile(
 @pytest.mark.full
 @pytest.mark.parametrize("second", [P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
 @pytest.mark.parametrize("first", INGEST.points)
-def test_two_zombies_of_one_batch_meet(lab: MakeLab, first: CrashPoint, second: CrashPoint) -> None:
+def test_two_zombies_of_one_batch_meet(lab: MakeLab, first: Failpoint, second: Failpoint) -> None:
     """Two runs paused in one batch, or in that and the next, come back in turn, after a third did the work."""
     orders = lab(max_records=BATCH)
     deed = INGEST.prepare(orders)

@@ -97,7 +97,7 @@ def probe() -> Callable[[Mapping[str, str]], dict[str, Any]]:
 def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The notes that are written to runs."""
     found: list[str] = []
-    monkeypatch.setattr("frazil_airflow.run_summary.write_note", lambda *of: found.append(of[-1]))
+    monkeypatch.setattr("frazil_airflow.outputs.run_summary.write_note", lambda *of: found.append(of[-1]))
     return found
 
 
@@ -136,6 +136,6 @@ def project(
 def variables(monkeypatch: pytest.MonkeyPatch) -> Kept:
     """Airflow's Variables, in memory: there is no Airflow to keep them."""
     kept = Kept()
-    monkeypatch.setattr("frazil_airflow.callbacks.Variables", lambda: kept)
-    monkeypatch.setattr("frazil_airflow.monitor.Variables", lambda: kept)
+    monkeypatch.setattr("frazil_airflow.alerts.callbacks.Variables", lambda: kept)
+    monkeypatch.setattr("frazil_airflow.dags.monitor.Variables", lambda: kept)
     return kept

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from frazil.alerts.notice import Notice
-from frazil.pipeline.alerts import ChannelSettings
+from frazil.pipeline.models.alerts import ChannelSettings
 from tests.conftest import FreePorts
 from tests.receivers import Mails, Posts, mails, posts
 
@@ -95,7 +95,7 @@ def _self_signed(certificate: Path, key: Path) -> None:
 
 
 def deliver(channel: ChannelSettings, notice: Notice = NOTICE) -> str | None:
-    from frazil_airflow.channels import deliver as sent
+    from frazil_airflow.alerts.channels import deliver as sent
 
     return sent(channel, notice)
 
@@ -209,7 +209,7 @@ def test_a_server_that_refuses_counts_as_told(status: int, hook: Posts, connect:
 def test_a_connection_that_is_missing_silences_the_other_channels(hook: Posts, connect: Connect, tmp_path: Path):
     """Each channel is tried, and the answer says by name which was told."""
     from frazil.project import Project
-    from frazil_airflow.channels import send
+    from frazil_airflow.alerts.channels import send
 
     web = connect("web", conn_type="http", host=f"http://127.0.0.1:{hook.port}")
     project = Project.load(

@@ -16,9 +16,10 @@ from airflow.sdk.exceptions import AirflowException
 from frazil.alerts.book import Page, to_json
 from frazil.alerts.failure import failure, of_chore
 from frazil.monitor.condition import Condition
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil_airflow import callbacks, monitor
+from frazil_airflow.alerts import callbacks
+from frazil_airflow.dags import monitor
 from tests.dags.desk import Kept
 from tests.receivers import Posts
 
@@ -70,7 +71,7 @@ def test_a_promise_is_watched_by_the_monitor_only(project: Callable[..., Project
 
     assert deadline.interval == timedelta(minutes=20)
     assert (deadline.callback.path, deadline.callback.kwargs) == (
-        "frazil_airflow.callbacks.missed_deadline",
+        "frazil_airflow.alerts.callbacks.missed_deadline",
         {"pipeline": "orders"},
     )
 

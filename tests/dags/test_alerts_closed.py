@@ -13,9 +13,10 @@ import pytest
 from frazil.alerts.failure import failure, of_chore
 from frazil.alerts.rules import Case, Judged
 from frazil.monitor.condition import Condition
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil_airflow import callbacks, monitor
+from frazil_airflow.alerts import callbacks
+from frazil_airflow.dags import monitor
 from tests.dags.desk import Kept
 from tests.receivers import Posts
 

@@ -11,9 +11,9 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 
-from frazil.pipeline.interval import parse_interval
-from frazil_airflow.captures import CaptureFilesOperator, CaptureRowsOperator
-from frazil_airflow.timetable import timetable
+from frazil.pipeline.syntax.interval import parse_interval
+from frazil_airflow.dags.captures import CaptureFilesOperator, CaptureRowsOperator
+from frazil_airflow.dags.timetable import timetable
 
 pytestmark = pytest.mark.dags
 
@@ -70,7 +70,7 @@ def test_broken_capture_hides_the_others(parse: Parse, captures: Callable[..., N
 
 def test_refused_capture_is_tried_again(captures: Callable[..., None], monkeypatch: pytest.MonkeyPatch):
     """What a person must mend ends the task without another try."""
-    monkeypatch.setattr("frazil.stopping.end_with_parent", lambda: None)
+    monkeypatch.setattr("frazil.shutdown.end_with_parent", lambda: None)
     captures(LOGS)
     with pytest.raises(AirflowFailException, match="no capture is named 'gone'"):
         CaptureFilesOperator(task_id="capture", capture="gone").execute({"run_id": "manual__1"})

@@ -62,7 +62,7 @@ def test_a_dag_starts_before_its_hour_is_complete_or_never(tmp_path: Path) -> No
     """The example of the page waits while nothing or an earlier instant was told, and goes on when its own is reached."""
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "dags").mkdir()
-    names = "from frazil_airflow.assets import completeness, tell_complete\n"
+    names = "from frazil_airflow.outputs.assets import completeness, tell_complete\n"
     (tmp_path / "dags" / "example.py").write_text(example + names + TELLER, encoding="utf-8")
     env = {
         "AIRFLOW_HOME": str(tmp_path),

@@ -14,10 +14,10 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil.errors import Retryable
-from frazil.pipeline.interval import parse_interval
+from frazil.pipeline.syntax.interval import parse_interval
 from frazil.report.letter_reports import KeptGroup, KeptReport
-from frazil_airflow.dead_letter_reports import LetterReportOperator
-from frazil_airflow.timetable import timetable
+from frazil_airflow.dags.dead_letter_reports import LetterReportOperator
+from frazil_airflow.dags.timetable import timetable
 
 pytestmark = pytest.mark.dags
 
@@ -108,8 +108,8 @@ def shelf(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> SimpleNamespace:
     monkeypatch.setattr("frazil.report.letter_reports.list_reports", lambda *_: list(shelf.kept))
     monkeypatch.setattr("frazil.report.letter_reports.open_report", lambda *_: "<page>")
     monkeypatch.setattr("frazil.report.letter_reports.note_told", note_told)
-    monkeypatch.setattr("frazil_airflow.channels.send", send)
-    monkeypatch.setattr("frazil_airflow.channels.told_channels", lambda *_: ["chat", "mail"])
+    monkeypatch.setattr("frazil_airflow.alerts.channels.send", send)
+    monkeypatch.setattr("frazil_airflow.alerts.channels.told_channels", lambda *_: ["chat", "mail"])
     return shelf
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.cli.demo_report import read_at, seen_in
+from frazil.cli.demo.report import read_at, seen_in
 from frazil.monitor.state import STATES
 from tests.dags.page.source import NOW, Allowed, MadeUp, condition, pipeline
 

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from frazil.alerts.failure import Failure
-from frazil_airflow import callbacks
+from frazil_airflow.alerts import callbacks
 from tests.dags.desk import Kept
 
 pytestmark = pytest.mark.dags

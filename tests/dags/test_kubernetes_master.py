@@ -10,7 +10,7 @@ import pytest
 
 from frazil.errors import Terminal
 from frazil.spark.submit.submission import Submission
-from frazil_airflow.operators import SparkIngestOperator
+from frazil_airflow.tasks.operators import SparkIngestOperator
 
 pytestmark = pytest.mark.dags
 

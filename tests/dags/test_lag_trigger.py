@@ -11,10 +11,10 @@ import pytest
 
 from frazil.batch.waiting import Threshold, Waiting
 from frazil.errors import Retryable, Terminal
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil_airflow import lag_trigger
-from frazil_airflow.lag_trigger import LagTrigger
+from frazil_airflow.project import lag_trigger
+from frazil_airflow.project.lag_trigger import LagTrigger
 
 pytestmark = [pytest.mark.dags, pytest.mark.timeout(30)]
 
@@ -111,7 +111,7 @@ def test_a_broker_that_restarts_ends_the_trigger(monkeypatch: pytest.MonkeyPatch
         read.append("project")
         return object()
 
-    monkeypatch.setattr("frazil_airflow.secrets.connection_environment", connections)
+    monkeypatch.setattr("frazil_airflow.project.secrets.connection_environment", connections)
     monkeypatch.setattr(lag_trigger, "_shared", shared)
 
     assert calls(monkeypatch, Store(), [*failures, seen(0, 60), seen(0, 60)], []) == [60]
@@ -172,7 +172,7 @@ def test_a_secret_is_kept_in_the_database_of_airflow() -> None:
     """What is kept names the pipeline and the figures, and makes the same trigger again."""
     path, made_with = LagTrigger("orders", "ingest__orders", 50, 1024, 10.0).serialize()
 
-    assert path == "frazil_airflow.lag_trigger.LagTrigger"
+    assert path == "frazil_airflow.project.lag_trigger.LagTrigger"
     assert made_with == {"pipeline": "orders", "dag_id": "ingest__orders", "records": 50, "size": 1024, "every": 10.0}
     assert LagTrigger(**made_with).serialize() == (path, made_with)
 

@@ -14,10 +14,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, P
 
 from frazil.errors import Terminal
 from frazil.project import Project
-from frazil.records.dead import DeadCode
-from frazil.run.dead_letters import BroughtHome
-from frazil_airflow import dead_letter_replay
-from frazil_airflow.dead_letter_replay import ALL_CODES, choice_of
+from frazil.records.model.dead_letter import DeadCode
+from frazil.run.repair.dead_letter_replay import ReplayResult
+from frazil_airflow.dags import dead_letter_replay
+from frazil_airflow.dags.dead_letter_replay import ALL_CODES, choice_of
 
 pytestmark = pytest.mark.dags
 
@@ -50,11 +50,11 @@ def test_form_lands_dead_letters_of_the_pipeline_of_its_dag_only(
     write_pipeline("returns")
     seen: list[str] = []
 
-    def bring_home(scope: Any, *_: Any, **__: Any) -> BroughtHome:
+    def bring_home(scope: Any, *_: Any, **__: Any) -> ReplayResult:
         seen.append(scope.pipeline.name)
-        return BroughtHome(1, 1, dead_codes={})
+        return ReplayResult(1, 1, dead_codes={})
 
-    monkeypatch.setattr("frazil.run.dead_letters.bring_home", bring_home)
+    monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", bring_home)
     dags = parse().dags
     for name in ("orders", "returns"):
         dag = dags[f"replay_dead_letters__{name}"]
@@ -162,16 +162,16 @@ def test_the_form_is_read_amiss(write_pipeline: Write):
 
 
 def asked(
-    monkeypatch: pytest.MonkeyPatch, found: BroughtHome, **filled_in: Any
+    monkeypatch: pytest.MonkeyPatch, found: ReplayResult, **filled_in: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run the task over what becomes of letters; what it was asked for and what it returns."""
     seen: dict[str, Any] = {}
 
-    def bring_home(scope: Any, choice: Any, request: Any, *, dry_run: bool) -> BroughtHome:
+    def bring_home(scope: Any, choice: Any, request: Any, *, dry_run: bool) -> ReplayResult:
         seen.update(pipeline=scope.pipeline.name, choice=choice, request=request, dry_run=dry_run)
         return found
 
-    monkeypatch.setattr("frazil.run.dead_letters.bring_home", bring_home)
+    monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", bring_home)
     returned = dead_letter_replay.replay("orders", dag_run=Run, params=EMPTY | filled_in, outlet_events={})  # type: ignore[arg-type]
     return seen, returned
 
@@ -181,7 +181,7 @@ def test_a_replay_forgets_who_asked_and_what_became_of_it(
 ):
     """Batch, rows, what stays dead and what keeps no record are in the note; user and reason go to the ledger."""
     write_pipeline("orders")
-    found = BroughtHome(12, 9, 1, {"TOO_DEEP": 2}, 3, (7,))
+    found = ReplayResult(12, 9, 1, {"TOO_DEEP": 2}, 3, (7,))
 
     seen, returned = asked(monkeypatch, found, codes=["TOO_DEEP"])
 
@@ -208,9 +208,9 @@ def test_a_look_is_taken_for_a_deed(write_pipeline: Write, notes: list[str], mon
     """A dry run says first that nothing was landed; nothing to do is no success either, but skipped."""
     write_pipeline("orders")
 
-    _, returned = asked(monkeypatch, BroughtHome(2, 2, dead_codes={}), dry_run=True)
+    _, returned = asked(monkeypatch, ReplayResult(2, 2, dead_codes={}), dry_run=True)
     with pytest.raises(AirflowSkipException, match="no open dead letter among the chosen ones"):
-        asked(monkeypatch, BroughtHome(dead_codes={}))
+        asked(monkeypatch, ReplayResult(dead_codes={}))
 
     assert notes[0].startswith("dry run, nothing was landed; orders: of 2 dead letters 2 would become rows")
     assert returned["done"] is False
@@ -219,7 +219,7 @@ def test_a_look_is_taken_for_a_deed(write_pipeline: Write, notes: list[str], mon
 def test_a_wrong_value_is_tried_again(write_pipeline: Write, monkeypatch: pytest.MonkeyPatch):
     """Another try can't mend it; and no letter was looked at."""
     write_pipeline("orders")
-    monkeypatch.setattr("frazil.run.dead_letters.bring_home", None)
+    monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", None)
 
     with pytest.raises(AirflowFailException, match="never read topic"):
         dead_letter_replay.replay("orders", dag_run=Run, params=EMPTY | {"topics": ["x"]}, outlet_events={})  # type: ignore[arg-type]

@@ -21,8 +21,8 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.project import Project
 from frazil.report.lineage import Column, Lineage, Name, TableWritten, TopicRead
-from frazil_airflow.lineage import operator_lineage
-from frazil_airflow.operators import InlineIngestOperator, SparkIngestOperator, SparkMaintainOperator
+from frazil_airflow.outputs.lineage import operator_lineage
+from frazil_airflow.tasks.operators import InlineIngestOperator, SparkIngestOperator, SparkMaintainOperator
 
 pytestmark = pytest.mark.dags
 
@@ -123,7 +123,7 @@ def test_maintenance_claims_that_rows_flow_from_a_topic():
 @pytest.mark.parametrize(("transport", "loads"), [({}, False), ({"OPENLINEAGE__TRANSPORT__TYPE": "console"}, True)])
 def test_lineage_that_nobody_asked_for_slows_every_task(transport: dict[str, str], loads: bool):
     """The Spark operator would load OpenLineage in each task's process; with a transport it does, to hand lineage on."""
-    code = "import frazil_airflow.operators, sys; print('openlineage.client' in sys.modules)"
+    code = "import frazil_airflow.tasks.operators, sys; print('openlineage.client' in sys.modules)"
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT / "plugins")])}
 
     done = subprocess.run(

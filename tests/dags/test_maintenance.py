@@ -13,10 +13,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.maintain.need import STEPS as ALL_STEPS
 from frazil.maintain.result import Figures, MaintenanceResult, StepOutcome, TableOutcome
-from frazil.pipeline.interval import parse_interval
-from frazil_airflow import maintenance
-from frazil_airflow.maintenance import STEPS
-from frazil_airflow.timetable import timetable
+from frazil.pipeline.syntax.interval import parse_interval
+from frazil_airflow.dags import maintenance
+from frazil_airflow.dags.maintenance import STEPS
+from frazil_airflow.dags.timetable import timetable
 
 pytestmark = pytest.mark.dags
 
@@ -85,7 +85,7 @@ def result(status: Any) -> str:
 def test_failed_step_looks_like_success(monkeypatch: pytest.MonkeyPatch):
     """A step that failed fails the run, with its reason; one that gave way to other writers does not."""
     notes: list[str] = []
-    monkeypatch.setattr("frazil_airflow.run_summary.write_note", lambda *of: notes.append(of[-1]))
+    monkeypatch.setattr("frazil_airflow.outputs.run_summary.write_note", lambda *of: notes.append(of[-1]))
     with pytest.raises(AirflowFailException, match="compaction failed in 1"):
         maintenance.report_outcome("orders", result("failed"), dag_run=Run)
     assert maintenance.report_outcome("orders", result("gave_way"), dag_run=Run) == json.loads(result("gave_way"))
@@ -95,7 +95,7 @@ def test_failed_step_looks_like_success(monkeypatch: pytest.MonkeyPatch):
 
 def test_form_is_not_understood(pipelines: Path, write_pipeline: Write, monkeypatch: pytest.MonkeyPatch):
     """A pipeline that never ran has nothing due; a table that it does not have ends without another try."""
-    monkeypatch.setattr("frazil_airflow.run_summary.write_note", lambda *_: None)
+    monkeypatch.setattr("frazil_airflow.outputs.run_summary.write_note", lambda *_: None)
     write_pipeline("orders")
     params = {"table": None, "steps": ["compaction"], "force": True, "dry_run": False}
     assert maintenance.look_at_tables("orders", dag_run=Run, params=params) is None

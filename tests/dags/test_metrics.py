@@ -19,7 +19,7 @@ import pytest
 from frazil.monitor.condition import Condition
 from frazil.monitor.metrics import CATALOGUE
 from frazil.project import Project
-from frazil_airflow import monitor
+from frazil_airflow.dags import monitor
 from tests.dags.desk import Kept
 from tests.receivers import Posts
 from tests.statsd import statsd_receiver
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SEND = """
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from airflow.sdk.observability.stats import Stats
-from frazil_airflow.metrics import emit_condition, emit_maintenance, emit_run
+from frazil_airflow.outputs.metrics import emit_condition, emit_maintenance, emit_run
 from tests.unit.monitor.measured import CONDITION, MAINTENANCE, PROMISE, RUN
 
 Stats.initialize(factory=get_stats_factory(), export_legacy_names=True)  # as Airflow's task runner does
@@ -148,7 +148,9 @@ def test_letters_are_counted_where_nobody_hears_of_them(
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", str(sent))
     monkeypatch.setattr("frazil.monitor.reading.read", lambda *_, **__: well)
     monkeypatch.setattr("frazil.monitor.reading.with_open_letters", lambda found, *_: replace(found, open_letters=7))
-    monkeypatch.setattr("frazil_airflow.metrics.emit_condition", lambda found, _: told.append(found.open_letters))
+    monkeypatch.setattr(
+        "frazil_airflow.outputs.metrics.emit_condition", lambda found, _: told.append(found.open_letters)
+    )
 
     monitor.look()
 

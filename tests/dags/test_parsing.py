@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
-from frazil.local.home import project_root
 from frazil.project import Project
+from frazil.runtime.home import project_root
 
 pytestmark = pytest.mark.dags
 

@@ -9,7 +9,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, AssetAlias, CronDataIntervalTimetable, DeltaDataIntervalTimetable
 
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 
 pytestmark = pytest.mark.dags

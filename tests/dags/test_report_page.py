@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 
 from frazil.project import Project
 from frazil.report.letter_reports import reports_folder
-from frazil_airflow.links import REPORTS, ReportLink, report_address
-from frazil_airflow.report_page import create_app
+from frazil_airflow.outputs.links import REPORTS, ReportLink, report_address
+from frazil_airflow.outputs.report_page import create_app
 
 pytestmark = pytest.mark.dags
 

@@ -15,12 +15,11 @@ from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
 from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.batch.position import Position
-from frazil.batch.request import RunRequest
-from frazil.batch.target import EARLIEST, LATEST, Target
+from frazil.batch.target import EARLIEST, LATEST, RunRequest, Target
 from frazil.errors import Terminal
-from frazil.run.plan import Planned
-from frazil_airflow import tasks
-from frazil_airflow.request import params, request_of
+from frazil.run.batches.plan import PlannedRun
+from frazil_airflow.project.run_request import params, request_of
+from frazil_airflow.tasks import ingest_tasks
 
 pytestmark = pytest.mark.dags
 
@@ -142,7 +141,7 @@ def test_a_replay_without_a_beginning_takes_all():
 def test_a_replay_that_can_never_work_is_tried_again():
     """The plan task fails for good, before it opens any door."""
     with pytest.raises(AirflowFailException, match="the field 'from' is empty"):
-        tasks.plan("pizzas", dag_run=run_of("manual"), params=DEFAULTS | {"mode": "replay"}, outlet_events={})
+        ingest_tasks.plan("pizzas", dag_run=run_of("manual"), params=DEFAULTS | {"mode": "replay"}, outlet_events={})
 
 
 @pytest.mark.parametrize(
@@ -174,8 +173,8 @@ def test_the_form_refuses_a_place(text: str | None):
 
 
 def nothing(end: Target | None = None, mode: str = "ingest") -> str:
-    planned = Planned(None, Position(0, 0, "c"), "2026-05-01T12:00:00.000+00:00")
-    return tasks._nothing(RunRequest("r", mode=mode, end=end), planned)
+    planned = PlannedRun(None, Position(0, 0, "c"), "2026-05-01T12:00:00.000+00:00")
+    return ingest_tasks._nothing(RunRequest("r", mode=mode, end=end), planned)
 
 
 def test_a_backfill_that_does_nothing_does_not_say_why():
@@ -206,7 +205,7 @@ def test_braces_in_a_form_are_text(parse: Callable[[], DagBag], write_pipeline: 
 
 def test_a_plan_loses_what_was_asked_for_on_its_way():
     """Mode, reason and who asked travel in the plan, also when its ends are drawn in."""
-    from frazil_airflow.request import limited
+    from frazil_airflow.project.run_request import limited
 
     topics = {"orders": PlannedTopic("id", (0,), (10,))}
     plan = RunPlan(

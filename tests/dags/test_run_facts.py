@@ -13,12 +13,12 @@ from markdown_it import MarkdownIt
 from frazil.batch.facts import Counts, DeadSample, UnknownFields
 from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.errors import Retryable, Terminal
-from frazil.run.dry_run import DryRun
-from frazil.run.result import RunResult
-from frazil_airflow.failures import exit_code, terminal_is_final
-from frazil_airflow.request import limited
-from frazil_airflow.run_summary import address, facts_of, look_sentence, sample_lines, sentence, with_facts
-from frazil_airflow.timetable import cron_of
+from frazil.run.batches.dry_run import DryRun
+from frazil.run.batches.result import RunResult
+from frazil_airflow.dags.timetable import cron_of
+from frazil_airflow.outputs.run_summary import address, facts_of, look_sentence, sample_lines, sentence, with_facts
+from frazil_airflow.project.failures import exit_code, terminal_is_final
+from frazil_airflow.project.run_request import limited
 
 pytestmark = pytest.mark.dags
 

@@ -13,10 +13,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.doctor import examine as doctor
 from frazil.errors import Terminal
-from frazil.pipeline.load import ConfigError
+from frazil.pipeline.files.load import ConfigError
 from frazil.project import Project
-from frazil_airflow.captures import CaptureFilesOperator, CaptureRowsOperator
-from frazil_airflow.secrets import load_project, load_project_for_job
+from frazil_airflow.dags.captures import CaptureFilesOperator, CaptureRowsOperator
+from frazil_airflow.project.secrets import load_project, load_project_for_job
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -149,7 +149,7 @@ def test_captures_do_not_find_the_secrets_of_connections(monkeypatch: pytest.Mon
         found.append(project.cluster("local").properties["sasl.password"])
         raise Terminal("enough", next_step="")
 
-    monkeypatch.setattr("frazil.stopping.end_with_parent", lambda: None)
+    monkeypatch.setattr("frazil.shutdown.end_with_parent", lambda: None)
     monkeypatch.setattr("frazil.capture.run.capture_files", taken)
     monkeypatch.setattr("frazil.spark.submit.submission.capture_submission", taken)
 

@@ -16,11 +16,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.errors import FrazilError, Retryable
 from frazil.project import Project
-from frazil.run.session import Session
+from frazil.run.batches.session import Session
 from frazil.spark.submit.submission import Submission
-from frazil_airflow import tasks
-from frazil_airflow.connect_operators import SparkConnectIngestOperator
-from frazil_airflow.operators import SparkIngestOperator
+from frazil_airflow.tasks import ingest_tasks
+from frazil_airflow.tasks.connect_operators import SparkConnectIngestOperator
+from frazil_airflow.tasks.operators import SparkIngestOperator
 
 pytestmark = pytest.mark.dags
 
@@ -182,7 +182,7 @@ def test_a_session_starts_spark_before_there_is_anything_to_do(
         assert not (tmp_path / "plan").exists()
         return f"{submit(found)}"
 
-    monkeypatch.setattr("frazil_airflow.tasks.stay", stay)
+    monkeypatch.setattr("frazil_airflow.tasks.ingest_tasks.stay", stay)
 
     assert job_ends(0, writes=told) == told
     assert RunPlan.from_json((tmp_path / "plan").read_text()) == found
@@ -210,7 +210,7 @@ def submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkIngest
                 finally:
                     ingest._hook._submit_sp.stdout.close()  # as above
 
-        monkeypatch.setattr("frazil_airflow.tasks.stay", stay)
+        monkeypatch.setattr("frazil_airflow.tasks.ingest_tasks.stay", stay)
         ingest.execute({"run_id": "manual__1", "outlet_events": {}})  # type: ignore[typeddict-item]
         return (tmp_path / "jobs").read_text().splitlines()
 
@@ -265,10 +265,10 @@ def test_an_engine_of_another_dag_is_started(write_pipeline: Callable[..., Path]
         session.pipeline = session.pipeline.model_copy(update={"engine": "warm"})
         submit(order)
 
-    monkeypatch.setattr("frazil.run.session.serve", serve)
+    monkeypatch.setattr("frazil.run.batches.session.run_session_with_jobs", serve)
 
     with pytest.raises(FrazilError, match="names another engine than its DAG") as refused:
-        tasks.stay("orders", order.to_json(), {}, lambda _: "done")
+        ingest_tasks.stay("orders", order.to_json(), {}, lambda _: "done")
 
     assert not isinstance(refused.value, Retryable)
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from frazil.kafka.topics import create_topic
-from frazil.local import airflow, stack
-from frazil.local.airflow_rows import DagRun
-from frazil.local.home import Home
-from frazil.local.jars import fetch
+from frazil.devstack import stack
+from frazil.kafka.admin.topics import create_topic
 from frazil.project import Project
+from frazil.runtime import airflow_login
+from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch
 from tests.conftest import FreePorts
 from tests.e2e.embedded import MARKS, PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded, up
 from tests.postgres_server import PostgresServer
@@ -95,7 +96,7 @@ def _stack(root: Path, env: Mapping[str, str], metrics: list[str]) -> Iterator[E
         fetch(home, purpose)
     try:
         up(home, env)
-        with airflow.api(home) as api:
+        with airflow_login.api(home) as api:
             yield Embedded(Project.load(env), api, env, metrics)
     finally:
         stack.down(home)

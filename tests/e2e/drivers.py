@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from frazil.local.drivers import drivers
-from frazil.local.home import Home
-from frazil.local.proc import Stat, stat_of
-from frazil.local.waiting import until
+from frazil.runtime.drivers import drivers
+from frazil.runtime.home import Home
+from frazil.runtime.proc import Stat, stat_of
+from frazil.runtime.waiting import until
 
 STAGING_SECONDS = 600
 """Bounds the wait until a run stages; about 15 s with two idle cores, most of it the start of Spark, and minutes with busy ones."""

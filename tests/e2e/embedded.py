@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from frazil.devstack import stack
 from frazil.errors import FrazilError
 from frazil.generators import GENERATORS
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.local import stack
-from frazil.local.airflow_api import AirflowApi
-from frazil.local.airflow_rows import DagRun
-from frazil.local.home import Home
-from frazil.local.waiting import until
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
+from frazil.runtime.airflow_api import AirflowApi
+from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.home import Home
+from frazil.runtime.waiting import until
 
 PIZZAS = "ingest__pizzas"
 PAYMENTS = "ingest__payments"

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import pytest
 
-from frazil.kafka.topics import create_topic
-from frazil.local.airflow_rows import DagRun
-from frazil.local.waiting import until
+from frazil.kafka.admin.topics import create_topic
+from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.waiting import until
 from tests.e2e.embedded import PAYMENTS, WEB_TOKEN, Embedded
 from tests.receivers import Mails, Posts
 

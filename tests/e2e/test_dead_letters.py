@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from frazil.errors import Terminal
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.local.airflow_rows import DagRun
-from frazil.local.waiting import until
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.report.letter_reports import KeptReport, list_reports, open_report
+from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.waiting import until
 from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, Embedded
 from tests.receivers import Mails, Posts

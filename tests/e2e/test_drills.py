@@ -14,15 +14,15 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.kafka.observe import observe
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.local import airflow, broker, stack
-from frazil.local.drivers import drivers
-from frazil.local.home import Home
-from frazil.local.proc import Stat
-from frazil.local.waiting import until
+from frazil.devstack import airflow, broker, stack
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
+from frazil.runtime.drivers import drivers
+from frazil.runtime.home import Home
+from frazil.runtime.proc import Stat
+from frazil.runtime.waiting import until
 from frazil.verify.check import verify
 from tests.e2e.drivers import AtWork, mid_batch, spark_of
 from tests.e2e.embedded import UNPAUSED_SECONDS, Embedded

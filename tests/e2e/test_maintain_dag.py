@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.cli.demo_report import look
-from frazil.local.airflow_rows import DagRun
+from frazil.cli.demo.report import look
 from frazil.maintain.last import last
+from frazil.runtime.airflow_rows import DagRun
 from frazil.verify.check import verify
 from tests.e2e.embedded import Embedded
 

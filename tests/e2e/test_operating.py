@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
-from frazil.kafka.topics import create_topic
-from frazil.local.drivers import drivers
-from frazil.local.home import project_root
-from frazil.local.waiting import until
+from frazil.kafka.admin.topics import create_topic
 from frazil.project import Project
 from frazil.report.history import history
+from frazil.runtime.drivers import drivers
+from frazil.runtime.home import project_root
+from frazil.runtime.waiting import until
 from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, UNPAUSED_SECONDS, Embedded
 

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 import pytest
 
 from frazil.errors import Retryable
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.report.history import history
 from frazil.verify.check import verify

@@ -14,12 +14,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from frazil.devstack import stack
 from frazil.errors import Terminal
-from frazil.kafka.topics import create_topic
-from frazil.local import stack
-from frazil.local.airflow import PASSWORD_VARIABLE, URL_VARIABLE
-from frazil.local.airflow_rows import DagRun
+from frazil.kafka.admin.topics import create_topic
 from frazil.report.history import history
+from frazil.runtime.airflow_login import PASSWORD_VARIABLE, URL_VARIABLE
+from frazil.runtime.airflow_rows import DagRun
 from tests.e2e.embedded import Embedded
 from tests.postgres_server import PASSWORD
 from tests.receivers import Posts

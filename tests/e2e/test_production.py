@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from frazil.crash_points import VARIABLE, CrashPoint
+from frazil.devstack import spark_cluster, stack
 from frazil.errors import Retryable
-from frazil.kafka.topics import create_topic
-from frazil.local import spark_cluster, stack
-from frazil.local.home import Home
-from frazil.local.proc import session_members
-from frazil.local.process import Processes
-from tests.integration.local.conftest import processes_naming
+from frazil.failpoints import VARIABLE, Failpoint
+from frazil.kafka.admin.topics import create_topic
+from frazil.runtime.home import Home
+from frazil.runtime.proc import session_members
+from frazil.runtime.process import Processes
+from tests.integration.devstack.conftest import processes_naming
 from tests.production import cluster_of, lacking, production_home
 
 pytestmark = [
@@ -77,7 +77,7 @@ def test_production_profile_loses_doubles_or_leaves_something(home: Home) -> Non
     make = ("produce", "payments", "--generate", "payments")
 
     shell.frazil(*make, "--count", str(COUNT), "--seed", "1")
-    shell.frazil("run", "payments", code=Retryable.exit_code, **{VARIABLE: f"{CrashPoint.DECIDE_COMMITTED}=kill"})
+    shell.frazil("run", "payments", code=Retryable.exit_code, **{VARIABLE: f"{Failpoint.DECIDE_COMMITTED}=kill"})
     kill(processes, spark_cluster.worker(0))
     shell.frazil(*make, "--count", str(COUNT), "--seed", "2")
     shell.frazil("run", "payments")  # finishes the first batch, and lands the second with one worker

@@ -14,14 +14,15 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.local import airflow, stack
-from frazil.local.home import Home
-from frazil.local.jars import fetch
-from frazil.local.waiting import until
+from frazil.devstack import stack
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
+from frazil.runtime import airflow_login
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch
+from frazil.runtime.waiting import until
 from tests.conftest import FreePorts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +99,7 @@ def test_quickstart_does_not_lead_to_a_scheduled_pipeline(stranger: Stranger) ->
     assert "500 read" in (told := stranger.types(look))
     assert "495 rows + 5 dead" in told
     stranger.types(switch_on)
-    with airflow.api(stranger.home) as api:
+    with airflow_login.api(stranger.home) as api:
         assert until(lambda: any(run.state == "success" for run in api.runs("ingest__orders")), LANDED_SECONDS, 1)
     watched = stranger.types(watch)
     assert "airflow:scheduled" in watched

@@ -6,12 +6,12 @@ from datetime import datetime
 
 import pytest
 
-from frazil.kafka.topics import create_topic
-from frazil.local.completeness import complete_through
-from frazil.local.waiting import until
-from frazil.pipeline.engines import AutoEngine
+from frazil.kafka.admin.topics import create_topic
+from frazil.pipeline.models.engines import AutoEngine
 from frazil.project import Project
 from frazil.report.history import BatchHistory, history
+from frazil.runtime.completeness import complete_through
+from frazil.runtime.waiting import until
 from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, UNPAUSED_SECONDS, Embedded
 

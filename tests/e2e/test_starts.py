@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 
+from frazil.devstack import airflow_settings, broker, stack
+from frazil.devstack.airflow_database import airflow_database
 from frazil.errors import Retryable
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.local import airflow_settings, broker, stack
-from frazil.local.airflow_database import airflow_database
-from frazil.local.airflow_rows import DagRun
-from frazil.local.completeness import complete_through
-from frazil.local.home import interpreter_bin
-from frazil.local.java import ensure_java
-from frazil.local.waiting import until
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.report.history import history
+from frazil.runtime import airflow_login
+from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.completeness import complete_through
+from frazil.runtime.home import interpreter_bin
+from frazil.runtime.java import ensure_java
+from frazil.runtime.waiting import until
 from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, Embedded
 
@@ -101,7 +102,7 @@ def test_a_run_ends_behind_and_the_next_one_waits_a_year(embedded: Embedded) -> 
 def airflow(embedded: Embedded, *arguments: str) -> str:
     """Airflow's own command beside the stack; what it printed."""
     home = embedded.project.home
-    secrets, database = airflow_settings.ensure_secrets(home), airflow_database(home)
+    secrets, database = airflow_login.ensure_secrets(home), airflow_database(home)
     env = airflow_settings.environment(home, ensure_java(print), secrets, database, dags_paused=True)
     command = [str(interpreter_bin() / "airflow"), *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=RUN_SECONDS)

@@ -19,7 +19,7 @@ from resource import RUSAGE_SELF, getrusage
 
 import pyarrow as pa
 
-from frazil.records.outcome import Outcomes
+from frazil.records.model.outcome import Outcomes
 from tests.fuzz.promises import Batch, BrokenPromiseError, Landing, random_batch, same, shown
 from tests.fuzz.subjects import SUBJECTS, Subject
 from tests.fuzz.ways import CELLS

@@ -10,10 +10,10 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.dead import DEAD_SCHEMA
-from frazil.records.decode import Decoder
-from frazil.records.evolve.asked import changed, together
-from frazil.records.outcome import Outcomes
+from frazil.records.decoder.decode import Decoder
+from frazil.records.evolution.schema_requests import changed, together
+from frazil.records.model.dead_letter import DEAD_SCHEMA
+from frazil.records.model.outcome import Outcomes
 from tests.fuzz.mutations import mutated
 from tests.fuzz.subjects import Subject
 from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch

@@ -10,8 +10,8 @@ from struct import pack
 
 import pyarrow as pa
 
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.spec import RecordSpec
+from frazil.records.model.format import FormatSpec
+from frazil.records.model.spec import RecordSpec
 from tests.fuzz import structures
 from tests.fuzz.structures import Structure
 from tests.fuzz.tokens import (

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.iceberg.schema import declared_columns
-from frazil.pipeline.model import Pipeline
-from frazil.records.spec import RecordSpec
-from frazil.run.record_spec import record_specs
+from frazil.iceberg.schema.schema import declared_columns
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.records.model.spec import RecordSpec
+from frazil.run.staging.record_spec import record_specs
 from tests.fuzz import structures
 from tests.fuzz.subjects import SUBJECTS, Subject
 from tests.fuzz.tokens import HOSTILE_TOKENS

@@ -18,8 +18,8 @@ import fastavro
 import pyarrow as pa
 from google.protobuf.message_factory import GetMessageClass
 
-from frazil.records.formats.port import WriterSchema
-from frazil.records.formats.protobuf_schema import Schema
+from frazil.records.formats.protobuf.schema import Schema
+from frazil.records.model.format import WriterSchema
 
 PLACE = pa.struct([("city", pa.string()), ("lat", pa.float64()), ("lon", pa.float64())])
 FLAT = [

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.request import RunRequest
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.pipeline.model import Pipeline
+from frazil.batch.target import RunRequest
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, history
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.result import RunResult, run_result
-from frazil.run.stage import Stage
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.batches.result import RunResult, run_result
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import Stage
 
 ORDERS = """
 name: orders

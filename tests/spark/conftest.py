@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.local.home import Home
-from frazil.local.jars import fetch, jar_paths
-from frazil.local.java import ensure_java
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch, jar_paths
+from frazil.runtime.java import ensure_java
 from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.shipped import WORKERS
 

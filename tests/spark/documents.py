@@ -13,17 +13,17 @@ from frazil.batch.facts import StagedFile
 from frazil.batch.manifest import Operation
 from frazil.batch.position import BatchMark
 from frazil.batch.removal import Coordinates, Removal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Change, Refused, fit_of
-from frazil.iceberg.holdings import BATCH_KEY, landed, lookup, mark_of
-from frazil.iceberg.ledger import TABLE_PROPERTIES
-from frazil.iceberg.refs import branch_name
-from frazil.iceberg.row_files import RowFileWriter
-from frazil.iceberg.schema import arrow_columns, declared_order, declared_schema, declared_spec
-from frazil.iceberg.table import TableMetadata, staging_table
-from frazil.pipeline.catalogs import CatalogSettings
-from frazil.pipeline.model import Destination
-from frazil.records.spec import KafkaColumns
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import TableMetadata, staging_table
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.commit.commit import Change, Refused, fit_of
+from frazil.iceberg.commit.refs import branch_name
+from frazil.iceberg.commit.summary_state import BATCH_KEY, landed, mark_of, read_summary
+from frazil.iceberg.files.row_files import RowFileWriter
+from frazil.iceberg.schema.schema import arrow_columns, declared_order, declared_schema, declared_spec
+from frazil.pipeline.models.pipeline_file import Destination
+from frazil.pipeline.settings.catalogs import CatalogSettings
+from frazil.records.model.spec import KafkaColumns
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 
@@ -57,7 +57,7 @@ class Docs:
         metadata = self.lake.load_table(TABLE).metadata
 
         def check(found: TableMetadata) -> None:
-            last = mark_of(lookup(found, KEY, TABLE))
+            last = mark_of(read_summary(found, KEY, TABLE))
             if (last.n if last else None) != after:
                 raise Refused(f"holds {last}")
 

@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 from pyspark.sql.readwriter import DataFrameWriterV2
 
-from frazil import crash_points
-from frazil.crash_points import CrashPoint
+from frazil import failpoints
+from frazil.failpoints import Failpoint
 
 
 class Killed(BaseException):
@@ -18,19 +18,19 @@ class Killed(BaseException):
 
 def at(
     monkeypatch: pytest.MonkeyPatch,
-    place: CrashPoint,
+    place: Failpoint,
     deed: Callable[[], object],
-    room: ModuleType = crash_points,
+    room: ModuleType = failpoints,
 ) -> None:
     """Do something the first time the process gets to a place; `room` is the module that goes there by a name of its own."""
-    done: list[CrashPoint] = []
+    done: list[Failpoint] = []
 
-    def reached(point: CrashPoint) -> None:
+    def reached(point: Failpoint) -> None:
         if point is place and not done:
             done.append(point)
             deed()
 
-    monkeypatch.setattr(room, "reached", reached)
+    monkeypatch.setattr(room, "hit", reached)
 
 
 def kill() -> None:

@@ -14,23 +14,23 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from frazil.batch.position import Position
-from frazil.batch.request import RunRequest
-from frazil.iceberg.holdings import lookup_position, still_held
-from frazil.iceberg.table import Table, TableMetadata
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
+from frazil.batch.target import RunRequest
+from frazil.iceberg.catalog.table import Table, TableMetadata
+from frazil.iceberg.commit.summary_state import lookup_position, still_held
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.maintain.need import Order, Step
 from frazil.maintain.procedures import Argument
 from frazil.maintain.result import MaintenanceResult, StepOutcome
-from frazil.maintain.run import look, maintain
+from frazil.maintain.run import maintain, preview
 from frazil.project import Project
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.reset import plan_reset, reset
-from frazil.run.reset_batch import ResetOrder
-from frazil.run.scope import Scope, utc_now
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.repair.reset import plan_reset, reset
+from frazil.run.repair.reset_batch import ResetOrder
+from frazil.run.staging.inline import stage_inline
+from frazil.run.state.context import RunContext, utc_now
 from frazil.spark.jobs.maintenance import SparkProcedures
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
@@ -120,9 +120,9 @@ class Maintained:
             self.run()
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> RunContext:
         """Its doors, and its clock."""
-        return Scope.of(self.project, self.project.pipeline("orders"), self.said.append, self.clock)
+        return RunContext.open(self.project, self.project.pipeline("orders"), self.said.append, self.clock)
 
     def clock(self) -> datetime:
         """The clock of maintenance."""
@@ -130,7 +130,7 @@ class Maintained:
 
     def look(self, *names: Step) -> MaintenanceResult:
         """What is due."""
-        return look(self.scope, Order(steps=names))
+        return preview(self.scope, Order(steps=names))
 
     def maintain(self, *names: Step, table: str | None = ORDERS, force: bool = False) -> MaintenanceResult:
         """Do what is due."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-from frazil import crash_points
-from frazil.crash_points import CrashPoint
-from frazil.iceberg.catalog import Lake
-from frazil.local.waiting import until
+from frazil import failpoints
+from frazil.failpoints import Failpoint
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.runtime.waiting import until
 from frazil.spark.jobs.driver import exit_code
 from frazil.spark.jobs.start import started
 from tests.spark.changes import Customers, upsert
@@ -25,17 +25,17 @@ def lake(folder: Path) -> Lake:
     return Lake("lake_orphan", f"sqlite:///{folder}/catalog.db", f"file://{folder}/warehouse", {})
 
 
-def kill_jvm(point: CrashPoint) -> None:
+def kill_jvm(point: Failpoint) -> None:
     """The JVM is gone once a branch was made."""
     gateway = SparkContext._gateway
-    if point is CrashPoint.BRANCH_MADE and gateway is not None and gateway.proc.poll() is None:
+    if point is Failpoint.BRANCH_MADE and gateway is not None and gateway.proc.poll() is None:
         os.kill(gateway.proc.pid, signal.SIGKILL)
         assert until(lambda: gateway.proc.poll() is not None, SECONDS)
 
 
 def merge(folder: Path) -> None:
     """Land a batch, over which the JVM dies."""
-    crash_points.reached = kill_jvm
+    failpoints.hit = kill_jvm
     customers = Customers(started(), lake(folder))
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
 

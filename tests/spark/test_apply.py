@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 
 from frazil.batch.position import BatchMark
 from frazil.batch.removal import Removal, RemovedRange
-from frazil.crash_points import CrashPoint
-from frazil.iceberg.commit import Refused
-from frazil.iceberg.holdings import Held, RolledBack, lookup, mark_of
-from frazil.iceberg.row_files import RowFileWriter
-from frazil.iceberg.schema import arrow_columns
-from frazil.iceberg.table import staging_table
-from frazil.pipeline.model import Destination
-from frazil.records.spec import KafkaColumns
+from frazil.failpoints import Failpoint
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.commit.commit import Refused
+from frazil.iceberg.commit.summary_state import RolledBack, SummaryValue, mark_of, read_summary
+from frazil.iceberg.files.row_files import RowFileWriter
+from frazil.iceberg.schema.schema import arrow_columns
+from frazil.pipeline.models.pipeline_file import Destination
+from frazil.records.model.spec import KafkaColumns
 from tests.rest_catalog import RestServer
 from tests.spark.documents import COLUMNS, KEY, TABLE, Docs, sqlite
 from tests.spark.kills import Killed, at, kill, repeat_append
@@ -48,8 +48,8 @@ def test_documents_are_not_there_or_twice(docs: Docs) -> None:
     docs.land(second)
     assert docs.rows() == [document(of, 1) for of in range(3)] + [document(of, 2) for of in (3, 4)]
     assert set(docs.metadata.refs) == {"main"}
-    found = lookup(docs.metadata, KEY, TABLE)
-    assert isinstance(found, Held)
+    found = read_summary(docs.metadata, KEY, TABLE)
+    assert isinstance(found, SummaryValue)
     assert (mark_of(found), found.summary["added-records"]) == (BatchMark(2, "id-2", 0), "2")
     assert json.loads(docs.metadata.properties[KEY])["snapshot"] == found.snapshot_id
 
@@ -63,7 +63,7 @@ def test_a_rest_catalog_has_other_tables_or_branches(
     docs.land(docs.change(1, range(1), None))
     change = docs.change(2, range(1, 3), 1)
     with monkeypatch.context() as patch:
-        at(patch, CrashPoint.BRANCH_STAGED, kill)
+        at(patch, Failpoint.BRANCH_STAGED, kill)
         with pytest.raises(Killed):
             docs.land(change)
     docs.land(change)
@@ -77,7 +77,7 @@ def test_a_rival_moves_main_and_is_overwritten(docs: Docs, monkeypatch: pytest.M
     docs.land(docs.change(1, range(1), None))
     foreign = docs.spark.table(f"`{docs.lake.name}`.{TABLE}").selectExpr("*").limit(1)
     foreign = foreign.withColumn("_kafka_offset", foreign["_kafka_offset"] + 100)
-    at(monkeypatch, CrashPoint.FOLLOW_COMMITTING, lambda: foreign.writeTo(f"`{docs.lake.name}`.{TABLE}").append())
+    at(monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: foreign.writeTo(f"`{docs.lake.name}`.{TABLE}").append())
     docs.land(docs.change(2, range(1, 2), 1))
     assert docs.rows() == [document(0, 1), document(1, 2), (100, document(0, 1)[1])]
     assert set(docs.metadata.refs) == {"main"}
@@ -86,7 +86,7 @@ def test_a_rival_moves_main_and_is_overwritten(docs: Docs, monkeypatch: pytest.M
 def test_a_rival_finishes_the_batch_first(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two give the same part at the same time: the rows are there once, and both say the same snapshot."""
     change, others = docs.change(1, range(2), None), []
-    at(monkeypatch, CrashPoint.FOLLOW_COMMITTING, lambda: others.append(docs.land(change)))
+    at(monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: others.append(docs.land(change)))
     assert [docs.land(change)] == others
     assert docs.rows() == [document(0, 1), document(1, 1)]
     assert set(docs.metadata.refs) == {"main"}
@@ -111,15 +111,15 @@ def test_append_that_is_repeated_late_does_not_reach_main(docs: Docs, monkeypatc
         docs.spark.table(branch).limit(1).writeTo(branch).append()
 
     first = docs.metadata.current_snapshot_id
-    at(monkeypatch, CrashPoint.BRANCH_STAGED, repeat)
+    at(monkeypatch, Failpoint.BRANCH_STAGED, repeat)
     docs.land(docs.change(2, range(1, 3), 1))
     assert docs.rows() == [document(0, 1), document(1, 2), document(2, 2)]
     assert set(docs.metadata.refs) == {"main"}
 
 
-@pytest.mark.parametrize("place", [CrashPoint.BRANCH_MADE, CrashPoint.BRANCH_STAGED])
+@pytest.mark.parametrize("place", [Failpoint.BRANCH_MADE, Failpoint.BRANCH_STAGED])
 def test_a_kill_before_the_fast_forward_loses_or_doubles_rows(
-    docs: Docs, monkeypatch: pytest.MonkeyPatch, place: CrashPoint
+    docs: Docs, monkeypatch: pytest.MonkeyPatch, place: Failpoint
 ) -> None:
     """Nobody sees a prepared branch; the next one lands the rows, and drops what was left behind."""
     docs.land(docs.change(1, range(1), None))
@@ -138,12 +138,12 @@ def test_a_kill_before_the_properties_looks_like_a_rollback(docs: Docs, monkeypa
     """Main has the batch and the property still names the one before: what main carries counts, and is finished."""
     first = docs.land(docs.change(1, range(1), None))
     change = docs.change(2, range(1, 2), 1)
-    at(monkeypatch, CrashPoint.FOLLOW_COMMITTED, kill)
+    at(monkeypatch, Failpoint.FOLLOW_COMMITTED, kill)
     with pytest.raises(Killed):
         docs.land(change)
     assert json.loads(docs.metadata.properties[KEY])["snapshot"] == first
-    assert mark_of(lookup(docs.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)
-    assert isinstance(lookup(docs.metadata, KEY, TABLE), Held)
+    assert mark_of(read_summary(docs.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)
+    assert isinstance(read_summary(docs.metadata, KEY, TABLE), SummaryValue)
     snapshot = docs.land(change)
     assert json.loads(docs.metadata.properties[KEY])["snapshot"] == snapshot
     assert docs.rows() == [document(0, 1), document(1, 2)]
@@ -154,7 +154,7 @@ def test_a_rollback_is_not_seen(docs: Docs) -> None:
     first = docs.land(docs.change(1, range(1), None))
     docs.land(docs.change(2, range(1, 2), 1))
     docs.spark.sql(f"CALL `{docs.lake.name}`.system.rollback_to_snapshot('{TABLE}', {first})").collect()
-    found = lookup(docs.metadata, KEY, TABLE)
+    found = read_summary(docs.metadata, KEY, TABLE)
     assert isinstance(found, RolledBack)
     assert mark_of(found) == BatchMark(1, "id-1", 0)
 
@@ -179,7 +179,7 @@ def test_replaced_rows_are_seen_gone_or_twice(docs: Docs) -> None:
     assert docs.rows() == [document(of, 2 if of in (2, 3) else 1) for of in range(6)]
     docs.land(replace(docs.change(3, range(0), 2, replace(gone, ranges=gone.ranges[:1]))))
     assert [offset for offset, _ in docs.rows()] == [0, 1, 4, 5]
-    assert mark_of(lookup(docs.metadata, KEY, TABLE)) == BatchMark(3, "id-3", 0)
+    assert mark_of(read_summary(docs.metadata, KEY, TABLE)) == BatchMark(3, "id-3", 0)
 
 
 EVERY_TYPE = {

@@ -21,12 +21,12 @@ from frazil.capture.run import CaptureResult, ground_of, utc_now
 from frazil.capture.run_rows import RowsTask, beginning, next_rows
 from frazil.capture.standing import standing
 from frazil.errors import Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.local.home import Home
-from frazil.local.jars import fetch, jar_paths
-from frazil.pipeline.capture import JdbcCapture
-from frazil.pipeline.databases import DatabaseSettings
+from frazil.kafka.client.cluster import Cluster
+from frazil.pipeline.settings.capture import JdbcCapture
+from frazil.pipeline.settings.databases import DatabaseSettings
 from frazil.project import Project
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch, jar_paths
 from frazil.spark.errors import SPARK_FAILED
 from frazil.spark.jobs.capture import largest, refused, rows_of, send_rows, sql_state
 from frazil.spark.submit.submission import run_capture

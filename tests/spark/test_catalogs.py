@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy.engine import make_url
 
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import create_topic
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
 from tests.integration.conftest import Shop
 from tests.operations import assert_clean, send

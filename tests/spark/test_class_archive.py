@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.local.home import Home
-from frazil.local.java import ensure_java
 from frazil.project import Project
+from frazil.runtime.home import Home
+from frazil.runtime.java import ensure_java
 from frazil.spark.submit import class_archive
 from frazil.spark.submit.class_archive import archive_file, archive_options, make_archive
 from frazil.spark.submit.submission import maintenance_submission

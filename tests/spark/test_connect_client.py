@@ -10,8 +10,8 @@ from threading import Event, Thread
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator as Answers
 from pyspark.sql.connect.session import SparkSession
 
-from frazil.local.home import project_root
-from frazil.local.waiting import until
+from frazil.runtime.home import project_root
+from frazil.runtime.waiting import until
 from frazil.spark.connect.session import bound
 from frazil.spark.submit.configuration import ENGINE_VARIABLE
 

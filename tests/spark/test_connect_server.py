@@ -14,8 +14,8 @@ import pytest
 
 from frazil.doctor.services import warm_spark
 from frazil.errors import Retryable, Terminal
-from frazil.local.home import Home
 from frazil.project import Project
+from frazil.runtime.home import Home
 from frazil.spark.connect import server as connect_server
 from frazil.spark.connect.server import Server
 from frazil.spark.submit.server import managed_engine, managed_server

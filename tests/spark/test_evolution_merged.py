@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.batch.request import RunRequest
-from frazil.crash_points import CrashPoint
-from frazil.iceberg import evolution
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.pipeline.changes import ENGINE_COLUMNS
+from frazil.batch.target import RunRequest
+from frazil.failpoints import Failpoint
+from frazil.iceberg.schema import evolution
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
+from frazil.pipeline.models.changes import ENGINE_COLUMNS
 from frazil.project import Project
-from frazil.run import staging
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.commit import audit
+from frazil.run.staging.inline import stage_inline
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
@@ -113,7 +113,7 @@ def test_values_of_changed_rows_are_lost_where_columns_come(place: Place, monkey
         event("c", None, {"id": 2**40, "price": 1.5, "home": {"city": "Ulm"}}),
     ]
     with monkeypatch.context() as patch:
-        at(patch, CrashPoint.EVOLVED, kill, evolution)
+        at(patch, Failpoint.EVOLVED, kill, evolution)
         with pytest.raises(Killed):
             place.run(*news)
     assert place.rows("name", "price") == [(1, "a", None), (2, "b", None)]
@@ -149,8 +149,8 @@ def test_compaction_and_others_columns_break_a_merge(place: Place, monkeypatch: 
         place.sql(f"UPDATE {TABLE} SET note = 'kept' WHERE id = 3")  # noqa: S608
         place.sql(f"ALTER TABLE {TABLE} ADD COLUMN more string")
 
-    at(monkeypatch, CrashPoint.AUDITED, before, staging)
-    at(monkeypatch, CrashPoint.BRANCH_STAGED, behind)
+    at(monkeypatch, Failpoint.AUDITED, before, audit)
+    at(monkeypatch, Failpoint.BRANCH_STAGED, behind)
     place.run(
         event("u", None, {"id": 0, "name": "b", "seen": 7, "price": 1}),
         event("d", {"id": 1}, None),

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.batch.request import RunRequest
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
+from frazil.batch.target import RunRequest
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
-from frazil.run.ingest import ingest
-from frazil.run.plan import plan_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
 from frazil.spark.jobs.stage import SparkStage
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply

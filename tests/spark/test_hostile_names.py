@@ -14,19 +14,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.batch.request import RunRequest
-from frazil.batch.target import EARLIEST
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
+from frazil.batch.target import EARLIEST, RunRequest
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.maintain.need import Order
 from frazil.maintain.run import maintain
 from frazil.project import Project
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.scope import Scope
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.run.state.context import RunContext
 from frazil.spark.jobs.maintenance import SparkProcedures
 from frazil.spark.jobs.stage import SparkStage
 from frazil.spark.submit.configuration import open_catalog
@@ -130,7 +129,7 @@ class Place:
 
     def maintain(self) -> None:
         """Do every step."""
-        scope = Scope.of(self.project, self.project.pipeline("odd"), self.words.append)
+        scope = RunContext.open(self.project, self.project.pipeline("odd"), self.words.append)
         found = maintain(scope, Order("shop.odd", (), force=True), SparkProcedures(self.spark))
         self.words.append(found.to_json())
         assert not found.with_status("failed"), found

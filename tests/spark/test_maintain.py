@@ -11,12 +11,12 @@ import pytest
 from pyiceberg.types import TimeType
 from pyspark.sql import SparkSession
 
-from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.expiry import HOLD_KEY, NO_HOLD, expire_snapshots
-from frazil.iceberg.holdings import POSITION_KEY
-from frazil.iceberg.kept import named_manifests
-from frazil.kafka.cluster import Cluster
+from frazil.failpoints import Failpoint
+from frazil.iceberg.commit.expiry import HOLD_KEY, NO_HOLD, expire_snapshots
+from frazil.iceberg.commit.retention_guard import named_manifests
+from frazil.iceberg.commit.summary_state import POSITION_KEY
+from frazil.kafka.client.cluster import Cluster
 from frazil.maintain import steps
 from frazil.maintain.last import MAINTAINED_KEY, last
 from frazil.maintain.need import ORPHANS_KEY
@@ -235,7 +235,7 @@ def test_batch_that_waits_loses_its_files(make: Make, monkeypatch: pytest.Monkey
     orders.land(3)
     orders.send(3)
     with monkeypatch.context() as patch:
-        at(patch, CrashPoint.DECIDE_COMMITTED, kill)
+        at(patch, Failpoint.DECIDE_COMMITTED, kill)
         with pytest.raises(Killed):
             orders.run()
     monkeypatch.setattr("frazil.maintain.guard._PAUSES", (0.0,))

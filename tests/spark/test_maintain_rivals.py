@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.batch.request import RunRequest
-from frazil.batch.target import EARLIEST
-from frazil.crash_points import CrashPoint
-from frazil.iceberg import expiry
-from frazil.kafka.cluster import Cluster
-from frazil.local.waiting import until
+from frazil.batch.target import EARLIEST, RunRequest
+from frazil.failpoints import Failpoint
+from frazil.iceberg.commit import expiry
+from frazil.kafka.client.cluster import Cluster
 from frazil.maintain.result import StepOutcome
+from frazil.runtime.waiting import until
 from tests.spark.kills import at
 from tests.spark.maintained import Maintained, maintained
 
@@ -39,7 +38,7 @@ def make(tmp_path: Path, cluster: Cluster, topic: Callable[..., str], spark: Spa
 
 
 def beside_compaction(
-    orders: Maintained, monkeypatch: pytest.MonkeyPatch, place: CrashPoint, deed: Callable[[], None]
+    orders: Maintained, monkeypatch: pytest.MonkeyPatch, place: Failpoint, deed: Callable[[], None]
 ) -> StepOutcome:
     """Do something that goes on from that place when a compaction has its plan, and waits for a core to write files."""
     context = orders.engine.spark.sparkContext
@@ -81,7 +80,7 @@ def test_rows_wait_until_a_compaction_is_over(make: Make, monkeypatch: pytest.Mo
     orders.land(4, count=40)
     orders.send(5)
 
-    outcome = beside_compaction(orders, monkeypatch, CrashPoint.DECIDE_COMMITTING, orders.run)
+    outcome = beside_compaction(orders, monkeypatch, Failpoint.DECIDE_COMMITTING, orders.run)
 
     assert outcome.status == "done", outcome
     sequences = {of.snapshot_id: of.sequence_number for of in orders.metadata().snapshots if of.sequence_number}
@@ -105,7 +104,7 @@ def test_compaction_commits_after_more_batches_than_a_table_lists(make: Make, mo
         orders.run()
         orders.land(5)
 
-    outcome = beside_compaction(orders, monkeypatch, CrashPoint.DECIDE_COMMITTING, land_many)
+    outcome = beside_compaction(orders, monkeypatch, Failpoint.DECIDE_COMMITTING, land_many)
 
     assert outcome.status == "done", outcome
     assert orders.metadata().properties[expiry.HOLD_KEY] == expiry.NO_HOLD
@@ -125,7 +124,7 @@ def test_compaction_brings_back_what_a_replay_replaced(make: Make, monkeypatch: 
     orders = make()
     orders.land(4)
 
-    outcome = beside_compaction(orders, monkeypatch, CrashPoint.DECIDE_COMMITTING, lambda: orders.run(replay()))
+    outcome = beside_compaction(orders, monkeypatch, Failpoint.DECIDE_COMMITTING, lambda: orders.run(replay()))
 
     assert outcome.status == "gave_way", outcome
     orders.assert_clean()
@@ -140,7 +139,7 @@ def test_replay_puts_back_what_a_compaction_replaced(make: Make, monkeypatch: py
     orders.land(4)
 
     with monkeypatch.context() as patch:
-        at(patch, CrashPoint.DECIDE_COMMITTING, lambda: orders.step("compaction"))
+        at(patch, Failpoint.DECIDE_COMMITTING, lambda: orders.step("compaction"))
         orders.run(replay())
 
     assert len([of for of in orders.metadata().snapshots if operation(orders, of.snapshot_id) == "replace"]) == 1
@@ -154,7 +153,7 @@ def test_merges_starve_a_compaction(make: Make, monkeypatch: pytest.MonkeyPatch)
     orders.sent = 0
     orders.send(9)  # orders that are there
 
-    outcome = beside_compaction(orders, monkeypatch, CrashPoint.BRANCH_STAGED, orders.run)
+    outcome = beside_compaction(orders, monkeypatch, Failpoint.BRANCH_STAGED, orders.run)
 
     assert any("compaction gave way, again with fewer files" in of for of in orders.said)
     assert (outcome.status, orders.engine.calls.count("rewrite_data_files")) == ("done", 2)
@@ -169,7 +168,7 @@ def test_compaction_starves_a_merge(make: Make, monkeypatch: pytest.MonkeyPatch)
     orders.send(9)
 
     with monkeypatch.context() as patch:
-        at(patch, CrashPoint.BRANCH_STAGED, lambda: orders.step("compaction"))
+        at(patch, Failpoint.BRANCH_STAGED, lambda: orders.step("compaction"))
         orders.run()
 
     assert len([of for of in orders.metadata().snapshots if operation(orders, of.snapshot_id) == "replace"]) == 1

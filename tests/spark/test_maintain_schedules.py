@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.crash_points import CrashPoint
-from frazil.kafka.cluster import Cluster
+from frazil.failpoints import Failpoint
+from frazil.kafka.client.cluster import Cluster
 from frazil.maintain.need import STEPS, Step
 from tests.spark.kills import Killed, at, kill
 from tests.spark.maintained import ORDERS, Maintained, maintained, put_old
 
 POINTS = (
-    CrashPoint.STAGED,
-    CrashPoint.MANIFEST_WRITTEN,
-    CrashPoint.DECIDE_COMMITTING,
-    CrashPoint.DECIDE_COMMITTED,
-    CrashPoint.FOLLOW_COMMITTED,
-    CrashPoint.RECORD_COMMITTED,
+    Failpoint.STAGED,
+    Failpoint.MANIFEST_WRITTEN,
+    Failpoint.DECIDE_COMMITTING,
+    Failpoint.DECIDE_COMMITTED,
+    Failpoint.FOLLOW_COMMITTED,
+    Failpoint.RECORD_COMMITTED,
 )
 PROCEDURES = ("rewrite_data_files", "rewrite_manifests", "remove_orphan_files")
 ROUNDS = 10

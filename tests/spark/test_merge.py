@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.batch.position import BatchMark
-from frazil.iceberg.holdings import Held, lookup, mark_of
+from frazil.iceberg.commit.summary_state import SummaryValue, mark_of, read_summary
 from tests.spark.changes import KEY, MERGE, TABLE, Changed, Customers, delete, truncate, upsert
 from tests.spark.documents import sqlite
 
@@ -40,8 +40,8 @@ def test_changes_are_lost_or_applied_twice(customers: Customers) -> None:
     customers.land(second)
     assert customers.rows("id", "name", "_kafka_offset", "_frazil_batch") == [(1, "aa", 2, 1), (2, "bb", 4, 2)]
     assert set(customers.metadata.refs) == {"main"}
-    found = lookup(customers.metadata, KEY, TABLE)
-    assert isinstance(found, Held)
+    found = read_summary(customers.metadata, KEY, TABLE)
+    assert isinstance(found, SummaryValue)
     assert mark_of(found) == BatchMark(2, "id-2", 0)
     assert customers.property["snapshot"] == found.snapshot_id
 
@@ -69,9 +69,9 @@ def test_nothing_changes_and_the_batch_is_forgotten(customers: Customers) -> Non
     customers.land(customers.change(1, [upsert(5, 1, "new")]))
     customers.land(customers.change(2, [upsert(3, 1, "old"), delete(4, 1), delete(5, 2)]))
     assert customers.rows("name", "_frazil_batch") == [("new", 1)]
-    assert mark_of(lookup(customers.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)
+    assert mark_of(read_summary(customers.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)
     customers.land(customers.change(3, []))
-    assert mark_of(lookup(customers.metadata, KEY, TABLE)) == BatchMark(3, "id-3", 0)
+    assert mark_of(read_summary(customers.metadata, KEY, TABLE)) == BatchMark(3, "id-3", 0)
 
 
 def test_an_old_range_brings_rows_back(soft: Customers) -> None:
@@ -257,7 +257,7 @@ def test_new_keys_are_joined_with_all_rows(
         patched.setattr("frazil.spark.writes.merge._merge", lambda *_: pytest.fail("merged"))
         added = [upsert(20, 11, "b"), upsert(21, 11, "c"), upsert(22, 12, "d"), delete(23, 12), delete(24, 13)]
         customers.land(customers.change(2, added), merge)
-    assert mark_of(lookup(customers.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)
+    assert mark_of(read_summary(customers.metadata, KEY, TABLE)) == BatchMark(2, "id-2", 0)
     told = customers.rows("id", "name", "_kafka_offset")[10:]
     assert told == ([(11, "c", 21), (12, "d", 23), (13, None, 24)] if is_soft else [(11, "c", 21)])
     customers.land(customers.change(3, [upsert(20, 11, "b"), upsert(30, 5, "e")]), merge)

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.errors import Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import create_topic
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.run import repair as repairs
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.scope import Scope
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.repair import repair as repairs
+from frazil.run.staging.inline import stage_inline
+from frazil.run.state.context import RunContext
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from tests.integration.conftest import Shop
@@ -97,9 +97,9 @@ def with_deletes(shop: Shop, deletes: str) -> Shop:
 
 def mended(shop: Shop, apply: SparkApply, *, replays: bool = True) -> repairs.PlannedRepair:
     """Repair without an engine, as the command does; then the replay, with one."""
-    planned = repairs.plan_repair(Scope.of(shop.project, shop.pipeline), TABLE)
+    planned = repairs.plan_repair(RunContext.open(shop.project, shop.pipeline), TABLE)
     request = RunRequest(str(uuid.uuid4()), "cli:tester@here", reason="a test")
-    assert repairs.repair(Scope.of(shop.project, shop.pipeline), planned, request) is not None
+    assert repairs.repair(RunContext.open(shop.project, shop.pipeline), planned, request) is not None
     filling = planned.replay_request(request) if replays else None
     plan = plan_run(shop.project, shop.pipeline, filling).plan if filling is not None else None
     if plan is not None:

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.batch.position import BatchMark
-from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.commit import Refused
-from frazil.iceberg.holdings import RolledBack, lookup, mark_of
+from frazil.failpoints import Failpoint
+from frazil.iceberg.commit.commit import Refused
+from frazil.iceberg.commit.summary_state import RolledBack, mark_of, read_summary
 from tests.rest_catalog import RestServer
 from tests.spark import orphan
 from tests.spark.changes import KEY, TABLE, Customers, delete, upsert
@@ -43,7 +43,7 @@ def test_a_rival_moves_main_and_is_overwritten(customers: Customers, monkeypatch
         customers.spark.sql(call).collect()
         customers.spark.sql(f"INSERT INTO {name} (id, name) VALUES (7, 'foreign')").collect()  # noqa: S608
 
-    at(monkeypatch, CrashPoint.BRANCH_STAGED, rival)
+    at(monkeypatch, Failpoint.BRANCH_STAGED, rival)
     customers.land(customers.change(2, [upsert(2, 1, "aa"), upsert(3, 3, "c")]))
     assert customers.rows() == [(1, "aa"), (2, "b"), (3, "c"), (7, "foreign")]
     assert set(customers.metadata.refs) == {"main"}
@@ -55,7 +55,7 @@ def test_a_rival_finishes_the_batch_first(customers: Customers, monkeypatch: pyt
     """Two give the same part at the same time: it is there once, and both say the same snapshot."""
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
     change, others = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")]), []
-    at(monkeypatch, CrashPoint.BRANCH_STAGED, lambda: others.append(customers.rival.land(change)))
+    at(monkeypatch, Failpoint.BRANCH_STAGED, lambda: others.append(customers.rival.land(change)))
     assert [customers.land(change)] == others
     assert customers.rows() == [(1, "b"), (2, "c")]
     assert set(customers.metadata.refs) == {"main"}
@@ -64,10 +64,10 @@ def test_a_rival_finishes_the_batch_first(customers: Customers, monkeypatch: pyt
 @pytest.mark.short("2-branch.staged", "2-follow.committing")
 @pytest.mark.parametrize(
     "place",
-    [CrashPoint.BRANCH_MADE, CrashPoint.BRANCH_STAGED, CrashPoint.FOLLOW_COMMITTING, CrashPoint.FOLLOW_COMMITTED],
+    [Failpoint.BRANCH_MADE, Failpoint.BRANCH_STAGED, Failpoint.FOLLOW_COMMITTING, Failpoint.FOLLOW_COMMITTED],
 )
 def test_a_kill_loses_or_doubles_changes(
-    customers: Customers, monkeypatch: pytest.MonkeyPatch, place: CrashPoint
+    customers: Customers, monkeypatch: pytest.MonkeyPatch, place: Failpoint
 ) -> None:
     """Nobody sees a prepared branch; whoever comes next lands the changes once, and drops what was left behind."""
     customers.land(customers.change(1, [upsert(0, 1, "a"), upsert(1, 2, "b")]))
@@ -77,7 +77,7 @@ def test_a_kill_loses_or_doubles_changes(
         with pytest.raises(Killed):
             customers.land(change)
     seen = [(1, "aa"), (3, "c")]
-    assert customers.rows() == (seen if place is CrashPoint.FOLLOW_COMMITTED else [(1, "a"), (2, "b")])
+    assert customers.rows() == (seen if place is Failpoint.FOLLOW_COMMITTED else [(1, "a"), (2, "b")])
     snapshot = customers.land(change)
     assert customers.rows() == seen
     assert customers.property["snapshot"] == snapshot
@@ -104,7 +104,7 @@ def test_a_rollback_is_not_seen(customers: Customers) -> None:
     first = customers.land(customers.change(1, [upsert(0, 1, "a")]))
     customers.land(customers.change(2, [upsert(1, 1, "b")]))
     customers.spark.sql(f"CALL `{customers.lake.name}`.system.rollback_to_snapshot('{TABLE}', {first})").collect()
-    found = lookup(customers.metadata, KEY, TABLE)
+    found = read_summary(customers.metadata, KEY, TABLE)
     assert isinstance(found, RolledBack)
     assert mark_of(found) == BatchMark(1, "id-1", 0)
 
@@ -137,7 +137,7 @@ def test_a_rest_catalog_has_other_branches(
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
     change = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")])
     with monkeypatch.context() as patch:
-        at(patch, CrashPoint.BRANCH_STAGED, kill)
+        at(patch, Failpoint.BRANCH_STAGED, kill)
         with pytest.raises(Killed):
             customers.land(change)
     customers.land(change)

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from frazil import crash_points
-from frazil.crash_points import CrashPoint
+from frazil import failpoints
+from frazil.failpoints import Failpoint
 from tests.spark.changes import MERGE, Changed, Customers
 from tests.spark.documents import sqlite
 
-PLACES = (CrashPoint.BRANCH_MADE, CrashPoint.BRANCH_STAGED, CrashPoint.FOLLOW_COMMITTING, CrashPoint.FOLLOW_COMMITTED)
+PLACES = (Failpoint.BRANCH_MADE, Failpoint.BRANCH_STAGED, Failpoint.FOLLOW_COMMITTING, Failpoint.FOLLOW_COMMITTED)
 
 ops = st.sampled_from(["upsert", "upsert", "upsert", "delete", "truncate"])
 streams = st.lists(st.tuples(ops, st.integers(0, 4), st.text("ab\x00é", max_size=2)), min_size=1, max_size=14)
@@ -30,7 +30,7 @@ class Course:
 
     changes: Sequence[Changed]
     cuts: frozenset[int]
-    kills: dict[int, CrashPoint]
+    kills: dict[int, Failpoint]
     again: int
 
     @property
@@ -79,7 +79,7 @@ def landed(customers: Customers, course: Course, *, soft: bool) -> None:
         change = customers.change(n, batch)
         if n in course.kills:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(crash_points, "reached", killer(course.kills[n]))
+                patch.setattr(failpoints, "hit", killer(course.kills[n]))
                 with pytest.raises(Killed):
                     customers.land(change, merge)
         customers.land(change, merge)
@@ -87,10 +87,10 @@ def landed(customers: Customers, course: Course, *, soft: bool) -> None:
         customers.land(customers.change(n + 1, course.changes[: course.again]), merge)
 
 
-def killer(place: CrashPoint) -> object:
+def killer(place: Failpoint) -> object:
     """Ends the process at a place."""
 
-    def reached(point: CrashPoint) -> None:
+    def reached(point: Failpoint) -> None:
         if point is place:
             raise Killed
 

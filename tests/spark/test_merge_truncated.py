@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from frazil.batch.target import Target
 from frazil.errors import Terminal
-from frazil.kafka.topics import create_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.project import Project
-from frazil.run import reset as resets
-from frazil.run.reset_batch import ResetOrder
+from frazil.run.repair import reset as resets
+from frazil.run.repair.reset_batch import ResetOrder
 from frazil.verify.check import verify
 from tests.conftest import FreePorts
 from tests.integration.conftest import Shop
@@ -82,8 +82,8 @@ def test_change_in_the_place_of_a_lost_one_is_later_than_the_row(
         run(merged, apply)
     target = Target("offsets", offsets={merged.topic: {0: reset_command(refused.value).offsets[merged.topic]["0"]}})
 
-    planned = resets.look(scope(merged), ResetOrder(target))
-    assert planned.first == (
+    planned = resets.preview_reset(scope(merged), ResetOrder(target))
+    assert planned.remarks == (
         "what records that Kafka lost made of rows stays in shop.orders until other records of their keys come",
     )
     reset(merged, target)

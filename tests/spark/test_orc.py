@@ -12,20 +12,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil import crash_points
+from frazil import failpoints
 from frazil.batch.manifest import Operation
 from frazil.batch.removal import Removal, RemovedRange
-from frazil.crash_points import CrashPoint
-from frazil.iceberg.commit import Change
-from frazil.iceberg.files import current_files
-from frazil.iceberg.landed import count_rows, offsets_held
-from frazil.iceberg.pipeline_lake import PipelineLake, Place, branch_note
-from frazil.iceberg.refs import branch_name
-from frazil.iceberg.row_files import RowFileWriter
-from frazil.iceberg.schema import arrow_columns, check_destination
-from frazil.iceberg.table import staging_table
-from frazil.pipeline.model import Destination
-from frazil.records.spec import KafkaColumns
+from frazil.failpoints import Failpoint
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.commit.commit import Change
+from frazil.iceberg.commit.landed_batches import count_rows, offsets_held
+from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, TablePlace, branch_note
+from frazil.iceberg.commit.refs import branch_name
+from frazil.iceberg.files.files import current_files
+from frazil.iceberg.files.row_files import RowFileWriter
+from frazil.iceberg.schema.schema import arrow_columns, check_destination
+from frazil.pipeline.models.pipeline_file import Destination
+from frazil.records.model.spec import KafkaColumns
 from tests.spark.documents import COLUMNS, TABLE, Docs, sqlite
 
 COLUMN_TYPES = {
@@ -105,7 +105,7 @@ class Kept(Docs):
 def test_values_change_in_orc_files(tmp_path: Path, spark: SparkSession, branch: str | None) -> None:
     """Staged as Parquet, landed as ORC, on main or on a branch; a removal takes its rows out there, and main has none."""
     plain = sqlite(tmp_path)
-    lake = PipelineLake("docs", plain, {TABLE: Place(plain, branch)}, lambda _: plain)
+    lake = PipelineCatalog("docs", plain, {TABLE: TablePlace(plain, branch)}, lambda _: plain)
     docs = Kept(spark, lake)
     first = replace(docs.change(1, range(3), None), properties=branch_note(lake, "docs", TABLE))
     assert docs.land(first) == docs.land(first)
@@ -130,17 +130,17 @@ def test_variants_on_a_branch_are_on_main(tmp_path: Path, spark: SparkSession, m
     class Killed(BaseException):
         """The end of the process, as far as a test can have it."""
 
-    def kill(point: CrashPoint) -> None:
-        if point is CrashPoint.BRANCH_STAGED:
+    def kill(point: Failpoint) -> None:
+        if point is Failpoint.BRANCH_STAGED:
             raise Killed
 
     plain = sqlite(tmp_path)
-    lake = PipelineLake("docs", plain, {TABLE: Place(plain, "night")}, lambda _: plain)
+    lake = PipelineCatalog("docs", plain, {TABLE: TablePlace(plain, "night")}, lambda _: plain)
     docs = Docs(spark, lake)
     assert lake.begin_branch(TABLE).current_snapshot() is None
     first = replace(docs.change(1, range(2), None), properties=branch_note(lake, "docs", TABLE))
     with monkeypatch.context() as patch:
-        patch.setattr(crash_points, "reached", kill)
+        patch.setattr(failpoints, "hit", kill)
         with pytest.raises(Killed):
             docs.land(first)
     docs.land(first)

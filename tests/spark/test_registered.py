@@ -23,21 +23,21 @@ from pyspark.sql import SparkSession
 
 from frazil.batch.facts import Range, Staged
 from frazil.errors import Retryable
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
-from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
-from frazil.iceberg.table import Table, staging_table
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.pipeline.model import Destination
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.spec import RecordSpec
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import Table, staging_table
+from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
+from frazil.iceberg.schema.schema import arrow_columns, declared_schema, declared_spec
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
+from frazil.pipeline.models.pipeline_file import Destination
+from frazil.records.model.format import FormatSpec
+from frazil.records.model.spec import RecordSpec
 from frazil.registry.client import RegistrySchemas
 from frazil.registry.registry import Registry
-from frazil.run.inline import stage_inline
-from frazil.run.stage import StageOrder
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import StageOrder
 from frazil.spark.jobs.stage import SparkStage
 from tests.registry_server import RegistryServer
 

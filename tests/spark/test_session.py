@@ -11,15 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.batch.plan import RunPlan
-from frazil.batch.request import RunRequest
 from frazil.batch.session import session_order
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.pipeline.model import Pipeline
+from frazil.batch.target import RunRequest
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run.result import run_result
-from frazil.run.session import Session, stay
+from frazil.run.batches.result import run_result
+from frazil.run.batches.session import Session, run_session
 from frazil.spark.jobs import driver
 from frazil.spark.jobs.ingest import land
 from frazil.spark.submit.configuration import LOCAL_VARIABLE
@@ -72,7 +72,7 @@ def test_each_tick_starts_spark_anew(
     send(0)
     order = session_order("orders", RunRequest("stays"), now, now + timedelta(minutes=10))
     kept = Session(order, load, print, lambda: datetime.now(UTC) + ahead[0], in_job=True)
-    assert stay(kept, landed) is None
+    assert run_session(kept, landed) is None
 
     result = run_result(kept.project, kept.pipeline, "stays")
     assert (result.batches, result.written) == (2, 40)

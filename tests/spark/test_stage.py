@@ -20,23 +20,23 @@ from pyspark.sql import SparkSession
 from frazil.batch.audit import Tolerance, audit
 from frazil.batch.facts import Range, Staged
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
-from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
-from frazil.iceberg.table import staging_table
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.pipeline.model import Destination
-from frazil.records.evolve.asked import together
-from frazil.records.evolve.policy import Evolution
-from frazil.records.route import NewTables, Route, TopicRoute
-from frazil.records.spec import RecordSpec
-from frazil.records.transforms.casting import Cast
-from frazil.records.transforms.sql import Sql
-from frazil.run.inline import stage_inline
-from frazil.run.stage import StageOrder
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
+from frazil.iceberg.schema.schema import arrow_columns, declared_schema, declared_spec
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
+from frazil.pipeline.models.pipeline_file import Destination
+from frazil.records.decoder.route import NewTables, Route, TopicRoute
+from frazil.records.evolution.schema_requests import together
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.spec import RecordSpec
+from frazil.records.transforms.sql.sql import Sql
+from frazil.records.transforms.values.casting import Cast
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import StageOrder
 from frazil.spark.jobs import stage
 from frazil.spark.jobs.stage import SparkStage
 
@@ -69,7 +69,7 @@ def order(tmp_path: Path, cluster: Cluster) -> StageOrder:
     schema = declared_schema(DESTINATION)
     table = lake.create_table("shop.orders", schema, declared_spec(DESTINATION, schema), {})
     letters = lake.create_table("shop.letters", DEAD_LETTER_SCHEMA, UNPARTITIONED, {})
-    from frazil.kafka.observe import observe
+    from frazil.kafka.admin.observe import observe
 
     facts = observe(cluster, [topic]).topics[topic].partitions
     ranges = tuple(

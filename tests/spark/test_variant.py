@@ -10,9 +10,9 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.records.json.number import Number
-from frazil.records.json.text import JsonValue, document
-from frazil.records.variant import variant_refusal
+from frazil.records.json.variant import variant_refusal
+from frazil.records.model.json_number import Number
+from frazil.records.model.json_text import JsonValue, document
 
 NUMBERS = (
     *(

@@ -14,25 +14,24 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyspark.sql import SparkSession
 
-from frazil import crash_points
-from frazil.batch.request import RunRequest
-from frazil.batch.target import parse_target
-from frazil.crash_points import CrashPoint
+from frazil import failpoints
+from frazil.batch.target import RunRequest, parse_target
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import CLOSING_KEY
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
+from frazil.failpoints import Failpoint
+from frazil.iceberg.commit.summary_state import CLOSING_KEY
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
-from frazil.run import repair as repairs
-from frazil.run import reset as resets
-from frazil.run.ingest import ingest
-from frazil.run.plan import Planned, plan_run
-from frazil.run.reset_batch import ResetOrder
-from frazil.run.result import RunResult, run_result
-from frazil.run.scope import EngineNeeded, Scope
-from frazil.run.settled import settled
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import PlannedRun, plan_run
+from frazil.run.batches.result import RunResult, run_result
+from frazil.run.commit.recover import recover
+from frazil.run.repair import repair as repairs
+from frazil.run.repair import reset as resets
+from frazil.run.repair.reset_batch import ResetOrder
+from frazil.run.state.context import EngineNeeded, RunContext
 from frazil.spark.jobs.stage import SparkStage
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
@@ -75,7 +74,7 @@ class Place:
         """Send records."""
         produce(self.cluster, self.topic, [OutgoingRecord(key=None, value=value) for value in values])
 
-    def plan(self, request: RunRequest | None = None) -> Planned:
+    def plan(self, request: RunRequest | None = None) -> PlannedRun:
         """Plan a run, without an engine."""
         return plan_run(self.project, self.project.pipeline("docs"), request or RunRequest(str(uuid.uuid4())))
 
@@ -117,14 +116,14 @@ def place(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Place:
     return Place(project, cluster, topic, session)
 
 
-def at(monkeypatch: pytest.MonkeyPatch, place: CrashPoint) -> None:
+def at(monkeypatch: pytest.MonkeyPatch, place: Failpoint) -> None:
     """End the process when it gets to a place."""
 
-    def reached(point: CrashPoint) -> None:
+    def reached(point: Failpoint) -> None:
         if point is place:
             raise Killed
 
-    monkeypatch.setattr(crash_points, "reached", reached)
+    monkeypatch.setattr(failpoints, "hit", reached)
 
 
 def encoded(*documents: object) -> list[bytes]:
@@ -170,10 +169,10 @@ def test_an_idle_run_starts_spark(place: Place) -> None:
 @pytest.mark.short("branch.staged")
 @pytest.mark.parametrize(
     "point",
-    [CrashPoint.DECIDE_COMMITTED, CrashPoint.BRANCH_STAGED, CrashPoint.FOLLOW_COMMITTED, CrashPoint.RECORD_COMMITTING],
+    [Failpoint.DECIDE_COMMITTED, Failpoint.BRANCH_STAGED, Failpoint.FOLLOW_COMMITTED, Failpoint.RECORD_COMMITTING],
 )
 def test_a_kill_after_the_decision_holds_the_batch_back(
-    place: Place, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
+    place: Place, monkeypatch: pytest.MonkeyPatch, point: Failpoint
 ) -> None:
     """Who has no engine says so and leaves it; planning says that there is work; the next run finishes it once."""
     place.send(*encoded(*GOOD))
@@ -183,10 +182,10 @@ def test_a_kill_after_the_decision_holds_the_batch_back(
         at(patch, point)
         with pytest.raises(Killed):
             place.run()
-    is_there = point in (CrashPoint.FOLLOW_COMMITTED, CrashPoint.RECORD_COMMITTING)
+    is_there = point in (Failpoint.FOLLOW_COMMITTED, Failpoint.RECORD_COMMITTING)
     if not is_there:
         with pytest.raises(EngineNeeded, match=r"shop\.docs gets its part by Spark"):
-            settled(Scope.of(place.project, place.project.pipeline("docs")))
+            recover(RunContext.open(place.project, place.project.pipeline("docs")))
         planned = place.plan()
         assert planned.plan is not None
         assert planned.plan.records == 0
@@ -227,7 +226,7 @@ def test_a_reset_without_an_engine_leaves_rows_behind(place: Place) -> None:
     """Decided by a command without Spark, brought in by the next run: what comes again is there once."""
     place.send(*encoded(*GOOD))
     place.run()
-    scope = Scope.of(place.project, place.project.pipeline("docs"))
+    scope = RunContext.open(place.project, place.project.pipeline("docs"))
     planned = resets.plan_reset(scope, ResetOrder(parse_target("earliest"), (), allow_duplicates=False))
     without_an_engine(lambda: resets.reset(scope, planned, RunRequest("reset", "cli:tester@here", reason="a test")))
     assert place.documents() == [*GOOD]
@@ -252,7 +251,7 @@ def test_documents_that_a_rollback_took_are_never_missed(place: Place) -> None:
     place.spark.sql(f"CALL lake.system.rollback_to_snapshot('shop.docs', {first})").collect()
     with pytest.raises(Terminal, match=r"shop\.docs was rolled back"):
         place.plan()
-    scope = Scope.of(place.project, place.project.pipeline("docs"))
+    scope = RunContext.open(place.project, place.project.pipeline("docs"))
     planned = repairs.plan_repair(scope, "shop.docs")
     request = RunRequest("mend", "cli:tester@here", reason="a test")
     repairs.repair(scope, planned, request)

@@ -19,16 +19,16 @@ from confluent_kafka import Producer
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 
-from frazil.batch.request import RunRequest
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import create_topic
+from frazil.batch.target import RunRequest
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.scope import Apply
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.run.state.context import Apply
 from frazil.verify.check import verify
-from frazil.verify.result import Verification
+from frazil.verify.facts.result import Verification
 
 ORDERS: Final = "shop.orders"
 LETTERS: Final = "shop.orders__dead_letters"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from frazil.errors import FrazilError
-from frazil.verify.result import Difference, Verification
+from frazil.verify.facts.result import Difference, Verification
 from tests.tampering import ledger_edits, row_edits
 from tests.tampering.pipelines import ORDERS, Landed
 from tests.tampering.tampering import Tampering

@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
-from frazil.iceberg.schema import declared_columns
-from frazil.pipeline import transforms, value
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import RegistrySettings
-from frazil.records.decode import Decoder
+from frazil.iceberg.schema.schema import declared_columns
+from frazil.pipeline.models import value
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.settings import RegistrySettings
+from frazil.pipeline.transforms import transforms
+from frazil.records.decoder.decode import Decoder
 from frazil.records.formats import catalogue as formats
-from frazil.records.outcome import Outcomes
+from frazil.records.model.outcome import Outcomes
 from frazil.records.transforms import catalogue
-from frazil.run.record_problems import record_problems
-from frazil.run.record_spec import record_spec
+from frazil.run.staging.record_problems import record_problems
+from frazil.run.staging.record_spec import record_spec
 from tests.unit.records.kafka_batches import kafka_batch
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

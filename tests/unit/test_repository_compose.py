@@ -16,9 +16,9 @@ import jsonschema
 import pytest
 import yaml
 
-from frazil.pipeline.folder import load_pipelines
-from frazil.pipeline.load import load_settings
-from frazil.pipeline.references import References
+from frazil.pipeline.files.folder import load_pipelines
+from frazil.pipeline.files.load import load_settings
+from frazil.pipeline.files.references import References
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"

@@ -14,7 +14,7 @@ import markdown
 from markdown_it import MarkdownIt
 from mkdocs.config import load_config
 
-from frazil.local.jars import read_lock
+from frazil.runtime.jars import read_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -17,7 +17,7 @@ from typing import Any
 from frazil.alerts.notice import Notice
 from frazil.monitor.freshness import Span
 from frazil.monitor.state import spoken
-from frazil.pipeline.alerts import SEVERITIES, Severity
+from frazil.pipeline.models.alerts import SEVERITIES, Severity
 
 PATIENCE: Mapping[str, int] = {"unreadable": 3}
 """Looks, one after another, that a trouble must hold before anybody is told: a broker that restarts is nobody's trouble."""

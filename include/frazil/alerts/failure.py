@@ -9,7 +9,7 @@ from typing import Literal
 
 from frazil.batch.audit import TOO_MANY_DEAD
 from frazil.batch.refusal import BATCHES_REFUSED
-from frazil.pipeline.alerts import Severity
+from frazil.pipeline.models.alerts import Severity
 
 ChoreKind = Literal["failed_maintenance", "failed_report", "failed_replay"]
 """What a failed run beside ingestion may be about."""

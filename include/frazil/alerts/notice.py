@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from frazil.pipeline.alerts import Severity
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.alerts import Severity
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.report.dead_letters_page import counted
 from frazil.report.letter_reports import KeptGroup, KeptReport
 

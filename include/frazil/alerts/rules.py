@@ -14,8 +14,8 @@ from frazil.alerts.failure import RUN_KINDS, ChoreKind, Failure
 from frazil.alerts.notice import Notice
 from frazil.monitor.condition import Condition, Retention
 from frazil.monitor.state import spoken
-from frazil.pipeline.alerts import Alerts, Severity
-from frazil.pipeline.maintenance import parse_age
+from frazil.pipeline.models.alerts import Alerts, Severity
+from frazil.pipeline.models.maintenance import parse_age
 
 Judged = Mapping[str, Notice | None]
 

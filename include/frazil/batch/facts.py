@@ -240,7 +240,7 @@ class StagedFile:
         path: Where it lies.
         rows: Rows in it.
         size: Bytes.
-        facts: The Iceberg data-file entry, as JSON text written and read by `frazil.iceberg.data_files` only.
+        facts: The Iceberg data-file entry, as JSON text written and read by `frazil.iceberg.files.data_files` only.
         ops: Of changes that an engine merges, how many rows there are of each `frazil.batch.changes.Op`.
     """
 

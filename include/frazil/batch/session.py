@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from frazil.batch.plan import RunPlan
 from frazil.batch.position import check_version
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.errors import Terminal
 
 END_VERSION = 1

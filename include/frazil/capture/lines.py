@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from frazil.capture.contents import ends_of, fingerprint, is_captured, open_file, trailer_of, translated
 from frazil.capture.files import PRINTED, Decided, FileMark, FoundFile
 from frazil.errors import Retryable, Terminal
-from frazil.kafka.record import Header, OutgoingRecord
-from frazil.pipeline.capture import FileCapture
-from frazil.pipeline.patterns import refused_because
+from frazil.kafka.client.record import Header, OutgoingRecord
+from frazil.pipeline.settings.capture import FileCapture
+from frazil.pipeline.syntax.patterns import refused_because
 
 BYTES_PER_TRANSACTION: Final = 32 * 2**20
 """Bounds memory, and the time for which a crash could hold readers of the topic back."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from frazil.errors import Terminal
-from frazil.pipeline.capture import JdbcCapture
+from frazil.pipeline.settings.capture import JdbcCapture
 
 Place = tuple[Any, ...]
 """Where a row stands in the order of a capture: its values of the ordering columns, in JSON's terms."""

@@ -10,18 +10,18 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
-from frazil import stopping
+from frazil import shutdown
 from frazil.capture.contents import FileContents, end_mark, find_files, is_captured
 from frazil.capture.files import Decided, decide, marks_of, state_of
 from frazil.capture.lines import Batch, batches
 from frazil.capture.order import CaptureOrder
 from frazil.capture.position import CapturePosition, require_position
 from frazil.capture.standing import Ground, standing
-from frazil.crash_points import CrashPoint, reached
 from frazil.errors import Terminal
-from frazil.kafka.captures import CaptureProducer
-from frazil.kafka.failure import RecordTooLarge
-from frazil.pipeline.capture import Capture, FileCapture, beyond_reach
+from frazil.failpoints import Failpoint, hit
+from frazil.kafka.client.errors import RecordTooLarge
+from frazil.kafka.write.captures import CaptureProducer
+from frazil.pipeline.settings.capture import Capture, FileCapture, beyond_reach
 from frazil.project import Project
 
 Report = Callable[[str], None]
@@ -99,15 +99,15 @@ def capture_files(
     ground = ground_of(project, capture)
     folders = project.settings.captures.folders
     begin = partial(_begin, capture, folders)
-    with stopping.heeded(report), standing(ground, order, begin, clock()) as (producer, start):
+    with shutdown.handled(report), standing(ground, order, begin, clock()) as (producer, start):
         decided, remarks = _decided(capture, start.state, folders)
         for line in remarks:
             report(f"{capture.name}: {line}")
-        reached(CrashPoint.PLANNED)
+        hit(Failpoint.PLANNED)
         position, records = start, 0
         for batch in batches(capture, decided):
-            if stopping.requester():
-                raise stopping.stopped(f"capture {capture.name} has committed position {position.n}")
+            if shutdown.requester():
+                raise shutdown.stopped(f"capture {capture.name} has committed position {position.n}")
             state = state_of(batch.marks)
             if batch.records or state != position.state:
                 position = position.following(order.run, state)

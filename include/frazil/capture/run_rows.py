@@ -12,9 +12,9 @@ from frazil.capture.rows import Cuts, Row, begun, condition, end_by_time, requir
 from frazil.capture.run import Clock, ground_of, utc_now
 from frazil.capture.standing import Begin, Ground
 from frazil.errors import Retryable
-from frazil.kafka.captures import capture_producer
-from frazil.kafka.record import OutgoingRecord
-from frazil.pipeline.capture import JdbcCapture
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.captures import capture_producer
+from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
 
 TRANSACTION_SECONDS: Final = 600.0

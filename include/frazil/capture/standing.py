@@ -11,11 +11,11 @@ from typing import Any, Literal
 from frazil.capture.order import CaptureOrder
 from frazil.capture.position import CapturePosition, Reset, TopicState, require_position
 from frazil.errors import Terminal
-from frazil.kafka.captures import CaptureProducer, capture_producer, last_position, ready_positions
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import observe
-from frazil.kafka.topics import ready_topic
-from frazil.pipeline.capture import Capture
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import ready_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.write.captures import CaptureProducer, capture_producer, last_position, ready_positions
+from frazil.pipeline.settings.capture import Capture
 
 Begin = Callable[[Literal["beginning", "end"]], Any]
 """Makes the state from which a source is captured from its beginning, or its end, on."""

@@ -17,30 +17,13 @@ from typing import Annotated, Any
 import typer
 
 from frazil import __version__
-from frazil.cli import (
-    capture,
-    console,
-    dead_letters,
-    demo,
-    doctor,
-    history,
-    import_connector,
-    lag,
-    maintain,
-    plugins,
-    produce,
-    repair,
-    reset,
-    run,
-    sql,
-    stack,
-    status,
-    stop,
-    validate,
-    verify,
-)
+from frazil.cli.demo import demo
+from frazil.cli.files import doctor, import_connector, plugins, validate
+from frazil.cli.operate import capture, lag, maintain, produce, repair, reset, run, stack, status, stop
+from frazil.cli.output import console
+from frazil.cli.reports import dead_letters, history, sql, verify
 from frazil.errors import EXIT_FAILED, FrazilError, without_values
-from frazil.garbage import collect_rarely
+from frazil.gc_tuning import collect_rarely
 from frazil.spark.jobs.imports import leave_out_pandas
 
 EXIT_INTERRUPTED = 130

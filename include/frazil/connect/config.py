@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.pipeline import java_properties
+from frazil.pipeline.syntax import java_properties
 
 
 class UnreadableConfig(ValueError):

@@ -16,7 +16,7 @@ from frazil.connect.kafka_clients import close_worker
 from frazil.connect.names import APACHE, TABULAR
 from frazil.connect.routing import Routed, routed
 from frazil.connect.secrets import Secrets
-from frazil.pipeline.references import references_in
+from frazil.pipeline.files.references import references_in
 
 OTHERS: Mapping[str, str] = MappingProxyType(
     {

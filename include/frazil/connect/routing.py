@@ -10,7 +10,7 @@ from typing import Any
 
 from frazil.connect.findings import Keys
 from frazil.connect.names import per_table
-from frazil.pipeline.patterns import compiled, refused_because
+from frazil.pipeline.syntax.patterns import compiled, refused_because
 
 _JAVA_ONLY = re.compile(r"(?<!\\)(?:\\\\)*(?P<part>\\[pPQEhHRXGzk]|&&|\(\?[a-zA-Z]*[dUu])|\[[^\]\\]*\[")
 

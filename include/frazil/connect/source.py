@@ -11,7 +11,7 @@ from frazil.connect.findings import Keys
 from frazil.connect.kafka_clients import is_client_property, librdkafka
 from frazil.connect.routing import UnusablePattern, python_regex
 from frazil.connect.secrets import Secrets
-from frazil.pipeline.interval import SHORTEST
+from frazil.pipeline.syntax.interval import SHORTEST
 
 _COMMIT_INTERVAL_MS = 300_000
 """The sink's default."""

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from frazil.connect.findings import Keys
-from frazil.pipeline.strict import BranchName
+from frazil.pipeline.syntax.strict import BranchName
 
 _TIME_TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 _CALL = re.compile(r"(?P<transform>\w+)\((?P<column>[^,()]+)(?:,\s*(?P<size>\d+)\s*)?\)")

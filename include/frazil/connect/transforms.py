@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from frazil.connect.findings import Keys
-from frazil.pipeline.transforms import KINDS, TransformStep
+from frazil.pipeline.transforms.transforms import KINDS, TransformStep
 
 _STEP: Final[TypeAdapter[Any]] = TypeAdapter(TransformStep)
 

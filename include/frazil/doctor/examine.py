@@ -11,8 +11,8 @@ from frazil.doctor.finding import Check, Finding
 from frazil.doctor.machine import machine_checks
 from frazil.doctor.pipelines import pipeline_checks
 from frazil.doctor.services import cluster_check, service_checks
-from frazil.pipeline.engines import AUTO_ENGINE, INLINE_ENGINE
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 
 _AT_ONCE: Final = 8

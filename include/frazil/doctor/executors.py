@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from frazil.doctor.finding import TOLERATED, Check, Finding, clock_finding, of_error
 from frazil.errors import FrazilError
-from frazil.pipeline.engines import AUTO_ENGINE
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.engines import AUTO_ENGINE
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.spark.submit.sources import digest
 from frazil.spark.submit.submission import run_probe

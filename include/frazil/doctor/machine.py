@@ -13,9 +13,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from frazil.doctor.finding import Check, Finding
-from frazil.local.home import Home
-from frazil.local.jars import first_mismatch, read_lock
-from frazil.local.java import INSTALL_HINT, NEWEST, OLDEST, find_java
+from frazil.runtime.home import Home
+from frazil.runtime.jars import first_mismatch, read_lock
+from frazil.runtime.java import INSTALL_HINT, NEWEST, OLDEST, find_java
 
 _PACKAGE: Final = "frazil"
 
@@ -129,7 +129,7 @@ def jar_findings(home: Home, *, needs_spark: bool) -> Iterator[Finding]:
     for name in _SETS:
         check, folder = f"jars {name}", home.jars / name
         is_needed = needs_spark and name == "spark"
-        step = f"python -m frazil.local.jars fetch {name}"
+        step = f"python -m frazil.runtime.jars fetch {name}"
         if not folder.is_dir():
             if is_needed:
                 state = f"nothing in {folder}"

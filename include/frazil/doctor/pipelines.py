@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from frazil.doctor.finding import Check, Finding, State, record_finding, tried
-from frazil.kafka.observe import matching_topics
-from frazil.kafka.permissions import NEEDED, TopicAccess, topic_access
+from frazil.kafka.admin.observe import matching_topics
+from frazil.kafka.admin.permissions import NEEDED, TopicAccess, topic_access
 from frazil.monitor.condition import Condition
 from frazil.monitor.freshness import promise_of
 from frazil.monitor.reading import read, table_health
 from frazil.monitor.state import HEALTH, state_of
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 
 _FAILED: Final = ("Refused", "Failed")

@@ -10,13 +10,13 @@ from typing import Final
 
 from frazil.doctor.finding import Check, Finding, ask_time, clock_finding, of_error, tried
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.kafka.observe import observe
-from frazil.local import port, spark_server
-from frazil.local.airflow import any_api, remote_url
-from frazil.pipeline.model import Pipeline
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.kafka.admin.observe import observe
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.registry.client import RegistrySchemas
+from frazil.runtime import port, spark_server
+from frazil.runtime.airflow_login import any_api, remote_url
 from frazil.spark.submit.server import managed_engine
 
 _CLUSTER: Final = "cluster {}"

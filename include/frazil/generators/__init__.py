@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from frazil.generators.lines import lines
 from frazil.generators.payments import payments
 from frazil.generators.pizzas import pizzas
-from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.client.record import OutgoingRecord
 
 __all__ = ["DEMO_BROKEN_PER_THOUSAND", "GENERATORS", "Generator", "lines", "payments", "pizzas"]
 

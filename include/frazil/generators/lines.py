@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from frazil.errors import Terminal
-from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.client.record import OutgoingRecord
 
 
 def lines(path: Path) -> Iterator[OutgoingRecord]:

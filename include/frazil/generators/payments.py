@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from frazil.generators.broken import CUT_OFF, EMPTY, TEXT_FOR_NUMBER, breakages
-from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.client.record import OutgoingRecord
 
 KINDS: Final = (TEXT_FOR_NUMBER, CUT_OFF, EMPTY)
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from frazil.generators.broken import CUT_OFF, EMPTY, TEXT_FOR_NUMBER, breakages
-from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.client.record import OutgoingRecord
 
 KINDS: Final = (CUT_OFF, TEXT_FOR_NUMBER, EMPTY)
 

@@ -1,1 +1,5 @@
-"""The edge to Iceberg, and the only room that imports PyIceberg: catalog, tables, data files, positioned commits."""
+"""The edge to Iceberg, and the only room that imports PyIceberg: catalog, tables, data files, positioned commits.
+
+`catalog/` opens tables, `commit/` moves marks and rows together (begin with `commit.py` and `summary_state.py`), `files/` writes data
+files, `schema/` makes and changes columns, `ledger/` reads ledger and dead letters, `patches/` mends PyIceberg.
+"""

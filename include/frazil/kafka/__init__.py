@@ -1,5 +1,5 @@
 """The Kafka edge: facts of a cluster, ranged reads, producing. Only this room imports confluent_kafka.
 
-`frazil.kafka.record` and `frazil.kafka.cluster` are plain data and import nothing of it, so that pure code and
-command-line start-up stay cheap.
+`client/` reaches a broker, `admin/` asks it, `read/` reads exact ranges, `write/` sends. `frazil.kafka.client.record` and
+`frazil.kafka.client.cluster` are plain data and import nothing of it, so that pure code and command-line start-up stay cheap.
 """

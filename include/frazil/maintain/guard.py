@@ -8,49 +8,49 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.kept import Kept, kept
-from frazil.run.scope import Scope
-from frazil.run.standing import standing
-from frazil.run.tables import find_tables
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.retention_guard import RetainedState, retained_state
+from frazil.run.state.context import RunContext
+from frazil.run.state.pipeline_state import pipeline_state
+from frazil.run.state.tables import find_tables
 
-Sound = Callable[[str], Kept]
-"""Looks again, and tells what a table holds of pipelines; raises `Unsound`."""
+Sound = Callable[[str], RetainedState]
+"""Looks again, and tells what a table holds of pipelines; raises `UnsafeToRemove`."""
 
 _PAUSES: Final = (1.0, 2.0, 4.0)
 """Seconds between looks at a pipeline with a batch under way: from the decision to the end it takes a second or two."""
 
 
-class Unsound(Retryable):
+class UnsafeToRemove(Retryable):
     """Nothing may be removed now: what a pipeline holds, or a batch that is not finished, might be lost by it."""
 
 
-def sound(scope: Scope) -> Sound:
+def sound(scope: RunContext) -> Sound:
     """The guard of a pipeline's tables."""
 
-    def look(table: str) -> Kept:
+    def look(table: str) -> RetainedState:
         _stands(scope)
         table_state = hold(scope.lake, table)
         if table_state.refusal is not None:
-            raise Unsound(f"table {table} was rolled back: {table_state.refusal}")
+            raise UnsafeToRemove(f"table {table} was rolled back: {table_state.refusal}")
         return table_state
 
     return look
 
 
-def hold(lake: Lake, table: str) -> Kept:
+def hold(lake: Lake, table: str) -> RetainedState:
     """What a table holds of pipelines, read anew."""
-    return kept(lake.catalog_of(table).load_table(table).metadata, table)
+    return retained_state(lake.catalog_of(table).load_table(table).metadata, table)
 
 
-def lost(before: Kept, after: Kept) -> tuple[str, ...]:
+def lost(before: RetainedState, after: RetainedState) -> tuple[str, ...]:
     """Keys that a table lost, or of which it says less. Those that moved on meanwhile are there."""
     if after.refusal is not None:
         return (after.refusal,)
     return tuple(_lost(before, after))
 
 
-def _lost(before: Kept, after: Kept) -> Iterator[str]:
+def _lost(before: RetainedState, after: RetainedState) -> Iterator[str]:
     for key, value in before.values.items():
         current = after.values.get(key)
         if current is None or _number(current) < _number(value):
@@ -64,7 +64,7 @@ def _number(value: str) -> int:
     return n if isinstance(n, int) else 0
 
 
-def _stands(scope: Scope) -> None:
+def _stands(scope: RunContext) -> None:
     """The check of each plan: followers hold what they were given, and no batch is half done.
 
     Raises:
@@ -77,17 +77,19 @@ def _stands(scope: Scope) -> None:
         time.sleep(seconds)
         why = _unsound(scope)
     if why is not None:
-        raise Unsound(f"pipeline {scope.pipeline.name}: {why}")
+        raise UnsafeToRemove(f"pipeline {scope.pipeline.name}: {why}")
 
 
-def _unsound(scope: Scope) -> str | None:
+def _unsound(scope: RunContext) -> str | None:
     """Why nothing may be removed now."""
     try:
-        scope = scope.grown(scope.project.made_tables(scope.pipeline))  # a batch may have made tables meanwhile
+        scope = scope.with_created_tables(
+            scope.project.made_tables(scope.pipeline)
+        )  # a batch may have made tables meanwhile
         tables = find_tables(scope.lake, scope.pipeline)
         if tables is None:
             return "it never ran"
-        state = standing(scope.pipeline, tables)
+        state = pipeline_state(scope.pipeline, tables)
     except Terminal as refusal:  # a plan refuses likewise
         return refusal.message
     if state.loss is not None:

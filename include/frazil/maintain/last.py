@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Final, Self
 
 from frazil.maintain.result import Figures, StepOutcome, TableOutcome
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run.tables import AT_ONCE
+from frazil.run.state.tables import PARALLEL_CALLS
 
 MAINTAINED_KEY: Final = "frazil.maintained"
 """Table property: the last run that did, or tried, something to the table. Others that did nothing commit nothing."""
@@ -80,6 +80,6 @@ def last(project: Project, pipeline: Pipeline) -> Mapping[str, Maintained]:
         return None if iceberg_table is None else iceberg_table.metadata.properties.get(MAINTAINED_KEY)
 
     names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(PARALLEL_CALLS) as pool:
         notes = dict(zip(names, pool.map(noted, names), strict=True))
     return {name: Maintained.from_json(text) for name, text in notes.items() if text is not None}

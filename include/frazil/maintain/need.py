@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Self, get_args
 
-from frazil.iceberg.expiry import Retention, expired
-from frazil.iceberg.inspection import Inspection, PartitionFiles
-from frazil.pipeline.maintenance import (
+from frazil.iceberg.commit.expiry import Retention, expired
+from frazil.iceberg.ledger.inspection import Inspection, PartitionFiles
+from frazil.pipeline.models.maintenance import (
     Compaction,
     Expiry,
     Manifests,

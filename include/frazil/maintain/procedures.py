@@ -31,7 +31,7 @@ Argument = str | int | bool | datetime | tuple[str, ...] | Mapping[str, str] | B
 """What a procedure is given."""
 
 
-class GaveWay(Retryable):
+class Conflict(Retryable):
     """Somebody changed the files that a step was about to replace. Nothing was done, and nothing is wrong."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
-from frazil.iceberg.inspection import Inspection
+from frazil.iceberg.ledger.inspection import Inspection
 from frazil.maintain.need import Health
 
 Status = Literal["due", "done", "skipped", "gave_way", "failed"]

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
-from frazil.iceberg.inspection import Inspection, inspect
+from frazil.iceberg.ledger.inspection import Inspection, inspect
 from frazil.maintain import steps
-from frazil.maintain.guard import Unsound, sound
+from frazil.maintain.guard import UnsafeToRemove, sound
 from frazil.maintain.last import MAINTAINED_KEY, Maintained
 from frazil.maintain.need import Circumstances, Need, Order, Step, expirable, health, needs
-from frazil.maintain.procedures import GaveWay, Procedures
+from frazil.maintain.procedures import Conflict, Procedures
 from frazil.maintain.result import Figures, MaintenanceResult, Status, StepOutcome, TableOutcome
-from frazil.pipeline.maintenance import Expiry, Orphans, Stats, TableMaintenance
-from frazil.pipeline.model import Pipeline
-from frazil.run.scope import Scope
+from frazil.pipeline.models.maintenance import Expiry, Orphans, Stats, TableMaintenance
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.state.context import RunContext
 
 _NO_EXPIRY: Final = Expiry(min_snapshots=1)
 """By which snapshots are judged where the pipeline file leaves expiry out."""
@@ -40,7 +40,7 @@ def tables_to_maintain(pipeline: Pipeline, table: str | None = None) -> dict[str
     return {table: rules_by_table[table]}
 
 
-def look(scope: Scope, order: Order) -> MaintenanceResult:
+def preview(scope: RunContext, order: Order) -> MaintenanceResult:
     """Say which steps are due, and do none: no engine is needed.
 
     Raises:
@@ -50,7 +50,7 @@ def look(scope: Scope, order: Order) -> MaintenanceResult:
     return maintain(scope, order, None)
 
 
-def maintain(scope: Scope, order: Order, engine: Procedures | None) -> MaintenanceResult:
+def maintain(scope: RunContext, order: Order, engine: Procedures | None) -> MaintenanceResult:
     """Do what is due, on one table after another. What fails on one keeps no other from its turn.
 
     Args:
@@ -74,7 +74,7 @@ def maintain(scope: Scope, order: Order, engine: Procedures | None) -> Maintenan
 
 
 def _table(
-    scope: Scope, name: str, rules: TableMaintenance, order: Order, engine: Procedures | None
+    scope: RunContext, name: str, rules: TableMaintenance, order: Order, engine: Procedures | None
 ) -> TableOutcome | None:
     """One table; None if it is not there yet."""
     if scope.lake.find_table(name) is None:
@@ -104,12 +104,12 @@ def _note(work: steps.Work, outcome: TableOutcome) -> None:
         work.scope.report(f"{outcome.table}: what was done is not noted in the table: {failure.message}")
 
 
-def _inspected(scope: Scope, name: str) -> Inspection:
+def _inspected(scope: RunContext, name: str) -> Inspection:
     return inspect(name, scope.lake.load_table(name), scope.lake.catalog_of(name).load_table(name).metadata)
 
 
 def _steps(
-    scope: Scope, inspection: Inspection, rules: TableMaintenance, order: Order, engine: Procedures | None
+    scope: RunContext, inspection: Inspection, rules: TableMaintenance, order: Order, engine: Procedures | None
 ) -> Iterator[StepOutcome]:
     """Each step is judged by what those before it left."""
     name = inspection.table
@@ -138,9 +138,9 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
         return StepOutcome(need.step, "failed", refusal.message)
     try:
         counts = _done(work, need.step, rules)
-    except Unsound as unsound:
+    except UnsafeToRemove as unsound:
         status, reason = "skipped", f"nothing is removed now: {unsound.message}"
-    except GaveWay as rival:
+    except Conflict as rival:
         status, reason = "gave_way", rival.message
     except steps.Lost:
         raise

@@ -12,22 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
 from frazil.errors import OutcomeUnknown, Retryable, Terminal, without_values
-from frazil.iceberg.expiry import (
-    HOLD_KEY,
-    Retention,
-    expire_snapshots,
-    rewrite_hold,
-    with_hold,
-    without_hold,
-)
-from frazil.iceberg.inspection import Inspection
-from frazil.iceberg.kept import Kept, named_manifests
+from frazil.iceberg.commit.expiry import HOLD_KEY, Retention, expire_snapshots, rewrite_hold, with_hold, without_hold
+from frazil.iceberg.commit.retention_guard import RetainedState, named_manifests
+from frazil.iceberg.ledger.inspection import Inspection
 from frazil.maintain.guard import Sound, hold, lost
 from frazil.maintain.need import ORPHANS_KEY, most_files, portions
-from frazil.maintain.procedures import Argument, Before, GaveWay, Procedures, ZOrder
-from frazil.pipeline.kept_rules import is_rules_file
-from frazil.pipeline.maintenance import Compaction, Expiry, Orphans, Stats, parse_age
-from frazil.run.scope import Scope
+from frazil.maintain.procedures import Argument, Before, Conflict, Procedures, ZOrder
+from frazil.pipeline.files.outcome_rules import is_rules_file
+from frazil.pipeline.models.maintenance import Compaction, Expiry, Orphans, Stats, parse_age
+from frazil.run.state.context import RunContext
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -64,7 +57,7 @@ class Work:
     `is_due`: figures ask for the step, not only somebody. `is_merged`: batches change rows of the table.
     """
 
-    scope: Scope
+    scope: RunContext
     table: str
     inspection: Inspection
     engine: Procedures
@@ -148,7 +141,7 @@ def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> 
     for share in _SHARES:
         try:
             return _rewritten(work, arguments)
-        except GaveWay as rival:
+        except Conflict as rival:
             options["max-files-to-rewrite"] = str(max(rules.min_files, most // share))
             work.scope.report(f"{work.table}: compaction gave way, again with fewer files: {rival.message}")
     return _rewritten(work, arguments)
@@ -162,7 +155,7 @@ def _rewritten(work: Work, arguments: dict[str, Any]) -> dict[str, int]:
     """
     counts = work.call("rewrite_data_files", **arguments)
     if work.is_due and not counts["rewritten_data_files_count"]:
-        raise GaveWay(f"rewrite_data_files of {work.table}: nothing was replaced, as others changed the same files")
+        raise Conflict(f"rewrite_data_files of {work.table}: nothing was replaced, as others changed the same files")
     return counts
 
 
@@ -244,7 +237,7 @@ def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:
     return counts
 
 
-def _expire_by_engine(work: Work, retention: Retention, before: Kept) -> dict[str, int]:
+def _expire_by_engine(work: Work, retention: Retention, before: RetainedState) -> dict[str, int]:
     older_than = work.scope.clock() - retention.age_in(work.inspection.properties)
     if before.hold_ms is not None:
         older_than = min(older_than, datetime.fromtimestamp(before.hold_ms / 1000, UTC))

@@ -7,13 +7,13 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from frazil.errors import FrazilError
-from frazil.local.airflow import any_api
-from frazil.local.home import Home
 from frazil.monitor.condition import Runs
+from frazil.runtime.airflow_login import any_api
+from frazil.runtime.home import Home
 
 if TYPE_CHECKING:
-    from frazil.local.airflow_api import AirflowApi
-    from frazil.local.airflow_rows import DagRun
+    from frazil.runtime.airflow_api import AirflowApi
+    from frazil.runtime.airflow_rows import DagRun
 
 _PREFIX: Final = "ingest__"
 

@@ -21,11 +21,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.iceberg.ledger import OF_LETTERS, PLACED, in_order, letter_rows
-from frazil.iceberg.ledger_files import LedgerFile, holding, ledger_files, read_ledger_files
-from frazil.iceberg.table import Table
+from frazil.iceberg.catalog.table import Table
+from frazil.iceberg.ledger.ledger import OF_LETTERS, PLACED, in_order, letter_rows
+from frazil.iceberg.ledger.ledger_files import LedgerFile, holding, ledger_files, read_ledger_files
 from frazil.monitor.figures import COLUMNS, Figures, Point, decided_between, figures, points_of, stepped
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, batch_of
 
@@ -226,7 +226,7 @@ class Ledger:
         return pa.concat_tables([read, fits])
 
     def letter_rows(self) -> list[dict[str, Any]]:
-        """The rows that matter to dead letters, as `frazil.iceberg.ledger.read_letter_rows` reads them.
+        """The rows that matter to dead letters, as `frazil.iceberg.ledger.ledger.read_letter_rows` reads them.
 
         Raises:
             Retryable: The storage can't be read now.

@@ -10,9 +10,9 @@ from croniter import croniter
 from croniter.croniter import CroniterError
 
 from frazil.monitor.state import Promise
-from frazil.pipeline.interval import Interval
-from frazil.pipeline.maintenance import parse_age
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.maintenance import parse_age
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.syntax.interval import Interval
 
 _SECOND = timedelta(seconds=1)
 

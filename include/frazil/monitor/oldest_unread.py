@@ -18,9 +18,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from frazil.batch.facts import TopicPartition
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import first_times
-from frazil.kafka.topics import TopicRetention, retention
+from frazil.kafka.admin.observe import first_times
+from frazil.kafka.admin.topics import TopicRetention, retention
+from frazil.kafka.client.cluster import Cluster
 from frazil.monitor.condition import Condition, Retention, TopicLag
 from frazil.report.lag import Lag, PartitionLag
 

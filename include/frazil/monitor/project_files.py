@@ -12,8 +12,8 @@ from threading import Lock
 from typing import Final
 
 from frazil.errors import FrazilError, Retryable
-from frazil.pipeline.load import SCHEMAS, ConfigError, read_yaml
-from frazil.pipeline.references import referenced_files
+from frazil.pipeline.files.load import SCHEMAS, ConfigError, read_yaml
+from frazil.pipeline.files.references import referenced_files
 from frazil.project import Places, Project
 
 _LOG: Final = logging.getLogger(__name__)

@@ -12,26 +12,26 @@ from frazil.batch.facts import ClusterFacts
 from frazil.batch.position import Position
 from frazil.batch.refusal import check_position, check_vanished
 from frazil.errors import FrazilError, Terminal
-from frazil.iceberg.holdings import BATCH_KEY, Held, lookup, lookup_position, still_held
-from frazil.iceberg.ledger import read_rewinds
-from frazil.iceberg.letter_scan import letters_open
-from frazil.iceberg.schema import check_destination
-from frazil.kafka.failure import unknown_topic
-from frazil.kafka.observe import observe
+from frazil.iceberg.commit.summary_state import BATCH_KEY, SummaryValue, lookup_position, read_summary, still_held
+from frazil.iceberg.ledger.dead_letter_scan import letters_open
+from frazil.iceberg.ledger.ledger import read_rewinds
+from frazil.iceberg.schema.schema import check_destination
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.client.errors import unknown_topic
 from frazil.maintain.need import Order
-from frazil.maintain.run import look
+from frazil.maintain.run import preview
 from frazil.monitor.batches import Ledger, Ledgers
 from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.oldest_unread import with_unread
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.lag import Lag, lag_in, topics_of
-from frazil.run.identifier import refuse_no_key, refuse_other_key
-from frazil.run.open_letters import letter_history
-from frazil.run.scope import Clock, Scope, utc_now
-from frazil.run.source import vanished
-from frazil.run.standing import Standing, standing
-from frazil.run.tables import Tables, find_tables, refuse_shared
+from frazil.run.repair.open_dead_letters import letter_history
+from frazil.run.state.context import Clock, RunContext, utc_now
+from frazil.run.state.merge_key import refuse_no_key, refuse_other_key
+from frazil.run.state.pipeline_state import PipelineState, pipeline_state
+from frazil.run.state.source import vanished_topics
+from frazil.run.state.tables import Tables, find_tables, refuse_shared
 
 _LOOKS = 3
 """How often a loss is looked at: tables are read one after another, and a run between them looks like one."""
@@ -48,38 +48,38 @@ class TableStatus:
         refusal: Why a plan would refuse; None if it would not.
     """
 
-    position: Held | None = None
+    position: SummaryValue | None = None
     unfinished: int | None = None
     unfinished_since: datetime | None = None
     refusal: Terminal | None = None
 
 
-def table_status(scope: Scope) -> TableStatus:
+def table_status(scope: RunContext) -> TableStatus:
     """Read the tables of a pipeline.
 
     Raises:
         Terminal: They can't be the tables of this pipeline; a plan refuses likewise.
         Retryable: The catalog can't be reached.
     """
-    previous: Standing | None = None
+    previous: PipelineState | None = None
     status = TableStatus()
     for _ in range(_LOOKS):
         tables = find_tables(scope.lake, scope.pipeline)
         if tables is None:
             return status
-        current_scope = scope.told_by(tables.ledger)
+        current_scope = scope.with_ledger_tables(tables.ledger)
         if current_scope is not scope:  # a batch made tables meanwhile
             scope = current_scope
             continue
-        state = standing(scope.pipeline, tables)
+        state = pipeline_state(scope.pipeline, tables)
         status = _table_status(scope, tables, state, state.loss or _refusal(scope, tables, state))
-        if state.loss is None or (previous is not None and previous.seen == state.seen):
+        if state.loss is None or (previous is not None and previous.fingerprint == state.fingerprint):
             return status
         previous = state
     return replace(status, refusal=None)  # other runs keep moving it: that is no loss
 
 
-def _table_status(scope: Scope, tables: Tables, state: Standing, refusal: Terminal | None) -> TableStatus:
+def _table_status(scope: RunContext, tables: Tables, state: PipelineState, refusal: Terminal | None) -> TableStatus:
     name, metadata = scope.pipeline.name, tables.closing.metadata
     # A position that can't be told is the refusal.
     position = (
@@ -87,13 +87,13 @@ def _table_status(scope: Scope, tables: Tables, state: Standing, refusal: Termin
     )
     if not state.unfinished or state.mark is None:
         return TableStatus(position, refusal=refusal)
-    last = still_held(lookup(metadata, BATCH_KEY.format(name), tables.closing_name))
+    last = still_held(read_summary(metadata, BATCH_KEY.format(name), tables.closing_name))
     snapshot = metadata.snapshot_by_id(last.snapshot_id) if last is not None else None
     since = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC) if snapshot is not None else None
     return TableStatus(position, state.mark.n, since, refusal)
 
 
-def _refusal(scope: Scope, tables: Tables, state: Standing) -> Terminal | None:
+def _refusal(scope: RunContext, tables: Tables, state: PipelineState) -> Terminal | None:
     """What a plan holds against tables that are sound. What is decided is finished before the file is looked at."""
     pipeline = scope.pipeline
     try:
@@ -116,7 +116,7 @@ def table_health(project: Project, pipeline: Pipeline) -> dict[str, int]:
         Retryable: The catalog or the storage is not available now.
         Terminal: The settings don't know a catalog, or a table can't be the pipeline's.
     """
-    maintenance = look(Scope.of(project, pipeline), Order())
+    maintenance = preview(RunContext.open(project, pipeline), Order())
     return {table.table: table.before.score for table in maintenance.tables}
 
 
@@ -198,12 +198,12 @@ def read(
     blank = Condition(pipeline.name, pipeline.owner, instant, runs=runs, window_seconds=window.total_seconds())
     problems = _Problems()
     condition = problems.tried(
-        lambda: _read(blank, Scope.of(project, pipeline, clock=clock), problems, ledgers or Ledgers()), blank
+        lambda: _read(blank, RunContext.open(project, pipeline, clock=clock), problems, ledgers or Ledgers()), blank
     )
     return replace(condition, refusal=problems.refusal, unreadable=problems.unreadable)
 
 
-def _read(blank: Condition, scope: Scope, problems: _Problems, ledgers: Ledgers) -> Condition:
+def _read(blank: Condition, scope: RunContext, problems: _Problems, ledgers: Ledgers) -> Condition:
     blank = replace(blank, made=scope.pipeline.auto_created)
     # Tables before topics: offsets only grow, so what lands meanwhile can't look like a position beyond the log.
     tables = problems.tried(lambda: table_status(scope), None)
@@ -217,7 +217,7 @@ def _read(blank: Condition, scope: Scope, problems: _Problems, ledgers: Ledgers)
     return problems.tried(lambda: _with_topics(counted, scope, problems, tables), counted)
 
 
-def _with_topics(condition: Condition, scope: Scope, problems: _Problems, tables: TableStatus) -> Condition:
+def _with_topics(condition: Condition, scope: RunContext, problems: _Problems, tables: TableStatus) -> Condition:
     position = _position(tables)
     facts = observe(scope.cluster, topics_of(scope.cluster, scope.pipeline, position), absent_ok=True)
     problems.tried(lambda: _check(scope, position, facts), None)
@@ -278,7 +278,7 @@ def _with_lag(condition: Condition, lag: Lag) -> Condition:
     return replace(condition, lag=lag.total, held_back=lag.held_back, complete_through=through)
 
 
-def _check(scope: Scope, position: Position | None, facts: ClusterFacts) -> None:
+def _check(scope: RunContext, position: Position | None, facts: ClusterFacts) -> None:
     """What a plan holds against position and topics.
 
     Raises:
@@ -290,5 +290,5 @@ def _check(scope: Scope, position: Position | None, facts: ClusterFacts) -> None
             raise unknown_topic(scope.cluster, topic)
     if position is not None:
         check_position(position, facts, pipeline.name, pipeline.source.on_data_loss, pipeline.source.topics)
-        vanished_partitions = vanished(pipeline, position, facts)
+        vanished_partitions = vanished_topics(pipeline, position, facts)
         check_vanished(position, vanished_partitions, pipeline.source.on_data_loss)

@@ -15,7 +15,7 @@ from frazil.monitor.state import STATES, Promise, state_of
 if TYPE_CHECKING:
     from frazil.maintain.result import Figures, MaintenanceResult
     from frazil.monitor.condition import Condition, Retention
-    from frazil.run.result import RunResult
+    from frazil.run.batches.result import RunResult
 
 _COMMIT = ("decide", "forward")
 """Phases of a batch that its commits are in."""

@@ -17,9 +17,9 @@ from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.freshness import promise_of
 from frazil.monitor.reading import read, table_health
 from frazil.monitor.state import Promise
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run.scope import utc_now
+from frazil.run.state.context import utc_now
 
 _LOG: Final = logging.getLogger(__name__)
 # Where nobody asked for logs, nothing is drawn over a screen; each condition says what is wrong.

@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from frazil.errors import Retryable
-from frazil.records.formats.port import NamedSchema, SchemaKind, TooManyUnknownIds, WriterSchema
+from frazil.records.model.format import NamedSchema, SchemaKind, TooManyUnknownIds, WriterSchema
 from frazil.registry.faults import FOREIGN, NO_SCHEMA, as_frazil, is_forbidden, is_missing, is_refused, translated
 from frazil.registry.registry import Registry
 

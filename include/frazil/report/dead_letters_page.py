@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
 
-from frazil.records.dead import DeadCode
+from frazil.records.model.dead_letter import DeadCode
 from frazil.report.dead_letters import DeadLetter
 from frazil.report.dead_letters_summary import BatchPeriod, LetterReport
 

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.letters import LetterChoice
-from frazil.iceberg.letter_scan import letter_files, letters_held
-from frazil.pipeline.model import Pipeline
+from frazil.batch.dead_letters import LetterChoice
+from frazil.iceberg.ledger.dead_letter_scan import letter_files, letters_held
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.records.dead import DeadCode
-from frazil.records.kafka import with_python_times
-from frazil.records.redaction import Payload
+from frazil.records.decoder.redaction import Payload
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.kafka_schema import with_python_times
 from frazil.report.dead_letters import LISTED, DeadLetter, letter_of, open_table
 
 SAMPLES = 3

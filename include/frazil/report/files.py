@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from frazil.iceberg.files import current_files
-from frazil.iceberg.table import Table
-from frazil.pipeline.model import Destination, Pipeline
+from frazil.iceberg.catalog.table import Table
+from frazil.iceberg.files.files import current_files
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.project import Project
 from frazil.report.history import history
 

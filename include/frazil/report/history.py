@@ -13,12 +13,12 @@ from typing import Any
 from frazil.batch.changes import ChangeCounts
 from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import Demands, SchemaChange
-from frazil.iceberg.ledger import read_ledger
-from frazil.iceberg.letters import Letter, open_letters
-from frazil.pipeline.model import Pipeline
+from frazil.iceberg.ledger.dead_letters import Letter, open_letters
+from frazil.iceberg.ledger.ledger import read_ledger
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run.open_letters import letter_history
-from frazil.run.result import changes_of, unknown_fields_of
+from frazil.run.batches.result import changes_of, unknown_fields_of
+from frazil.run.repair.open_dead_letters import letter_history
 
 Row = Mapping[str, Any]
 """One row of the ledger. Older ledgers lack some columns."""

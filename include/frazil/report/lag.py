@@ -10,12 +10,12 @@ from typing import Literal
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
 from frazil.batch.position import Position
 from frazil.errors import FrazilError, Terminal
-from frazil.iceberg.holdings import CLOSING_KEY, POSITION_KEY, Held, in_full, lookup_position
-from frazil.iceberg.table import Table
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.group import group_offsets
-from frazil.kafka.observe import matching_topics, observe
-from frazil.pipeline.model import Pipeline
+from frazil.iceberg.catalog.table import Table
+from frazil.iceberg.commit.summary_state import CLOSING_KEY, POSITION_KEY, SummaryValue, in_full, lookup_position
+from frazil.kafka.admin.consumer_group import group_offsets
+from frazil.kafka.admin.observe import matching_topics, observe
+from frazil.kafka.client.cluster import Cluster
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 
 COMPLETE_KEY = "frazil.complete-through"
@@ -135,7 +135,7 @@ def lag(project: Project, pipeline: Pipeline, clock: Callable[[], datetime] = la
 
 def lag_in(
     pipeline: Pipeline,
-    holder: Held | None,
+    holder: SummaryValue | None,
     facts: ClusterFacts,
     asked_at: datetime,
     group_offsets: Mapping[TopicPartition, int] | None = None,
@@ -165,7 +165,7 @@ def lag_in(
     )
 
 
-def held_position(project: Project, pipeline: Pipeline) -> Held | None:
+def held_position(project: Project, pipeline: Pipeline) -> SummaryValue | None:
     """What holds the position, looked up without making a table; None if the pipeline never ran.
 
     Raises:
@@ -188,7 +188,7 @@ def held_position(project: Project, pipeline: Pipeline) -> Held | None:
     return holder
 
 
-def _held_in(table: Table, pipeline: Pipeline, name: str) -> Held | None:
+def _held_in(table: Table, pipeline: Pipeline, name: str) -> SummaryValue | None:
     return in_full(lookup_position(table, pipeline.name, name), POSITION_KEY.format(pipeline.name), name)
 
 

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from frazil.errors import Terminal
-from frazil.iceberg.folder import Folder
-from frazil.pipeline.maintenance import parse_age
-from frazil.pipeline.model import Pipeline
+from frazil.iceberg.catalog.folder import Folder
+from frazil.pipeline.models.maintenance import parse_age
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.dead_letters_page import html, markdown
 from frazil.report.dead_letters_summary import LetterReport

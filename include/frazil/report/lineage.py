@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from frazil.batch.plan import RunPlan
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 
 if TYPE_CHECKING:
-    from frazil.iceberg.pipeline_lake import PipelineLake
+    from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
 
 _KAFKA_PORT = 9092
 _LANDED = ("destination", "dead_letters")
@@ -104,7 +104,7 @@ def landed_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Linea
     """
     from datetime import datetime
 
-    from frazil.iceberg.ledger import first_rows, read_ledger
+    from frazil.iceberg.ledger.ledger import first_rows, read_ledger
 
     names = _topics(project, pipeline, plan)
     if plan.mode == "dry_run":
@@ -133,7 +133,7 @@ def _topics(project: Project, pipeline: Pipeline, plan: RunPlan) -> list[Name]:
     return [Name(cluster_namespace(servers), topic) for topic in sorted(read)]
 
 
-def _tables(lake: PipelineLake, by_table: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[TableWritten]:
+def _tables(lake: PipelineCatalog, by_table: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[TableWritten]:
     """Those that are there; what a run made of them is in the ledger's rows, if there are any."""
     for name, table_rows in by_table.items():
         table, rows = lake.find_table(name), list(table_rows)

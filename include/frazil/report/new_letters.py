@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
-from frazil.iceberg.ledger import read_ledger
-from frazil.iceberg.letter_scan import LetterQuestion, letter_files, letters_held
-from frazil.pipeline.model import Pipeline
+from frazil.iceberg.ledger.dead_letter_scan import LetterQuestion, letter_files, letters_held
+from frazil.iceberg.ledger.ledger import read_ledger
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.dead_letters import LISTED
 from frazil.report.dead_letters_summary import SAMPLES, BatchPeriod, InPeriod, LetterReport, Tally
 from frazil.report.letter_reports import KeptReport, keep_report, list_reports
-from frazil.run.open_letters import letter_history
-from frazil.run.standing import repair_command
+from frazil.run.repair.open_dead_letters import letter_history
+from frazil.run.state.pipeline_state import repair_command
 
 EARLIER = 11
 """Reports before this one whose numbers are shown beside it: a dozen bars are read at a glance."""

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from frazil import __version__
 from frazil.records.formats import catalogue as formats
+from frazil.records.model.format import FORMATS
 from frazil.records.transforms import catalogue as transforms
 
 Kind = Literal["format", "transform", "channel"]
@@ -64,7 +65,7 @@ def plugins(own_entries: Iterable[EntryPoint] | None = None) -> list[Plugin]:
 
 
 def _delivered() -> Iterator[Plugin]:
-    for name in formats.FORMATS:
+    for name in FORMATS:
         yield Plugin("format", name, FRAZIL, __version__)
     for name in transforms.TRANSFORMS:
         yield Plugin("transform", name, FRAZIL, __version__)

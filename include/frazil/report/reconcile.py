@@ -13,9 +13,9 @@ from frazil.batch.facts import Range
 from frazil.batch.position import Position
 from frazil.batch.removal import at_or_beyond
 from frazil.batch.repair import Row, read_ranges, subtract, union
-from frazil.iceberg.ledger import read_ledger
-from frazil.kafka.observe import observe
-from frazil.pipeline.model import Pipeline
+from frazil.iceberg.ledger.ledger import read_ledger
+from frazil.kafka.admin.observe import observe
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, history, still_open
 

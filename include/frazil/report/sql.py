@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from frazil.errors import Terminal
-from frazil.iceberg.branch_table import BranchTable
-from frazil.iceberg.faults import translated
-from frazil.iceberg.variant import unreadable
+from frazil.iceberg.commit.branch_table import BranchTable
+from frazil.iceberg.errors import translated
+from frazil.iceberg.patches.variant import unreadable
 from frazil.project import Project
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from frazil.iceberg.catalog import Lake
-    from frazil.iceberg.table import Table
+    from frazil.iceberg.catalog.catalog import Lake
+    from frazil.iceberg.catalog.table import Table
 
 DEFAULT_CATALOG = "lake"
 

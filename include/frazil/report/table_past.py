@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Literal
 
-from frazil.iceberg.holdings import BATCH_KEY
-from frazil.pipeline.model import Pipeline
+from frazil.iceberg.commit.summary_state import BATCH_KEY
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from time import time
 
 from frazil.batch.position import Position
 from frazil.batch.waiting import Threshold, Waiting
-from frazil.kafka.observe import observe
-from frazil.pipeline.model import Pipeline
+from frazil.kafka.admin.observe import observe
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.lag import PartitionLag, held_position, partition_lags, topics_of
-from frazil.run.standing import bytes_per_record
+from frazil.run.state.pipeline_state import bytes_per_record
 
 POSITION_SECONDS = 60.0
 """Age from which a position that was read is read again: a reset may have moved it back."""

@@ -33,8 +33,8 @@ from requests import Session
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from frazil.errors import FrazilError, Retryable, Terminal, quotable, without_values
-from frazil.pipeline.catalogs import CatalogSettings
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.catalogs import CatalogSettings
 
 _FOREIGN = (
     ImportError,

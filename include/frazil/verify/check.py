@@ -16,13 +16,15 @@ from typing import TypeVar
 from confluent_kafka import Message
 
 from frazil.errors import Terminal
-from frazil.pipeline.changes import DELETED, TOLD
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.changes import DELETED, TOLD
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.verify.compare import Comparison, Subject
-from frazil.verify.coverage import Key, Segments, clip, coverage, given_up, holes
+from frazil.verify.facts.coverage import Key, Segments, clip, coverage, given_up, holes
+from frazil.verify.facts.ledger import READING, Position, unrecorded
+from frazil.verify.facts.result import Difference, Findings, PartitionResult, Verification
+from frazil.verify.facts.snapshot_facts import code_differences
 from frazil.verify.kafka import PartitionReader, Source, TopicState
-from frazil.verify.ledger import READING, Position, unrecorded
 from frazil.verify.ledger_check import closing_differences, ledger_differences, total_differences, whole_batches
 from frazil.verify.merged import HistoryComparison, LettersAlone, MergedCheck, MergedComparison
 from frazil.verify.merged_places import Certainty, PlacedCheck, PlacedComparison, Places
@@ -30,9 +32,7 @@ from frazil.verify.model import Model
 from frazil.verify.outcomes import Outcomes, RowCounts, Topics, count
 from frazil.verify.reading import MeantFor, bounds, read_once, refuse_part_of_merged
 from frazil.verify.registries import Registries
-from frazil.verify.result import Difference, Findings, PartitionResult, Verification
 from frazil.verify.rules import Rules, exploding, rules_of, unread_because
-from frazil.verify.snapshot_facts import code_differences
 from frazil.verify.tables import (
     LedgerReads,
     Tables,

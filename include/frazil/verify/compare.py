@@ -9,10 +9,10 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from frazil.verify.coverage import Passes, Segment, Segments, Window, clip, gaps, length
+from frazil.verify.facts.coverage import Passes, Segment, Segments, Window, clip, gaps, length
+from frazil.verify.facts.result import Difference, Findings, Kind, PartitionResult, cut
 from frazil.verify.kafka import PartitionReader
 from frazil.verify.outcomes import Cells, Found, Outcome, Outcomes, Stretch, cell_digests, kept, pairs, record_bytes
-from frazil.verify.result import Difference, Findings, Kind, PartitionResult, cut
 from frazil.verify.rules import Rules
 from frazil.verify.tables import NOT_MADE
 from frazil.verify.values.canonical import Digest, digest

@@ -11,10 +11,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil.errors import Terminal
-from frazil.pipeline.kept_rules import UnfitRulesError, pipeline_of, rules_file
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.references import References
-from frazil.pipeline.value import Column
+from frazil.pipeline.files.outcome_rules import UnfitRulesError, pipeline_of, rules_file
+from frazil.pipeline.files.references import References
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.value import Column
 from frazil.verify.catalogs import FileGone, reading_tables
 from frazil.verify.values.evolved_schema import columns_of
 from frazil.verify.values.typed_expectation import SchemasOf, no_registry

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from frazil.errors import FrazilError, Retryable
-from frazil.pipeline.settings import ClusterSettings
+from frazil.pipeline.settings.settings import ClusterSettings
 from frazil.verify.catalogs import kafka_fault
 
 ANSWER_SECONDS = 10.0

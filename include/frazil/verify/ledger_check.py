@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from frazil.verify.coverage import rolled_back, taken_out
-from frazil.verify.ledger import MENDING, READING, Batch, Position, Range, Removed, offsets, unrecorded
+from frazil.verify.facts.coverage import rolled_back, taken_out
+from frazil.verify.facts.ledger import MENDING, READING, Batch, Position, Range, Removed, offsets, unrecorded
+from frazil.verify.facts.result import Difference
 from frazil.verify.reading import Bounds
-from frazil.verify.result import Difference
 
 Key = tuple[str, int]
 

@@ -10,15 +10,15 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from frazil.pipeline.model import Destination
-from frazil.pipeline.types import Primitive
-from frazil.pipeline.value import Column
+from frazil.pipeline.models.pipeline_file import Destination
+from frazil.pipeline.models.value import Column
+from frazil.pipeline.syntax.types import Primitive
 from frazil.verify.compare import Comparison, micros
-from frazil.verify.coverage import Passes
-from frazil.verify.ledger import MENDING, Batch, Range
+from frazil.verify.facts.coverage import Passes
+from frazil.verify.facts.ledger import MENDING, Batch, Range
+from frazil.verify.facts.result import Difference, Findings, Kind, PartitionResult, with_counts
 from frazil.verify.model import Held, Model, Place, Wanted
 from frazil.verify.outcomes import Found, Outcome, Outcomes, Stretch
-from frazil.verify.result import Difference, Findings, Kind, PartitionResult, with_counts
 from frazil.verify.rules import Rules
 from frazil.verify.tables import Held as HeldTable
 from frazil.verify.tables import scan

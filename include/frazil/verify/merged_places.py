@@ -15,14 +15,14 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Message
 
-from frazil.pipeline.model import Destination, Pipeline
-from frazil.pipeline.types import Primitive
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
+from frazil.pipeline.syntax.types import Primitive
 from frazil.verify.compare import Comparison, micros
-from frazil.verify.coverage import Passes
+from frazil.verify.facts.coverage import Passes
+from frazil.verify.facts.result import Kind, PartitionResult, cut
 from frazil.verify.merged import MergedTableCheck
 from frazil.verify.model import Place, key_of
 from frazil.verify.outcomes import Outcome
-from frazil.verify.result import Kind, PartitionResult, cut
 from frazil.verify.values.column_readers import ColumnReaders
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
 

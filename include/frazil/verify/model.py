@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from frazil.verify.result import cut
+from frazil.verify.facts.result import cut
 from frazil.verify.values.cdc_expectation import RowChange
 
 _KEY_BYTES = 16

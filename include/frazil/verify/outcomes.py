@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from frazil.pipeline.types import ColumnType, Primitive
-from frazil.verify.result import Difference
+from frazil.pipeline.syntax.types import ColumnType, Primitive
+from frazil.verify.facts.result import Difference
 from frazil.verify.tables import Held, scan, within
 from frazil.verify.values.canonical import Digest, column_values, digest
 from frazil.verify.values.evolved_schema import without_empties

@@ -11,9 +11,9 @@ from typing import Any
 from confluent_kafka import Message
 
 from frazil.errors import Terminal
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.verify.compare import Comparison
-from frazil.verify.coverage import Window, together, windows
+from frazil.verify.facts.coverage import Window, together, windows
 from frazil.verify.kafka import PartitionReader, Source
 
 Key = tuple[str, int]

@@ -8,7 +8,7 @@ from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClien
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from frazil.errors import Retryable, Terminal
-from frazil.pipeline.settings import RegistrySettings
+from frazil.pipeline.settings.settings import RegistrySettings
 from frazil.verify.values.native import Schema, UnjudgedError
 
 _REFUSED = (401, 403)

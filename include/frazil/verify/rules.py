@@ -11,16 +11,16 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from frazil.pipeline.changes import TOLD
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.transforms import KINDS
-from frazil.pipeline.types import ColumnType, Primitive
-from frazil.pipeline.value import Column
-from frazil.verify.coverage import Key, is_filled
+from frazil.pipeline.models.changes import TOLD
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.value import Column
+from frazil.pipeline.syntax.types import ColumnType, Primitive
+from frazil.pipeline.transforms.transforms import KINDS
+from frazil.verify.facts.coverage import Key, is_filled
+from frazil.verify.facts.ledger import MENDING, READING, Batch, unrecorded
+from frazil.verify.facts.result import Difference
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles
-from frazil.verify.ledger import MENDING, READING, Batch, unrecorded
 from frazil.verify.outcomes import Reading
-from frazil.verify.result import Difference
 from frazil.verify.values.cdc_expectation import ChangeReader, unread_changes
 from frazil.verify.values.column_readers import Bad, Expectation
 from frazil.verify.values.evolved_schema import EvolvedExpectation, Since, grows

@@ -24,18 +24,18 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil.errors import Retryable, Terminal
-from frazil.pipeline.catalogs import CatalogSettings
-from frazil.pipeline.model import KafkaColumns, Pipeline
-from frazil.pipeline.references import References
-from frazil.pipeline.value import Column
+from frazil.pipeline.files.references import References
+from frazil.pipeline.models.pipeline_file import KafkaColumns, Pipeline
+from frazil.pipeline.models.value import Column
+from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.project import Project
 from frazil.verify.catalogs import Catalogs, FileGone, reading_tables
-from frazil.verify.coverage import rolled_back
-from frazil.verify.dead_letter_filter import letters_of, not_landed
+from frazil.verify.facts.coverage import rolled_back
+from frazil.verify.facts.dead_letter_filter import letters_of, not_landed
+from frazil.verify.facts.ledger import Batch, Position, absent_from, batches_of, position_of, view
+from frazil.verify.facts.result import Difference
+from frazil.verify.facts.snapshot_facts import SnapshotFacts, altered_reasons, repeated_rows, take_back, with_configs
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles, former_files, present_names
-from frazil.verify.ledger import Batch, Position, absent_from, batches_of, position_of, view
-from frazil.verify.result import Difference
-from frazil.verify.snapshot_facts import SnapshotFacts, altered_reasons, repeated_rows, take_back, with_configs
 from frazil.verify.values.evolved_schema import Since, columns_of, earlier_schemas, grows
 from frazil.verify.values.typed_expectation import SchemasOf, no_registry
 

@@ -15,7 +15,7 @@ from frazil.monitor.batches import Series
 from frazil.monitor.condition import Condition, Runs, State
 from frazil.monitor.state import Promise, state_of
 from frazil.monitor.watch import REFRESH_SECONDS
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil_airflow.page.access import Access, AirflowAccess, ingest_of, may_see, visible
 from frazil_airflow.page.project_source import Source, shared_source
 from frazil_airflow.page.runs import RecentRuns

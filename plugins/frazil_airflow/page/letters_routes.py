@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import HTMLResponse
 
-from frazil.batch.letters import LetterChoice, Place
+from frazil.batch.dead_letters import LetterChoice, Place
 from frazil.batch.target import parse_instant
 from frazil.errors import FrazilError, Terminal
-from frazil.pipeline.model import Pipeline
-from frazil.records.dead import DeadCode
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.records.model.dead_letter import DeadCode
 from frazil.report.dead_letters import DeadLetter, LetterMark, WholeLetter, declared_names
 from frazil.report.letter_reports import KeptReport
-from frazil_airflow.links import report_address
+from frazil_airflow.outputs.links import report_address
 from frazil_airflow.page.access import ingest_of, letters_of
 from frazil_airflow.page.asking import Asking, AskingDep
 from frazil_airflow.page.pipeline_routes import shared

@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse
 from frazil.errors import FrazilError
 from frazil.monitor.batches import BatchPage
 from frazil.monitor.state import STATES
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil_airflow.page.access import ingest_of, maintain_of, pipeline_of, replay_letters_of
 from frazil_airflow.page.asking import Asking, AskingDep, Standing
 from frazil_airflow.page.rendering import render

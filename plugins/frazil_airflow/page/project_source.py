@@ -19,13 +19,13 @@ from frazil.monitor.freshness import promise_of
 from frazil.monitor.project_files import ProjectFiles
 from frazil.monitor.watch import Watch
 from frazil.report import dead_letters, letter_reports, table_past
-from frazil_airflow.secrets import connection_environment
+from frazil_airflow.project.secrets import connection_environment
 
 if TYPE_CHECKING:
-    from frazil.batch.letters import LetterChoice, Place
-    from frazil.iceberg.letter_scan import State as LetterState
+    from frazil.batch.dead_letters import LetterChoice, Place
+    from frazil.iceberg.ledger.dead_letter_scan import State as LetterState
     from frazil.monitor.batches import BatchPage
-    from frazil.pipeline.model import Pipeline
+    from frazil.pipeline.models.pipeline_file import Pipeline
     from frazil.project import Project
     from frazil.report.dead_letters import LetterMark, LetterRows, Listing, WholeLetter
     from frazil.report.letter_reports import KeptReport

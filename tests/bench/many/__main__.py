@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from frazil.local.home import Home
+from frazil.runtime.home import Home
 from tests.bench.many import files, plans, scheduler
 from tests.bench.stack import running_broker
 

@@ -13,15 +13,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.batch.waiting import Threshold
-from frazil.kafka import client as kafka_client
-from frazil.kafka.client import Admin
-from frazil.kafka.cluster import Cluster
-from frazil.local.home import Home, bootstrap_servers
+from frazil.kafka.client import client as kafka_client
+from frazil.kafka.client.client import Admin
+from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
 from frazil.report.waiting import Watch
-from frazil.run.plan import plan_run
+from frazil.run.batches.plan import plan_run
+from frazil.runtime.home import Home, bootstrap_servers
 from tests.bench.many.files import names, topics_of, write
 
 PLANNED = 25

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from sqlalchemy import Engine, create_engine, text
 
-from frazil.local import stack
-from frazil.local.home import Home
-from frazil.local.port import is_free
-from frazil.local.process import Processes
-from frazil.local.waiting import until
+from frazil.devstack import stack
+from frazil.runtime.home import Home
+from frazil.runtime.port import is_free
+from frazil.runtime.process import Processes
+from frazil.runtime.waiting import until
 from tests.bench.many.files import names, topics_of, write
 from tests.bench.many.plans import make_topics
 from tests.postgres_server import postgres_server

@@ -15,17 +15,17 @@ from typing import Any, Final
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from frazil.batch.facts import Staged
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.errors import Retryable, Stopped
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import create_topic
-from frazil.local.home import Home, bootstrap_servers
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.result import run_result
-from frazil.run.stage import StageOrder
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.batches.result import run_result
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import StageOrder
+from frazil.runtime.home import Home, bootstrap_servers
 from tests.bench.plan_step import grow_old
 from tests.bench.shape.cost import Cost, costing
 from tests.bench.side_by_side.topics import fill

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from frazil.local.home import Home
+from frazil.runtime.home import Home
 from frazil.spark.submit.class_archive import make_archive
 from tests.bench.side_by_side.drain import DrainOrder, drain
 from tests.bench.side_by_side.machine import machine, versions

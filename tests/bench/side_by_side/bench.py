@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from frazil.kafka.cluster import Cluster
-from frazil.local import spark_server
-from frazil.local.home import PORT_VARIABLES, Home, bootstrap_servers
-from frazil.local.port import is_free
-from frazil.local.process import Processes
+from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
+from frazil.runtime import spark_server
+from frazil.runtime.home import PORT_VARIABLES, Home, bootstrap_servers
+from frazil.runtime.port import is_free
+from frazil.runtime.process import Processes
 from tests.bench.side_by_side.workloads import Workload
 from tests.bench.stack import broker_pid, environment, running_broker
 from tests.registry_server import registry_server

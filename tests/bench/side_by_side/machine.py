@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from frazil.local.jars import SETS
-from frazil.local.java import ensure_java
+from frazil.runtime.jars import SETS
+from frazil.runtime.java import ensure_java
 
 _MODULES: Final = {
     "Kafka broker": ("broker", "kafka_2.13"),

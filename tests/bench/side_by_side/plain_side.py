@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from frazil.local.home import interpreter_bin
-from frazil.local.jars import fetch, jar_paths
 from frazil.project import Project
+from frazil.runtime.home import interpreter_bin
+from frazil.runtime.jars import fetch, jar_paths
 from frazil.spark.submit import submission as submit
 from tests.bench.side_by_side import meter
 from tests.bench.side_by_side.bench import MARK, Bench

@@ -20,13 +20,13 @@ from typing import Final
 
 import httpx
 
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import create_topic
-from frazil.local.home import LOOPBACK, Home, bootstrap_servers, inherited_environment
-from frazil.local.jars import fetch, jar_paths
-from frazil.local.java import ensure_java
-from frazil.local.process import Processes, Spec
-from frazil.local.waiting import until
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.runtime.home import LOOPBACK, Home, bootstrap_servers, inherited_environment
+from frazil.runtime.jars import fetch, jar_paths
+from frazil.runtime.java import ensure_java
+from frazil.runtime.process import Processes, Spec
+from frazil.runtime.waiting import until
 from tests.bench.side_by_side.tables_made import FILES
 
 NAME: Final = "kafka-connect"

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.project import Project
 from frazil.report.history import history
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
 from tests.bench.side_by_side import frazil_side, meter
 from tests.bench.side_by_side.bench import Bench, bench, server_ended
 from tests.bench.side_by_side.contents import contents, rows_of, seen, unequal, visible_at

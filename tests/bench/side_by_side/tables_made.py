@@ -7,7 +7,7 @@ from typing import Final
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from frazil.iceberg.schema import declared_schema
+from frazil.iceberg.schema.schema import declared_schema
 from frazil.project import Project
 from tests.bench.side_by_side.workloads import Workload
 

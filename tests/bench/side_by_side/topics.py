@@ -8,8 +8,8 @@ from typing import Final
 
 from confluent_kafka import Message, Producer
 
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import create_topic
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
 
 _SERVE_EVERY: Final = 5_000
 _FLUSH_SECONDS: Final = 120.0

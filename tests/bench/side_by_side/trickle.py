@@ -23,9 +23,9 @@ from typing import Any, Final
 
 from pyiceberg.table import Table
 
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from tests.bench.side_by_side import frazil_side, meter, sink_side
 from tests.bench.side_by_side.bench import MARK, Bench, bench, server_ended

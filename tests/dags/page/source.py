@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from frazil.batch.letters import LetterChoice, Place
-from frazil.iceberg.letter_scan import State
+from frazil.batch.dead_letters import LetterChoice, Place
+from frazil.iceberg.ledger.dead_letter_scan import State
 from frazil.monitor.batches import BatchPage, Series
 from frazil.monitor.condition import Condition, Freshness, Retention
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.report.dead_letters import DeadLetter, LetterMark, Listing, WholeLetter
 from frazil.report.history import BatchHistory
 from frazil.report.letter_reports import KeptReport

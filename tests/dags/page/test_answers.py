@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.letters import Place
+from frazil.batch.dead_letters import Place
 from frazil.errors import Retryable
 from tests.dags.page.conftest import Open
 from tests.dags.page.source import HOSTILE, MadeUp, pipeline

@@ -9,15 +9,15 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.batch.request import RunRequest
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
+from frazil.batch.target import RunRequest
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
 from frazil_airflow.page.project_source import ProjectSource
 from tests import made
 from tests.dags.page.conftest import Open

@@ -133,8 +133,8 @@ def test_a_link_to_a_run_leads_nowhere(kind: str, run: str, dag_id: str, run_id:
 
 def test_the_names_of_runs_are_those_that_are_written():
     """What is taken off for a link is what replays put on."""
-    from frazil_airflow.dead_letter_replay import _request
-    from frazil_airflow.request import _run_id
+    from frazil_airflow.dags.dead_letter_replay import _request
+    from frazil_airflow.project.run_request import _run_id
 
     run = SimpleNamespace(run_id="manual__x", clear_number=2, run_type=DagRunType.MANUAL, triggering_user_name=None)
     letters = _request("a", run, {"reason": "r"}).run

@@ -10,11 +10,11 @@ from threading import Event, Semaphore
 
 import pytest
 
-from frazil.batch.letters import LetterChoice
+from frazil.batch.dead_letters import LetterChoice
 from frazil.errors import Retryable
-from frazil.iceberg.catalog import Lake
+from frazil.iceberg.catalog.catalog import Lake
 from frazil.monitor import project_files
-from frazil.pipeline.load import ConfigError
+from frazil.pipeline.files.load import ConfigError
 from frazil_airflow.page import project_source
 from frazil_airflow.page.project_source import SEATS, ProjectSource
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from frazil.project import Project
-from frazil_airflow import factory
-from frazil_airflow.request import params
+from frazil_airflow.dags import factory
+from frazil_airflow.project.run_request import params
 
 LIMITS = {"drills": timedelta(seconds=180), "inline_drills": timedelta(seconds=90)}
 """Enough to be in the middle of it, Spark's start of 15 s included; then nobody answers."""

@@ -11,10 +11,10 @@ import pytest
 
 import tests.airflow_home  # noqa: F401 - first: Airflow reads its home when it is imported
 from frazil.cli.app import invoke
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import create_topic
-from frazil.local.home import PORT_VARIABLES, Home
-from frazil_airflow.notification_log import Variables
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.runtime.home import PORT_VARIABLES, Home
+from frazil_airflow.alerts.notification_log import Variables
 from tests.conftest import FreePorts
 from tests.dags.desk import Kept
 from tests.integration.alerts.desk import Desk
@@ -31,7 +31,9 @@ def desk(
     monkeypatch.setattr(Variables, "names", lambda _, prefix: kept.names(prefix))
     monkeypatch.setattr(Variables, "set", lambda _, *of: kept.set(*of))
     monkeypatch.setattr(Variables, "delete", lambda _, name: kept.delete(name))
-    monkeypatch.setattr("frazil_airflow.run_summary.write_note", lambda *_: None)  # there is no Airflow to keep it
+    monkeypatch.setattr(
+        "frazil_airflow.outputs.run_summary.write_note", lambda *_: None
+    )  # there is no Airflow to keep it
     monkeypatch.setenv("FRAZIL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("FRAZIL_JARS", str(Home.resolve().jars))
     monkeypatch.setenv("FRAZIL_SETTINGS", str(tmp_path / "settings.yaml"))
@@ -52,7 +54,7 @@ def desk(
         made = Desk(tmp_path, cluster, topic, hook, kept, capsys)
         made.configure()
         monkeypatch.setattr(
-            "frazil_airflow.run_summary.runs_of", lambda _: {} if made.runs is None else {"orders": made.runs}
+            "frazil_airflow.outputs.run_summary.runs_of", lambda _: {} if made.runs is None else {"orders": made.runs}
         )
         yield made
 
@@ -66,7 +68,7 @@ def own_broker(desk: Desk, free_ports: FreePorts, monkeypatch: pytest.MonkeyPatc
     kafka, controller = free_ports(2)
     monkeypatch.setenv(PORT_VARIABLES["kafka"], str(kafka))
     monkeypatch.setenv(PORT_VARIABLES["controller"], str(controller))
-    monkeypatch.setattr("frazil.kafka.observe.REQUEST_SECONDS", 4.0)
+    monkeypatch.setattr("frazil.kafka.admin.observe.REQUEST_SECONDS", 4.0)
     try:
         assert invoke(["up", "--only", "kafka"]) == 0
         desk.cluster = Cluster("local", {"bootstrap.servers": f"127.0.0.1:{kafka}"})

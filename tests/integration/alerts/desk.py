@@ -17,22 +17,24 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from pyiceberg.table import Table
 
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.cli.app import invoke
 from frazil.errors import FrazilError
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.local.home import Home
-from frazil.local.jars import jar_paths
-from frazil.local.java import ensure_java
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.monitor.condition import Runs
 from frazil.monitor.reading import read
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run.plan import plan_run
-from frazil_airflow import callbacks, monitor, tasks
-from frazil_airflow.failures import terminal_is_final
+from frazil.run.batches.plan import plan_run
+from frazil.runtime.home import Home
+from frazil.runtime.jars import jar_paths
+from frazil.runtime.java import ensure_java
+from frazil_airflow.alerts import callbacks
+from frazil_airflow.dags import monitor
+from frazil_airflow.project.failures import terminal_is_final
+from frazil_airflow.tasks import ingest_tasks
 from tests.dags.desk import Kept
 from tests.receivers import Posts
 from tests.runbooks import Command
@@ -117,7 +119,7 @@ class Desk:
         with terminal_is_final():
             planned = plan_run(self.project, self.pipeline, RunRequest("scheduled__1"))
         assert planned.plan is not None
-        tasks.ingest_inline("orders", planned.plan.to_json())
+        ingest_tasks.ingest_inline("orders", planned.plan.to_json())
 
     def failing(self, dag: str, work: Callable[[], object], asked: Mapping[str, Any] | None = None) -> None:
         """A task that fails in the end, as Airflow tells its callback; its run may have been asked for by a form."""

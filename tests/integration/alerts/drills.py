@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.pipeline.alerts import Kind
+from frazil.pipeline.models.alerts import Kind
 from tests.integration.alerts import troubles
 from tests.integration.alerts.desk import LETTERS, Desk
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from frazil.pipeline.alerts import Kind
+from frazil.pipeline.models.alerts import Kind
 from tests.integration.alerts.desk import Desk
 from tests.integration.alerts.drills import DRILLS, Drill
 from tests.runbooks import PARTS, Command, commands_in, runbooks

@@ -13,18 +13,19 @@ from airflow.sdk.exceptions import AirflowSkipException
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.cli.app import invoke
-from frazil.kafka.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic, delete_topic
 from frazil.monitor.condition import Runs
-from frazil.run import inline
-from frazil.run.ingest import ingest
-from frazil.run.plan import plan_run
-from frazil.run.stage import StageOrder
-from frazil_airflow import callbacks, dead_letter_replay
-from frazil_airflow.dead_letter_reports import LetterReportOperator
-from frazil_airflow.maintenance import look_at_tables
-from frazil_airflow.request import limited
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging import inline
+from frazil.run.staging.stage import StageOrder
+from frazil_airflow.alerts import callbacks
+from frazil_airflow.dags import dead_letter_replay
+from frazil_airflow.dags.dead_letter_reports import LetterReportOperator
+from frazil_airflow.dags.maintenance import look_at_tables
+from frazil_airflow.project.run_request import limited
 from tests.integration.alerts.desk import LETTERS, Desk
 
 INTERVAL = timedelta(minutes=5)  # as the pipeline's file says

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
-from frazil.iceberg.sql import SharedSqlCatalog
+from frazil.iceberg.catalog.sql import SharedSqlCatalog
 from frazil.project import SETTINGS_VARIABLE, Project
 from tests.commit_proxy import CommitProxy, commit_proxy
 from tests.fault_proxy import FaultProxy, fault_proxy, lost

@@ -13,16 +13,16 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from frazil.batch.facts import Staged
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.errors import OutcomeUnknown, Terminal
-from frazil.iceberg import expiry
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.holdings import POSITION_KEY
-from frazil.pipeline.catalogs import CatalogSettings
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.stage import StageOrder
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit import expiry
+from frazil.iceberg.commit.summary_state import POSITION_KEY
+from frazil.pipeline.settings.catalogs import CatalogSettings
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import StageOrder
 from tests.evolving import put, rewritten, rows, types
 from tests.integration.catalogs.conftest import Store
 from tests.operations import (

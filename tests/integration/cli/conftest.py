@@ -18,8 +18,8 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.local.home import Home, project_root
-from frazil.local.jars import fetch
+from frazil.runtime.home import Home, project_root
+from frazil.runtime.jars import fetch
 from tests.fork_server import run_frazil
 from tests.warm_spark import WarmSpark
 

@@ -11,8 +11,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
-from frazil.local.home import Home
-from frazil.local.jars import fetch
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""

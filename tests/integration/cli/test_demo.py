@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from frazil.local import stack
-from frazil.local.home import PORT_VARIABLES, Home, project_root
+from frazil.devstack import stack
+from frazil.runtime.home import PORT_VARIABLES, Home, project_root
 
 _SECONDS = 120
 

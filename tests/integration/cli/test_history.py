@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from frazil.generators import payments
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.topics import create_topic
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
 
 Place = Any

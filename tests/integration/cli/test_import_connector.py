@@ -18,12 +18,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.group import mirror_offsets
-from frazil.kafka.observe import observe
-from frazil.kafka.topics import create_topic
-from frazil.local.waiting import until
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.kafka.admin.consumer_group import mirror_offsets
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.runtime.waiting import until
 from tests.integration.cli.conftest import Place
 from tests.sink_events import sink_events
 from tests.transactions import transactions

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.request import RunRequest
-from frazil.local.home import Home
-from frazil.local.jars import fetch
+from frazil.batch.target import RunRequest
 from frazil.project import Project
-from frazil.run.plan import plan_run
+from frazil.run.batches.plan import plan_run
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch
 from frazil.spark.submit.configuration import LOCAL_VARIABLE
 from frazil.spark.submit.submission import Submission, submission
 from frazil.spark.submit.watch import REPORT_PREFIX

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
-from frazil.local.home import Home
-from frazil.local.jars import fetch
-from frazil.local.waiting import until
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch
+from frazil.runtime.waiting import until
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
@@ -62,14 +62,14 @@ def test_killed_run_leaves_its_spark_job_and_a_hole(place: Place) -> None:
 _DRIVER = """
 import contextlib, os, sys, threading
 from pathlib import Path
-from frazil import stopping
-from frazil.local.files import write_atomically
-from frazil.local.waiting import until
+from frazil import shutdown
+from frazil.runtime.files import write_atomically
+from frazil.runtime.waiting import until
 from frazil.spark.jobs.driver import end_with_parent
 folder, decides = Path(sys.argv[1]), sys.argv[2] == "decided"
 parent = os.getppid()
 end_with_parent()
-with stopping.finishing() if decides else contextlib.nullcontext():
+with shutdown.finishing() if decides else contextlib.nullcontext():
     write_atomically(folder / "driver.pid", str(os.getpid()))
     until(lambda: os.getppid() != parent, 60)
     threading.Event().wait(2.0)  # several looks of the one who watches for the parent

@@ -8,10 +8,10 @@ import pytest
 
 from frazil.errors import Retryable
 from frazil.generators import payments
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.group import mirror_offsets
-from frazil.kafka.produce import produce
-from frazil.kafka.topics import create_topic, delete_topic
+from frazil.kafka.admin.consumer_group import mirror_offsets
+from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.report import lag as report
 from frazil.report.lag import Lag

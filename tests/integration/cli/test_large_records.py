@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import create_topic
-from frazil.local.home import Home
-from frazil.local.jars import fetch
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch
 
 MOST_KBYTES = 1_000_000
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from frazil.crash_points import VARIABLE
 from frazil.errors import Retryable, Terminal
+from frazil.failpoints import VARIABLE
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""

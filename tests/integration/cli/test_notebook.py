@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frazil.local.home import project_root
+from frazil.runtime.home import project_root
 
 NOTEBOOK = project_root() / "docker" / "notebooks" / "what_landed.ipynb"
 

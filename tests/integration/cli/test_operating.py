@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.group import group_offsets
+from frazil.kafka.admin.consumer_group import group_offsets
+from frazil.kafka.client.cluster import Cluster
 from tests.refusals import named_command
 
 Place = Any

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from frazil.crash_points import VARIABLE
 from frazil.errors import Retryable
-from frazil.local.home import Home
-from frazil.local.jars import fetch
+from frazil.failpoints import VARIABLE
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""

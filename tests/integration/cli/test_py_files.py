@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from frazil.local import spark_cluster
-from frazil.local.home import Home, with_ports
-from frazil.local.process import Processes
+from frazil.devstack import spark_cluster
+from frazil.runtime.home import Home, with_ports
+from frazil.runtime.process import Processes
 
 
 def python_without_frazil(root: Path) -> Path:

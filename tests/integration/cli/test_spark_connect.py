@@ -24,16 +24,16 @@ import fastavro
 import pytest
 
 from frazil.errors import Retryable, Stopped, Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.local import spark_server
-from frazil.local.home import Home, with_ports
-from frazil.local.proc import session_members
-from frazil.local.process import Processes, Spec
-from frazil.local.waiting import until
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
+from frazil.runtime import spark_server
+from frazil.runtime.home import Home, with_ports
+from frazil.runtime.proc import session_members
+from frazil.runtime.process import Processes, Spec
+from frazil.runtime.waiting import until
 from frazil.spark.submit.server import managed_engine, managed_server
 from frazil.verify.check import verify
 from tests.conftest import FreePorts

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.generators import payments
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.write.produce import produce
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""

@@ -73,8 +73,8 @@ def test_unreachable_airflow_keeps_local_runs_alive(place: Place) -> None:
 
 HERE = """
 import time
-from frazil.local.drivers import registered
-from frazil.local.home import Home
+from frazil.runtime.drivers import registered
+from frazil.runtime.home import Home
 with registered(Home.resolve(), "orders", "here", print):
     print("at work", flush=True)
     time.sleep(600)

@@ -8,9 +8,9 @@ import pytest
 
 from frazil.batch.waiting import Threshold
 from frazil.generators import payments
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.topics import create_topic
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.report import waiting
 from frazil.report.waiting import POSITION_SECONDS, Watch

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.project import SETTINGS_VARIABLE, Project
 from tests.registry_server import RegistryServer
 

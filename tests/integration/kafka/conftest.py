@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from frazil.kafka.cluster import Cluster
-from frazil.local import broker as local_broker
-from frazil.local.home import Home, bootstrap_servers, with_ports
-from frazil.local.process import Processes
+from frazil.devstack import broker as local_broker
+from frazil.kafka.client.cluster import Cluster
+from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.process import Processes
 from tests.conftest import FreePorts
 from tests.transactions import Transactions
 from tests.transactions import transactions as open_transactions

@@ -11,12 +11,12 @@ import pytest
 
 from frazil.batch.facts import PartitionFacts
 from frazil.errors import Retryable, Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.group import mirror_offsets
-from frazil.kafka.observe import matching_topics, observe, offsets_at
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic, delete_topic
+from frazil.kafka.admin.consumer_group import mirror_offsets
+from frazil.kafka.admin.observe import matching_topics, observe, offsets_at
+from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 
 Topic = Callable[..., str]
 HOUR_MS = 3_600_000

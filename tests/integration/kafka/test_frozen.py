@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from frazil.errors import OutcomeUnknown, Retryable
-from frazil.kafka.group import mirror_offsets
-from frazil.kafka.produce import produce
-from frazil.kafka.read import ReadLimits, read_range
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.local.waiting import until
+from frazil.kafka.admin.consumer_group import mirror_offsets
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.read.read import ReadLimits, read_range
+from frazil.kafka.write.produce import produce
+from frazil.runtime.waiting import until
 
 WRITERS = 8
 """So many that some of them are in the middle of it."""

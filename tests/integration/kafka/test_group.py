@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from frazil.errors import Retryable, Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.group import group_offsets, mirror_offsets
-from frazil.kafka.topics import delete_topic
-from frazil.local.waiting import until
+from frazil.kafka.admin.consumer_group import group_offsets, mirror_offsets
+from frazil.kafka.admin.topics import delete_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.runtime.waiting import until
 
 Topic = Callable[..., str]
 

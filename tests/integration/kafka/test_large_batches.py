@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, Producer
 
 from frazil.batch.facts import Range
 from frazil.errors import Terminal
-from frazil.kafka import read
-from frazil.kafka.client import Complaints, consumer
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.read import ReadLimits, read_range, read_ranges
-from frazil.pipeline.settings import ClusterSettings
-from frazil.records.kafka import NOT_UNPACKED, UNREAD_BYTES
+from frazil.kafka.client.client import ErrorLog, consumer
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.read import read
+from frazil.kafka.read.read import ReadLimits, read_range, read_ranges
+from frazil.pipeline.settings.settings import ClusterSettings
+from frazil.records.model.kafka_schema import NOT_UNPACKED, UNREAD_BYTES
 from frazil.verify.kafka import PartitionReader, Source
 
 Topic = Callable[..., str]
@@ -73,7 +73,7 @@ def test_end_of_such_a_batch_is_found_without_unpacking_it_as_often(
     for size in (2, 300, 300, 1):
         send(cluster, name, zeros(size, 1_000_000 if size == 300 else 10))
 
-    def noted(of: Cluster, complaints: Complaints, **statistics: Any) -> Consumer:
+    def noted(of: Cluster, complaints: ErrorLog, **statistics: Any) -> Consumer:
         built.append(
             (consumer(of, complaints, **statistics), of.properties.get("receive.message.max.bytes", "default"))
         )

@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient
 
 from frazil.batch.facts import PartitionFacts
 from frazil.errors import Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import observe
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic, delete_topic
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 
 Topic = Callable[..., str]
 KAFKA_UUID = re.compile(r"[\w-]{22}")

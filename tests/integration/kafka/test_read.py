@@ -12,14 +12,14 @@ from confluent_kafka.admin import AdminClient
 
 from frazil.batch.facts import Range
 from frazil.errors import FrazilError, Retryable, Terminal
-from frazil.kafka.client import Complaints, consumer
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.failure import translate
-from frazil.kafka.observe import observe
-from frazil.kafka.produce import produce
-from frazil.kafka.read import ReadLimits, _Reading, read_range, read_ranges
-from frazil.kafka.record import OutgoingRecord
-from frazil.records.kafka import KAFKA_SCHEMA
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.client.client import ErrorLog, consumer
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.errors import translate
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.read.read import ReadLimits, _Reading, read_range, read_ranges
+from frazil.kafka.write.produce import produce
+from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 
 Topic = Callable[..., str]
 
@@ -196,7 +196,7 @@ def test_large_records_fill_the_memory(cluster: Cluster, topic: Topic, monkeypat
     name = topic()
     fill_large(cluster, name, 20)
     slow = Cluster(cluster.name, dict(cluster.properties) | SMALL_FETCHES)
-    monkeypatch.setattr("frazil.kafka.read._BATCH_BYTES", 200_000)
+    monkeypatch.setattr("frazil.kafka.read.read._BATCH_BYTES", 200_000)
 
     batches = list(read_range(slow, name, 0, 0, 20))
 
@@ -264,7 +264,7 @@ def test_lost_leader_is_what_a_broker_says_of_it(cluster: Cluster, nobody: Clust
     name = topic()
 
     def told(asked: Cluster, place: tuple[str, int]) -> FrazilError:
-        complaints = Complaints()
+        complaints = ErrorLog()
         client = consumer(asked, complaints)
         reading = _Reading(asked, client, complaints, {place: Range(*place, 0, 1)})
         try:

@@ -11,10 +11,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigEntry
 
 from frazil.errors import Terminal
-from frazil.kafka.client import admin
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import observe
-from frazil.kafka.topics import _cleanup_policy, compacted, create_topic, delete_topic
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import _cleanup_policy, compacted, create_topic, delete_topic
+from frazil.kafka.client.client import admin
+from frazil.kafka.client.cluster import Cluster
 
 
 def test_second_creation_fails_or_replaces(cluster: Cluster) -> None:

@@ -11,13 +11,13 @@ from confluent_kafka.admin import AdminClient
 
 from frazil.batch.facts import PartitionFacts
 from frazil.errors import Retryable, Terminal
-from frazil.kafka import client
-from frazil.kafka import read as read_module
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import observe
-from frazil.kafka.produce import produce
-from frazil.kafka.read import read_range
-from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.client import client
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.read import read as read_module
+from frazil.kafka.read.read import read_range
+from frazil.kafka.write.produce import produce
 from tests.transactions import transaction, transactions
 
 Topic = Callable[..., str]

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from frazil.errors import Retryable, Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import observe
-from frazil.kafka.produce import produce
-from frazil.kafka.read import read_range
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.read.read import read_range
+from frazil.kafka.write.produce import produce
 
 OPERATIONS: dict[str, Callable[[Cluster], object]] = {
     "observe": lambda cluster: observe(cluster, ["orders"]),

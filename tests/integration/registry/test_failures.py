@@ -15,8 +15,7 @@ from uuid import UUID
 import pytest
 
 from frazil.errors import FrazilError, Retryable, Terminal
-from frazil.local.waiting import until
-from frazil.records.formats.port import NamedSchema, TooManyUnknownIds, WriterSchema
+from frazil.records.model.format import NamedSchema, TooManyUnknownIds, WriterSchema
 from frazil.registry.client import (
     KEPT_SCHEMAS,
     MAX_ANSWER,
@@ -27,6 +26,7 @@ from frazil.registry.client import (
     shared_schemas,
 )
 from frazil.registry.registry import Registry
+from frazil.runtime.waiting import until
 
 FreePorts = Callable[[int], list[int]]
 

@@ -18,10 +18,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from frazil.errors import Terminal
-from frazil.records.formats.avro import AvroFormat
-from frazil.records.formats.json_schema import JsonSchemaFormat
-from frazil.records.formats.port import Decoded
-from frazil.records.formats.protobuf import ProtobufFormat
+from frazil.records.formats.avro.avro import AvroFormat
+from frazil.records.formats.json_schema.json_schema import JsonSchemaFormat
+from frazil.records.formats.protobuf.protobuf import ProtobufFormat
+from frazil.records.model.format import Decoded
 from frazil.registry.client import UNKNOWN_SECONDS, RegistrySchemas
 from frazil.registry.registry import Registry
 from tests.registry_server import RegistryServer

@@ -15,9 +15,9 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.types import LongType, NestedField
 
 from frazil.errors import FrazilError, Retryable, Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.rest import ANSWER
-from frazil.iceberg.table import staging_table
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.rest import ANSWER
+from frazil.iceberg.catalog.table import staging_table
 from tests.conftest import FreePorts
 from tests.fault_proxy import Answer, FaultProxy, failed, hung, refused
 from tests.rest_catalog import RestServer

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Retryable
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import commit
-from frazil.iceberg.ledger import TABLE_PROPERTIES
-from frazil.iceberg.schema import declared_schema, declared_spec
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.commit.commit import commit
+from frazil.iceberg.schema.schema import declared_schema, declared_spec
 from tests.rest_catalog import RestServer
 from tests.unit.iceberg.orders import TABLE, batch, commit_batches, destination, ids, mark, rows
 

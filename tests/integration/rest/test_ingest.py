@@ -9,12 +9,12 @@ from typing import NoReturn
 import pytest
 
 from frazil.errors import Terminal
-from frazil.iceberg import expiry
-from frazil.iceberg.catalog import Lake
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit import expiry
 from frazil.maintain.need import Order
 from frazil.maintain.run import maintain
 from frazil.report.sql import query
-from frazil.run.scope import Scope
+from frazil.run.state.context import RunContext
 from tests.integration.rest.conftest import LEDGER, LETTERS, ORDERS, RestShop
 from tests.logs import hear
 
@@ -66,7 +66,7 @@ def test_service_that_refuses_expiry_gets_its_batches(
     begun: RestShop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     """Old snapshots stay, and the log says why and what to do; rows, dead letters and ledger land. Maintenance says it, too."""
-    hear("frazil.iceberg.commit", monkeypatch, caplog)
+    hear("frazil.iceberg.commit.commit", monkeypatch, caplog)
     monkeypatch.setattr(expiry, "RECENT", 2)
     for table in (ORDERS, LETTERS, LEDGER):
         begun.server.lake().set_property(table, "history.expire.min-snapshots-to-keep", "1")
@@ -80,7 +80,7 @@ def test_service_that_refuses_expiry_gets_its_batches(
     assert all("expiry: false" in line for line in said)
     assert begun.snapshots(ORDERS) == 5
     begun.assert_exactly_once(orders=40, rounds=4)
-    scope = Scope.of(begun.shop.project, begun.shop.pipeline, print)
+    scope = RunContext.open(begun.shop.project, begun.shop.pipeline, print)
     found = maintain(scope, Order(steps=("expiry",), force=True), NoEngine(begun.server.lake()))
     assert [step.status for table in found.tables for step in table.steps] == ["failed"] * 3
 

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from frazil.errors import OutcomeUnknown, Retryable
-from frazil.iceberg.rest import ANSWER
+from frazil.iceberg.catalog.rest import ANSWER
 from tests.fault_proxy import Step, hung, lost, refused
 from tests.integration.rest.conftest import LEDGER, LETTERS, ORDERS, RestShop, path_of, then_silence
 

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from frazil.devstack.certificates import Authority
 from frazil.errors import Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.local.certificates import Authority
+from frazil.iceberg.catalog.catalog import Lake
 from tests.rest_catalog import RestServer
 from tests.token_server import Tokens, token_server
 

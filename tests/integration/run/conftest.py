@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from frazil import crash_points
-from frazil.crash_points import VARIABLE
+from frazil import failpoints
+from frazil.failpoints import VARIABLE
 from frazil.project import SETTINGS_VARIABLE, Project
 from tests.integration.conftest import environment
 from tests.integration.run.staying import Clock
@@ -52,8 +52,8 @@ def at(monkeypatch: pytest.MonkeyPatch) -> At:
             deed()
 
         monkeypatch.setenv(VARIABLE, f"{point}:{nth}=kill")
-        monkeypatch.setattr(crash_points, "_reached", Counter())
-        monkeypatch.setattr(crash_points, "os", SimpleNamespace(environ=os.environ, getpid=os.getpid, kill=hit))
+        monkeypatch.setattr(failpoints, "_reached", Counter())
+        monkeypatch.setattr(failpoints, "os", SimpleNamespace(environ=os.environ, getpid=os.getpid, kill=hit))
 
     return arrange
 

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from frazil.batch.plan import RunPlan
-from frazil.batch.request import RunRequest
 from frazil.batch.session import session_order
-from frazil.pipeline.model import Pipeline
+from frazil.batch.target import RunRequest
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run import session as sessions
-from frazil.run.session import Session, inline_lander
+from frazil.run.batches import session as sessions
+from frazil.run.batches.session import Session, inline_lander
 from tests.integration.conftest import Shop, environment
 
 MakeShop = Callable[..., Any]

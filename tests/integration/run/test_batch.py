@@ -9,13 +9,13 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from frazil.batch.facts import Staged
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.errors import Terminal
-from frazil.kafka.topics import create_topic, delete_topic
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.stage import StageOrder
+from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import StageOrder
 
 MakeShop = Callable[..., Any]
 PHASES = ("staging", "staged", "decided", "finished")

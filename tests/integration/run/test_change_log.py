@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo
 
-from frazil.run.scope import EngineNeeded
+from frazil.run.state.context import EngineNeeded
 from frazil.verify.check import verify
 from tests.integration.run.conftest import At
 from tests.operations import Killed, lake, ledger, replay, reset, send

@@ -12,10 +12,10 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
 from frazil.batch.target import EARLIEST
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.holdings import MANIFEST_KEY
+from frazil.iceberg.commit.summary_state import MANIFEST_KEY
 from frazil.report.history import history
-from frazil.run.reset import look
-from frazil.run.reset_batch import ResetOrder
+from frazil.run.repair.reset import preview_reset
+from frazil.run.repair.reset_batch import ResetOrder
 from tests.compaction import configure
 from tests.operations import (
     LEDGER,
@@ -34,6 +34,7 @@ from tests.operations import (
     order,
     places,
     position,
+    remake,
     remove_manifest,
     replay,
     reset,
@@ -258,6 +259,23 @@ def test_ledger_that_is_gone_too_does_not_stop_it(shop: MakeShop) -> None:
     assert_all(orders, 12)
 
 
+@pytest.mark.parametrize("damage", [drop, remake])
+def test_lost_ledger_is_no_dead_end_without_the_manifest_of_the_last_batch(
+    shop: MakeShop, damage: Callable[[Any, str], None]
+) -> None:
+    """Nothing but the table says where the pipeline is: the command of the refusal goes on from there."""
+    orders = landed(shop, 3)
+    table = lake(orders).load_table(ORDERS)
+    Path(table.current_snapshot().summary.additional_properties[MANIFEST_KEY].removeprefix("file://")).unlink()
+    damage(orders, LEDGER)
+
+    assert 1 <= obey(orders) <= 2
+
+    more(orders, 12)
+    orders.run()
+    assert_all(orders, 16)
+
+
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committing"])
 def test_second_reset_to_the_table_is_told_to_look_again(shop: MakeShop, at: At, point: str) -> None:
     """Two at the same moment: one is done, the other changes nothing."""
@@ -296,7 +314,7 @@ def test_table_without_position_property_does_not_begin_anew(shop: MakeShop) -> 
         orders.run()
     assert state(orders) == before
 
-    (first,) = look(scope(orders), ResetOrder(EARLIEST)).first
+    (first,) = preview_reset(scope(orders), ResetOrder(EARLIEST)).remarks
     assert first == f"the position is gone from table {ORDERS}: what will come again is taken out of all destinations"
     reset(orders, "earliest")
     orders.run()

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from frazil.monitor.condition import Condition
 from frazil.monitor.reading import read
 from frazil.project import SETTINGS_VARIABLE, Project

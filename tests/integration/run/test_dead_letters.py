@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.letters import LetterChoice, Place
-from frazil.crash_points import CrashPoint
+from frazil.batch.dead_letters import LetterChoice, Place
 from frazil.errors import Terminal
-from frazil.run import dead_letters
-from frazil.run.dead_letters import BroughtHome
-from frazil.run.standing import standing
-from frazil.run.tables import open_tables
+from frazil.failpoints import Failpoint
+from frazil.run.repair import dead_letter_replay
+from frazil.run.repair.dead_letter_replay import ReplayResult
+from frazil.run.state.pipeline_state import pipeline_state
+from frazil.run.state.tables import open_tables
 from tests.letters import EVERY, bring, good_letters, still_open
 from tests.operations import (
     LETTERS,
@@ -31,7 +31,7 @@ from tests.operations import (
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
-P = CrashPoint
+P = Failpoint
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_letters_land_and_the_position_moves(good_now: Any) -> None:
     first, second = bring(good_now), bring(good_now)
 
     assert (first.tried, first.landed, first.batches) == (6, 6, (before.n + 1,))
-    assert second == BroughtHome(dead_codes={})
+    assert second == ReplayResult(dead_codes={})
     assert places(good_now) == EVERY
     assert still_open(good_now) == []
     after = position(good_now)
@@ -99,7 +99,7 @@ def test_a_look_lands_something(good_now: Any) -> None:
         *(P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING, P.RECORD_COMMITTED),
     ],
 )
-def test_killed_on_the_way_home(good_now: Any, at: At, point: CrashPoint) -> None:
+def test_killed_on_the_way_home(good_now: Any, at: At, point: Failpoint) -> None:
     """Killed at any step, then tried again, with a run in between: each letter is one row."""
     at(point)
     with pytest.raises(Killed):
@@ -115,7 +115,7 @@ def test_killed_on_the_way_home(good_now: Any, at: At, point: CrashPoint) -> Non
 
 @pytest.mark.short("decide.committing")
 @pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
-def test_two_bring_the_same_letters_home(good_now: Any, at: At, point: CrashPoint) -> None:
+def test_two_bring_the_same_letters_home(good_now: Any, at: At, point: Failpoint) -> None:
     """A rival does all of it while the first stands at a step: nothing lands twice."""
     at(point, lambda: bring(good_now))
 
@@ -155,11 +155,11 @@ def test_rows_without_coordinates_take_letters(shop: MakeShop) -> None:
 
 def test_letters_of_many_places_take_several_batches(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch is bounded; together they land every letter once, and the next run keeps its bound in bytes."""
-    monkeypatch.setattr(dead_letters, "RANGES_PER_BATCH", 4)
+    monkeypatch.setattr(dead_letter_replay, "RANGES_PER_BATCH", 4)
 
     found = bring(good_now)
 
     assert (found.landed, len(found.batches)) == (6, 2)
     assert places(good_now) == EVERY
-    assert standing(good_now.pipeline, open_tables(lake(good_now), good_now.pipeline)).record_bytes
+    assert pipeline_state(good_now.pipeline, open_tables(lake(good_now), good_now.pipeline)).record_bytes
     assert_clean(good_now)

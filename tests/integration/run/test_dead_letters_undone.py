@@ -9,14 +9,14 @@ import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from frazil.batch.letters import LetterChoice, Place
-from frazil.crash_points import CrashPoint
-from frazil.iceberg import letter_scan
-from frazil.iceberg.removal import file_rows
+from frazil.batch.dead_letters import LetterChoice, Place
+from frazil.failpoints import Failpoint
+from frazil.iceberg.commit.removal import file_rows
+from frazil.iceberg.ledger import dead_letter_scan
 from frazil.monitor import reading
 from frazil.monitor.reading import with_open_letters
 from frazil.report.dead_letters import list_letters
-from frazil.run.dead_letters import bring_home
+from frazil.run.repair.dead_letter_replay import replay_dead_letters
 from tests.letters import EVERY, bring, good_letters
 from tests.operations import (
     LETTERS,
@@ -40,7 +40,7 @@ from tests.operations import (
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
-P = CrashPoint
+P = Failpoint
 
 
 def set_main(orders: Any, snapshot_id: int) -> None:
@@ -74,7 +74,7 @@ def test_rollback_past_the_batch_that_landed_them(good_now: Any) -> None:
 def test_letters_are_counted_that_are_not_open(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Manifests tell how many are open; files are read only where a rollback opened letters again."""
     read: list[str] = []
-    monkeypatch.setattr(letter_scan, "file_rows", lambda *of: read.append(of[1].file.file_path) or file_rows(*of))
+    monkeypatch.setattr(dead_letter_scan, "file_rows", lambda *of: read.append(of[1].file.file_path) or file_rows(*of))
 
     def counted() -> int | None:
         found = reading.read(good_now.project, good_now.pipeline)
@@ -132,7 +132,7 @@ def test_letters_of_a_recreated_topic_stay(good_now: Any) -> None:
     reset(good_now, "earliest")
     said: list[str] = []
 
-    found = bring_home(scope(good_now, said.append), LetterChoice(), request())
+    found = replay_dead_letters(scope(good_now, said.append), LetterChoice(), request())
 
     assert found.tried == 0
     assert any("6 letters of a topic as it was before it was recreated" in line for line in said)
@@ -196,7 +196,7 @@ def test_records_that_came_twice_land_a_third_time(good_now: Any) -> None:
     before = places(good_now)
     said: list[str] = []
 
-    found = bring_home(scope(good_now, said.append), LetterChoice(), request())
+    found = replay_dead_letters(scope(good_now, said.append), LetterChoice(), request())
 
     assert found.tried == 0
     assert any("of records that a reset let come twice" in line for line in said)

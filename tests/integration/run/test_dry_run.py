@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from frazil.batch.facts import Staged
-from frazil.batch.request import RunRequest
-from frazil.batch.target import EARLIEST, LATEST, Target
+from frazil.batch.target import EARLIEST, LATEST, RunRequest, Target
 from frazil.errors import Terminal
-from frazil.kafka.group import group_offsets
-from frazil.kafka.topics import create_topic, delete_topic
-from frazil.run.dry_run import DryRun, dry_run, plan_dry_run
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.stage import StageOrder
+from frazil.kafka.admin.consumer_group import group_offsets
+from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.run.batches.dry_run import DryRun, dry_run, plan_dry_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import StageOrder
 
 pytestmark = pytest.mark.embedded
 

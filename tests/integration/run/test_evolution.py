@@ -13,9 +13,9 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 from frazil.batch.facts import Staged
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
-from frazil.records.evolve.policy import Evolution
-from frazil.run.inline import stage_inline
-from frazil.run.stage import StageOrder
+from frazil.records.model.evolution_policy import Evolution
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import StageOrder
 from tests.evolving import changes, evolving, files, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import At
 from tests.operations import (

@@ -9,7 +9,7 @@ import pytest
 
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
-from frazil.run import staging
+from frazil.run.commit import audit
 from tests.evolving import PIPELINE, changes, evolving, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import At
 from tests.integration.run.test_dry_run import look, state
@@ -252,8 +252,8 @@ def test_letters_come_home_without_their_columns(shop: MakeShop) -> None:
 def test_files_of_records_that_ask_are_left_behind(shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was staged before a table changed and is not used is deleted."""
     gone: list[str] = []
-    really = staging.delete_files
-    monkeypatch.setattr(staging, "delete_files", lambda table, paths: (gone.extend(paths), really(table, paths)))
+    really = audit.delete_files
+    monkeypatch.setattr(audit, "delete_files", lambda table, paths: (gone.extend(paths), really(table, paths)))
     orders = evolving(shop, "{table: shop.orders, partition_by: [kind]}", partitions=2)
     put(orders, {"id": 1})
     orders.run()

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from pyiceberg.types import StringType
 
-from frazil.batch.letters import LetterChoice, Place
-from frazil.crash_points import CrashPoint
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
+from frazil.batch.dead_letters import LetterChoice, Place
+from frazil.failpoints import Failpoint
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from tests.fan_out import ROUTE, TABLES, expected, fanned_out, file_of, fill, outcomes
 from tests.integration.run.conftest import At
 from tests.letters import bring
 from tests.operations import LETTERS, Killed, assert_clean, lake, send
 
 MakeShop = Callable[..., Any]
-P = CrashPoint
+P = Failpoint
 NUMBERS = range(20)
 
 DOUBLED, NAMELESS = 20, 21
@@ -112,7 +112,7 @@ def test_letters_of_another_table_are_tried(good_now: Any) -> None:
         *((of, 1) for of in (P.RECORD_COMMITTING, P.RECORD_COMMITTED)),
     ],
 )
-def test_killed_between_two_tables_on_the_way_home(good_now: Any, at: At, point: CrashPoint, nth: int) -> None:
+def test_killed_between_two_tables_on_the_way_home(good_now: Any, at: At, point: Failpoint, nth: int) -> None:
     """Killed at any step, also between two tables, and tried again behind a run: each letter has its rows once."""
     at(point, nth=nth)
     with pytest.raises(Killed):
@@ -135,7 +135,7 @@ def test_killed_between_two_tables_on_the_way_home(good_now: Any, at: At, point:
         (P.RECORD_COMMITTING, 1),
     ],
 )
-def test_two_bring_letters_of_several_tables_home(good_now: Any, at: At, point: CrashPoint, nth: int) -> None:
+def test_two_bring_letters_of_several_tables_home(good_now: Any, at: At, point: Failpoint, nth: int) -> None:
     """A rival does all of it while the first stands at a step, also between two tables: nothing lands twice."""
     at(point, lambda: bring(good_now), nth=nth)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.letters import LetterChoice
+from frazil.batch.dead_letters import LetterChoice
 from frazil.errors import Terminal
-from frazil.run.dead_letters import bring_home
+from frazil.run.repair.dead_letter_replay import replay_dead_letters
 from tests.fan_out import fanned_out, file_of, fill, outcomes
 from tests.operations import (
     LETTERS,
@@ -56,7 +56,7 @@ def test_a_letter_of_one_table_that_came_home_moves_the_rows_of_another(shop: Ma
     with lake(before).load_table("shop.orders").update_schema() as update:
         update.make_column_optional("m")
     after = pipeline(before, {**columns, "shop.orders": ID})
-    bring_home(scope(after), LetterChoice(), request())
+    replay_dead_letters(scope(after), LetterChoice(), request())
     roll_back(after, "shop.orders")
 
     repair(after, "shop.orders")
@@ -111,7 +111,7 @@ def test_a_letter_whose_record_is_meant_for_another_table_now_is_closed(shop: Ma
     route = KIND.format("dead_letter").replace("order,", "other,").replace(": refund}", ': "order|refund"}')
     after = pipeline(before, columns, route)
 
-    found = bring_home(scope(after), LetterChoice(), request())
+    found = replay_dead_letters(scope(after), LetterChoice(), request())
 
     assert (found.tried, found.landed, found.filtered, sum((found.dead_codes or {}).values())) == (1, 0, 0, 1)
     assert [(row["destination"], row["landed_batch"]) for row in after.rows(LETTERS)] == [("shop.orders", None)]

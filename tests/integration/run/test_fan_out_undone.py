@@ -10,8 +10,8 @@ import pytest
 
 from frazil.errors import Terminal
 from frazil.report.history import history
-from frazil.run.reset import look
-from frazil.run.reset_batch import Removed, ResetOrder, count_removed
+from frazil.run.repair.reset import preview_reset
+from frazil.run.repair.reset_batch import RemovalCounts, ResetOrder, count_removed
 from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes, record
 from tests.operations import (
     LEDGER,
@@ -233,11 +233,11 @@ def test_a_reset_that_names_a_table_again_doubles_its_rows(shop: MakeShop, *, al
     start = 0 if allow_duplicates else 5
     before, dead = outcomes(again)
     order = ResetOrder(offsets(again, start), allow_duplicates=allow_duplicates)
-    shown = count_removed(scope(again), look(scope(again), order))
+    shown = count_removed(scope(again), preview_reset(scope(again), order))
     reset(again, offsets(again, start), allow_duplicates=allow_duplicates)
     after, left = outcomes(again)
     gone = {table: len(before[table]) - len(after[table]) for table in before}
-    assert shown == Removed({table: count for table, count in gone.items() if count}, len(dead) - len(left))
+    assert shown == RemovalCounts({table: count for table, count in gone.items() if count}, len(dead) - len(left))
     assert gone["shop.audit"] > 0
     again.run()
 

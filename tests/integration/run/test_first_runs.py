@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.table import Table
-from frazil.run import tables
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import Table
+from frazil.run.state import tables
 from tests.operations import assert_clean
 
 SECOND = "  - {table: shop.copies, columns: {id: {type: long, required: true}}}\n"
@@ -24,7 +24,7 @@ def test_a_rival_makes_all_tables_between_two_looks(
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
     orders = orders.with_pipeline(text.replace("limits:", f"{more}limits:"))
     orders.produce_orders(range(3))
-    real, rivals = tables._found, []
+    real, rivals = tables._find_each, []
 
     def found(lake: Lake, names: list[str]) -> dict[str, Table | None]:
         if len(names) == 1 and not rivals:  # the closing table, which is read last
@@ -32,7 +32,7 @@ def test_a_rival_makes_all_tables_between_two_looks(
             rivals.append(orders.run())
         return real(lake, names)
 
-    monkeypatch.setattr(tables, "_found", found)
+    monkeypatch.setattr(tables, "_find_each", found)
     assert orders.run().batches == 0
     assert rivals[1].written == 3
     assert orders.ids() == [0, 1, 2]

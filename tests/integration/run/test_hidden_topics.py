@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from frazil.errors import Retryable
-from frazil.kafka.topics import delete_topic
-from frazil.run import source
+from frazil.kafka.admin.topics import delete_topic
+from frazil.run.state import source
 from tests.operations import Killed, assert_clean, ledger, order, send
 
 MakeShop = Callable[..., Any]

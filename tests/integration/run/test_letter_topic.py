@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from frazil.crash_points import CrashPoint
 from frazil.errors import Terminal
-from frazil.kafka.topics import delete_topic
-from frazil.run.settled import settled
+from frazil.failpoints import Failpoint
+from frazil.kafka.admin.topics import delete_topic
+from frazil.run.commit.recover import recover
 from tests.letter_topic import sending
 from tests.letters import bring
 from tests.operations import (
@@ -36,7 +36,7 @@ from tests.topic_reader import committed, values
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
-P = CrashPoint
+P = Failpoint
 
 SENT = [bad(1), bad(3)]
 """The letters of the batch that `waiting` has before it."""
@@ -82,7 +82,7 @@ def test_letter_has_its_record_and_its_reason(shop: MakeShop) -> None:
         "__connect.errors.connector.name": b"orders",
         "__connect.errors.task.id": b"0",
         "__connect.errors.stage": b"VALUE_CONVERTER",
-        "__connect.errors.class.name": b"frazil.records.decode.Decoder",
+        "__connect.errors.class.name": b"frazil.records.decoder.decode.Decoder",
         "__connect.errors.exception.class.name": b"frazil.INVALID_JSON",
         "__connect.errors.exception.message": row["message"].encode(),
         "frazil.code": b"INVALID_JSON",
@@ -108,7 +108,7 @@ def test_finished_batch_sends_nothing_again(waiting: tuple[Any, str]) -> None:
 
 @pytest.mark.short("letters.sent")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
-def test_run_after_a_kill_sends_all_letters_of_the_batch(waiting: tuple[Any, str], at: At, point: CrashPoint) -> None:
+def test_run_after_a_kill_sends_all_letters_of_the_batch(waiting: tuple[Any, str], at: At, point: Failpoint) -> None:
     """Whatever step it was, the next run sends the whole batch, and repeats are told by their headers."""
     orders, topic = waiting
     at(point)
@@ -123,7 +123,7 @@ def test_run_after_a_kill_sends_all_letters_of_the_batch(waiting: tuple[Any, str
 
 @pytest.mark.short("letters.sending")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
-def test_letters_are_there_whoever_sends_them_too(waiting: tuple[Any, str], at: At, point: CrashPoint) -> None:
+def test_letters_are_there_whoever_sends_them_too(waiting: tuple[Any, str], at: At, point: Failpoint) -> None:
     """While one run stands at a step, another one does all of it, and lands more."""
     orders, topic = waiting
 
@@ -184,7 +184,7 @@ def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, s
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
     said: list[str] = []
     without = orders.with_pipeline(text.replace(f"topic: {{name: {topic}, partitions: 1}}, ", ""))
-    settled(scope(without, said.append))
+    recover(scope(without, said.append))
 
     assert f"batch 1: its 2 dead letters are NOT sent to topic {topic}" in "\n".join(said)
     back = orders.with_pipeline(text)

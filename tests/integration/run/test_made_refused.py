@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from frazil.batch.dead_letters import LetterChoice
 from frazil.batch.facts import Staged
-from frazil.batch.letters import LetterChoice
-from frazil.crash_points import CrashPoint
 from frazil.errors import Terminal
-from frazil.run.dead_letters import bring_home
-from frazil.run.inline import stage_inline
-from frazil.run.stage import StageOrder
+from frazil.failpoints import Failpoint
+from frazil.run.repair.dead_letter_replay import replay_dead_letters
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import StageOrder
 from tests import made as shops
 from tests.integration.run.conftest import At
 from tests.made import LETTERS, fill, ids, letters, told
@@ -62,7 +62,7 @@ def test_the_template_is_edited_after_a_kill(shop: Callable[..., Any], at: At) -
     """A table that was made to the old one stops nothing: its letters say what to do, and land once that is done."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"))
-    at(CrashPoint.AUDITED)
+    at(Failpoint.AUDITED)
     with pytest.raises(Killed):
         orders.run()
     orders = orders.with_pipeline(shops.file_of(orders, template="columns: {id: string, name: string}"))
@@ -73,7 +73,7 @@ def test_the_template_is_edited_after_a_kill(shop: Callable[..., Any], at: At) -
     assert "no batch landed in it: drop it" in letter["message"]
     assert_clean(orders)
     drop(orders, "shop.a")
-    bring_home(scope(orders), LetterChoice(), request())
+    replay_dead_letters(scope(orders), LetterChoice(), request())
     assert [row["id"] for row in orders.rows("shop.a")] == ["1"]
     assert_clean(orders)
 
@@ -94,7 +94,7 @@ def test_all_runs_together_make_no_more_tables_than_the_total(shop: Callable[...
     assert_clean(orders)
 
     orders = orders.with_pipeline(shops.file_of(orders, template=f"{shops.COLUMNS}\n    max_tables: 4"))
-    bring_home(scope(orders), LetterChoice(), request())
+    replay_dead_letters(scope(orders), LetterChoice(), request())
     assert ids(orders, ("shop.d",)) == {"shop.d": [4]}
     assert letters(orders) == [(4, "TABLE_NOT_MADE")]
 
@@ -128,7 +128,7 @@ def test_name_that_the_catalog_refuses_leaves_room_for_others(shop: Callable[...
     """Somebody else made the one table just before: it is theirs, and the total has room for another one."""
     orders = shops.made(shop, template=f"{shops.COLUMNS}\n    max_tables: 1")
     fill(orders, (1, "shop.a"))
-    at(CrashPoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
+    at(Failpoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
     orders.run()
     fill(orders, (2, "shop.b"))
     orders.run()

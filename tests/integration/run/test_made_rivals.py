@@ -9,13 +9,13 @@ from uuid import uuid4
 import pytest
 
 from frazil.batch.plan import RunPlan
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.errors import Terminal
-from frazil.run import repair as repairs
-from frazil.run import settled as looks
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.commit import recover as looks
+from frazil.run.repair import repair as repairs
+from frazil.run.staging.inline import stage_inline
 from frazil.verify import check
 from tests import made as shops
 from tests.made import fill, ids, letters, told

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
+from frazil.batch.dead_letters import LetterChoice
 from frazil.batch.facts import Staged
-from frazil.batch.letters import LetterChoice
 from frazil.batch.manifest import Manifest
-from frazil.batch.request import RunRequest
-from frazil.crash_points import CrashPoint
+from frazil.batch.target import RunRequest
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import MANIFEST_KEY, POSITION_KEY, held
-from frazil.iceberg.table import read_text
-from frazil.run.dead_letters import bring_home
-from frazil.run.dry_run import dry_run, plan_dry_run
-from frazil.run.inline import stage_inline
-from frazil.run.scope import EngineNeeded
-from frazil.run.stage import StageOrder
+from frazil.failpoints import Failpoint
+from frazil.iceberg.catalog.table import read_text
+from frazil.iceberg.commit.summary_state import MANIFEST_KEY, POSITION_KEY, held
+from frazil.run.batches.dry_run import dry_run, plan_dry_run
+from frazil.run.repair.dead_letter_replay import replay_dead_letters
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import StageOrder
+from frazil.run.state.context import EngineNeeded
 from tests import made as shops
 from tests.integration.run.conftest import At
 from tests.made import fill, ids, letters, told
@@ -42,10 +42,10 @@ from tests.operations import (
     send,
 )
 
-MAKING = (CrashPoint.CREATING, CrashPoint.CREATED, CrashPoint.AUDITED, CrashPoint.MANIFEST_WRITTEN)
+MAKING = (Failpoint.CREATING, Failpoint.CREATED, Failpoint.AUDITED, Failpoint.MANIFEST_WRITTEN)
 """Nobody is told of the new tables yet."""
 
-TOLD = (CrashPoint.DECIDE_COMMITTED, CrashPoint.FOLLOW_COMMITTED, CrashPoint.RECORD_COMMITTED)
+TOLD = (Failpoint.DECIDE_COMMITTED, Failpoint.FOLLOW_COMMITTED, Failpoint.RECORD_COMMITTED)
 """They are the pipeline's, and the batch is not finished."""
 
 
@@ -103,7 +103,7 @@ def test_more_names_than_a_run_may_make(shop: Callable[..., Any]) -> None:
     orders.run()
     assert told(orders) == ("shop.b", "shop.c", "shop.d")
     assert_clean(orders)  # the letter of a table that is there by now is still its record's outcome
-    bring_home(scope(orders), LetterChoice(), request())
+    replay_dead_letters(scope(orders), LetterChoice(), request())
     assert ids(orders, ("shop.a", "shop.d")) == {"shop.a": [4], "shop.d": [1, 6]}
     assert letters(orders) == []
     assert_clean(orders)
@@ -111,12 +111,12 @@ def test_more_names_than_a_run_may_make(shop: Callable[..., Any]) -> None:
 
 @pytest.mark.short("created")
 @pytest.mark.parametrize("point", [*MAKING, *TOLD])
-def test_a_kill_around_new_tables(shop: Callable[..., Any], at: At, point: CrashPoint) -> None:
+def test_a_kill_around_new_tables(shop: Callable[..., Any], at: At, point: Failpoint) -> None:
     """The next run takes the tables that are there for its own, makes what is missing, and lands every record once."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.a"))
-    first = 2 if point in (CrashPoint.DECIDE_COMMITTED, CrashPoint.RECORD_COMMITTED) else 1
-    at(point, nth=1 if point in MAKING or point is CrashPoint.FOLLOW_COMMITTED else first)
+    first = 2 if point in (Failpoint.DECIDE_COMMITTED, Failpoint.RECORD_COMMITTED) else 1
+    at(point, nth=1 if point in MAKING or point is Failpoint.FOLLOW_COMMITTED else first)
     with pytest.raises(Killed):
         orders.run()
     fill(orders, (4, "shop.b"), (5, "shop.c"))
@@ -129,7 +129,7 @@ def test_two_runs_make_the_same_table(shop: Callable[..., Any], at: At) -> None:
     """The one that comes second finds the table made, and its batch refused; every record is there once."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
-    at(CrashPoint.CREATING, orders.run)
+    at(Failpoint.CREATING, orders.run)
     orders.run()
     assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1], "shop.b": [2]}
     assert told(orders) == ("shop.a", "shop.b")
@@ -140,7 +140,7 @@ def test_somebody_makes_the_table_at_the_same_moment(shop: Callable[..., Any], a
     """It is theirs then: the record is a dead letter, and their table stays as they made it."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
-    at(CrashPoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
+    at(Failpoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
     orders.run()
     assert told(orders) == ("shop.b",)
     assert letters(orders) == [(0, "TABLE_NOT_MADE")]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import BRANCH_KEY, IDENTIFIER_KEY
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.scope import EngineNeeded
+from frazil.iceberg.commit.summary_state import BRANCH_KEY, IDENTIFIER_KEY
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.run.state.context import EngineNeeded
 from tests.fan_out import TABLES, fanned_out, file_of, fill
 from tests.operations import LEDGER, drop, lake, repair, request, scope
 

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from frazil.batch.target import parse_offsets
 from frazil.errors import Terminal
-from frazil.kafka.observe import observe
-from frazil.kafka.topics import create_topic
-from frazil.local.waiting import until
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import create_topic
+from frazil.runtime.waiting import until
 from frazil.verify.check import verify
 from tests.operations import LEDGER, assert_clean, lake, ledger, offsets, order, reset, send
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.errors import Retryable
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.settled import FILES_ARRIVE
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.commit.recover import FILES_ARRIVE
+from frazil.run.staging.inline import stage_inline
 from tests.fan_out import TABLES, expected, fanned_out, file_of, fill, outcomes
 from tests.integration.run.conftest import At
 from tests.operations import assert_clean, ledger

@@ -10,8 +10,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.holdings import MANIFEST_KEY
-from frazil.iceberg.table import delete_files
+from frazil.iceberg.catalog.table import delete_files
+from frazil.iceberg.commit.summary_state import MANIFEST_KEY
 from frazil.report.history import history
 from frazil.verify.check import verify
 from tests.fan_out import expected, fanned_out, fill, outcomes
@@ -234,7 +234,7 @@ def test_what_kafka_holds_no_more_is_given_up_by_name(shop: MakeShop) -> None:
     planned = repair(orders, LETTERS)
 
     assert planned is not None
-    assert [(r.start, r.end) for r in planned.gone] == [(0, 6)]
+    assert [(r.start, r.end) for r in planned.unrecoverable] == [(0, 6)]
     assert [(r.start, r.end) for r in planned.fill] == [(6, 12)]
     assert bad_places(orders) == [(0, 7), (0, 9), (0, 11)]
     assert orders.run().batches == 0

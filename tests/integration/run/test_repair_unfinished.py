@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.table import Table
-from frazil.run import tables
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import Table
+from frazil.run.state import tables
 from tests.operations import (
     LEDGER,
     LETTERS,
@@ -168,7 +168,7 @@ def test_batch_of_a_rival_between_two_reads_is_no_loss(shop: MakeShop, monkeypat
     """It lands after the dead letters were read and before the ledger is."""
     orders = landed(shop, 2)
     more(orders, 8)
-    real, reads = tables._found, Counter[str]()
+    real, reads = tables._find_each, Counter[str]()
 
     def found(lake: Lake, names: list[str]) -> dict[str, Table | None]:
         reads.update(names)
@@ -178,7 +178,7 @@ def test_batch_of_a_rival_between_two_reads_is_no_loss(shop: MakeShop, monkeypat
         assert orders.run().batches == 1
         return first | real(lake, [name for name in names if name != LETTERS])
 
-    monkeypatch.setattr(tables, "_found", found)
+    monkeypatch.setattr(tables, "_find_each", found)
 
     assert repair(orders, LETTERS) is None
     assert_all(orders, 12)

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from frazil.batch.facts import Staged
-from frazil.batch.request import RunRequest
-from frazil.batch.target import EARLIEST
+from frazil.batch.target import EARLIEST, RunRequest
 from frazil.errors import Terminal
-from frazil.run.ingest import ingest
-from frazil.run.plan import plan_run
-from frazil.run.stage import StageOrder
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.stage import StageOrder
 from tests.compaction import COMPACTED, configure, eager_cleaner, send_apart, wait_for
 from tests.operations import assert_clean, bad, letters, offsets, order, places, position, replay, reset
 from tests.transactions import transactions

@@ -10,8 +10,8 @@ import pytest
 from frazil.batch.target import parse_target
 from frazil.errors import Retryable, Terminal
 from frazil.report.history import history
-from frazil.run.reset import plan_reset
-from frazil.run.reset_batch import Removed, ResetOrder, count_removed
+from frazil.run.repair.reset import plan_reset
+from frazil.run.repair.reset_batch import RemovalCounts, ResetOrder, count_removed
 from tests.operations import (
     ALL_ROWS,
     ORDERS,
@@ -89,7 +89,7 @@ def test_look_changes_something(shop: MakeShop) -> None:
         (0, 8, 0, -8),
         (1, 8, 0, -8),
     ]
-    assert count_removed(scope(orders), planned) == Removed({ORDERS: 12}, 4)
+    assert count_removed(scope(orders), planned) == RemovalCounts({ORDERS: 12}, 4)
     assert before == [
         orders.snapshots(table) for table in ("shop.orders", "shop.orders__dead_letters", "shop.orders__ledger")
     ]

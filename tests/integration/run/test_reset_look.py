@@ -9,8 +9,8 @@ import pytest
 
 from frazil.batch.target import parse_target
 from frazil.errors import Terminal
-from frazil.run.reset import look, plan_reset
-from frazil.run.reset_batch import Removed, ResetOrder, count_removed
+from frazil.run.repair.reset import plan_reset, preview_reset
+from frazil.run.repair.reset_batch import RemovalCounts, ResetOrder, count_removed
 from tests.compaction import configure
 from tests.operations import (
     LEDGER,
@@ -47,12 +47,12 @@ def test_look_makes_lost_tables(shop: MakeShop, lost: tuple[str, ...]) -> None:
         drop(orders, table)
     before = state(orders)
 
-    seen = look(scope(orders), EARLIEST)
+    seen = preview_reset(scope(orders), EARLIEST)
 
     assert state(orders) == before
     assert {name: at.next for name, at in seen.after.topics.items()} == {orders.topic: (0,)}
-    assert "the rows of all topics are gone" in seen.first[0]
-    assert plan_reset(scope(orders), seen.pinned).does_as(seen)
+    assert "the rows of all topics are gone" in seen.remarks[0]
+    assert plan_reset(scope(orders), seen.with_fixed_offsets).has_same_effect(seen)
 
 
 def test_look_at_a_rewind_changes_nothing(shop: MakeShop) -> None:
@@ -61,17 +61,17 @@ def test_look_at_a_rewind_changes_nothing(shop: MakeShop) -> None:
     roll_back(orders, ORDERS)
     before = state(orders)
 
-    seen = look(scope(orders), ResetOrder(None))
+    seen = preview_reset(scope(orders), ResetOrder(None))
     with pytest.raises(Terminal, match="was rolled back"):
-        look(scope(orders), EARLIEST)
+        preview_reset(scope(orders), EARLIEST)
 
     assert state(orders) == before
-    assert "goes on from batch 1; the pipeline was at batch 2" in seen.first[0]
+    assert "goes on from batch 1; the pipeline was at batch 2" in seen.remarks[0]
     assert [(move.before, move.after) for move in seen.moves] == [(8, 4)]
-    assert count_removed(scope(orders), seen) == Removed({}, 2)
+    assert count_removed(scope(orders), seen) == RemovalCounts({}, 2)
     assert to_table(orders).n == seen.after.n
     assert orders.run().read == 4
-    again = look(scope(orders), ResetOrder(None))
+    again = preview_reset(scope(orders), ResetOrder(None))
     assert (again.is_idle, again.moves) == (True, ())
     assert_clean(orders)
 
@@ -82,11 +82,11 @@ def test_rewind_of_a_compacted_topic_gives_up_what_may_be_gone(shop: MakeShop) -
     roll_back(orders, ORDERS)
     configure(orders.cluster, orders.topic, {"cleanup.policy": "compact,delete"})
 
-    seen = look(scope(orders), ResetOrder(None))
-    again = look(scope(orders), ResetOrder(None, allow_duplicates=True))
+    seen = preview_reset(scope(orders), ResetOrder(None))
+    again = preview_reset(scope(orders), ResetOrder(None, allow_duplicates=True))
 
     assert ([(of.start, of.end) for of in seen.skipped], seen.moves) == ([(4, 8)], ())
-    assert count_removed(scope(orders), seen) == Removed({}, 0)
+    assert count_removed(scope(orders), seen) == RemovalCounts({}, 0)
     assert [(move.before, move.after) for move in again.moves] == [(8, 4)]
 
 
@@ -99,12 +99,12 @@ def test_look_finishes_a_batch(shop: MakeShop, at: At) -> None:
         orders.run()
     before = state(orders)
 
-    seen = look(scope(orders), EARLIEST)
+    seen = preview_reset(scope(orders), EARLIEST)
 
     assert state(orders) == before
-    assert "batch 3 is decided and not finished" in seen.first[0]
+    assert "batch 3 is decided and not finished" in seen.remarks[0]
     assert [(move.before, move.after) for move in seen.moves] == [(10, 0)]
-    assert plan_reset(scope(orders), seen.pinned).does_as(seen)
+    assert plan_reset(scope(orders), seen.with_fixed_offsets).has_same_effect(seen)
     assert places(orders) == [(0, o) for o in range(0, 10, 2)]
     assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in range(1, 10, 2)]
 
@@ -123,10 +123,10 @@ def test_end_moves_on_while_somebody_looks(shop: MakeShop) -> None:
     """What was shown for `latest` is what is done: records that came meanwhile are for the next run."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8)]})
-    shown = look(scope(orders), ResetOrder(parse_target("latest")))
+    shown = preview_reset(scope(orders), ResetOrder(parse_target("latest")))
     send(orders, {0: [order(9)]})
 
-    planned = plan_reset(scope(orders), shown.pinned)
+    planned = plan_reset(scope(orders), shown.with_fixed_offsets)
 
-    assert planned.does_as(shown)
+    assert planned.has_same_effect(shown)
     assert {name: at.next for name, at in planned.after.topics.items()} == {orders.topic: (9,)}

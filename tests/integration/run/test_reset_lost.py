@@ -13,9 +13,9 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
 from frazil.batch.target import parse_offsets, parse_target
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import MANIFEST_KEY
-from frazil.run.reset import plan_reset
-from frazil.run.reset_batch import ResetOrder
+from frazil.iceberg.commit.summary_state import MANIFEST_KEY
+from frazil.run.repair.reset import plan_reset
+from frazil.run.repair.reset_batch import ResetOrder
 from tests.operations import (
     LEDGER,
     LETTERS,

@@ -9,7 +9,7 @@ import pytest
 
 from frazil.batch.target import parse_offsets
 from frazil.errors import Terminal
-from frazil.kafka.group import group_offsets
+from frazil.kafka.admin.consumer_group import group_offsets
 from tests.operations import (
     assert_clean,
     bad,

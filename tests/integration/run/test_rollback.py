@@ -12,7 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import MANIFEST_KEY
+from frazil.iceberg.commit.summary_state import MANIFEST_KEY
 from frazil.report.history import history
 from tests.operations import (
     ALL_ROWS,

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from frazil.batch.request import RunRequest
 from frazil.batch.session import session_order
-from frazil.iceberg.catalog import Lake
-from frazil.kafka.observe import observe
-from frazil.pipeline.model import Pipeline
+from frazil.batch.target import RunRequest
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.kafka.admin.observe import observe
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run import session as sessions
-from frazil.run.plan import plan_run
-from frazil.run.result import run_result
-from frazil.run.session import Session, inline_lander, stay
+from frazil.run.batches import session as sessions
+from frazil.run.batches.plan import plan_run
+from frazil.run.batches.result import run_result
+from frazil.run.batches.session import Session, inline_lander, run_session
 from tests.integration.conftest import environment
 from tests.integration.run.staying import FILE, Clock, MakeShop, landing, session, staying
 
@@ -33,7 +33,7 @@ def test_records_wait_for_the_next_run(shop: MakeShop, clock: Clock) -> None:
             2: lambda: orders.produce_orders(range(20, 30)),
             3: clock.end,
         }
-        assert stay(made, landing(then)) is None
+        assert run_session(made, landing(then)) is None
         through = made.end.complete_through
 
     assert orders.ids() == list(range(30))
@@ -64,7 +64,7 @@ def test_idle_ticks_read_the_catalog(shop: MakeShop, clock: Clock, monkeypatch: 
             return look(*asked)
 
         monkeypatch.setattr(sessions, "log_ends", looked)
-        assert stay(made, landing({1: loads.clear})) is None
+        assert run_session(made, landing({1: loads.clear})) is None
 
         assert made.plans == 1
         assert looks["ends"] == 3
@@ -84,7 +84,7 @@ def test_a_position_that_was_moved_is_never_seen(shop: MakeShop, clock: Clock, m
 
     monkeypatch.setattr(sessions, "plan_run", planned)
     with session(orders, clock) as made:
-        assert stay(made, landing({})) is None
+        assert run_session(made, landing({})) is None
         assert made.plans == 3
         assert made.end.complete_through is not None
 
@@ -104,7 +104,7 @@ def test_an_edited_file_counts_from_the_next_run_on(shop: MakeShop, clock: Clock
         orders.produce_orders(range(9, 12))
 
     with session(orders, clock, said) as made:
-        waits = stay(made, landing({1: edit, 2: move}))
+        waits = run_session(made, landing({1: edit, 2: move}))
         assert waits is not None
         assert (waits.records, made.pipeline.engine) == (3, "spark")
 
@@ -114,7 +114,7 @@ def test_an_edited_file_counts_from_the_next_run_on(shop: MakeShop, clock: Clock
 
     orders = staying(orders)
     with session(orders, clock, said, in_job=True) as made:
-        assert stay(made, landing({1: edit})) is None
+        assert run_session(made, landing({1: edit})) is None
     assert "the session ends here" in said[-1]
 
 
@@ -132,7 +132,7 @@ def test_an_edit_while_a_session_begins_is_never_seen(shop: MakeShop, clock: Clo
     order = session_order("orders", RunRequest("stays"), now, now + timedelta(seconds=1))
     made = Session(order, load, print, clock)
     assert made.pipeline.interval == "1s"
-    assert stay(made, landing({})) is None
+    assert run_session(made, landing({})) is None
     assert made.pipeline.interval == "2s"
 
 
@@ -140,16 +140,16 @@ def test_a_session_without_spark_does_its_work(shop: MakeShop, clock: Clock) -> 
     """Without records no engine is asked for; the first ones are handed over with the session's end, and `auto` keeps the rest."""
     orders = staying(shop(), engine="spark")
     with session(orders, clock, seconds=1) as made:
-        assert stay(made, inline_lander(print)) is None
+        assert run_session(made, inline_lander(print)) is None
     orders.produce_orders(range(5))
     with session(orders, clock) as made:
-        plan = stay(made, inline_lander(print))
+        plan = run_session(made, inline_lander(print))
         assert plan is not None
         assert (plan.records, plan.until) == (5, made.order.until)
 
     orders = staying(orders, engine="auto")
     with session(orders, clock, seconds=1) as made:
-        assert stay(made, inline_lander(print)) is None
+        assert run_session(made, inline_lander(print)) is None
     assert orders.ids() == list(range(5))
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from frazil import stopping
+from frazil import shutdown
 from frazil.batch.plan import RunPlan
 from frazil.errors import Retryable, Stopped, Terminal
-from frazil.kafka.topics import delete_topic
-from frazil.pipeline.model import Pipeline
+from frazil.kafka.admin.topics import delete_topic
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run import session as sessions
-from frazil.run.plan import plan_run
-from frazil.run.session import inline_lander, serve, stay
+from frazil.run.batches import session as sessions
+from frazil.run.batches.plan import plan_run
+from frazil.run.batches.session import inline_lander, run_session, run_session_with_jobs
 from tests.integration.conftest import environment
 from tests.integration.run.staying import Clock, MakeShop, landing, session, staying
 
@@ -38,7 +38,7 @@ def test_a_batch_that_fails_for_a_moment_ends_the_session(
         return land(project, pipeline, plan)
 
     with session(orders, clock, said) as made:
-        assert stay(made, failing) is None
+        assert run_session(made, failing) is None
     assert orders.ids() == list(range(5))
     assert [line for line in said if "tried again" in line] == [
         "tried again in 0 s: no catalog",
@@ -48,7 +48,7 @@ def test_a_batch_that_fails_for_a_moment_ends_the_session(
     orders.produce_orders(range(5, 9))
     failures += [Retryable("no broker")] * 3
     with session(orders, clock, said) as made, pytest.raises(Retryable, match="no broker"):
-        stay(made, failing)
+        run_session(made, failing)
 
 
 def test_a_topic_that_is_gone_is_waited_for(shop: MakeShop, clock: Clock) -> None:
@@ -56,7 +56,7 @@ def test_a_topic_that_is_gone_is_waited_for(shop: MakeShop, clock: Clock) -> Non
     orders = staying(shop())
     orders.produce_orders(range(5))
     with session(orders, clock) as made, pytest.raises(Terminal, match=orders.topic):
-        stay(made, landing({1: lambda: delete_topic(orders.cluster, orders.topic)}))
+        run_session(made, landing({1: lambda: delete_topic(orders.cluster, orders.topic)}))
     assert orders.ids() == list(range(5))
 
 
@@ -81,14 +81,14 @@ def test_a_file_that_is_half_written_ends_the_session(
                 file.write_text(text)
 
     with session(orders, clock, Mends()) as made:
-        assert stay(made, landing({1: breaks, 2: clock.end})) is None
+        assert run_session(made, landing({1: breaks, 2: clock.end})) is None
     assert orders.ids() == list(range(9))
     assert sum("files changed" in line for line in said) == 1
 
     with session(orders, clock) as made:
         file.unlink()
         with pytest.raises(Retryable, match="files changed: no pipeline is named 'orders'"):
-            stay(made, landing({}))
+            run_session(made, landing({}))
 
 
 def test_a_stop_while_it_plans_starts_spark(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_a_stop_while_it_plans_starts_spark(shop: MakeShop, clock: Clock, monkey
 
     monkeypatch.setattr(sessions, "plan_run", planned)
     with session(orders, clock) as made, pytest.raises(Stopped, match="between two batches"):
-        stay(made, inline_lander(print))
+        run_session(made, inline_lander(print))
 
 
 @pytest.mark.parametrize("error", [None, Retryable("the JVM is gone")])
@@ -121,7 +121,7 @@ def test_a_stop_ends_a_job_and_no_session(
 
     def job(*_: object) -> None:
         jobs["started"] += 1
-        with stopping.heeded(print):
+        with shutdown.handled(print):
             signal.raise_signal(signal.SIGTERM)
         if error is not None:
             raise error
@@ -148,7 +148,7 @@ def test_failures_of_jobs_add_up_over_a_day(shop: MakeShop, clock: Clock, monkey
         raise Retryable("the JVM is gone")
 
     with session(orders, clock) as made, pytest.raises(Retryable, match="JVM"):
-        serve(made, land, dies)
+        run_session_with_jobs(made, land, dies)
 
     assert orders.ids() == list(range(20))
     assert len(jobs) == 4 + 3
@@ -163,5 +163,5 @@ def test_a_job_asks_a_dead_spark_again_and_again(shop: MakeShop, clock: Clock) -
         raise Retryable("Spark could not land its part")
 
     with session(orders, clock, said, in_job=True) as made, pytest.raises(Retryable, match="its part"):
-        stay(made, fails)
+        run_session(made, fails)
     assert not any("tried again" in line for line in said)

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from frazil.batch.facts import ClusterFacts
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.errors import Terminal
-from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
-from frazil.kafka.observe import observe
-from frazil.kafka.topics import create_topic
+from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import create_topic
 from frazil.project import Project
-from frazil.run import source
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.run.state import source
 from frazil.verify.check import verify
 from tests.integration.conftest import environment
 from tests.operations import LETTERS, ORDERS, assert_clean, bad, lake, letters, order, repair, replay, reset, send

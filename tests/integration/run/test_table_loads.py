@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from frazil.iceberg.catalog import Lake
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
 from tests.operations import LEDGER, ORDERS, assert_clean, order, request, send
 
 MakeShop = Callable[..., Any]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.report.lineage import Lineage, landed_lineage, planned_lineage
-from frazil.run.dry_run import plan_dry_run
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
-from frazil.run.result import run_result
+from frazil.run.batches.dry_run import plan_dry_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.batches.result import run_result
+from frazil.run.staging.inline import stage_inline
 
 MakeShop = Callable[..., Any]
 

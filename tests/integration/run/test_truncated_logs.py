@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from frazil.batch.request import RunRequest
-from frazil.batch.target import Target
+from frazil.batch.target import RunRequest, Target
 from frazil.errors import Terminal
-from frazil.kafka.client import consumer
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.truncations import truncations
-from frazil.run.ingest import ingest
-from frazil.run.inline import stage_inline
-from frazil.run.plan import plan_run
+from frazil.kafka.admin.truncations import truncations
+from frazil.kafka.client.client import consumer
+from frazil.kafka.client.cluster import Cluster
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import plan_run
+from frazil.run.staging.inline import stage_inline
 from frazil.verify.check import verify
 from tests.conftest import FreePorts
 from tests.log_truncation import Patient, running_patient
@@ -170,7 +169,7 @@ def asking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
             return client
 
         if request.param:
-            monkeypatch.setattr("frazil.kafka.truncations.consumer", knowing)
+            monkeypatch.setattr("frazil.kafka.admin.truncations.consumer", knowing)
 
     return begin
 

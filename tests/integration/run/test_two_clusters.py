@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from frazil.devstack import broker as local_broker
 from frazil.errors import Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import create_topic
-from frazil.local import broker as local_broker
-from frazil.local.home import Home, bootstrap_servers, with_ports
-from frazil.local.process import Processes
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
 from frazil.project import SETTINGS_VARIABLE, Project
+from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.process import Processes
 from tests.conftest import FreePorts
 from tests.integration.conftest import Shop, environment
 from tests.operations import assert_clean, lake, order, send

@@ -12,13 +12,13 @@ import pytest
 
 from frazil.batch.manifest import Manifest
 from frazil.errors import Terminal
-from frazil.iceberg.holdings import DONE_KEY, MANIFEST_KEY, POSITION_KEY, TABLES_KEY
-from frazil.iceberg.own_tables import FORMAT_KEY
-from frazil.iceberg.table import metadata_path, read_text, write_text
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import observe
-from frazil.kafka.produce import produce
-from frazil.kafka.topics import create_topic
+from frazil.iceberg.catalog.table import metadata_path, read_text, write_text
+from frazil.iceberg.commit.summary_state import DONE_KEY, MANIFEST_KEY, POSITION_KEY, TABLES_KEY
+from frazil.iceberg.ledger.own_tables import FORMAT_KEY
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.write.produce import produce
 from tests.integration.conftest import Shop
 from tests.integration.run import older
 from tests.operations import (

@@ -11,18 +11,18 @@ import pytest
 
 from frazil.batch.manifest import Manifest
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import fit_of
-from frazil.iceberg.holdings import BATCH_KEY, MANIFEST_KEY, POSITION_KEY
-from frazil.iceberg.table import Table
-from frazil.kafka.group import group_offsets
-from frazil.run import follow
-from frazil.run.manifests import read_manifest
-from frazil.run.plan import plan_run
-from frazil.run.standing import standing
-from frazil.run.tables import open_tables
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import Table
+from frazil.iceberg.commit.commit import fit_of
+from frazil.iceberg.commit.summary_state import BATCH_KEY, MANIFEST_KEY, POSITION_KEY
+from frazil.kafka.admin.consumer_group import group_offsets
+from frazil.run.batches.plan import plan_run
+from frazil.run.commit import commit_followers
+from frazil.run.commit.manifests import read_manifest
+from frazil.run.state.pipeline_state import pipeline_state
+from frazil.run.state.tables import open_tables
 from tests.operations import (
     LEDGER,
     LETTERS,
@@ -67,7 +67,7 @@ def decided(orders: Any, at: At) -> tuple[Manifest, str]:
     with pytest.raises(Killed):
         orders.run()
     tables = open_tables(lake(orders), orders.pipeline)
-    now = standing(orders.pipeline, tables)
+    now = pipeline_state(orders.pipeline, tables)
     assert now.unfinished
     assert now.mark is not None
     return read_manifest(tables, orders.pipeline, now.mark, now.manifest)
@@ -162,7 +162,7 @@ def test_late_letters_of_an_abandoned_batch_block_the_rewind(shop: MakeShop, at:
     orders = landed(shop)
     manifest, path = decided(orders, at)
     roll_back(orders, ORDERS)
-    at(point, lambda: follow.follow(scope(orders), manifest, manifest.followers[0], path))
+    at(point, lambda: commit_followers.commit_follower(scope(orders), manifest, manifest.followers[0], path))
 
     to_table(orders)
     orders.run()
@@ -179,7 +179,7 @@ def test_late_letters_land_after_the_rewind(shop: MakeShop, at: At) -> None:
     orders.run()
 
     with pytest.raises(Retryable, match="finished by another run"):
-        follow.follow(scope(orders), manifest, manifest.followers[0], path)
+        commit_followers.commit_follower(scope(orders), manifest, manifest.followers[0], path)
 
     assert_all(orders, 4)
 

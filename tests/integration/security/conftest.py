@@ -10,17 +10,17 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.grants import Grant, grant, grants, set_passwords
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.kafka.topics import create_topic
-from frazil.local import broker as local_broker
-from frazil.local.home import Home, with_ports
-from frazil.local.process import Processes
-from frazil.local.secured import ANONYMOUS, AUDIENCE, Secured, secured
-from frazil.pipeline import java_properties
+from frazil.devstack import broker as local_broker
+from frazil.devstack.secured import ANONYMOUS, AUDIENCE, Secured, secured
+from frazil.kafka.admin.grants import Grant, grant, grants, set_passwords
+from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
+from frazil.pipeline.syntax import java_properties
 from frazil.project import Project
+from frazil.runtime.home import Home, with_ports
+from frazil.runtime.process import Processes
 from tests.integration.conftest import Shop
 from tests.token_server import Tokens, token_server
 
@@ -28,7 +28,7 @@ USER = "frazil"
 """Whose rights are looked at; so is the client id of tokens, and the common name of the certificate."""
 
 GRANTED = ("ingest", "mirror", "dead_letter_topic", "make_dead_letter_topic")
-"""Roles of `frazil.kafka.grants` that a pipeline with all of it needs."""
+"""Roles of `frazil.kafka.admin.grants` that a pipeline with all of it needs."""
 
 PIPELINE = """
 name: {name}

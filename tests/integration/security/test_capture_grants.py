@@ -10,8 +10,8 @@ import pytest
 from frazil.capture.order import CaptureOrder
 from frazil.capture.run import capture_files
 from frazil.errors import Terminal
-from frazil.kafka.grants import Grant, grants
-from frazil.pipeline.capture import FileCapture
+from frazil.kafka.admin.grants import Grant, grants
+from frazil.pipeline.settings.capture import FileCapture
 
 
 def test_grants_of_captures_are_too_few_or_superfluous(ward: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frazil.kafka.group import group_offsets
+from frazil.kafka.admin.consumer_group import group_offsets
 from tests.integration.security.conftest import user_of
 from tests.topic_reader import values
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
+from frazil.devstack.certificates import Authority
 from frazil.errors import FrazilError, Retryable, Terminal
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.grants import Grant
-from frazil.kafka.group import group_offsets
-from frazil.kafka.observe import observe
-from frazil.kafka.produce import produce
-from frazil.kafka.record import OutgoingRecord
-from frazil.local.certificates import Authority
+from frazil.kafka.admin.consumer_group import group_offsets
+from frazil.kafka.admin.grants import Grant
+from frazil.kafka.admin.observe import observe
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
 from tests.integration.security.conftest import GRANTED, USER
 
 SECONDS = 60.0

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from frazil.local.home import project_root
+from frazil.runtime.home import project_root
 
 _SECONDS = 240
 

@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
 
-from frazil import crash_points
-from frazil.crash_points import CrashPoint
-from frazil.kafka.topics import create_topic
+from frazil import failpoints
+from frazil.failpoints import Failpoint
+from frazil.kafka.admin.topics import create_topic
 from frazil.project import SETTINGS_VARIABLE, Project
 from tests.integration.conftest import environment
 from tests.integration.sink_scenarios.scenario import Scenario, Sent
@@ -28,7 +28,7 @@ HEAD = "name: orders\nsource: {{topics: [{topics}]}}\nengine: inline\ndead_lette
 _MOST = 10
 """Runs of one batch: more than any scenario has tables. A table that gets its part again and again would take more."""
 
-_PUBLISHING = (CrashPoint.FOLLOW_COMMITTING, CrashPoint.RECORD_COMMITTING)
+_PUBLISHING = (Failpoint.FOLLOW_COMMITTING, Failpoint.RECORD_COMMITTING)
 """Where a commit behind the deciding one begins."""
 
 
@@ -92,15 +92,15 @@ def place(shop: Callable[..., Any], catalog: Catalog, request: pytest.FixtureReq
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let somebody else do something when the next run gets to these points, so many times."""
 
-    def arrange(deed: Callable[[], object], *points: CrashPoint, times: int = 1) -> None:
+    def arrange(deed: Callable[[], object], *points: Failpoint, times: int = 1) -> None:
         left = [times]
 
-        def reached(point: CrashPoint) -> None:
+        def reached(point: Failpoint) -> None:
             if point in points and left[0]:
                 left[0] -= 1
                 deed()
 
-        monkeypatch.setattr(crash_points, "reached", reached)
+        monkeypatch.setattr(failpoints, "hit", reached)
 
     return arrange
 
@@ -132,14 +132,14 @@ def _kill_behind(publishes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next run be killed behind so many publishes: each thread that wants another one ends, and so does the run."""
     left, lock = [publishes], Lock()
 
-    def reached(point: CrashPoint) -> None:
+    def reached(point: Failpoint) -> None:
         if point in _PUBLISHING:
             with lock:
                 if not left[0]:
                     raise Killed
                 left[0] -= 1
 
-    monkeypatch.setattr(crash_points, "reached", reached)
+    monkeypatch.setattr(failpoints, "hit", reached)
 
 
 def _is_killed(made: Place) -> bool:

@@ -8,10 +8,10 @@ import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from frazil.batch.facts import Staged
-from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable
-from frazil.run.inline import stage_inline
-from frazil.run.stage import StageOrder
+from frazil.failpoints import Failpoint
+from frazil.run.staging.inline import stage_inline
+from frazil.run.staging.stage import StageOrder
 from tests.integration.sink_scenarios.conftest import MakePlace, Place
 from tests.integration.sink_scenarios.ending import assert_ends
 from tests.integration.sink_scenarios.scenario import Held, Scenario, sent
@@ -20,7 +20,7 @@ from tests.operations import LEDGER, LETTERS, lake
 pytestmark = pytest.mark.embedded
 
 Meanwhile = Callable[..., None]
-P = CrashPoint
+P = Failpoint
 
 EVENTS = "shop.events"
 
@@ -103,7 +103,7 @@ def test_commits_that_always_fail_end_in_silence(place: MakePlace, meanwhile: Me
     [P.DECIDE_COMMITTING, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING],
 )
 def test_a_leader_that_slept_commits_what_its_successor_committed(
-    place: MakePlace, meanwhile: Meanwhile, point: CrashPoint
+    place: MakePlace, meanwhile: Meanwhile, point: Failpoint
 ) -> None:
     """A second run does all the work while the first one is paused: what the first one still wants is refused, or done.
 

@@ -13,10 +13,11 @@ import pytest
 import yaml
 from pyarrow.fs import FileSelector, S3FileSystem
 
-from frazil.local import object_store, port
-from frazil.local.home import LOOPBACK, Home
-from frazil.local.process import Processes, Spec
-from frazil.local.waiting import until
+from frazil.devstack import object_store
+from frazil.runtime import port
+from frazil.runtime.home import LOOPBACK, Home
+from frazil.runtime.process import Processes, Spec
+from frazil.runtime.waiting import until
 from tests.conftest import FreePorts
 from tests.s3_server import BUCKET, REGION, built_program
 

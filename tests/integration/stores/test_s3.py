@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
-from frazil.iceberg import storage
+from frazil.iceberg.patches import storage
 from tests.fault_proxy import Step, answered, hung, lost, refused, slowed_down
 from tests.integration.stores.conftest import S3Shop
 from tests.operations import assert_clean, bad, letters, order, places, position, replay, send, state

@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import pytest
 
-from frazil.batch.request import RunRequest
+from frazil.batch.target import RunRequest
 from frazil.maintain.need import Order
 from frazil.maintain.result import MaintenanceResult
-from frazil.run.plan import plan_run
+from frazil.run.batches.plan import plan_run
 from frazil.spark.submit.submission import maintenance_run, run_maintenance, run_spark
 from tests.integration.stores.conftest import S3Shop
 from tests.operations import assert_clean, order, places, send

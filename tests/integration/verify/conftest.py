@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from frazil.kafka.cluster import Cluster
+from frazil.kafka.client.cluster import Cluster
 from frazil.verify.check import verify
-from frazil.verify.result import Verification
+from frazil.verify.facts.result import Verification
 from tests.tampering.pipelines import EditedTable
 from tests.transactions import transaction
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.kept_rules import is_rules_file, rules_file
+from frazil.pipeline.files.outcome_rules import is_rules_file, rules_file
 from tests.logs import hear
 
 Make = Callable[..., Any]
@@ -166,7 +166,7 @@ def test_batch_lands_though_its_file_can_not_be_kept(
     path = present / rules_file("orders", orders.pipeline.outcome_fingerprint)
     path.symlink_to(path)  # as a storage that refuses to say whether it is there
     orders.produce_orders(range(20, 22))
-    hear("frazil.run.manifests", monkeypatch, caplog)
+    hear("frazil.run.commit.manifests", monkeypatch, caplog)
     orders.run()
     assert [path.name in line and "less strictly" in line for line in caplog.messages] == [True]
     path.unlink()

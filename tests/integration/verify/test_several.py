@@ -13,9 +13,9 @@ from confluent_kafka import Message
 from frazil.verify import check as checks
 from frazil.verify import tables as tables_of_verify
 from frazil.verify.compare import Comparison
+from frazil.verify.facts.result import Verification
 from frazil.verify.kafka import PartitionReader
 from frazil.verify.reading import read_once
-from frazil.verify.result import Verification
 from frazil.verify.values import routes
 from tests import made as shops
 from tests.fan_out import TABLES, fanned_out, fill, record

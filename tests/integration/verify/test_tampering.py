@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.kafka.cluster import Cluster
+from frazil.kafka.client.cluster import Cluster
 from tests.tampering.pipelines import CIRCUMSTANCES, Landed
 from tests.tampering.suite import MISSED, missed
 

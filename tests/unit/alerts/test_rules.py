@@ -10,7 +10,7 @@ import pytest
 from frazil.alerts.failure import ChoreKind, Failure, failure, of_chore
 from frazil.alerts.rules import Case, judge
 from frazil.monitor.condition import Condition, Retention, Runs
-from frazil.pipeline.alerts import Alerts
+from frazil.pipeline.models.alerts import Alerts
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 WELL = Condition("pizzas", "ops", NOW, n=7, complete_through=NOW - timedelta(minutes=3), lag=0, lag_seconds=0.0)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from frazil.alerts.book import Page
 from frazil.monitor.freshness import Span, span_at
-from frazil.pipeline.interval import Interval
+from frazil.pipeline.syntax.interval import Interval
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 

@@ -115,7 +115,7 @@ class Batch:
 
 
 def goes(outcome: Outcome, removed: tuple[RemovedRange, ...]) -> bool:
-    """Whether a removal takes an outcome: what `frazil.iceberg.removal` asks of the columns."""
+    """Whether a removal takes an outcome: what `frazil.iceberg.commit.removal` asks of the columns."""
     return any(
         outcome.topic == r.topic
         and r.partition in (None, outcome.of.partition)
@@ -160,7 +160,7 @@ class Tables:
         self.snapshots.append(self.main)
 
     def rewind(self, first: Mapping[PartitionOf, int]) -> None:
-        """Follow a rollback of the closing table, as `frazil.run.rewind` does."""
+        """Follow a rollback of the closing table, as `frazil.run.repair.rewind` does."""
         holds = self.main.position
         later = [batch for batch in self.ledger if batch.position.n > holds.n]
         abandoned = [Abandoned(b.position, b.ranges if b.kind == "replay" else ()) for b in later]

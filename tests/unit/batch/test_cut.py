@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.cut import UNMEASURED_RECORD_BYTES, BatchSize, cut, shared_out
 from frazil.batch.facts import Range
+from frazil.batch.plan import UNMEASURED_RECORD_BYTES, BatchSize, cut, shared_out
 from tests.unit.batch.kafka_facts import assert_tiles, disjoint_ranges
 
 

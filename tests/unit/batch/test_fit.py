@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from frazil.batch.fit import Fit
+from frazil.batch.manifest import Fit
 
 FIT = Fit("uuid-1", 0, {1: "long", 2: "string"})
 NESTED = Fit("uuid-1", 0, {1: "int", 2: "struct", 3: "float", 4: "decimal(9, 2)"})

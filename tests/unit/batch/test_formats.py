@@ -10,15 +10,14 @@ import pytest
 
 from frazil.batch.changes import Merge
 from frazil.batch.facts import Counts, Range, StagedFile, TableCounts, UnknownFields
-from frazil.batch.fit import Fit
-from frazil.batch.manifest import Manifest, Operation, TablePart
+from frazil.batch.manifest import Fit, Manifest, Operation, TablePart
 from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
 from frazil.batch.schema_change import SchemaChange
 from frazil.batch.session import SessionEnd
 from frazil.errors import Terminal
-from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA
+from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA
 
 KEPT = Path(__file__).parents[2] / "fixtures" / "formats"
 

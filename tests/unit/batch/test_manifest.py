@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from frazil.batch.facts import Counts, Range, StagedFile, UnknownFields
-from frazil.batch.fit import Fit
-from frazil.batch.manifest import MANIFEST_VERSION, Manifest, TablePart
+from frazil.batch.manifest import MANIFEST_VERSION, Fit, Manifest, TablePart
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
 from frazil.errors import Terminal

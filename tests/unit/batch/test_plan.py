@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.cut import cut
 from frazil.batch.facts import ClusterFacts, Range, TopicFacts
 from frazil.batch.plan import (
     PlannedTopic,
     RunPlan,
     advance,
+    cut,
     give_up,
     plan_topics,
     reaches_high_watermarks,

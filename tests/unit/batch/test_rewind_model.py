@@ -8,9 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from frazil.batch.cut import cut
 from frazil.batch.facts import TopicPartition
-from frazil.batch.plan import RunPlan, advance, plan_topics, remaining, replay_topics, skipped, start_position
+from frazil.batch.plan import RunPlan, advance, cut, plan_topics, remaining, replay_topics, skipped, start_position
 from frazil.batch.refusal import check_position
 from frazil.batch.removal import moved_back, replaced
 from frazil.batch.reset import reset_position

@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from frazil.batch.plan import RunPlan
-from frazil.batch.request import RunRequest
 from frazil.batch.session import SessionEnd, next_tick, session_end, session_order
+from frazil.batch.target import RunRequest
 
 INSTANTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
 EVERY = st.timedeltas(timedelta(seconds=1), timedelta(hours=1)).map(

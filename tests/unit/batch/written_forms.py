@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from frazil.batch.changes import Merge
 from frazil.batch.facts import UNKNOWN_EPOCH, Counts, Range, StagedFile, UnknownFields, known_epochs
-from frazil.batch.fit import Fit
-from frazil.batch.manifest import Manifest, Operation, TablePart
+from frazil.batch.manifest import Fit, Manifest, Operation, TablePart
 from frazil.batch.position import BatchMark, LostTail, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
 

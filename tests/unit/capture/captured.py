@@ -10,8 +10,8 @@ from typing import Any
 from frazil.capture.contents import FileContents, find_files
 from frazil.capture.files import Decided, decide, marks_of, state_of
 from frazil.capture.lines import batches
-from frazil.kafka.record import OutgoingRecord
-from frazil.pipeline.capture import FileCapture
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.pipeline.settings.capture import FileCapture
 
 
 def capture_of(*paths: Path | str, **more: Any) -> FileCapture:

@@ -12,10 +12,10 @@ import pytest
 from frazil.capture.contents import find_files
 from frazil.capture.files import FileMark
 from frazil.capture.run import ground_of
-from frazil.cli.verdict import judge
+from frazil.cli.files.verdict import judge
 from frazil.errors import Terminal
-from frazil.pipeline.capture import FileCapture, JdbcCapture, beyond_reach
-from frazil.pipeline.settings import Settings
+from frazil.pipeline.settings.capture import FileCapture, JdbcCapture, beyond_reach
+from frazil.pipeline.settings.settings import Settings
 from frazil.project import Project
 
 LOGS = {"capture": "file", "name": "logs", "topic": "logs"}

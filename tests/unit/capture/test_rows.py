@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from frazil.capture.position import CapturePosition, Reset, TopicState, require_position
 from frazil.capture.rows import Cuts, Row, begun, condition, end_by_time, require_order
 from frazil.errors import Terminal
-from frazil.pipeline.capture import JdbcCapture
+from frazil.pipeline.settings.capture import JdbcCapture
 
 NOW = datetime(2026, 5, 1, 12, 0, 30, tzinfo=UTC)
 UNTIL = "`at` <= TIMESTAMP '2026-05-01T12:00:00+00:00'"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from frazil.cli.app import invoke
-from frazil.local.home import project_root
+from frazil.runtime.home import project_root
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,9 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.letters import Place
-from frazil.cli import console
-from frazil.cli.dead_letters import app
-from frazil.cli.letter_views import (
+from frazil.batch.dead_letters import Place
+from frazil.cli.output import console
+from frazil.cli.reports.dead_letter_views import (
     as_json,
     choice_of,
     cut,
@@ -30,6 +29,7 @@ from frazil.cli.letter_views import (
     naming,
     part_lines,
 )
+from frazil.cli.reports.dead_letters import app
 from frazil.errors import Terminal
 from frazil.report.dead_letters import DeadLetter, WholeLetter
 
@@ -238,7 +238,7 @@ def test_a_large_value_floods_the_screen() -> None:
 
 def test_a_file_that_can_not_be_written_is_a_stack_trace(tmp_path: Path) -> None:
     """It is named, with what the system said."""
-    from frazil.cli.dead_letters import _write
+    from frazil.cli.reports.dead_letters import _write
 
     with pytest.raises(Terminal, match=r"can't be written: Is a directory"):
         _write(tmp_path, b"")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from frazil.cli.doctor import of_verdicts
-from frazil.cli.verdict import Verdict
+from frazil.cli.files.doctor import of_verdicts
+from frazil.cli.files.verdict import Verdict
 
 Frazil = Callable[..., Any]
 

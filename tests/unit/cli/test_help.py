@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from frazil.cli.app import app
-from frazil.local.home import project_root
+from frazil.runtime.home import project_root
 
 Frazil = Callable[..., Any]
 

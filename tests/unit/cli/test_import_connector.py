@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from frazil.errors import Terminal
-from frazil.local.home import project_root
+from frazil.runtime.home import project_root
 
 Frazil = Callable[..., Any]
 

@@ -13,12 +13,12 @@ from rich.table import Table
 
 from frazil.batch.changes import ChangeCounts
 from frazil.batch.schema_change import SchemaChange, listed
-from frazil.cli import console
-from frazil.cli.demo_report import _sample, print_maintenance
-from frazil.cli.history import print_batches
-from frazil.cli.progress import Progress
-from frazil.cli.sql import show_result
-from frazil.iceberg.evolution import said
+from frazil.cli.demo.report import _sample, print_maintenance
+from frazil.cli.output import console
+from frazil.cli.output.progress import Progress
+from frazil.cli.reports.history import print_batches
+from frazil.cli.reports.sql import show_result
+from frazil.iceberg.schema.evolution import said
 from frazil.maintain.last import Maintained
 from frazil.maintain.result import Figures, StepOutcome, TableOutcome
 from frazil.report.history import BatchHistory

@@ -11,9 +11,9 @@ from typing import Any, get_args
 
 import pytest
 
-from frazil.local.home import project_root
-from frazil.pipeline.alerts import ChannelSettings
+from frazil.pipeline.models.alerts import ChannelSettings
 from frazil.report import plugins
+from frazil.runtime.home import project_root
 from frazil.spark.jobs.imports import _OWN_PARTS
 
 PROGRAM = "import sys; from frazil.cli.app import main; sys.argv[0] = 'frazil'; sys.exit(main())"

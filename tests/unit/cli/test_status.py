@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from frazil.cli.status import facts, lines
-from frazil.local.home import Home
+from frazil.cli.operate.status import facts, lines
 from frazil.monitor.condition import Condition, Freshness
 from frazil.monitor.state import Promise
+from frazil.runtime.home import Home
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 FINE = Condition(

@@ -19,7 +19,7 @@ from frazil.connect.control import (
     recorded_offsets,
     start_offsets,
 )
-from frazil.kafka.control_topic import UnreadableEvent, decode_event
+from frazil.kafka.read.control_topic import UnreadableEvent, decode_event
 from tests.sink_events import COORDINATOR, SUMMARY, sink_events
 
 STANDING = Standing(

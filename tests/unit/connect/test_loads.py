@@ -7,8 +7,8 @@ import yaml
 
 from frazil.connect.importing import ImportContext, Imported
 from frazil.connect.written import pipeline_text, settings_text
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import Settings, unknown_names
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.settings import Settings, unknown_names
 from tests.unit.connect.connectors import COLUMNS, SMT, imported
 
 _SASL = {

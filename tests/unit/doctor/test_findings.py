@@ -14,11 +14,11 @@ from frazil.doctor.finding import ServerTime, clock_finding, record_finding
 from frazil.doctor.machine import disk_finding, jar_findings, packages_finding, python_finding
 from frazil.doctor.pipelines import access_finding, position_finding, tables_finding
 from frazil.errors import Retryable
-from frazil.kafka.permissions import TopicAccess
-from frazil.local.home import Home
+from frazil.kafka.admin.permissions import TopicAccess
 from frazil.monitor.condition import Condition, Retention
-from frazil.pipeline.load import load_pipeline
-from frazil.pipeline.references import References
+from frazil.pipeline.files.load import load_pipeline
+from frazil.pipeline.files.references import References
+from frazil.runtime.home import Home
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 PIZZAS = load_pipeline(Path(__file__).resolve().parents[3] / "include/pipelines/pizzas.yaml", References({}, {}))

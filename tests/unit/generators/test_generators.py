@@ -18,7 +18,7 @@ import frazil
 from frazil.errors import Terminal
 from frazil.generators import GENERATORS, lines, payments, pizzas
 from frazil.generators.broken import CUT_OFF, EMPTY, TEXT_FOR_NUMBER
-from frazil.kafka.record import OutgoingRecord
+from frazil.kafka.client.record import OutgoingRecord
 
 NOW = datetime(2026, 3, 4, 0, 0, 30, tzinfo=UTC)
 MEATS = {"pepperoni", "sausage", "ham", "anchovies", "salami", "bacon"}
@@ -150,7 +150,7 @@ def test_unreadable_file_shows_a_stack_trace(tmp_path: Path) -> None:
 def test_generators_load_the_kafka_client() -> None:
     """Making records, or naming a cluster, does not load librdkafka."""
     code = (
-        "import sys, frazil.generators, frazil.kafka.cluster, frazil.kafka.record;"
+        "import sys, frazil.generators, frazil.kafka.client.cluster, frazil.kafka.client.record;"
         "sys.exit('confluent_kafka' in sys.modules)"
     )
     root = Path(frazil.__file__).parents[1]

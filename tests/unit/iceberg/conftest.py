@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import commit
-from frazil.iceberg.ledger import TABLE_PROPERTIES
-from frazil.iceberg.schema import declared_schema, declared_spec
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.commit.commit import commit
+from frazil.iceberg.schema.schema import declared_schema, declared_spec
 from tests.unit.iceberg.coordinates import SPECS, change, create, numbered
 from tests.unit.iceberg.orders import TABLE, UnreliableCatalog, destination, mark, on_branch
 

@@ -27,10 +27,10 @@ from pyiceberg.typedef import Record
 
 from frazil.batch.position import BatchMark
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Change
-from frazil.iceberg.ledger import TABLE_PROPERTIES
-from frazil.iceberg.schema import declared_schema, declared_spec
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.commit.commit import Change
+from frazil.iceberg.schema.schema import declared_schema, declared_spec
 from tests.unit.iceberg.orders import TABLE, batch, destination, elsewhere
 
 COLUMNS = Coordinates("_kafka_topic", "_kafka_partition", "_kafka_offset", "_frazil_batch")

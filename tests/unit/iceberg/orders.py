@@ -10,14 +10,14 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil.batch.position import BatchMark
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Change, Refused, commit, fit_of
-from frazil.iceberg.data_files import write_rows
-from frazil.iceberg.holdings import BATCH_KEY, held, landed
-from frazil.iceberg.keeping import KeepingSqlCatalog
-from frazil.iceberg.pipeline_lake import PipelineLake, Place
-from frazil.iceberg.table import staging_table
-from frazil.pipeline.model import Destination
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.metadata_cache import KeepingSqlCatalog
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.commit.commit import Change, Refused, commit, fit_of
+from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, TablePlace
+from frazil.iceberg.commit.summary_state import BATCH_KEY, held, landed
+from frazil.iceberg.files.data_files import write_rows
+from frazil.pipeline.models.pipeline_file import Destination
 
 TABLE = "shop.orders"
 KEY = BATCH_KEY.format("orders")
@@ -142,9 +142,9 @@ def elsewhere(lake: Lake) -> Lake:
     return plain if branch is None else on_branch(plain, branch)
 
 
-def on_branch(plain: Lake, branch: str) -> PipelineLake:
+def on_branch(plain: Lake, branch: str) -> PipelineCatalog:
     """A catalog whose table of orders is seen on a branch."""
-    return PipelineLake("nobody", plain, {TABLE: Place(plain, branch)}, lambda _: plain)
+    return PipelineCatalog("nobody", plain, {TABLE: TablePlace(plain, branch)}, lambda _: plain)
 
 
 def ids(lake: Lake, where: str | None = None) -> list[int]:

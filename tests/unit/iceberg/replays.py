@@ -13,14 +13,9 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from frazil.iceberg.branch import (
-    Stage,
-    branch_name,
-    decide_on_branch,
-    replacing,
-)
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Change
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.branch import Stage, branch_name, decide_on_branch, replacing
+from frazil.iceberg.commit.commit import Change
 from tests.unit.iceberg.coordinates import (
     Row,
     change,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.table import metadata_path, write_text
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import metadata_path, write_text
 from tests.unit.iceberg.orders import TABLE
 
 

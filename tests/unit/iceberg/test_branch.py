@@ -8,13 +8,10 @@ from dataclasses import replace
 import pytest
 
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.branch import (
-    Stage,
-    replacing,
-)
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import ATTEMPTS, REMOVED_KEY, Change, Refused, commit
-from frazil.iceberg.holdings import held, landed, mirror
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.branch import Stage, replacing
+from frazil.iceberg.commit.commit import ATTEMPTS, REMOVED_KEY, Change, Refused, commit
+from frazil.iceberg.commit.summary_state import held, landed, mirror
 from tests.unit.iceberg.coordinates import (
     Row,
     change,

@@ -11,14 +11,12 @@ from pyiceberg.exceptions import (
     CommitStateUnknownException,
 )
 
-from frazil import crash_points
-from frazil.crash_points import CrashPoint
+from frazil import failpoints
 from frazil.errors import OutcomeUnknown
-from frazil.iceberg.branch import (
-    remove_stale_branches,
-)
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.holdings import landed
+from frazil.failpoints import Failpoint
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.branch import remove_stale_branches
+from frazil.iceberg.commit.summary_state import landed
 from tests.unit.iceberg.coordinates import (
     Row,
     every_snapshot_is_readable,
@@ -106,24 +104,24 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-POINTS = [CrashPoint.BRANCH_MADE, CrashPoint.BRANCH_STAGED, CrashPoint.DECIDE_COMMITTING, CrashPoint.DECIDE_COMMITTED]
+POINTS = [Failpoint.BRANCH_MADE, Failpoint.BRANCH_STAGED, Failpoint.DECIDE_COMMITTING, Failpoint.DECIDE_COMMITTED]
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_kill_on_the_way_leaves_half_a_replay(filled: Lake, monkeypatch: pytest.MonkeyPatch, point: CrashPoint) -> None:
+def test_kill_on_the_way_leaves_half_a_replay(filled: Lake, monkeypatch: pytest.MonkeyPatch, point: Failpoint) -> None:
     """Whoever comes after a kill finds all or nothing, sweeps the branch away, and carries on."""
 
-    def reached(place: CrashPoint) -> None:
+    def reached(place: Failpoint) -> None:
         if place is point:
             raise Killed
 
     ours = replay(filled)
-    monkeypatch.setattr(crash_points, "reached", reached)
+    monkeypatch.setattr(failpoints, "hit", reached)
     with pytest.raises(Killed):
         decide(filled, ours)
     monkeypatch.undo()
 
-    decided = point is CrashPoint.DECIDE_COMMITTED
+    decided = point is Failpoint.DECIDE_COMMITTED
     assert ids(filled) == (REPLACED if decided else list(range(10)))
     assert len(branches(filled)) == (0 if decided else 1)
     decide(filled, ours)
@@ -135,18 +133,18 @@ def test_kill_on_the_way_leaves_half_a_replay(filled: Lake, monkeypatch: pytest.
 
 def test_points_are_passed_in_another_order(filled: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The places where a test may end the process, as one attempt that is answered by an error passes them."""
-    seen: list[CrashPoint] = []
-    monkeypatch.setattr(crash_points, "reached", seen.append)
+    seen: list[Failpoint] = []
+    monkeypatch.setattr(failpoints, "hit", seen.append)
     follow(filled, passed, passed, never_arrived(TimeoutError("socket")))
 
     decide(filled)
 
-    committing = CrashPoint.DECIDE_COMMITTING
+    committing = Failpoint.DECIDE_COMMITTING
     assert seen == [
-        CrashPoint.BRANCH_MADE,
-        CrashPoint.BRANCH_STAGED,
+        Failpoint.BRANCH_MADE,
+        Failpoint.BRANCH_STAGED,
         committing,
-        CrashPoint.DECIDE_RETRYING,
+        Failpoint.DECIDE_RETRYING,
         committing,
-        CrashPoint.DECIDE_COMMITTED,
+        Failpoint.DECIDE_COMMITTED,
     ]

@@ -10,14 +10,9 @@ from pyiceberg.exceptions import (
 )
 
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.branch import (
-    STALE_AFTER_MS,
-    BranchName,
-    branch_name,
-    remove_stale_branches,
-)
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import ATTEMPTS
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.branch import STALE_AFTER_MS, BranchName, branch_name, remove_stale_branches
+from frazil.iceberg.commit.commit import ATTEMPTS
 from tests.unit.iceberg.orders import (
     TABLE,
     Step,

@@ -9,11 +9,11 @@ import pytest
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from frazil.errors import Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import commit
-from frazil.iceberg.holdings import BRANCH_KEY, POSITION_KEY
-from frazil.iceberg.pipeline_lake import PipelineLake, Place, branch_note
-from frazil.iceberg.refs import head_of
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.commit import commit
+from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, TablePlace, branch_note
+from frazil.iceberg.commit.refs import head_of
+from frazil.iceberg.commit.summary_state import BRANCH_KEY, POSITION_KEY
 from tests.unit.iceberg.orders import (
     TABLE,
     batch,
@@ -29,7 +29,7 @@ from tests.unit.iceberg.orders import (
 
 
 @pytest.fixture
-def audited(orders: Lake) -> PipelineLake:
+def audited(orders: Lake) -> PipelineCatalog:
     """The catalog with the table of orders, whose batch 1 is on main; branch `audit` is begun there."""
     commit_batches(orders, 1)
     seen = on_branch(orders, "audit")
@@ -43,7 +43,7 @@ def heads(lake: Lake) -> dict[str, int]:
     return {name: ref.snapshot_id for name, ref in lake.load_table(TABLE).metadata.refs.items()}
 
 
-def test_main_moves_with_the_branch(orders: Lake, audited: PipelineLake) -> None:
+def test_main_moves_with_the_branch(orders: Lake, audited: PipelineCatalog) -> None:
     """Appends, deletes, changes of columns and rollbacks of such a table are the branch's; a new column is both's."""
     before = heads(orders)[MAIN_BRANCH]
     commit_batches(audited, 2)
@@ -62,7 +62,7 @@ def test_main_moves_with_the_branch(orders: Lake, audited: PipelineLake) -> None
     assert audited.load_table(TABLE).scan().catalog is None
 
 
-def test_branch_that_is_dropped_meanwhile_lands_on_main(orders: Lake, audited: PipelineLake) -> None:
+def test_branch_that_is_dropped_meanwhile_lands_on_main(orders: Lake, audited: PipelineCatalog) -> None:
     """Between look and commit: the batch is refused with the way back, and main does not get its rows."""
     change = batch(audited, mark(2), mark(1), rows(2))
     follow(audited, overtaken(lambda: orders.load_table(TABLE).manage_snapshots().remove_branch("audit").commit()))
@@ -90,9 +90,9 @@ def test_branch_is_begun_twice(orders: Lake) -> None:
     assert MAIN_BRANCH not in heads(orders)
 
 
-def written(orders: Lake, branch: str | None) -> PipelineLake:
+def written(orders: Lake, branch: str | None) -> PipelineCatalog:
     """The lake of pipeline `orders`, which lands on that branch."""
-    return PipelineLake("orders", orders, {TABLE: Place(orders, branch)}, lambda _: orders)
+    return PipelineCatalog("orders", orders, {TABLE: TablePlace(orders, branch)}, lambda _: orders)
 
 
 @pytest.mark.parametrize("told", [None, "night"])
@@ -139,7 +139,7 @@ def test_decided_place_is_asked_of_the_file(orders: Lake) -> None:
         opened.append(name)
         return Lake(name, "", None, {})
 
-    lake = PipelineLake("orders", orders, {TABLE: Place(orders, "audit")}, other)
+    lake = PipelineCatalog("orders", orders, {TABLE: TablePlace(orders, "audit")}, other)
     places = {TABLE: ("lake", "night"), "shop.a": ("cloud", None), "shop.b": (None, None)}
     decided = lake.decided(places)
 

@@ -12,10 +12,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimeType
 
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.ledger import TABLE_PROPERTIES, UNPARTITIONED
-from frazil.iceberg.schema import arrow_columns, check_destination, declared_schema, declared_spec
-from frazil.pipeline.model import Destination
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.ledger.ledger import UNPARTITIONED
+from frazil.iceberg.schema.schema import arrow_columns, check_destination, declared_schema, declared_spec
+from frazil.pipeline.models.pipeline_file import Destination
 from tests.unit.iceberg.orders import TABLE, commit_batches, destination, elsewhere
 
 

@@ -14,8 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalogBaseTable
 from sqlalchemy import event
 
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg import sql
-from frazil.iceberg.catalog import Lake
+from frazil.iceberg.catalog import sql
+from frazil.iceberg.catalog.catalog import Lake
 from tests.unit.iceberg.orders import TABLE, commit_batches
 
 

@@ -9,9 +9,9 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, StringType
 
 from frazil.errors import Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Refused, commit
-from frazil.iceberg.schema import declared_schema, declared_spec
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.commit import Refused, commit
+from frazil.iceberg.schema.schema import declared_schema, declared_spec
 from tests.unit.iceberg.orders import (
     TABLE,
     batch,

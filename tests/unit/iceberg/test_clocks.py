@@ -9,11 +9,11 @@ import pytest
 from pyiceberg.exceptions import BadRequestError
 
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.branch import decide_on_branch, replacing
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.clocks import MAX_SKEW
-from frazil.iceberg.commit import commit
-from frazil.iceberg.faults import as_frazil
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.branch import decide_on_branch, replacing
+from frazil.iceberg.commit.commit import commit
+from frazil.iceberg.errors import as_frazil
+from frazil.iceberg.patches.clocks import MAX_SKEW
 from tests.unit.iceberg.orders import TABLE, batch, commit_batches, ids, mark, rows
 
 JAVA_TOLERANCE_MS = 60_000

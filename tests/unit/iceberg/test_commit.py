@@ -9,9 +9,9 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServiceUnavailableError
 
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import ATTEMPTS, Refused, commit, snapshot_time
-from frazil.iceberg.holdings import mirror
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.commit import ATTEMPTS, Refused, commit, snapshot_time
+from frazil.iceberg.commit.summary_state import mirror
 from tests.unit.iceberg.orders import (
     KEY,
     TABLE,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from frazil import crash_points
-from frazil.crash_points import CrashPoint
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Change, Step, commit
+from frazil import failpoints
+from frazil.failpoints import Failpoint
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.commit import Change, Step, commit
 from tests.unit.iceberg.coordinates import Row, change, everything, foreign, removing
 from tests.unit.iceberg.orders import follow, mark, overtaken
 
@@ -25,8 +25,8 @@ def ours(lake: Lake, step: Step) -> Change:
 @pytest.mark.parametrize("step", ["decide", "follow", "record"])
 def test_step_passes_the_points_of_another(filled: Lake, monkeypatch: pytest.MonkeyPatch, step: Step) -> None:
     """Committing, a retry after somebody else came first, and done: by the step's own names."""
-    seen: list[CrashPoint] = []
-    monkeypatch.setattr(crash_points, "reached", seen.append)
+    seen: list[Failpoint] = []
+    monkeypatch.setattr(failpoints, "hit", seen.append)
     follow(filled, overtaken(lambda: foreign(filled, [Row(200, topic=None)])))
 
     commit(filled, ours(filled, step))
@@ -43,12 +43,12 @@ def test_step_passes_the_points_of_another(filled: Lake, monkeypatch: pytest.Mon
 def test_kill_in_a_commit_leaves_half_of_it(filled: Lake, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Rows that go and rows that come are there or not, together; whoever comes next ends with the same table."""
 
-    def reached(point: CrashPoint) -> None:
+    def reached(point: Failpoint) -> None:
         if point == f"follow.{name}":
             raise Killed
 
     part = ours(filled, "follow")
-    monkeypatch.setattr(crash_points, "reached", reached)
+    monkeypatch.setattr(failpoints, "hit", reached)
     follow(filled, overtaken(lambda: foreign(filled, [Row(200, topic=None)])))
     with pytest.raises(Killed):
         commit(filled, part)

@@ -19,11 +19,11 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.update.snapshot import _MergeAppendFiles
 
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Change, commit, fit_of
-from frazil.iceberg.data_files import DataFileWriter, StagingTable, data_file, staged_file, write_rows
-from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
-from frazil.iceberg.table import Table, delete_files, metadata_path, read_text, staging_table, write_text
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import Table, delete_files, metadata_path, read_text, staging_table, write_text
+from frazil.iceberg.commit.commit import Change, commit, fit_of
+from frazil.iceberg.files.data_files import DataFileWriter, StagingTable, data_file, staged_file, write_rows
+from frazil.iceberg.schema.schema import arrow_columns, declared_schema, declared_spec
 from tests.unit.iceberg.orders import TABLE, commit_batches, destination, foreign_append
 
 FIELDS = [field.name for field in DATA_FILE_TYPE[2].fields]

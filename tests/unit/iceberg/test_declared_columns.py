@@ -12,11 +12,12 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.evolution import TableChanges, declared_changes, evolve, planned
-from frazil.iceberg.ledger import TABLE_PROPERTIES, UNPARTITIONED
-from frazil.iceberg.schema import check_destination, declared_schema
-from frazil.pipeline.model import Destination, Pipeline
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.ledger.ledger import UNPARTITIONED
+from frazil.iceberg.schema.evolution import TableChanges, declared_changes, evolve, planned
+from frazil.iceberg.schema.schema import check_destination, declared_schema
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 
 TABLE = "shop.events"
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "price", LongType()))

@@ -21,10 +21,11 @@ from pyiceberg.types import (
 
 from frazil.batch.schema_change import ChangeKind, SchemaChange
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.evolution import TableChanges, evolve
-from frazil.iceberg.ledger import TABLE_PROPERTIES, UNPARTITIONED
-from frazil.pipeline.model import Destination
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.ledger.ledger import UNPARTITIONED
+from frazil.iceberg.schema.evolution import TableChanges, evolve
+from frazil.pipeline.models.pipeline_file import Destination
 from tests.unit.iceberg.orders import answer_lost, elsewhere, follow, never_arrived, overtaken
 
 TABLE = "shop.events"

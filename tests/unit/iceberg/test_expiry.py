@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.metadata import TableMetadata
 
-from frazil.iceberg import expiry
-from frazil.iceberg.branch import branch_name, decide_on_branch, replacing
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import commit
-from frazil.iceberg.expiry import BranchRules, History, Retention, SnapshotAge, Tag, expire_snapshots, expired
-from frazil.iceberg.holdings import BATCH_KEY, Held, RolledBack, landed, lookup
-from frazil.iceberg.ledger import TABLE_PROPERTIES
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.commit import expiry
+from frazil.iceberg.commit.branch import branch_name, decide_on_branch, replacing
+from frazil.iceberg.commit.commit import commit
+from frazil.iceberg.commit.expiry import BranchRules, History, Retention, SnapshotAge, Tag, expire_snapshots, expired
+from frazil.iceberg.commit.summary_state import BATCH_KEY, RolledBack, SummaryValue, landed, read_summary
 from tests.unit.iceberg.orders import (
     KEY,
     TABLE,
@@ -80,8 +80,8 @@ def land_busy(lake: Lake, n: int) -> int:
     )
 
 
-def looked_up(lake: Lake, key: str = KEY) -> Held | RolledBack | None:
-    return lookup(metadata(lake), key, TABLE)
+def looked_up(lake: Lake, key: str = KEY) -> SummaryValue | RolledBack | None:
+    return read_summary(metadata(lake), key, TABLE)
 
 
 def hours(lake: Lake) -> list[str]:
@@ -102,7 +102,7 @@ def test_metadata_list_no_more_snapshots_the_older_a_table_is(orders: Lake, wait
     assert len(found.refs) <= 1 + HOURS + 1
     assert len(found.snapshot_log) <= RECENT + 2
     assert found.snapshot_log[-1].snapshot_id == found.current_snapshot_id
-    assert looked_up(orders) == Held(
+    assert looked_up(orders) == SummaryValue(
         mark(90).to_json(), found.current_snapshot_id or 0, found.snapshots[-1].summary.additional_properties
     )
     assert ids(orders) == list(range(1, 91))
@@ -245,7 +245,7 @@ def test_pipeline_that_rests_beside_a_busy_one_holds_its_batch(
     listed = ours in {one.snapshot_id for one in metadata(orders).snapshots}
     assert listed == (minutes > 60)
 
-    assert looked_up(orders) == Held(mark(1).to_json(), ours, {})
+    assert looked_up(orders) == SummaryValue(mark(1).to_json(), ours, {})
     land(orders, 2)
 
 
@@ -291,7 +291,7 @@ def test_snapshot_that_alone_carries_a_mark_stays(orders: Lake, wait: Callable[[
         land_busy(orders, n)
 
     found = looked_up(orders)
-    assert isinstance(found, Held)
+    assert isinstance(found, SummaryValue)
     assert found.snapshot_id == ours
 
 
@@ -372,8 +372,8 @@ def test_batches_on_a_branch_leave_main_and_its_hours(orders: Lake, wait: Callab
 
     found = metadata(orders)
     assert found.current_snapshot_id == head == found.refs["main"].snapshot_id
-    assert isinstance(lookup(audit.load_table(TABLE).metadata, KEY, TABLE), Held)
-    assert isinstance(looked_up(orders, BUSY), Held)
+    assert isinstance(read_summary(audit.load_table(TABLE).metadata, KEY, TABLE), SummaryValue)
+    assert isinstance(looked_up(orders, BUSY), SummaryValue)
     assert len(found.snapshots) < 19
 
 

@@ -10,7 +10,7 @@ from pyarrow.fs import _MockFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.folder import Folder
+from frazil.iceberg.catalog.folder import Folder
 
 
 @pytest.fixture(params=["path", "uri", "objects"])
@@ -51,7 +51,7 @@ def test_half_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("frazil.iceberg.folder._put", killed)
+        patch.setattr("frazil.iceberg.catalog.folder._put", killed)
         with pytest.raises(KeyboardInterrupt):
             folder.write("a.md", "new")
 

@@ -10,11 +10,11 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
 
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.expiry import Tag
-from frazil.iceberg.inspection import Inspection, TimeField, inspect
-from frazil.iceberg.schema import declared_order, declared_schema, declared_spec
-from frazil.pipeline.model import Destination
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.expiry import Tag
+from frazil.iceberg.ledger.inspection import Inspection, TimeField, inspect
+from frazil.iceberg.schema.schema import declared_order, declared_schema, declared_spec
+from frazil.pipeline.models.pipeline_file import Destination
 
 TABLE = "shop.visits"
 

@@ -18,8 +18,8 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType, NestedField, StringType
 
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.key_ranges import may_hold
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.files.key_ranges import may_hold
 
 NAME = "shop.orders"
 

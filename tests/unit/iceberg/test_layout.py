@@ -13,11 +13,11 @@ from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import IdentityTransform
 
 from frazil.errors import Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.data_files import data_file, in_order, write_rows
-from frazil.iceberg.schema import check_destination, declared_order, declared_schema
-from frazil.iceberg.table import Table, staging_table
-from frazil.pipeline.model import Destination
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import Table, staging_table
+from frazil.iceberg.files.data_files import data_file, in_order, write_rows
+from frazil.iceberg.schema.schema import check_destination, declared_order, declared_schema
+from frazil.pipeline.models.pipeline_file import Destination
 from tests.layouts import EXPECTED, LAYOUT, created, described, land, orders
 
 

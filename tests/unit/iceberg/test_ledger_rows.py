@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import Change, commit, fit_of
-from frazil.iceberg.data_files import write_rows
-from frazil.iceberg.ledger import LEDGER_SCHEMA, TABLE_PROPERTIES, UNPARTITIONED, ledger_rows, read_ledger
-from frazil.iceberg.table import staging_table
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.commit.commit import Change, commit, fit_of
+from frazil.iceberg.files.data_files import write_rows
+from frazil.iceberg.ledger.ledger import LEDGER_SCHEMA, UNPARTITIONED, ledger_rows, read_ledger
 
 LEDGER = "shop.orders__ledger"
 

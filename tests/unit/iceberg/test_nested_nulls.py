@@ -11,12 +11,12 @@ import pytest
 from pyiceberg.io.pyarrow import ArrowProjectionVisitor, schema_to_pyarrow
 from pyiceberg.table import Table
 
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.data_files import data_file, write_rows
-from frazil.iceberg.ledger import UNPARTITIONED
-from frazil.iceberg.schema import declared_schema
-from frazil.iceberg.table import staging_table
-from frazil.pipeline.model import Destination
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.files.data_files import data_file, write_rows
+from frazil.iceberg.ledger.ledger import UNPARTITIONED
+from frazil.iceberg.schema.schema import declared_schema
+from frazil.pipeline.models.pipeline_file import Destination
 
 CASES: list[tuple[str, list[Any]]] = [
     ("list<long>", [None, [], [1, None]]),
@@ -78,7 +78,7 @@ def test_field_in_any_list_or_map_lands_under_its_id(tmp_path: Path, of: str, va
 
 
 def test_mend_of_pyiceberg_outlives_its_fault() -> None:
-    """As long as PyIceberg's own projection loses the null, `frazil.iceberg.nested_nulls` is needed."""
+    """As long as PyIceberg's own projection loses the null, `frazil.iceberg.patches.nested_nulls` is needed."""
     destination = Destination.model_validate(
         {"table": "a.b", "columns": {"r": "list<struct<b: long>>"}, "kafka_columns": False}
     )
@@ -94,4 +94,4 @@ def test_mend_of_pyiceberg_outlives_its_fault() -> None:
 
     projected = projection(schema).list(field, array, array.values)
 
-    assert projected.null_count == 0, "mended in PyIceberg: remove frazil.iceberg.nested_nulls"
+    assert projected.null_count == 0, "mended in PyIceberg: remove frazil.iceberg.patches.nested_nulls"

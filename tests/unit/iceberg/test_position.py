@@ -10,11 +10,18 @@ import pytest
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.errors import Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import commit
-from frazil.iceberg.holdings import MANIFEST_KEY, POSITION_KEY, RolledBack, lookup_position, manifest_path, still_held
-from frazil.iceberg.kept import kept
-from frazil.iceberg.table import write_text
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import write_text
+from frazil.iceberg.commit.commit import commit
+from frazil.iceberg.commit.retention_guard import retained_state
+from frazil.iceberg.commit.summary_state import (
+    MANIFEST_KEY,
+    POSITION_KEY,
+    RolledBack,
+    lookup_position,
+    manifest_path,
+    still_held,
+)
 from tests.unit.iceberg.orders import TABLE, batch, foreign_append, mark, rows
 from tests.unit.iceberg.snapshots import expire, roll_back, set_property
 
@@ -81,20 +88,20 @@ def test_property_that_is_gone_is_read_from_the_manifest(orders: Lake) -> None:
     assert held(orders) == position(2)
     carrier = metadata.snapshot_by_id(snapshot)
     assert carrier is not None
-    assert kept(metadata, TABLE).hold_ms == carrier.timestamp_ms
+    assert retained_state(metadata, TABLE).hold_ms == carrier.timestamp_ms
 
 
 def test_property_tells_what_expired_snapshots_told(orders: Lake) -> None:
     """The newest whole position outlives its snapshot."""
     first, second = decide(orders, 1), decide(orders, 2)
     foreign_append(orders, 100)()
-    before = kept(orders.load_table(TABLE).metadata, TABLE)
+    before = retained_state(orders.load_table(TABLE).metadata, TABLE)
     assert (before.values[KEY], before.hold_ms) == (position(2).to_json(), None)
 
     expire(orders, first, second)
 
     assert held(orders) == position(2)
-    assert kept(orders.load_table(TABLE).metadata, TABLE) == before
+    assert retained_state(orders.load_table(TABLE).metadata, TABLE) == before
 
 
 @pytest.mark.parametrize("put", ["nothing", "other batch"])

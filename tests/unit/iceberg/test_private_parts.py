@@ -19,9 +19,9 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from frazil.batch.removal import Removal, RemovedRange
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import commit
-from frazil.iceberg.removal import row_filter
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.commit import commit
+from frazil.iceberg.commit.removal import row_filter
 from tests.unit.iceberg.coordinates import COLUMNS, change, create, everything, foreign, numbered, removing
 from tests.unit.iceberg.orders import TABLE, mark
 

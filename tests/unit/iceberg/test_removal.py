@@ -18,10 +18,10 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
 from frazil.batch.removal import Removal, RemovedRange
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import REMOVED_KEY, Change, commit, fit_of
-from frazil.iceberg.removal import matches, row_filter
-from frazil.iceberg.schema import declared_schema, declared_spec
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.commit import REMOVED_KEY, Change, commit, fit_of
+from frazil.iceberg.commit.removal import matches, row_filter
+from frazil.iceberg.schema.schema import declared_schema, declared_spec
 from tests.unit.iceberg.coordinates import (
     COLUMNS,
     SPECS,

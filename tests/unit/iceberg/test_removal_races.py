@@ -18,11 +18,11 @@ from pyiceberg.typedef import Record
 
 from frazil.batch.removal import Coordinates, Removal
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg import removal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import ATTEMPTS, REMOVED_KEY, Refused, commit
-from frazil.iceberg.data_files import DataFileWriter
-from frazil.iceberg.removal import Rewriter, check_removable
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit import removal
+from frazil.iceberg.commit.commit import ATTEMPTS, REMOVED_KEY, Refused, commit
+from frazil.iceberg.commit.removal import Rewriter, check_removable
+from frazil.iceberg.files.data_files import DataFileWriter
 from tests.unit.iceberg.coordinates import (
     COLUMNS,
     Row,

@@ -6,7 +6,7 @@ import inspect
 
 from pyiceberg.catalog.rest import RestCatalog
 
-from frazil.iceberg.rest import ANSWER, CONNECT, BoundedRestCatalog
+from frazil.iceberg.catalog.rest import ANSWER, CONNECT, BoundedRestCatalog
 
 
 def request_timeout(properties: dict[str, str]) -> object:

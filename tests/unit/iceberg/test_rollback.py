@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import commit
-from frazil.iceberg.holdings import Held, RolledBack, held, landed, lookup
-from frazil.iceberg.ledger import UNPARTITIONED
-from frazil.iceberg.schema import declared_schema
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.commit import commit
+from frazil.iceberg.commit.summary_state import RolledBack, SummaryValue, held, landed, read_summary
+from frazil.iceberg.ledger.ledger import UNPARTITIONED
+from frazil.iceberg.schema.schema import declared_schema
 from tests.unit.iceberg.orders import KEY, TABLE, batch, commit_batches, destination, foreign_append, mark, rows
 from tests.unit.iceberg.snapshots import expire, roll_back, set_property, snapshots
 
 
-def looked_up(lake: Lake) -> Held | RolledBack | None:
+def looked_up(lake: Lake) -> SummaryValue | RolledBack | None:
     """The answer; `held` must say the same, or refuse."""
     metadata = lake.load_table(TABLE).metadata
-    found = lookup(metadata, KEY, TABLE)
+    found = read_summary(metadata, KEY, TABLE)
     if isinstance(found, RolledBack):
         with pytest.raises(Terminal, match="rolled back"):
             held(metadata, KEY, TABLE)
@@ -26,7 +26,7 @@ def looked_up(lake: Lake) -> Held | RolledBack | None:
     return found
 
 
-def value_of(found: Held | RolledBack | None) -> str | None:
+def value_of(found: SummaryValue | RolledBack | None) -> str | None:
     of = found.held if isinstance(found, RolledBack) else found
     return of.value if of is not None else None
 
@@ -40,7 +40,7 @@ def test_untouched_table_is_called_rolled_back(orders: Lake) -> None:
     (ours,) = commit_batches(orders, 1)
 
     found = looked_up(orders)
-    assert isinstance(found, Held)
+    assert isinstance(found, SummaryValue)
     assert (found.value, found.snapshot_id) == (mark(1).to_json(), ours)
 
 
@@ -50,7 +50,7 @@ def test_expiry_is_called_rolled_back(orders: Lake) -> None:
     foreign_append(orders, 100)()
     expire(orders, ours)
 
-    assert looked_up(orders) == Held(mark(1).to_json(), ours, {})
+    assert looked_up(orders) == SummaryValue(mark(1).to_json(), ours, {})
 
 
 def test_rollback_to_an_older_batch_hides_what_is_left(orders: Lake) -> None:
@@ -102,11 +102,13 @@ def test_expiry_on_both_sides_of_a_rollback_hides_it(orders: Lake) -> None:
     assert found == RolledBack(held=_held(orders, second), newest=mark(3).to_json(), snapshot_id=third, listed=False)
 
 
-def _held(lake: Lake, snapshot_id: int) -> Held:
+def _held(lake: Lake, snapshot_id: int) -> SummaryValue:
     snapshot = lake.load_table(TABLE).metadata.snapshot_by_id(snapshot_id)
     assert snapshot is not None
     assert snapshot.summary is not None
-    return Held(snapshot.summary.additional_properties[KEY], snapshot_id, snapshot.summary.additional_properties)
+    return SummaryValue(
+        snapshot.summary.additional_properties[KEY], snapshot_id, snapshot.summary.additional_properties
+    )
 
 
 def test_expiry_below_a_rollback_hides_it(orders: Lake) -> None:
@@ -150,7 +152,7 @@ def test_expiry_that_cuts_parents_off_is_called_rolled_back(orders: Lake) -> Non
     foreign_append(orders, 100)()
     orders.load_table(TABLE).maintenance.expire_snapshots().by_id(ours).commit()
 
-    assert looked_up(orders) == Held(mark(1).to_json(), ours, {})
+    assert looked_up(orders) == SummaryValue(mark(1).to_json(), ours, {})
 
 
 def test_emptied_table_is_taken_for_a_new_one(orders: Lake) -> None:
@@ -229,7 +231,7 @@ def test_batch_after_a_rollback_is_refused_though_it_knows(orders: Lake) -> None
     snapshot_id = commit(orders, ours)
 
     found = looked_up(orders)
-    assert isinstance(found, Held)
+    assert isinstance(found, SummaryValue)
     assert (found.value, found.snapshot_id) == (mark(3).to_json(), snapshot_id)
 
 
@@ -240,4 +242,4 @@ def test_property_edited_by_hand_is_believed(orders: Lake, text: str) -> None:
     set_property(orders, KEY, text)
 
     with pytest.raises(Terminal, match=f"property {KEY} is not readable"):
-        lookup(orders.load_table(TABLE).metadata, KEY, TABLE)
+        read_summary(orders.load_table(TABLE).metadata, KEY, TABLE)

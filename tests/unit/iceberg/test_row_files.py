@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from frazil.iceberg.row_files import _spelled
+from frazil.iceberg.files.row_files import _spelled
 
 FIRST, SECOND = UUID("00112233-4455-6677-8899-aabbccddeeff"), UUID(int=1)
 

@@ -10,10 +10,10 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from frazil.iceberg import producer
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import commit
-from frazil.iceberg.producer import SeenOnce
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit import producer
+from frazil.iceberg.commit.commit import commit
+from frazil.iceberg.commit.producer import SeenOnce
 from tests.unit.iceberg.orders import TABLE, batch, commit_batches, foreign_append, mark, rows
 
 LOOKS = 3

@@ -8,7 +8,7 @@ import pytest
 from pyarrow.fs import AzureFileSystem, FileSystem, GcsFileSystem, S3FileSystem
 from pyiceberg.io.fsspec import FsspecFileIO
 
-from frazil.iceberg.storage import ANSWER_SECONDS, CONNECT_SECONDS, StorageFileIO, opened_storage
+from frazil.iceberg.patches.storage import ANSWER_SECONDS, CONNECT_SECONDS, StorageFileIO, opened_storage
 
 S3 = {"s3.endpoint": "http://127.0.0.1:1", "s3.region": "here", "s3.access-key-id": "a", "s3.secret-access-key": "b"}
 AZURE_KEY = "aGVsbG8="

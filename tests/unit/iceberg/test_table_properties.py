@@ -16,15 +16,15 @@ from pyiceberg.table import Table
 from pyiceberg.table.locations import SimpleLocationProvider
 
 from frazil.errors import Terminal
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.data_files import DataFileWriter
-from frazil.iceberg.rest import BoundedRestCatalog
-from frazil.iceberg.schema import declared_schema
-from frazil.iceberg.table import metadata_path, staging_table
-from frazil.pipeline.catalogs import CatalogSettings, refused_properties
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import Settings, unknown_names
-from frazil.run.tables import make_destination
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.rest import BoundedRestCatalog
+from frazil.iceberg.catalog.table import metadata_path, staging_table
+from frazil.iceberg.files.data_files import DataFileWriter
+from frazil.iceberg.schema.schema import declared_schema
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.catalogs import CatalogSettings, refused_properties
+from frazil.pipeline.settings.settings import Settings, unknown_names
+from frazil.run.state.tables import make_destination
 from frazil.verify.catalogs import Catalogs, TimedRestCatalog
 from tests.unit.iceberg.orders import TABLE, destination
 

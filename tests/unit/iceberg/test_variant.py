@@ -11,10 +11,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.types import IcebergType, IntegerType, LongType, NestedField, StringType
 
-from frazil.iceberg import variant
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import fit_of
-from frazil.iceberg.variant import VariantType, as_text, metadata_text
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.commit import fit_of
+from frazil.iceberg.patches import variant
+from frazil.iceberg.patches.variant import VariantType, as_text, metadata_text
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "doc", VariantType(), doc="as it came"))
 PROPERTIES = {"format-version": "3", "write.format.default": "parquet"}

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from frazil.kafka.admin_pool import IDLE_SECONDS, OLDEST_SECONDS, AdminPool
-from frazil.kafka.client import Admin
-from frazil.kafka.cluster import Cluster
+from frazil.kafka.client.admin_pool import IDLE_SECONDS, OLDEST_SECONDS, AdminPool
+from frazil.kafka.client.client import Admin
+from frazil.kafka.client.cluster import Cluster
 
 HERE = Cluster("local", {"bootstrap.servers": "127.0.0.1:9092"})
 THERE = Cluster("other", {"bootstrap.servers": "127.0.0.1:9093"})

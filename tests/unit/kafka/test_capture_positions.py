@@ -9,9 +9,9 @@ import pytest
 
 from frazil.batch.facts import PartitionFacts
 from frazil.errors import Terminal
-from frazil.kafka import captures
-from frazil.kafka.captures import ready_positions
-from frazil.kafka.cluster import Cluster
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.write import captures
+from frazil.kafka.write.captures import ready_positions
 
 CLUSTER = Cluster("local", {"bootstrap.servers": "127.0.0.1:1"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.kafka.cluster import MASK, Cluster
+from frazil.kafka.client.cluster import MASK, Cluster
 
 SECRETS = (
     "sasl.password",

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from frazil.errors import Retryable
-from frazil.kafka import client
-from frazil.kafka.admin_pool import AdminPool
-from frazil.kafka.client import Admin
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.observe import log_ends
+from frazil.kafka.admin.observe import log_ends
+from frazil.kafka.client import client
+from frazil.kafka.client.admin_pool import AdminPool
+from frazil.kafka.client.client import Admin
+from frazil.kafka.client.cluster import Cluster
 
 HERE = Cluster("local", {"bootstrap.servers": "127.0.0.1:9092"})
 

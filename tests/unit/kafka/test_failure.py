@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from frazil.errors import FrazilError, Retryable, Terminal
-from frazil.kafka.cluster import MASK, Cluster
-from frazil.kafka.failure import translate, translate_group, translate_transaction
+from frazil.kafka.client.cluster import MASK, Cluster
+from frazil.kafka.client.errors import translate, translate_group, translate_transaction
 
 CLUSTER = Cluster("prod", {"bootstrap.servers": "kafka:9092", "sasl.password": "hunter2"})
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from frazil.batch.position import BatchMark
-from frazil.kafka.letter_record import STAGES, letter_records
-from frazil.kafka.record import OutgoingRecord
-from frazil.records.dead import Stage
-from frazil.records.fan_out import LETTER_SCHEMA
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.dead_letter_record import STAGES, letter_records
+from frazil.records.decoder.fan_out import LETTER_SCHEMA
+from frazil.records.model.dead_letter import Stage
 
 LETTER: dict[str, Any] = {
     "code": "WRONG_TYPE",
@@ -43,7 +43,7 @@ def test_header_is_not_what_kafka_connect_writes() -> None:
         ("__connect.errors.connector.name", b"shop"),
         ("__connect.errors.task.id", b"0"),
         ("__connect.errors.stage", b"TASK_PUT"),
-        ("__connect.errors.class.name", b"frazil.records.decode.Decoder"),
+        ("__connect.errors.class.name", b"frazil.records.decoder.decode.Decoder"),
         ("__connect.errors.exception.class.name", b"frazil.WRONG_TYPE"),
         ("__connect.errors.exception.message", "id: expected a long, found 'ü'".encode()),
         ("frazil.code", b"WRONG_TYPE"),

@@ -12,8 +12,8 @@ from confluent_kafka import (
     Message,
 )
 
-from frazil.kafka.messages import to_batch
-from frazil.records.kafka import KAFKA_SCHEMA, UNREAD_BYTES
+from frazil.kafka.client.messages import to_batch
+from frazil.records.model.kafka_schema import KAFKA_SCHEMA, UNREAD_BYTES
 
 
 def rows(*messages: dict[str, Any]) -> list[dict[str, Any]]:

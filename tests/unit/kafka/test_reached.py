@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError, Message
 
 from frazil.batch.facts import Range
 from frazil.errors import Retryable, Terminal
-from frazil.kafka.client import Complaints
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.read import _Reading
+from frazil.kafka.client.client import ErrorLog
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.read.read import _Reading
 
 PLACE = ("t", 3)
 
@@ -31,7 +31,7 @@ class HeldLog:
 def reading() -> _Reading:
     """A range of ten offsets of which nothing was read."""
     cluster = Cluster("local", {"bootstrap.servers": "kafka:9092"})
-    return _Reading(cluster, cast("Any", HeldLog()), Complaints(), {PLACE: Range(*PLACE, 0, 10)})
+    return _Reading(cluster, cast("Any", HeldLog()), ErrorLog(), {PLACE: Range(*PLACE, 0, 10)})
 
 
 def message(offset: int, code: int | None = None) -> Message:

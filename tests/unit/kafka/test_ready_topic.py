@@ -12,9 +12,9 @@ from confluent_kafka import Uuid
 from confluent_kafka.admin import AclOperation
 
 from frazil.errors import Terminal
-from frazil.kafka import topics
-from frazil.kafka.cluster import Cluster
-from frazil.kafka.topics import ready_topic
+from frazil.kafka.admin import topics
+from frazil.kafka.admin.topics import ready_topic
+from frazil.kafka.client.cluster import Cluster
 
 CLUSTER = Cluster("local", {"bootstrap.servers": "127.0.0.1:1"})
 

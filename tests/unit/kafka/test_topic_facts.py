@@ -8,7 +8,7 @@ from typing import Any, cast
 from confluent_kafka import Uuid
 
 from frazil.batch.facts import PartitionFacts, TopicFacts
-from frazil.kafka.observe import _topic_facts, topic_id
+from frazil.kafka.admin.observe import _topic_facts, topic_id
 
 
 def description(uuid: Uuid, numbers: list[int]) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from frazil.iceberg.expiry import BranchRules, SnapshotAge
-from frazil.iceberg.inspection import Inspection, PartitionFiles, TimeField
+from frazil.iceberg.commit.expiry import BranchRules, SnapshotAge
+from frazil.iceberg.ledger.inspection import Inspection, PartitionFiles, TimeField
 from frazil.maintain.need import Circumstances, Need, Order, Step, needs
-from frazil.pipeline.maintenance import TableMaintenance
+from frazil.pipeline.models.maintenance import TableMaintenance
 
 NOW = datetime(2026, 5, 15, 10, 30, tzinfo=UTC)
 DAY = TimeField(("at",), "timestamptz", "day")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from frazil.iceberg.expiry import BranchRules, SnapshotAge, Tag
-from frazil.iceberg.inspection import Inspection
+from frazil.iceberg.commit.expiry import BranchRules, SnapshotAge, Tag
+from frazil.iceberg.ledger.inspection import Inspection
 from frazil.maintain.need import expirable
 from frazil.maintain.steps import without_newest_metadata
-from frazil.pipeline.maintenance import Expiry
+from frazil.pipeline.models.maintenance import Expiry
 from tests.unit.maintain.tables import NOW, line, with_snapshots
 
 HOUR = 3_600_000

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from frazil.iceberg.inspection import Inspection
+from frazil.iceberg.ledger.inspection import Inspection
 from frazil.maintain.need import period, period_start
 from frazil.maintain.procedures import Before, ZOrder
 from frazil.maintain.steps import compaction_arguments
-from frazil.pipeline.maintenance import Compaction
+from frazil.pipeline.models.maintenance import Compaction
 from tests.unit.maintain.tables import DAY, NOW, TODAY, small, table
 
 

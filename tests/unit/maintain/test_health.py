@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frazil.iceberg.inspection import PartitionFiles
+from frazil.iceberg.ledger.inspection import PartitionFiles
 from frazil.maintain.need import health
 from tests.unit.maintain.tables import small, table
 

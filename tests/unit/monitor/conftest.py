@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from frazil.iceberg.commit import Change, commit, fit_of
-from frazil.iceberg.data_files import write_rows
-from frazil.iceberg.ledger import LEDGER_PROPERTIES, LEDGER_SCHEMA, TABLE_PROPERTIES, UNPARTITIONED, ledger_rows
-from frazil.iceberg.table import Table, staging_table
+from frazil.iceberg.catalog.table import Table, staging_table
+from frazil.iceberg.catalog.table_properties import LEDGER_PROPERTIES, TABLE_PROPERTIES
+from frazil.iceberg.commit.commit import Change, commit, fit_of
+from frazil.iceberg.files.data_files import write_rows
+from frazil.iceberg.ledger.ledger import LEDGER_SCHEMA, UNPARTITIONED, ledger_rows
 from frazil.project import PIPELINES_VARIABLE, Project
 from tests.unit.iceberg.test_ledger_rows import ledger_row
 

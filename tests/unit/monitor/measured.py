@@ -8,7 +8,7 @@ from frazil.batch.facts import UnknownFields
 from frazil.maintain.result import Figures, MaintenanceResult, StepOutcome, TableOutcome
 from frazil.monitor.condition import Condition, Freshness, Retention, Runs, TopicLag
 from frazil.monitor.state import Promise
-from frazil.run.result import RunResult
+from frazil.run.batches.result import RunResult
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from frazil.local.airflow_api import AirflowApi
-from frazil.local.airflow_rows import DagRun
-from frazil.local.home import Home
 from frazil.monitor import airflow_runs
 from frazil.monitor.airflow_runs import runs_of, summed, told_by
 from frazil.monitor.condition import Runs
+from frazil.runtime.airflow_api import AirflowApi
+from frazil.runtime.airflow_rows import DagRun
+from frazil.runtime.home import Home
 
 BEGIN = datetime(2026, 5, 1, tzinfo=UTC)
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.monitor.freshness import LEAST, last_ticks, promise_of, span_at
-from frazil.pipeline.interval import Interval, parse_interval
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.syntax.interval import Interval, parse_interval
 
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from frazil.batch.facts import PartitionFacts
-from frazil.kafka.topics import TopicRetention
+from frazil.kafka.admin.topics import TopicRetention
 from frazil.monitor.condition import Condition, Retention, TopicLag
 from frazil.monitor.oldest_unread import aged
 from frazil.report.lag import Lag, PartitionLag

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.capture import FileCapture, JdbcCapture, unknown_in_capture
-from frazil.pipeline.load import ConfigError
-from frazil.pipeline.load_captures import load_capture, load_captures
-from frazil.pipeline.references import References
-from frazil.pipeline.settings import Settings
+from frazil.pipeline.files.load import ConfigError
+from frazil.pipeline.files.load_captures import load_capture, load_captures
+from frazil.pipeline.files.references import References
+from frazil.pipeline.settings.capture import FileCapture, JdbcCapture, unknown_in_capture
+from frazil.pipeline.settings.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 NOTHING = References({}, {})

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import Settings, unfit_catalogs, unknown_names
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.settings import Settings, unfit_catalogs, unknown_names
 
 SETTINGS = Settings.model_validate(
     {

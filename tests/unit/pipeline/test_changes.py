@@ -10,9 +10,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from frazil.iceberg.schema import declared_schema
-from frazil.pipeline.model import Pipeline
-from frazil.run.record_problems import record_problems
+from frazil.iceberg.schema.schema import declared_schema
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.staging.record_problems import record_problems
 
 COLUMNS = {"id": {"type": "long", "required": True}, "name": "string", "price": "double", "at": "timestamptz"}
 DEBEZIUM = {"format": "debezium"}

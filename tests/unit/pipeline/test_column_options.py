@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.value import Column
-from frazil.run.record_spec import record_spec
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.value import Column
+from frazil.run.staging.record_spec import record_spec
 
 
 def test_column_options_reach_the_decoder() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from frazil.cli.verdict import judge
-from frazil.pipeline.files import MAX_BYTES, stated_owner
-from frazil.pipeline.folder import Pipelines
-from frazil.pipeline.load import ConfigError, load_pipeline, load_settings
-from frazil.pipeline.load_captures import load_capture
-from frazil.pipeline.references import References
-from frazil.run.record_problems import record_problems
+from frazil.cli.files.verdict import judge
+from frazil.pipeline.files.files import MAX_BYTES, stated_owner
+from frazil.pipeline.files.folder import Pipelines
+from frazil.pipeline.files.load import ConfigError, load_pipeline, load_settings
+from frazil.pipeline.files.load_captures import load_capture
+from frazil.pipeline.files.references import References
+from frazil.run.staging.record_problems import record_problems
 
 SECRET = "hunter2-of-the-store"
 ENV = {"REGION": "north", "STORE_SECRET": SECRET}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.load import ConfigError, load_pipeline
-from frazil.pipeline.model import DeadLetters, DeadLetterTopic, Tolerance
-from frazil.pipeline.references import References
+from frazil.pipeline.files.load import ConfigError, load_pipeline
+from frazil.pipeline.files.references import References
+from frazil.pipeline.models.pipeline_file import DeadLetters, DeadLetterTopic, Tolerance
 
 GOOD = """
 name: orders

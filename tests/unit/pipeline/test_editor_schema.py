@@ -11,9 +11,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from frazil.pipeline.editor_schema import editor_schema
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import Settings
+from frazil.pipeline.files.editor_schema import editor_schema
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 PIPELINE = Draft202012Validator(editor_schema(Pipeline))

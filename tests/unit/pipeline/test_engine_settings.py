@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from frazil.pipeline.settings import EngineSettings, Settings
+from frazil.pipeline.settings.settings import EngineSettings, Settings
 
 ELSE = {
     "clusters": {"local": {"bootstrap_servers": "a:1"}},

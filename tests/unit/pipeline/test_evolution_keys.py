@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from frazil.pipeline.model import Destination
+from frazil.pipeline.models.pipeline_file import Destination
 
 DECLARED = {"columns": {"id": "long"}}
 

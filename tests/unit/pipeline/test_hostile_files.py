@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from frazil.cli.verdict import judge
-from frazil.pipeline.files import parse_yaml, stated_owner
-from frazil.pipeline.folder import load_pipelines
-from frazil.pipeline.load import MAX_IMPORTS, ConfigError, load_pipeline
-from frazil.pipeline.references import References
+from frazil.cli.files.verdict import judge
+from frazil.pipeline.files.files import parse_yaml, stated_owner
+from frazil.pipeline.files.folder import load_pipelines
+from frazil.pipeline.files.load import MAX_IMPORTS, ConfigError, load_pipeline
+from frazil.pipeline.files.references import References
 
 NONE = References({}, {})
 
@@ -96,7 +96,7 @@ def test_imports_of_imports_are_read_in_any_depth(pipelines: Path, monkeypatch: 
     imports = load_pipeline(bad, NONE).value.schema_imports
 
     assert list(imports or ()) == [f"a{n}.proto" for n in range(1, MAX_IMPORTS + 1)]
-    monkeypatch.setattr("frazil.pipeline.load.MAX_IMPORTS", 3)
+    monkeypatch.setattr("frazil.pipeline.files.load.MAX_IMPORTS", 3)
     [error] = load_pipelines(pipelines, NONE).broken
     assert error.problems == ["value.schema_file: expected at most 3 imported files, found more"]
 
@@ -111,7 +111,7 @@ def test_what_a_reader_did_not_foresee_names_the_file_and_no_value(
         raise unexpected("hunter2")
 
     (pipelines / "bad.yaml").write_text(BAD + "value: {format: avro, schema_file: a.avsc}\n")
-    monkeypatch.setattr("frazil.pipeline.load._with_schema", fail)
+    monkeypatch.setattr("frazil.pipeline.files.load._with_schema", fail)
 
     found = load_pipelines(pipelines, NONE)
 

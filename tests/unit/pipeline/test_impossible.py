@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.load import ConfigError, load_pipeline
-from frazil.pipeline.references import References
-from frazil.pipeline.value import FORMATS
-from frazil.run.record_problems import record_problems
+from frazil.pipeline.files.load import ConfigError, load_pipeline
+from frazil.pipeline.files.references import References
+from frazil.pipeline.models.value import FORMATS
+from frazil.run.staging.record_problems import record_problems
 from tests.unit.pipeline.impossible import AVRO, IMPOSSIBLE, MASK, OBJECT, OF_AVRO, OF_PROTO, PROTO, column, static
 
 TYPES = (

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.kept_rules import UnfitRulesError, is_rules_file, pipeline_of, rules_file, rules_text
-from frazil.pipeline.load import load_pipeline
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.references import References
+from frazil.pipeline.files.load import load_pipeline
+from frazil.pipeline.files.outcome_rules import UnfitRulesError, is_rules_file, pipeline_of, rules_file, rules_text
+from frazil.pipeline.files.references import References
+from frazil.pipeline.models.pipeline_file import Pipeline
 
 NAMES = ("TOKEN", "QUOTED", "DOLLAR")
 PLAIN = References({}, {})

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.load import ConfigError, load_pipeline
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.references import References
-from frazil.pipeline.settings import Settings, unknown_names
-from frazil.run.record_problems import record_problems
+from frazil.pipeline.files.load import ConfigError, load_pipeline
+from frazil.pipeline.files.references import References
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.settings import Settings, unknown_names
+from frazil.run.staging.record_problems import record_problems
 
 PARTS: dict[str, Any] = {"name": "orders", "source": {"topics": ["orders"]}}
 LONG = {"format": "long"}

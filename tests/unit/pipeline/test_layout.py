@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from frazil.pipeline.destination import Destination
-from frazil.pipeline.layout import SortField, parse_partition_field, parse_sort_field
+from frazil.pipeline.models.destination import Destination
+from frazil.pipeline.models.layout import SortField, parse_partition_field, parse_sort_field
 
 COLUMNS = {"id": "long", "at": "timestamp", "name": "string", "tags": "list<string>", "at_day": "date"}
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
-from frazil.pipeline.folder import load_pipelines
-from frazil.pipeline.load import ConfigError, load_pipeline
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.references import References
+from frazil.pipeline.files.folder import load_pipelines
+from frazil.pipeline.files.load import ConfigError, load_pipeline
+from frazil.pipeline.files.references import References
+from frazil.pipeline.models.pipeline_file import Pipeline
 
 REFERENCES = References(
     env={"OWNER": "rpc", "EMPTY": "", "TRICKY": "${env:OWNER}"}, local={"kafka": "127.0.0.1:9092"}

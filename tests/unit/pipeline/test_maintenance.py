@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from frazil.pipeline.maintenance import Compaction, Maintenance
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.maintenance import Compaction, Maintenance
+from frazil.pipeline.models.pipeline_file import Pipeline
 
 
 def maintenance(**of: Any) -> Maintenance:

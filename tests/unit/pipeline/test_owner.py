@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.pipeline.files import stated_owner
+from frazil.pipeline.files.files import stated_owner
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.pipeline import java_properties
-from frazil.pipeline.load import ConfigError, load_settings
-from frazil.pipeline.references import REFERENCE, References, connection_fields, connection_variable
+from frazil.pipeline.files.load import ConfigError, load_settings
+from frazil.pipeline.files.references import REFERENCE, References, connection_fields, connection_variable
+from frazil.pipeline.syntax import java_properties
 
 
 def resolved(text: str, env: dict[str, str] | None = None) -> str:

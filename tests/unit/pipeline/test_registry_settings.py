@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from frazil.pipeline.settings import RegistrySettings, Settings
+from frazil.pipeline.settings.settings import RegistrySettings, Settings
 
 ELSE = {
     "clusters": {"local": {"bootstrap_servers": "a:1"}},

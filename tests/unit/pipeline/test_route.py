@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from frazil.pipeline.model import Pipeline
-from frazil.run.record_problems import record_problems, remarks
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.staging.record_problems import record_problems, remarks
 
 
 def pipeline(tables: tuple[str, ...] = ("shop.a", "shop.b"), **more: Any) -> Pipeline:

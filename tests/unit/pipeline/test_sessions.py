@@ -9,11 +9,11 @@ import pytest
 from pydantic import ValidationError
 
 from frazil.batch.plan import PlannedTopic, RunPlan
-from frazil.pipeline.engines import AutoEngine
-from frazil.pipeline.interval import Interval
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.settings import Settings, unknown_names
-from frazil.run.engine import chosen_engine, keeps_engine
+from frazil.pipeline.models.engines import AutoEngine
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.settings import Settings, unknown_names
+from frazil.pipeline.syntax.interval import Interval
+from frazil.run.state.engine import chosen_engine, keeps_engine
 
 FILE: dict[str, Any] = {
     "name": "orders",
@@ -93,7 +93,7 @@ def test_a_run_takes_the_slow_engine_or_one_that_cannot_write(
     engine = chosen_engine(pipeline(**keys), AutoEngine(inline_below=100), plan(records, waits=waits))
 
     assert engine.name == chosen
-    assert why in engine.said
+    assert why in engine.description
 
 
 def test_a_session_keeps_an_engine_that_the_next_tick_does_not_need() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.pipeline.load import ConfigError, load_settings
-from frazil.pipeline.references import References
-from frazil.pipeline.settings import Settings
+from frazil.pipeline.files.load import ConfigError, load_settings
+from frazil.pipeline.files.references import References
+from frazil.pipeline.settings.settings import Settings
 
 SETTINGS = """\
 clusters:

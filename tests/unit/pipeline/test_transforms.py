@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from frazil.pipeline import transforms
-from frazil.pipeline.transform_step import Step
-from frazil.pipeline.transforms import KINDS, TransformStep
+from frazil.pipeline.transforms import transforms
+from frazil.pipeline.transforms.transform_step import Step
+from frazil.pipeline.transforms.transforms import KINDS, TransformStep
 from frazil.records.transforms.catalogue import PREDICATES, TRANSFORMS, predicate, transform
 
 STEPS = TypeAdapter(tuple[TransformStep, ...])

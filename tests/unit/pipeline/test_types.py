@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.pipeline.interval import Interval, Trigger, parse_interval
-from frazil.pipeline.model import PartitionField, parse_partition_field
-from frazil.pipeline.types import PRIMITIVES, ColumnType, ListOf, MapOf, Primitive, StructOf, parse_type
+from frazil.pipeline.models.pipeline_file import PartitionField, parse_partition_field
+from frazil.pipeline.syntax.interval import Interval, Trigger, parse_interval
+from frazil.pipeline.syntax.types import PRIMITIVES, ColumnType, ListOf, MapOf, Primitive, StructOf, parse_type
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True) | st.text(min_size=1, max_size=4)
 primitives = st.one_of(

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from frazil.batch.position import Position
 from frazil.errors import Terminal
-from frazil.pipeline.model import Pipeline
-from frazil.run.manifests import operation_of
-from frazil.run.record_spec import record_spec
-from frazil.run.tables import closing_table, refuse_other_closing
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.commit.manifests import operation_of
+from frazil.run.staging.record_spec import record_spec
+from frazil.run.state.tables import closing_table, refuse_other_closing
 
 DOC = {"type": "variant", "from": []}
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
-from frazil.records.fan_out import FannedOut, FanOut
-from frazil.records.kafka import KAFKA_SCHEMA
-from frazil.records.outcome import Counts, add_counts
-from frazil.records.route import Route
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.decoder.route import Route
+from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.outcome import Counts, add_counts
+from frazil.records.model.spec import RecordSpec
 
 _COUNTED = {pa.timestamp("us", "UTC"): pa.int64(), pa.timestamp("us"): pa.int64(), pa.date32(): pa.int32()}
 """Times as numbers, since Python has none beyond the year 9999."""

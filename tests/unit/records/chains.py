@@ -9,9 +9,9 @@ from typing import Final
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.frame import Transform
-from frazil.records.spec import RecordSpec
+from frazil.records.model.format import FormatSpec
+from frazil.records.model.frame import Transform
+from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import TRANSFORMS
 from frazil.records.transforms.conditions import HasHeaderKey, TopicNameMatches, When, WithKey
 from tests.unit.records.random_records import ENCODERS, FIELDS, KEY_FIELDS, PLACE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from frazil.records.column import ColumnSpec
-from frazil.records.fit.fitter import Fitted, Fitter
+from frazil.records.casting.fitter import Fitted, Fitter
+from frazil.records.model.column import ColumnSpec
 
 
 def specs(schema: pa.Schema, **more: ColumnSpec) -> tuple[ColumnSpec, ...]:

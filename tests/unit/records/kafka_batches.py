@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from frazil.records.decode import Decoder
-from frazil.records.kafka import KAFKA_SCHEMA
-from frazil.records.outcome import Outcomes
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.decode import Decoder
+from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.outcome import Outcomes
+from frazil.records.model.spec import RecordSpec
 
 BATCH_NUMBER = 7
 

@@ -15,8 +15,7 @@ import fastavro
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.formats.port import WriterSchema
+from frazil.records.model.format import FormatSpec, WriterSchema
 from tests.unit.records.alone import records_of
 
 PLACE = pa.struct([("city", pa.string()), ("at", pa.int64())])

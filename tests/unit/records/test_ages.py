@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.batch.facts import FLOOR_SECONDS, LAST, Staged, added, ages_from, ages_json, seconds
-from frazil.records.kafka import TIMESTAMP
-from frazil.records.positions import record_ages
+from frazil.records.model.kafka_schema import TIMESTAMP
+from frazil.records.model.positions import record_ages
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from frazil.records.json.typed import typed_decoder
 from frazil.records.json.values import FoldedDecoder
-from frazil.records.spec import RecordSpec
+from frazil.records.model.spec import RecordSpec
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
 NUMBERS = RecordSpec(

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 
 from frazil.batch.schema_change import REMEMBERED, SchemaChange, fewer
-from frazil.records.dead import MAX_DEPTH, DeadCode
-from frazil.records.decode import Decoder
-from frazil.records.evolve.policy import Evolution
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.decode import Decoder
+from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.field_sets import HoistField
 from frazil.records.transforms.flatten import Flatten
-from frazil.records.transforms.sql import Sql
-from tests.unit.records.changes.growing import grown
-from tests.unit.records.changes.landing import TABLE, pipeline
-from tests.unit.records.evolve.evolving import land, spec, transformed
+from frazil.records.transforms.sql.sql import Sql
+from tests.unit.records.cdc.growing import grown
+from tests.unit.records.cdc.landing import TABLE, pipeline
+from tests.unit.records.evolution.evolving import land, spec, transformed
 from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch
 
 pytestmark = pytest.mark.unit
@@ -171,7 +171,7 @@ def test_keys_that_are_data_fill_the_columns_and_all_else_is_kept(values: list[o
 
 MANY_NAMES = """
 from pathlib import Path
-from tests.unit.records.evolve.evolving import land, spec
+from tests.unit.records.evolution.evolving import land, spec
 from tests.unit.records.test_bounds import ID, wide
 
 def peak():  # not ru_maxrss: Linux counts the memory of whoever started a process as its own

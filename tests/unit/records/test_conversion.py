@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Terminal
-from frazil.records.decode import Decoder
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.decode import Decoder
+from frazil.records.model.spec import RecordSpec
 from tests.unit.records.kafka_batches import outcome_of
 
 I32, I64, F32, F64 = pa.int32(), pa.int64(), pa.float32(), pa.float64()

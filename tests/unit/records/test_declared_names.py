@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.records.dead import DeadCode
-from frazil.records.declared_names import DeclaredNames
-from frazil.records.fan_out import FanOut
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.redaction import redacted
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.declared_names import DeclaredNames
+from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.redaction import redacted
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import FormatSpec
+from frazil.records.model.spec import RecordSpec
 from tests.unit.records.kafka_batches import kafka_batch
 
 SECRET = "4111111111111111"

@@ -9,8 +9,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from frazil.records.dead import DeadCode
-from frazil.records.decode import Decoder
+from frazil.records.decoder.decode import Decoder
+from frazil.records.model.dead_letter import DeadCode
 from tests.fuzz.decoders import EVERY, fuzz
 from tests.fuzz.promises import BrokenPromiseError, batch
 from tests.fuzz.subjects import SUBJECTS, Subject

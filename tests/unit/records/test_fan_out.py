@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
-from frazil.records.fan_out import FannedOut, FanOut
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.outcome import TopicPartition
-from frazil.records.route import FieldRoute, Otherwise, Route, StaticRoute, TopicRoute
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.decoder.route import FieldRoute, Otherwise, Route, StaticRoute, TopicRoute
+from frazil.records.model.format import FormatSpec
+from frazil.records.model.outcome import TopicPartition
+from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import transform
 from tests.unit.records.kafka_batches import kafka_batch
 

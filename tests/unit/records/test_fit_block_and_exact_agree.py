@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from frazil.records.fit.block import one_by_one, settle_plan
-from frazil.records.fit.scalar import FitRules
+from frazil.records.casting.arrays import one_by_one, settle_plan
+from frazil.records.casting.scalar import FitRules
 from tests.unit.records.fitting import fit_one
 
 SIZES = [7, 8, 15, 16, 24, 31, 32, 53, 63, 64]

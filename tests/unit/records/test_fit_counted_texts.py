@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.records.column import ColumnSpec, Reading
+from frazil.records.model.column import ColumnSpec, Reading
 from tests.unit.records.fitting import fit_both
 
 SPELLED = st.one_of(

@@ -13,9 +13,9 @@ import pytest
 
 from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
-from frazil.records.column import ColumnSpec, Reading
-from frazil.records.dead import DeadCode
-from frazil.records.fit.fitter import Fitter
+from frazil.records.casting.fitter import Fitter
+from frazil.records.model.column import ColumnSpec, Reading
+from frazil.records.model.dead_letter import DeadCode
 from tests.unit.records.fitting import fit_both, fit_one, specs
 
 INT = pa.int64()

@@ -9,7 +9,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from frazil.records.dead import DeadCode as C
+from frazil.records.model.dead_letter import DeadCode as C
 from tests.unit.records.fitting import fit_one
 
 UTC = timezone(timedelta(0))

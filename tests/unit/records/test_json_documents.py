@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from frazil.records.dead import MAX_DEPTH, DeadCode
 from frazil.records.json.exact import nesting
-from frazil.records.spec import RecordSpec
+from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode
+from frazil.records.model.spec import RecordSpec
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("a", pa.int64()), pa.field("s", pa.string())]))

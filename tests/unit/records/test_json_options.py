@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Terminal
-from frazil.records.decode import Decoder
-from frazil.records.outcome import FilterReason, PartitionCounts
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.decode import Decoder
+from frazil.records.model.outcome import FilterReason, PartitionCounts
+from frazil.records.model.spec import RecordSpec
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
 I64, TEXT, CLOCK = pa.int64(), pa.string(), pa.time64("us")

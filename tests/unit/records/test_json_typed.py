@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.records.json.typed import typed_decoder
-from frazil.records.spec import RecordSpec
+from frazil.records.model.spec import RecordSpec
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
 FIELDS = [

@@ -13,19 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.pipeline.model import Pipeline
-from frazil.records.dead import DeadCode
-from frazil.records.decode import Decoder
-from frazil.records.evolve.policy import Evolution
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.formats.port import WriterSchema
-from frazil.records.kafka import KAFKA_SCHEMA
-from frazil.records.outcome import FilterReason, Outcomes, TopicPartition
-from frazil.records.spec import RecordSpec
-from frazil.records.transforms.casting import Cast
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.records.decoder.decode import Decoder
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.format import FormatSpec, WriterSchema
+from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.outcome import FilterReason, Outcomes, TopicPartition
+from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.conditions import WithKey
 from frazil.records.transforms.explode import Explode
 from frazil.records.transforms.field_sets import ExtractField, ValueToKey
+from frazil.records.transforms.values.casting import Cast
 
 COLUMNS = pa.schema([("id", pa.int64()), ("customer", pa.int64())])
 BESIDE = RecordSpec(COLUMNS, key=FormatSpec("long"), of_key=frozenset({"customer"}), sources={"customer": ("value",)})

@@ -9,16 +9,15 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.frame import Frame, Transform, Transformed
-from frazil.records.route import Route, StaticRoute
-from frazil.records.spec import RecordSpec
-from frazil.records.transforms.casting import Cast
-from frazil.records.transforms.cdc_debezium import DebeziumTransform
+from frazil.records.decoder.route import Route, StaticRoute
+from frazil.records.model.format import FormatSpec
+from frazil.records.model.frame import Frame, Transform, Transformed
+from frazil.records.model.spec import RecordSpec
+from frazil.records.transforms.cdc.debezium import DebeziumTransform
 from frazil.records.transforms.conditions import Filter, HasHeaderKey, TopicNameMatches, When, WithKey
-from frazil.records.transforms.copy_value import CopyValue
 from frazil.records.transforms.explode import Explode
 from frazil.records.transforms.field_sets import (
+    CopyValue,
     ExtractField,
     HoistField,
     InsertField,
@@ -28,9 +27,10 @@ from frazil.records.transforms.field_sets import (
 )
 from frazil.records.transforms.flatten import Flatten
 from frazil.records.transforms.headers import HeaderFrom, InsertHeader
-from frazil.records.transforms.masking import MaskField
 from frazil.records.transforms.routers import RegexRouter
-from frazil.records.transforms.sql import Sql
+from frazil.records.transforms.sql.sql import Sql
+from frazil.records.transforms.values.casting import Cast
+from frazil.records.transforms.values.masking import MaskField
 from tests.unit.records.alone import both_ways, records_of
 
 FIELDS = pa.schema(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frazil.records.fan_out import FanOut
-from frazil.records.route import Route, StaticRoute
+from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.route import Route, StaticRoute
 from frazil.records.transforms.catalogue import TRANSFORMS
 from tests.unit.records.alone import Became, became, cut_up, joined, one_by_one
 from tests.unit.records.chains import NAMES, specs

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from frazil.batch.facts import Staged
 from frazil.batch.schema_change import NAMES_TOLD, unfit_because
 from frazil.errors import Terminal
-from frazil.records.fan_out import FannedOut, FanOut
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.outcome import TopicPartition
-from frazil.records.route import FieldRoute, NewTables, Route, TopicRoute
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.decoder.route import FieldRoute, NewTables, Route, TopicRoute
+from frazil.records.model.format import FormatSpec
+from frazil.records.model.outcome import TopicPartition
+from frazil.records.model.spec import RecordSpec
 from tests.unit.records.kafka_batches import kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("id", pa.int64(), nullable=False)]))

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from frazil.batch.facts import UnknownFields
-from frazil.iceberg.schema import declared_columns
-from frazil.pipeline.model import Column, Destination, Pipeline
-from frazil.records.block import Block
-from frazil.records.decode import Decoder
-from frazil.records.fan_out import FanOut
-from frazil.records.orc_times import without_altered_times
-from frazil.records.spec import RecordSpec
-from frazil.run.record_spec import record_spec
+from frazil.iceberg.schema.schema import declared_columns
+from frazil.pipeline.models.pipeline_file import Column, Destination, Pipeline
+from frazil.records.decoder.decode import Decoder
+from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.orc_times import without_altered_times
+from frazil.records.model.rows import Block
+from frazil.records.model.spec import RecordSpec
+from frazil.run.staging.record_spec import record_spec
 from frazil.verify.values.column_readers import Bad, Expectation
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 

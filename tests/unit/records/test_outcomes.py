@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Terminal
-from frazil.records.dead import DEAD_SCHEMA, DeadCode, Stage
-from frazil.records.decode import Decoder
-from frazil.records.fan_out import FanOut
-from frazil.records.kafka import (
+from frazil.records.decoder.decode import Decoder
+from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.redaction import Payload, has_record, redacted
+from frazil.records.model.dead_letter import DEAD_SCHEMA, DeadCode, Stage
+from frazil.records.model.kafka_schema import (
     BAD_HEADERS,
     KAFKA_SCHEMA,
     NOT_UNPACKED,
@@ -21,9 +22,8 @@ from frazil.records.kafka import (
     unread_headers,
     with_python_times,
 )
-from frazil.records.outcome import FilterReason, PartitionCounts, TopicPartition, add_counts
-from frazil.records.redaction import Payload, has_record, redacted
-from frazil.records.spec import KafkaColumns, RecordSpec
+from frazil.records.model.outcome import FilterReason, PartitionCounts, TopicPartition, add_counts
+from frazil.records.model.spec import KafkaColumns, RecordSpec
 from tests.unit.records.kafka_batches import BATCH_NUMBER, decode_both, kafka_batch
 
 A = pa.schema([pa.field("a", pa.int32(), nullable=False)])

@@ -16,16 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.capture.lines import LONGEST_LINE, batches
-from frazil.cli.verdict import judge
+from frazil.cli.files.verdict import judge
 from frazil.connect.routing import UnusablePattern, python_regex
 from frazil.errors import Terminal
-from frazil.kafka.observe import matching_topics
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.patterns import matches, taken_up
-from frazil.pipeline.source import Source
-from frazil.records.patterns import WholeMatch
-from frazil.records.route import FieldRoute, Route, Router, StaticRoute, TopicRoute
-from frazil.run.record_problems import record_problems
+from frazil.kafka.admin.observe import matching_topics
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.source import Source
+from frazil.pipeline.syntax.patterns import matches, taken_up
+from frazil.records.decoder.route import FieldRoute, Route, Router, StaticRoute, TopicRoute
+from frazil.records.transforms.patterns import WholeMatch
+from frazil.run.staging.record_problems import record_problems
 from frazil.verify.values.routes import where_to
 from tests.unit.capture.captured import Captured, capture_of
 

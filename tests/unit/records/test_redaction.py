@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.records.dead import DEAD_SCHEMA, DeadCode
-from frazil.records.declared_names import DeclaredNames
-from frazil.records.redaction import Payload, has_record, redacted
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.declared_names import DeclaredNames
+from frazil.records.decoder.redaction import Payload, has_record, redacted
+from frazil.records.model.dead_letter import DEAD_SCHEMA, DeadCode
+from frazil.records.model.spec import RecordSpec
 from frazil.verify.outcomes import kept, pairs, payload_of
 
 SECRET = "4111-1111"

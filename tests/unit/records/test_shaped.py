@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.decode import Decoder
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.kafka import KAFKA_SCHEMA
-from frazil.records.outcome import FilterReason, Outcomes, TopicPartition
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.decode import Decoder
+from frazil.records.model.format import FormatSpec
+from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.outcome import FilterReason, Outcomes, TopicPartition
+from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.conditions import Filter, TopicNameMatches, When
 from frazil.records.transforms.explode import Explode
 

@@ -10,16 +10,15 @@ import pyarrow as pa
 import pytest
 
 from frazil.batch.facts import NAMES_SHOWN, UnknownFields
-from frazil.records.dead import DeadCode
-from frazil.records.decode import Decoder
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.formats.port import WriterSchema
+from frazil.records.decoder.decode import Decoder
 from frazil.records.json.typed import typed_decoder
-from frazil.records.outcome import Outcomes
-from frazil.records.spec import RecordSpec
-from frazil.records.transforms.casting import Cast
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import FormatSpec, WriterSchema
+from frazil.records.model.outcome import Outcomes
+from frazil.records.model.spec import RecordSpec
+from frazil.records.model.unknown_fields import UnknownAt
 from frazil.records.transforms.explode import Explode
-from frazil.records.unknown import UnknownAt
+from frazil.records.transforms.values.casting import Cast
 from tests.unit.records.kafka_batches import BATCH_NUMBER, decode_both, kafka_batch
 
 INT, TEXT = pa.int64(), pa.string()

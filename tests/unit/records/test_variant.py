@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.records.column import WHOLE_VALUE
-from frazil.records.dead import DeadCode
-from frazil.records.decode import Decoder
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.spec import RecordSpec
+from frazil.records.decoder.decode import Decoder
+from frazil.records.json.variant import LONGEST_NAME, LONGEST_TEXT, variant_refusal
+from frazil.records.model.column import WHOLE_VALUE
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import FormatSpec
+from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import transform
-from frazil.records.variant import LONGEST_NAME, LONGEST_TEXT, variant_refusal
 from tests.unit.records.kafka_batches import decode_both, kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("doc", pa.string())]), sources={"doc": WHOLE_VALUE}, variants=frozenset({"doc"}))

@@ -13,17 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records import cells
-from frazil.records.cells import in_steps
-from frazil.records.decode import Decoder
-from frazil.records.evolve.policy import Evolution
-from frazil.records.formats import avro_places
-from frazil.records.formats.catalogue import FormatSpec
-from frazil.records.formats.port import WriterSchema
+from frazil.records.decoder.decode import Decoder
+from frazil.records.formats.avro import places as avro_places
 from frazil.records.json import typed
-from frazil.records.spec import RecordSpec
+from frazil.records.model import cells
+from frazil.records.model.cells import in_steps
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.format import FormatSpec, WriterSchema
+from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.explode import Explode
-from tests.unit.records.evolve.evolving import spec
+from tests.unit.records.evolution.evolving import spec
 from tests.unit.records.kafka_batches import kafka_batch
 
 FIELDS = 1_000

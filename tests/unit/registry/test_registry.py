@@ -12,7 +12,7 @@ from frazil.errors import Terminal
 from frazil.project import Project
 from frazil.registry.client import MAX_ID, RegistrySchemas, configuration
 from frazil.registry.registry import Registry
-from frazil.run.scope import Scope
+from frazil.run.state.context import RunContext
 
 SECRETIVE = Registry(
     "main",
@@ -60,7 +60,7 @@ def test_batches_of_a_process_share_what_they_know_of_a_registry(tmp_path: Path)
     (tmp_path / "orders.yaml").write_text(json.dumps(pipeline))
     env = {"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_SETTINGS": str(tmp_path / "settings.yaml")}
     project = Project.load({**env, "FRAZIL_PIPELINES": str(tmp_path)})
-    first, second = (Scope.of(project, project.pipeline("orders")).schemas["main"] for _ in range(2))
+    first, second = (RunContext.open(project, project.pipeline("orders")).schemas["main"] for _ in range(2))
 
     assert first is second is pickle.loads(pickle.dumps(first))  # noqa: S301, our own bytes
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, UNPARTITIONED
+from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, UNPARTITIONED
 from frazil.project import Project
 from tests.unit.report.letters import LEDGER, NAME, ORDERS, SETTINGS
 

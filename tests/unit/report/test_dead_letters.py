@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFile
 
-from frazil.batch.letters import LetterChoice, Place
-from frazil.iceberg.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
-from frazil.iceberg.letter_scan import LetterQuestion, State, letter_files
+from frazil.batch.dead_letters import LetterChoice, Place
+from frazil.iceberg.ledger.dead_letter_scan import LetterQuestion, State, letter_files
+from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, UNPARTITIONED
 from frazil.project import Project
 from frazil.report.dead_letters import LISTED, find_letters, letter_of, list_letters
 from frazil.report.dead_letters_summary import LetterReport, summarize

@@ -8,7 +8,7 @@ import pytest
 
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicFacts
 from frazil.batch.position import Position, TopicPosition
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.report.lag import Lag, PartitionLag, partition_lags
 
 PIPELINE = Pipeline.model_validate(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
-from frazil.iceberg.folder import Folder
+from frazil.iceberg.catalog.folder import Folder
 from frazil.project import Project
 from frazil.report.dead_letters_page import markdown
 from frazil.report.letter_reports import last_report, open_report, reports_folder

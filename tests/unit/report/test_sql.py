@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from frazil.iceberg.data_files import write_rows
-from frazil.iceberg.ledger import UNPARTITIONED
-from frazil.iceberg.schema import declared_schema
-from frazil.iceberg.table import staging_table
-from frazil.pipeline.model import Destination
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.files.data_files import write_rows
+from frazil.iceberg.ledger.ledger import UNPARTITIONED
+from frazil.iceberg.schema.schema import declared_schema
+from frazil.pipeline.models.pipeline_file import Destination
 from frazil.project import Project
 from frazil.report.sql import query
 
@@ -66,8 +66,6 @@ def test_null_list_of_structs_is_null_in_a_process_that_only_reads(home: dict[st
 
 def test_every_door_to_tables_keeps_nulls() -> None:
     """The ledger's reader, reports and verify open tables by a catalog: that alone mends the projection."""
-    code = (
-        "import frazil.iceberg.catalog, pyiceberg.io.pyarrow as reader;print(reader.ArrowProjectionVisitor.__module__)"
-    )
+    code = "import frazil.iceberg.catalog.catalog, pyiceberg.io.pyarrow as reader;print(reader.ArrowProjectionVisitor.__module__)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert ran.stdout.strip() == "frazil.iceberg.nested_nulls"
+    assert ran.stdout.strip() == "frazil.iceberg.patches.nested_nulls"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from frazil.iceberg.schema import declared_columns
-from frazil.pipeline.model import Pipeline
-from frazil.records.decode import Decoder
-from frazil.run.record_problems import record_problems
-from frazil.run.record_spec import record_spec
+from frazil.iceberg.schema.schema import declared_columns
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.records.decoder.decode import Decoder
+from frazil.run.staging.record_problems import record_problems
+from frazil.run.staging.record_spec import record_spec
 from tests.unit.records.kafka_batches import kafka_batch
 
 ENVELOPE = {"op": "string", "after": "struct<id: string>", "source": "struct<db: string, table: string>"}

@@ -11,18 +11,17 @@ import pytest
 
 from frazil.batch.changes import OP, ChangeCounts, Merge
 from frazil.batch.facts import Counts, Range, Staged, StagedFile, TableCounts
-from frazil.batch.fit import Fit
-from frazil.batch.manifest import Kind, Manifest, Operation, TablePart
+from frazil.batch.manifest import Fit, Kind, Manifest, Operation, TablePart
 from frazil.batch.position import Position, TopicPosition
 from frazil.batch.removal import Coordinates
 from frazil.batch.schema_change import SchemaChange
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.ledger import ledger_rows
-from frazil.iceberg.row_files import RowFileWriter
-from frazil.iceberg.table import staging_table
-from frazil.run.ledger_entry import entry_rows
-from frazil.verify.coverage import coverage
-from frazil.verify.ledger import batches_of, view
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.files.row_files import RowFileWriter
+from frazil.iceberg.ledger.ledger import ledger_rows
+from frazil.run.commit.ledger_entry import entry_rows
+from frazil.verify.facts.coverage import coverage
+from frazil.verify.facts.ledger import batches_of, view
 from tests.layouts import LAYOUT, created
 from tests.unit.verify.test_coverage import batch
 

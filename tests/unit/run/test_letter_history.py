@@ -9,16 +9,10 @@ from typing import Any
 import pytest
 
 from frazil.batch.position import Position, TopicPosition
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.ledger import (
-    LEDGER_SCHEMA,
-    TABLE_PROPERTIES,
-    UNPARTITIONED,
-    in_order,
-    read_ledger,
-    read_letter_rows,
-)
-from frazil.run.open_letters import letter_history
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.ledger.ledger import LEDGER_SCHEMA, UNPARTITIONED, in_order, read_ledger, read_letter_rows
+from frazil.run.repair.open_dead_letters import letter_history
 from tests.unit.iceberg.test_ledger_rows import LEDGER, ledger_row, write_ledger
 
 REMOVED = json.dumps([["orders", 0, 5, None, 3]])

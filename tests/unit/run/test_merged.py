@@ -11,9 +11,9 @@ from frazil.batch.manifest import Operation
 from frazil.batch.position import Position, TopicPosition
 from frazil.batch.removal import Coordinates, RemovedRange
 from frazil.errors import Terminal
-from frazil.pipeline.model import Pipeline
-from frazil.run.manifests import operation_of, row_removal
-from frazil.run.tables import _whole_bounds, closing_table, refuse_other_closing
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.commit.manifests import operation_of, row_removal
+from frazil.run.state.tables import _full_metrics, closing_table, refuse_other_closing
 
 COLUMNS = {"id": {"type": "long", "required": True}, "name": "string"}
 DEBEZIUM = {"format": "debezium"}
@@ -80,4 +80,4 @@ def test_text_keys_that_begin_alike_are_in_every_file() -> None:
     """Their bounds are whole, so that a merge can tell which files hold none of its keys."""
     columns = {**COLUMNS, "code": {"type": "string", "required": True}}
     made = pipeline(write="upsert", columns=columns, identifier=["id", "code"]).destinations[0]
-    assert _whole_bounds(made) == {"write.metadata.metrics.column.code": "full"}
+    assert _full_metrics(made) == {"write.metadata.metrics.column.code": "full"}

@@ -8,9 +8,9 @@ import pytest
 
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import RemovedRange
-from frazil.pipeline.model import Pipeline
-from frazil.run.manifests import Batch, comes_again
-from frazil.run.standing import Standing
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.commit.manifests import Batch, removed_on_return
+from frazil.run.state.pipeline_state import PipelineState
 
 NAME = "shop.audit"
 BEFORE = Position(5, 1, "c", {"t": TopicPosition(None, (0, 0), (8, 3)), "u": TopicPosition(None, (0,), (6,))})
@@ -31,8 +31,8 @@ def moved(t: tuple[int, ...], u: tuple[int, ...] = (6,), *, since: int = 0) -> P
 
 def again(batch: Batch, epoch: int = 0, *, has_columns: bool = True) -> dict[tuple[str, int | None], tuple[int, int]]:
     """Per partition from where on which batches' rows go, of a table whose last batch was of that epoch."""
-    standing = Standing(BEFORE, BatchMark(5, "b", 1), None, None, None, {NAME: BatchMark(2, "a", epoch)})
-    found = comes_again(pipeline(has_columns=has_columns), standing, NAME, batch)
+    standing = PipelineState(BEFORE, BatchMark(5, "b", 1), None, None, None, {NAME: BatchMark(2, "a", epoch)})
+    found = removed_on_return(pipeline(has_columns=has_columns), standing, NAME, batch)
     assert all(of.end is None for of in found)
     return {(of.topic, of.partition): (of.start, of.since) for of in found}
 

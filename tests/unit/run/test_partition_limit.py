@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 from frazil.batch.facts import Staged
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.ledger import PARTITIONED_LAYOUT, TABLE_PROPERTIES
-from frazil.iceberg.partition_limit import PartitionLimit
-from frazil.iceberg.schema import arrow_columns, declared_schema, declared_spec
-from frazil.iceberg.table import Table, staging_table
-from frazil.kafka.cluster import Cluster
-from frazil.pipeline.model import Destination, Pipeline
-from frazil.records.spec import RecordSpec
-from frazil.run.stage import StageOrder, stage_records
-from frazil.run.staging import forgetful_tables
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import Table, staging_table
+from frazil.iceberg.catalog.table_properties import PARTITIONED_LAYOUT, TABLE_PROPERTIES
+from frazil.iceberg.files.partition_limit import PartitionLimit
+from frazil.iceberg.schema.schema import arrow_columns, declared_schema, declared_spec
+from frazil.kafka.client.cluster import Cluster
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
+from frazil.records.model.spec import RecordSpec
+from frazil.run.commit.audit import hard_delete_tables
+from frazil.run.staging.stage import StageOrder, stage_records
 from tests.unit.records.kafka_batches import kafka_batch
 
 COLUMNS = {"id": "long", "town": "string", "day": "date", "at": "timestamptz", "price": "decimal(10,2)"}
@@ -150,7 +150,7 @@ def test_table_that_forgets_deletes_takes_any_number_of_values(tmp_path: Path) -
     merged = {"table": TABLE, "write": "cdc", "identifier": ["id"], "columns": columns, "changes": changes}
     for deletes, unlimited in (("hard", {TABLE}), ("soft", set[str]())):
         file = {"name": "p", "source": {"topics": ["t"]}, "destinations": [merged | {"deletes": deletes}]}
-        assert forgetful_tables(Pipeline.model_validate(file)) == unlimited
+        assert hard_delete_tables(Pipeline.model_validate(file)) == unlimited
 
 
 def test_record_beyond_the_limit_of_one_table_lands_in_others(tmp_path: Path) -> None:

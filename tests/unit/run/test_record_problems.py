@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.model import Pipeline
-from frazil.run.record_problems import record_problems, remarks
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.staging.record_problems import record_problems, remarks
 
 LINE = {"format": "delimited", "fields": ["id", "amount", "note"]}
 

@@ -8,19 +8,19 @@ from typing import Any, cast
 import pytest
 
 from frazil.errors import Terminal
-from frazil.pipeline.model import Pipeline
-from frazil.run.replay import refuse_forgotten_deletes, refuse_without_coordinates
-from frazil.run.scope import Scope
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.repair.replay import refuse_forgotten_deletes, refuse_without_coordinates
+from frazil.run.state.context import RunContext
 
 MERGED = {"write": "cdc", "identifier": ["id"], "changes": {"format": "debezium"}}
 
 
-def scope(**template: Any) -> Scope:
+def scope(**template: Any) -> RunContext:
     """A pipeline that made no table yet."""
     create = {"namespace": "shop", "columns": {"id": {"type": "long", "required": True}}, **template}
     route = {"field": {"name": "to", "allow": ["shop.*"]}, "create": create}
     given = {"name": "orders", "source": {"topics": ["t"]}, "engine": "spark", "destinations": [], "route": route}
-    return cast("Scope", SimpleNamespace(pipeline=Pipeline.model_validate(given)))
+    return cast("RunContext", SimpleNamespace(pipeline=Pipeline.model_validate(given)))
 
 
 def test_old_changes_for_tables_that_are_not_made_yet() -> None:

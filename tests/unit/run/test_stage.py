@@ -16,16 +16,17 @@ from pyiceberg.types import LongType, NestedField
 from frazil.batch.audit import Tolerance
 from frazil.batch.facts import Counts, Range
 from frazil.batch.schema_change import SchemaChange
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.ledger import TABLE_PROPERTIES, UNPARTITIONED
-from frazil.iceberg.row_files import TableWriters
-from frazil.iceberg.table import staging_table
-from frazil.kafka.cluster import Cluster
-from frazil.records.evolve.policy import Evolution
-from frazil.records.kafka import KAFKA_SCHEMA
-from frazil.records.spec import RecordSpec
-from frazil.run import stage
-from frazil.run.stage import StageOrder, stage_records
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.files.row_files import TableWriters
+from frazil.iceberg.ledger.ledger import UNPARTITIONED
+from frazil.kafka.client.cluster import Cluster
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.spec import RecordSpec
+from frazil.run.staging import stage
+from frazil.run.staging.stage import StageOrder, stage_records
 from tests.unit.records.kafka_batches import kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("id", pa.int64())]))

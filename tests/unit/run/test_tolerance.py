@@ -6,9 +6,9 @@ import pytest
 
 from frazil.batch.audit import Tolerance
 from frazil.batch.facts import LETTERS_NAMED, Counts, DeadSample, NamedLetter, Staged, TableCounts
-from frazil.pipeline.model import Pipeline
-from frazil.run.source import tolerance_of
-from frazil.run.staging import named_letters
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.commit.audit import named_letters
+from frazil.run.state.source import tolerance_of
 
 ORDERS = {
     "name": "orders",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from frazil.pipeline.model import Pipeline
-from frazil.run.record_problems import record_problems
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.staging.record_problems import record_problems
 
 FIELDS = {
     "id": "long",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.pipeline.capture import JdbcCapture
+from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
 from frazil.spark.submit import submission as submit
 from frazil.spark.submit.submission import Submission, capture_submission

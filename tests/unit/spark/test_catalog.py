@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.catalogs import CatalogSettings
-from frazil.pipeline.settings import Settings
+from frazil.pipeline.settings.catalogs import CatalogSettings
+from frazil.pipeline.settings.settings import Settings
 from frazil.spark.submit.configuration import catalog_properties, jar_sets
 
 RESOLVING = "org.apache.iceberg.io.ResolvingFileIO"

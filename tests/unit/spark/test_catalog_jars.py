@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.settings import Settings
+from frazil.pipeline.settings.settings import Settings
 from frazil.spark.submit.configuration import jar_sets
 
 

@@ -11,7 +11,7 @@ to "BIGINT" because it is malformed. SQLSTATE: 22018
 \tat org.apache.spark.sql.errors.QueryExecutionErrors$.invalidInput(QueryExecutionErrors.scala:147)
 Caused by: org.apache.iceberg.exceptions.ValidationException: Cannot commit, found new delete for file s3://lake/mail=a@b.example/1.parquet
 Traceback (most recent call last):
-  File "/opt/x/include/frazil/records/decode.py", line 12, in decode
+  File "/opt/x/include/frazil/records/decoder/decode.py", line 12, in decode
 pyarrow.lib.ArrowInvalid: Could not convert 'a@b.example' with type str
 ValueError: a@b.example
 java.io.IOException: No space left on device: /lake/mail=a@b.example"""
@@ -25,7 +25,7 @@ def test_names_of_a_failure_are_told_and_its_values_are_not() -> None:
         "[CAST_INVALID_INPUT]",
         "SQLSTATE: 22018",
         "org.apache.iceberg.exceptions.ValidationException",
-        "frazil/records/decode.py:12",
+        "frazil/records/decoder/decode.py:12",
         "pyarrow.lib.ArrowInvalid",
         "ValueError",
         "No space left on device",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.local.home import Home
+from frazil.runtime.home import Home
 from frazil.spark.submit import handover as handovers
 from frazil.spark.submit.handover import handed_over
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from frazil.local.home import project_root
+from frazil.runtime.home import project_root
 from frazil.spark.jobs.imports import prefer_unzipped
 
 SITE = "/opt/venv/lib/python3.11/site-packages"

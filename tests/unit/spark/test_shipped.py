@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from frazil.batch.plan import RunPlan
-from frazil.local.home import Home, project_root
-from frazil.pipeline.load import ConfigError, load_settings
-from frazil.pipeline.references import References
+from frazil.pipeline.files.load import ConfigError, load_settings
+from frazil.pipeline.files.references import References
 from frazil.project import Project
+from frazil.runtime.home import Home, project_root
 from frazil.spark.submit import submission as submit
 from frazil.spark.submit.configuration import REDACTION
 from frazil.spark.submit.shipped import code_archive
@@ -115,7 +115,7 @@ def test_code_that_is_sent_is_yesterdays(tmp_path: Path) -> None:
     assert archive.stat().st_mtime_ns == written
     with zipfile.ZipFile(archive) as packed:
         names = set(packed.namelist())
-    assert {"frazil/spark/jobs/stage.py", "frazil/local/jars.lock.json"} <= names
+    assert {"frazil/spark/jobs/stage.py", "frazil/runtime/jars.lock.json"} <= names
     assert not [name for name in names if name.endswith(".pyc")]
     told = f"import sys; sys.path.insert(0, {str(archive)!r}); from frazil.spark.submit.sources import digest; print(digest())"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.local.home import Home
-from frazil.pipeline import java_properties
+from frazil.pipeline.syntax import java_properties
 from frazil.project import Project
+from frazil.runtime.home import Home
 from frazil.spark.submit.configuration import ENGINE_VARIABLE, properties_text
 from frazil.spark.submit.handover import handed_over
 from frazil.spark.submit.server import TOKEN_VARIABLE

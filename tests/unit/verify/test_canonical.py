@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.pipeline.types import parse_type
-from frazil.verify.result import KEPT_DIFFERENCES, SHOWN_CHARACTERS, Difference, Findings, cut
+from frazil.pipeline.syntax.types import parse_type
+from frazil.verify.facts.result import KEPT_DIFFERENCES, SHOWN_CHARACTERS, Difference, Findings, cut
 from frazil.verify.values.canonical import column_values, digest
 
 DIFFERENT = [

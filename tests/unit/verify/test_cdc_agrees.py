@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.cdc_expectation import ChangeReader
 from frazil.verify.values.column_readers import Bad
-from tests.unit.records.changes.landing import TABLE, landed, pipeline
+from tests.unit.records.cdc.landing import TABLE, landed, pipeline
 
 COLUMNS = {
     "id": {"type": "long", "required": True},

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from frazil.pipeline.model import Destination
-from frazil.pipeline.value import Column
-from frazil.records.type_names import spelled
+from frazil.pipeline.models.pipeline_file import Destination
+from frazil.pipeline.models.value import Column
+from frazil.records.casting.type_names import spelled
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.cdc_expectation import ChangeReader
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.evolved_schema import without_empties
-from tests.unit.records.changes.growing import grown
-from tests.unit.records.changes.landing import TABLE, pipeline
+from tests.unit.records.cdc.growing import grown
+from tests.unit.records.cdc.landing import TABLE, pipeline
 from tests.unit.verify.test_cdc_agrees import FORMATS
 
 COLUMNS = {

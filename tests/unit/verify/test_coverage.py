@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.verify.coverage import Segment, clip, coverage, gaps, given_up, length, windows, with_pass, without
-from frazil.verify.ledger import Batch, batches_of, unrecorded
+from frazil.verify.facts.coverage import Segment, clip, coverage, gaps, given_up, length, windows, with_pass, without
+from frazil.verify.facts.ledger import Batch, batches_of, unrecorded
 
 OFFSETS = st.integers(0, 30)
 STEPS = st.lists(st.tuples(st.booleans(), OFFSETS, OFFSETS, st.integers(0, 12)), max_size=12)

@@ -27,9 +27,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from frazil.iceberg.variant import VariantType
-from frazil.pipeline.model import Destination, Pipeline
-from frazil.pipeline.value import Value
+from frazil.iceberg.patches.variant import VariantType
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
+from frazil.pipeline.models.value import Value
 from frazil.verify.rules import rules_of
 from frazil.verify.values.column_readers import Bad, Expectation
 from frazil.verify.values.evolved_schema import EvolvedExpectation, Since, columns_of, earlier_schemas, without_empties

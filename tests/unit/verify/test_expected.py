@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from frazil.iceberg.schema import declared_schema
-from frazil.pipeline.model import Column, Destination
-from frazil.records.decode import Decoder
-from frazil.records.kafka import KAFKA_SCHEMA
-from frazil.records.spec import RecordSpec
+from frazil.iceberg.schema.schema import declared_schema
+from frazil.pipeline.models.pipeline_file import Column, Destination
+from frazil.records.decoder.decode import Decoder
+from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.spec import RecordSpec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad, Expectation
 from frazil.verify.values.json_document import MAX_DEPTH

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from frazil.iceberg.schema import declared_columns
-from frazil.pipeline.model import Pipeline
-from frazil.records.dead import DeadCode
-from frazil.records.decode import Decoder
-from frazil.run.record_spec import record_spec
+from frazil.iceberg.schema.schema import declared_columns
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.records.decoder.decode import Decoder
+from frazil.records.model.dead_letter import DeadCode
+from frazil.run.staging.record_spec import record_spec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.typed_expectation import LEFT_OUT, TypedExpectation, untyped_because

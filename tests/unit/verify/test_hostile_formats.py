@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from frazil.pipeline.types import Primitive
-from frazil.pipeline.value import Value
+from frazil.pipeline.models.value import Value
+from frazil.pipeline.syntax.types import Primitive
 from frazil.verify.values.formats import Decode, format_decoder
 from frazil.verify.values.json_document import Unfit
 from frazil.verify.values.native import UnjudgedError, native_of

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.verify.ledger import batches_of, position_of
+from frazil.verify.facts.ledger import batches_of, position_of
+from frazil.verify.facts.snapshot_facts import SnapshotFacts
 from frazil.verify.ledger_check import closing_differences, ledger_differences
-from frazil.verify.snapshot_facts import SnapshotFacts
 from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline.model import Pipeline
-from frazil.verify.ledger import Batch
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.verify.facts.ledger import Batch
 from frazil.verify.rules import LeftOut, Rules, rules_of, unread_because
 from tests.unit.verify.test_coverage import FIRST, START, batch, read
 

@@ -14,17 +14,17 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from frazil.iceberg.schema import declared_schema
-from frazil.pipeline.model import KafkaColumns, Pipeline
-from frazil.verify.ledger import Batch, Range, batches_of
+from frazil.iceberg.schema.schema import declared_schema
+from frazil.pipeline.models.pipeline_file import KafkaColumns, Pipeline
+from frazil.verify.facts.ledger import Batch, Range, batches_of
+from frazil.verify.facts.result import Findings, PartitionResult
 from frazil.verify.merged import MergedCheck, digests
 from frazil.verify.model import Model, Place
-from frazil.verify.result import Findings, PartitionResult
 from frazil.verify.rules import rules_of
 from frazil.verify.tables import Held
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.evolved_schema import Since
-from tests.unit.records.changes.landing import TABLE, landed, pipeline
+from tests.unit.records.cdc.landing import TABLE, landed, pipeline
 from tests.unit.verify.test_coverage import batch as ledger_row
 
 STAMP = datetime(2024, 5, 1, tzinfo=UTC)

@@ -13,15 +13,15 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from frazil.iceberg.schema import declared_columns, declared_schema
-from frazil.pipeline.model import KafkaColumns, Pipeline
-from frazil.records.fan_out import FanOut
-from frazil.records.kafka import KAFKA_SCHEMA
-from frazil.run.record_spec import record_specs, route_of
+from frazil.iceberg.schema.schema import declared_columns, declared_schema
+from frazil.pipeline.models.pipeline_file import KafkaColumns, Pipeline
+from frazil.records.decoder.fan_out import FanOut
+from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.run.staging.record_spec import record_specs, route_of
+from frazil.verify.facts.result import Findings, PartitionResult
 from frazil.verify.merged import MergedCheck, digests
 from frazil.verify.merged_places import Certainty, PlacedCheck, Places
 from frazil.verify.model import Model, Place
-from frazil.verify.result import Findings, PartitionResult
 from frazil.verify.rules import rules_of
 from frazil.verify.tables import Held
 from frazil.verify.values.column_readers import Bad

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.pipeline.model import Column, Value
+from frazil.pipeline.models.pipeline_file import Column, Value
 from frazil.verify.values.column_readers import Bad, Expectation
 
 BAD = "bad"

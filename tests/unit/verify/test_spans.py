@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from frazil.verify.coverage import Segment, Segments, clip, length, together, windows
+from frazil.verify.facts.coverage import Segment, Segments, clip, length, together, windows
 
 LAST = 60
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 
-from frazil.iceberg.schema import declared_columns
-from frazil.pipeline.model import Pipeline
-from frazil.records.decode import Decoder
-from frazil.run.record_spec import record_spec
+from frazil.iceberg.schema.schema import declared_columns
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.records.decoder.decode import Decoder
+from frazil.run.staging.record_spec import record_spec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.transforms import APPLIED

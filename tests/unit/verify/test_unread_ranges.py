@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.verify.coverage import coverage, holes
+from frazil.verify.facts.coverage import coverage, holes
 from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
 
 UNDONE = '[["t",null,0,null,2]]'

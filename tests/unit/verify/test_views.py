@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from frazil.verify.coverage import coverage, given_up
-from frazil.verify.ledger import Batch, batches_of, unrecorded, view
+from frazil.verify.facts.coverage import coverage, given_up
+from frazil.verify.facts.ledger import Batch, batches_of, unrecorded, view
 from tests.unit.verify.test_coverage import batch
 
 TABLES = ("a.one", "a.two")

@@ -12,67 +12,68 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.dead import DeadCode, Reason, Rejection
 from frazil.records.formats.wire import HEADS, message_path
-from frazil.records.kafka import header_entries
+from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
+from frazil.records.model.kafka_schema import header_entries
 
 HEADERS: Final = {"value": "__value_schema_id", "key": "__key_schema_id"}
 """Names of the headers by the half of the record that they are about."""
 
 
-def with_heads(
+def prepend_schema_ids(
     data: pa.BinaryArray, headers: pa.ListArray, name: str, *, has_path: bool
 ) -> tuple[pa.BinaryArray, dict[int, Reason]]:
-    """Return values with the ids of their headers before them; those without such a header as they are.
+    """Put the schema id of each record's header before its value; values without such a header stay as they are.
 
     Args:
         data: Values or keys, none of them null.
         headers: The headers of their records.
-        name: Of the header.
+        name: Name of the header.
         has_path: Whether the way to a Protobuf message follows the id.
 
     Returns:
         As many values, and reasons (INVALID_WIRE) by position where the header names no schema.
     """
-    rows, found = _last(headers, name)
+    rows, header_values = _last_header(headers, name)
     if not len(rows):
         return data, {}
-    known = found.dictionary_encode()
-    faults = [_fault(head, name, has_path=has_path) for head in known.dictionary.to_pylist()]
+    distinct_heads = header_values.dictionary_encode()
+    faults = [_fault(head, name, has_path=has_path) for head in distinct_heads.dictionary.to_pylist()]
     dead = {
         row: fault
-        for row, of in zip(rows.to_pylist(), known.indices.to_pylist(), strict=True)
-        if (fault := faults[of]) is not None
+        for row, head_index in zip(rows.to_pylist(), distinct_heads.indices.to_pylist(), strict=True)
+        if (fault := faults[head_index]) is not None
     }
-    at = pc.index_in(pa.array(range(len(data)), pa.int64()), value_set=rows)
-    heads = pc.fill_null(found.take(at), pa.scalar(b"", pa.binary()))
+    # Row of each value in `header_values`; null without header, which becomes an empty prefix below.
+    header_index = pc.index_in(pa.array(range(len(data)), pa.int64()), value_set=rows)
+    heads = pc.fill_null(header_values.take(header_index), pa.scalar(b"", pa.binary()))
     return pc.binary_join_element_wise(heads, data, pa.scalar(b"", pa.binary())), dead
 
 
-def _last(headers: pa.ListArray, name: str) -> tuple[pa.Int64Array, pa.BinaryArray]:
+def _last_header(headers: pa.ListArray, name: str) -> tuple[pa.Int64Array, pa.BinaryArray]:
     """Return the rows that have the header, ascending, and its value."""
     parents, entries = header_entries(headers)
-    named = pc.fill_null(pc.equal(pc.struct_field(entries, 0), name), False)  # noqa: FBT003 - a value
-    if not named.true_count:
+    has_name = pc.fill_null(pc.equal(pc.struct_field(entries, 0), name), False)  # noqa: FBT003 - a value
+    if not has_name.true_count:
         return pa.array([], pa.int64()), pa.array([], pa.binary())
-    rows = parents.filter(named)
-    found = pc.struct_field(entries, 1).filter(named)
+    rows = parents.filter(has_name)
+    header_values = pc.struct_field(entries, 1).filter(has_name)
     changes = pc.not_equal(rows.slice(0, len(rows) - 1), rows.slice(1))
-    counts = pc.and_(pa.concat_arrays([changes, pa.array([True])]), found.is_valid())
-    return rows.filter(counts), found.filter(counts)
+    is_last = pc.and_(pa.concat_arrays([changes, pa.array([True])]), header_values.is_valid())
+    return rows.filter(is_last), header_values.filter(is_last)
 
 
 def _fault(head: bytes, name: str, *, has_path: bool) -> Reason | None:
     size = HEADS.get(head[0]) if head else None
-    if size is not None and len(head) >= size and _ends(head[size:], has_path=has_path):
+    if size is not None and len(head) >= size and _has_expected_rest(head[size:], has_path=has_path):
         return None
     behind = " and the way to a message" if has_path else ""
     expected = f"expected 0x00 and a schema's id of 4 bytes, or 0x01 and its GUID of 16{behind}"
-    found = f"{len(head)} bytes" + (f": 0x{head[:20].hex()}" if head else "")
-    return Reason(DeadCode.INVALID_WIRE, f"header {name}: {expected}, found {found}")
+    actual = f"{len(head)} bytes" + (f": 0x{head[:20].hex()}" if head else "")
+    return Reason(DeadCode.INVALID_WIRE, f"header {name}: {expected}, found {actual}")
 
 
-def _ends(rest: bytes, *, has_path: bool) -> bool:
+def _has_expected_rest(rest: bytes, *, has_path: bool) -> bool:
     """Whether nothing is behind the id, or exactly the way to a message."""
     if not has_path:
         return not rest

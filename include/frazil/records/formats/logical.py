@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from frazil.records.dead import DeadCode, Rejection
-from frazil.records.formats.registered import unusable
+from frazil.records.formats.registered import unusable_schema
 from frazil.records.json.convert import UUID_BYTES, to_uuid
-from frazil.records.times import DAY
+from frazil.records.json.times import DAY
+from frazil.records.model.dead_letter import DeadCode, Rejection
 
 Convert = Callable[[Any], object]
 Meaning = tuple[pa.DataType, Convert | None]
@@ -40,7 +40,7 @@ def millis(value: int) -> int:
     micros = value * 1_000
     if -_INT64 <= micros < _INT64:
         return micros
-    raise _beyond("milliseconds within 64 bits of microseconds", value)
+    raise _out_of_range("milliseconds within 64 bits of microseconds", value)
 
 
 def nanos(value: int) -> int:
@@ -54,7 +54,7 @@ def time_of_day(micros: int) -> int:
     """Take microseconds since midnight."""
     if 0 <= micros < DAY:
         return micros
-    raise _beyond("a time of day", f"{micros} microseconds since midnight")
+    raise _out_of_range("a time of day", f"{micros} microseconds since midnight")
 
 
 def millis_of_day(value: int) -> int:
@@ -67,11 +67,11 @@ def nanos_of_day(value: int) -> int:
     return time_of_day(nanos(value))
 
 
-def _beyond(expected: str, found: object) -> Rejection:
-    return Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found {found}")
+def _out_of_range(expected: str, actual: object) -> Rejection:
+    return Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found {actual}")
 
 
-def unscaled(precision: int, scale: int, raw: bytes) -> Decimal:
+def decimal_from_bytes(precision: int, scale: int, raw: bytes) -> Decimal:
     """Take a decimal's digits as a big-endian integer in two's complement.
 
     Raises:
@@ -81,7 +81,7 @@ def unscaled(precision: int, scale: int, raw: bytes) -> Decimal:
         raise Rejection(DeadCode.INVALID_AVRO, "expected a decimal's digits, found 0 bytes")
     digits = int.from_bytes(raw, "big", signed=True)
     if abs(digits) >= 10**precision:
-        raise _beyond(f"decimal({precision}, {scale})", f"a number of {digits.bit_length()} bits")
+        raise _out_of_range(f"decimal({precision}, {scale})", f"a number of {digits.bit_length()} bits")
     return Decimal(digits).scaleb(-scale, _EXACT)
 
 
@@ -92,7 +92,7 @@ def decimal_type(precision: int, scale: int) -> pa.DataType:
         Rejection: UNUSABLE_SCHEMA, more digits than any column holds.
     """
     if precision > MAX_PRECISION:
-        raise unusable(f"a decimal of {precision} digits")
+        raise unusable_schema(f"a decimal of {precision} digits")
     return pa.decimal128(precision, scale) if precision <= _DECIMAL38 else pa.decimal256(precision, scale)
 
 
@@ -148,7 +148,7 @@ def meaning(schema: Mapping[str, Any], base: str) -> Meaning | None:
 def _decimal(precision: object, scale: object) -> Meaning | None:
     if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision or precision < 1:
         return None  # the specification: a logical type that is invalid is as if it was not there
-    return decimal_type(precision, scale), partial(unscaled, precision, scale)
+    return decimal_type(precision, scale), partial(decimal_from_bytes, precision, scale)
 
 
 def _connect_decimal(schema: Mapping[str, Any]) -> Meaning | None:

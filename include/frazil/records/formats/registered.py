@@ -11,21 +11,13 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from frazil.records.cells import CellCount, StepSize
-from frazil.records.dead import DeadCode, Reason, Rejection
-from frazil.records.formats.port import (
-    BARE,
-    Decoded,
-    SchemaKind,
-    SchemaSource,
-    Shaped,
-    TooManyUnknownIds,
-    WriterSchema,
-)
-from frazil.records.formats.wire import split
+from frazil.records.formats.wire import split_by_schema
 from frazil.records.json.convert_nested import storage_type
-from frazil.records.json.text import SHOWN_CHARACTERS
-from frazil.records.unknown import UnknownAt
+from frazil.records.model.cells import CellCount, StepSize
+from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
+from frazil.records.model.format import BARE, Decoded, SchemaKind, SchemaSource, Shaped, TooManyUnknownIds, WriterSchema
+from frazil.records.model.json_text import SHOWN_CHARACTERS
+from frazil.records.model.unknown_fields import UnknownAt
 
 MAX_COLUMNS: Final = 5_000
 """Fields of one schema, nested ones counted where they appear. Types that hold each other twice double with each level:
@@ -40,15 +32,15 @@ Fields = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """What was read of a value that has more: fields that its schema has no place for.
+    """A decoded value that had more fields than its schema names.
 
     Attributes:
-        found: What was read.
-        others: Names of these fields.
+        value: The decoded fields.
+        unknown_fields: Names of the fields that the schema does not name.
     """
 
-    found: object
-    others: tuple[str, ...]
+    value: object
+    unknown_fields: tuple[str, ...]
 
 
 class Codec(Protocol):
@@ -75,32 +67,32 @@ class RowCodec:
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
         """Decode values."""
         rows: list[object] = []
-        unknown: dict[int, tuple[str, ...]] = {}
-        kept: list[int] = []
+        unknown_fields: dict[int, tuple[str, ...]] = {}
+        positions: list[int] = []
         dead: dict[int, Reason] = {}
         groups: tuple[Shaped, ...] = ()
         step = StepSize(len(payloads))
         for position, raw in enumerate(payloads.to_pylist()):
             try:
-                found = self.read(raw)
+                value = self.read(raw)
             except Rejection as e:
                 dead[position] = e.reason
                 continue
-            if isinstance(found, Incomplete):
-                unknown[position] = found.others
-            rows.append(found.found if isinstance(found, Incomplete) else found)
-            kept.append(position)
+            if isinstance(value, Incomplete):
+                unknown_fields[position] = value.unknown_fields
+            rows.append(value.value if isinstance(value, Incomplete) else value)
+            positions.append(position)
             if self.cells is not None and step.is_full(self.cells.total):
-                groups += self._shaped(rows, kept)
+                groups += self._groups(rows, positions)
                 step.hold(groups[-1].columns)
-                rows, kept = [], []
-        return Decoded(groups + self._shaped(rows, kept), dead, UnknownAt.of(unknown))
+                rows, positions = [], []
+        return Decoded(groups + self._groups(rows, positions), dead, UnknownAt.of(unknown_fields))
 
-    def _shaped(self, rows: list[object], kept: list[int]) -> tuple[Shaped, ...]:
+    def _groups(self, rows: list[object], positions: list[int]) -> tuple[Shaped, ...]:
         if not rows:
             return ()
         stored = pa.array(rows, storage_type(self.fields)).cast(self.fields)
-        return (Shaped(pa.RecordBatch.from_struct_array(stored), pa.array(kept, pa.int64())),)
+        return (Shaped(pa.RecordBatch.from_struct_array(stored), pa.array(positions, pa.int64())),)
 
 
 def row_codec(
@@ -114,28 +106,28 @@ def row_codec(
     if bare:
         return RowCodec(pa.struct([pa.field(BARE, data_type)]), partial(_bare, read), cells)
     if not data_type.num_fields:
-        raise unusable("it has no fields, so there are no columns")
+        raise unusable_schema("it has no fields, so there are no columns")
     return RowCodec(data_type, read, cells)  # type: ignore[arg-type]  # a value of a struct is its fields
 
 
 def _bare(read: Callable[[bytes], object], raw: bytes) -> Fields | Incomplete:
-    found = read(raw)
-    return Incomplete({BARE: found.found}, found.others) if isinstance(found, Incomplete) else {BARE: found}
+    value = read(raw)
+    return Incomplete({BARE: value.value}, value.unknown_fields) if isinstance(value, Incomplete) else {BARE: value}
 
 
 class RegistryFormat:
-    """Decodes framed values. Keeps what it made of each writer schema.
+    """Decodes framed values. Caches the codec of each writer schema.
 
     Args:
         source: Knows the schemas.
         kind: The kind of schema that the format reads.
-        compiled: Makes the codec of a schema, or raises `Rejection`.
+        make_codec: Makes the codec of a schema, or raises `Rejection`.
     """
 
-    def __init__(self, source: SchemaSource, kind: SchemaKind, compiled: Callable[[WriterSchema], Codec]) -> None:
+    def __init__(self, source: SchemaSource, kind: SchemaKind, make_codec: Callable[[WriterSchema], Codec]) -> None:
         self._source: Final = source
         self._kind: Final = kind
-        self._compiled: Final = compiled
+        self._make_codec: Final = make_codec
         self._codecs: Final[dict[int | UUID, Codec | Reason]] = {}
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
@@ -145,7 +137,7 @@ class RegistryFormat:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses to answer.
         """
-        frames = split(values)
+        frames = split_by_schema(values)
         # The commonest first: no flood of unknown ids, each in few records, keeps a new schema from being asked for.
         by_size = sorted(frames.groups, key=lambda group: -len(group.positions))
         codecs = {group.schema_id: self._codec(group.schema_id) for group in by_size}
@@ -155,52 +147,52 @@ class RegistryFormat:
             if isinstance(codec, Reason):
                 parts.append(Decoded((), dict.fromkeys(group.positions.to_pylist(), codec)))
             else:
-                parts.append(at_positions(codec.decode(group.payloads), group.positions))
-        return together(parts)
+                parts.append(remap_positions(codec.decode(group.payloads), group.positions))
+        return merge_decoded(parts)
 
     def _codec(self, schema_id: int | UUID) -> Codec | Reason:
-        if (known := self._codecs.get(schema_id)) is not None:
-            return known
+        if (cached := self._codecs.get(schema_id)) is not None:
+            return cached
         try:
             schema = self._source.schema(schema_id)
         except TooManyUnknownIds:
-            found = f"id {schema_id} after too many that it does not know"
-            return Reason(DeadCode.SCHEMA_NOT_ASKED_FOR, f"expected ids of the registry, found {found}")
+            actual = f"id {schema_id} after too many that it does not know"
+            return Reason(DeadCode.SCHEMA_NOT_ASKED_FOR, f"expected ids of the registry, found {actual}")
         if schema is None:  # not kept: it may be registered later
             return Reason(DeadCode.UNKNOWN_SCHEMA, f"expected a registered schema, found id {schema_id}")
-        self._codecs[schema_id] = made = self._made(schema_id, schema)
-        return made
+        self._codecs[schema_id] = codec = self._codec_or_reason(schema_id, schema)
+        return codec
 
-    def _made(self, schema_id: int | UUID, schema: WriterSchema) -> Codec | Reason:
+    def _codec_or_reason(self, schema_id: int | UUID, schema: WriterSchema) -> Codec | Reason:
         if schema.refusal:
             return Reason(DeadCode.UNUSABLE_SCHEMA, f"schema {schema_id}: {schema.refusal}")
         if schema.kind != self._kind:
-            found = f"expected a schema of kind {self._kind}, found id {schema_id} of kind {schema.kind}"
-            return Reason(DeadCode.UNUSABLE_SCHEMA, found)
+            message = f"expected a schema of kind {self._kind}, found id {schema_id} of kind {schema.kind}"
+            return Reason(DeadCode.UNUSABLE_SCHEMA, message)
         characters = len(schema.text) + sum(len(reference.text) for reference in schema.references)
         if characters > MAX_CHARACTERS:
-            found = f"schema {schema_id}: expected at most {MAX_CHARACTERS} characters, found {characters}"
-            return Reason(DeadCode.UNUSABLE_SCHEMA, found)
+            message = f"schema {schema_id}: expected at most {MAX_CHARACTERS} characters, found {characters}"
+            return Reason(DeadCode.UNUSABLE_SCHEMA, message)
         try:
             with reading_schema():
-                return self._compiled(schema)
+                return self._make_codec(schema)
         except Rejection as e:
             return Reason(e.reason.code, f"schema {schema_id}: {e.reason.message}", e.reason.path)
 
 
-def at_positions(decoded: Decoded, positions: pa.Int64Array) -> Decoded:
-    """Return what was decoded of a selection of values with the positions of all."""
+def remap_positions(decoded: Decoded, positions: pa.Int64Array) -> Decoded:
+    """Return a decoded selection of values with positions in all values; `positions` are those of the selection."""
     groups = tuple(Shaped(group.columns, positions.take(group.positions)) for group in decoded.groups)
-    dead = {positions[at].as_py(): reason for at, reason in decoded.dead.items()}
+    dead = {positions[position].as_py(): reason for position, reason in decoded.dead.items()}
     return Decoded(groups, dead, decoded.unknown.among(positions))
 
 
-def together(parts: Iterable[Decoded]) -> Decoded:
-    """Return what became of parts of the same values."""
-    found = list(parts)
-    dead = {at: reason for part in found for at, reason in part.dead.items()}
-    unknown = UnknownAt.together(part.unknown for part in found)
-    return Decoded(tuple(group for part in found for group in part.groups), dict(sorted(dead.items())), unknown)
+def merge_decoded(decoded: Iterable[Decoded]) -> Decoded:
+    """Merge the outcomes of disjoint parts of the same values."""
+    parts = list(decoded)
+    dead = {position: reason for part in parts for position, reason in part.dead.items()}
+    unknown_fields = UnknownAt.together(part.unknown for part in parts)
+    return Decoded(tuple(group for part in parts for group in part.groups), dict(sorted(dead.items())), unknown_fields)
 
 
 _RAISED_BY_LIBRARIES: Final = (
@@ -215,7 +207,7 @@ _RAISED_BY_LIBRARIES: Final = (
 
 @contextmanager
 def reading_schema(*faults: type[Exception]) -> Iterator[None]:
-    """Turn whatever the making of columns out of a schema raises into its verdict: libraries expect a schema's author to be careful.
+    """Turn any error raised while a schema is compiled into a rejection: libraries expect a schema's author to be careful.
 
     Args:
         faults: Own errors of the library that reads the schema, beside those of Python.
@@ -227,13 +219,13 @@ def reading_schema(*faults: type[Exception]) -> Iterator[None]:
     try:
         yield
     except RecursionError as e:
-        raise unusable("too many levels") from e
+        raise unusable_schema("too many levels") from e
     except raised as e:
-        raise unusable(f"{type(e).__name__}: {e}") from e
+        raise unusable_schema(f"{type(e).__name__}: {e}") from e
 
 
-def unusable(found: object) -> Rejection:
-    """Return the verdict on a writer schema."""
-    text = str(found)
+def unusable_schema(cause: object) -> Rejection:
+    """Return the rejection of a writer schema."""
+    text = str(cause)
     cut = text if len(text) <= 2 * SHOWN_CHARACTERS else f"{text[: 2 * SHOWN_CHARACTERS]}…"
     return Rejection(DeadCode.UNUSABLE_SCHEMA, f"expected a schema that columns can be made of, found: {cut}")

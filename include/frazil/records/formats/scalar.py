@@ -11,19 +11,17 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.dead import DeadCode, Reason
-from frazil.records.formats.port import BARE, Decoded, Shaped
-from frazil.records.positions import mask_without
+from frazil.records.model.dead_letter import DeadCode, Reason
+from frazil.records.model.format import BARE, Decoded, ScalarKind, Shaped
+from frazil.records.model.positions import mask_without
 
 _RUN: Final = 256
 """Values that are read at once in search of a bad one: behind it reading starts again."""
-
-ScalarKind = Literal["string", "bytes", "boolean", "short", "int", "long", "float", "double"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +56,9 @@ class ScalarFormat:
     kind: ScalarKind
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decode values. See `frazil.records.formats.port.Format`."""
+        """Decode values. See `frazil.records.model.format.Format`."""
         if self.kind == "bytes":
-            return _decoded(values, _all(values), {})
+            return _decoded(values, _all_positions(values), {})
         if self.kind == "string":
             return _texts(values)
         return _numbers(self.kind, _FIXED[self.kind], values)
@@ -86,31 +84,31 @@ def utf8_reason(raw: bytes) -> Reason | None:
 def split_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, pa.Int64Array, dict[int, Reason]]:
     """Return the values that are UTF-8, their positions, and reasons for the others."""
     try:
-        return values.cast(pa.string()), _all(values), {}
+        return values.cast(pa.string()), _all_positions(values), {}
     except pa.ArrowInvalid:  # at least one is not; the block does not say which
-        dead = _no_texts(values, _suspects(values))
+        dead = _utf8_reasons(values, _suspects(values))
     try:
-        return _without(values, dead)
+        return _drop_dead(values, dead)
     except pa.ArrowInvalid:  # side by side, the halves of a character at the edges of two values look like a whole one
-        return _without(values, _no_texts(values, range(len(values))))
+        return _drop_dead(values, _utf8_reasons(values, range(len(values))))
 
 
-def _without(
+def _drop_dead(
     values: pa.BinaryArray, dead: dict[int, Reason]
 ) -> tuple[pa.StringArray, pa.Int64Array, dict[int, Reason]]:
     good = mask_without(len(values), dead)
-    return values.filter(good).cast(pa.string()), _all(values).filter(good), dead
+    return values.filter(good).cast(pa.string()), _all_positions(values).filter(good), dead
 
 
-def _no_texts(values: pa.BinaryArray, suspects: Iterable[int]) -> dict[int, Reason]:
-    found = ((position, utf8_reason(values[position].as_py())) for position in suspects)
-    return {position: reason for position, reason in found if reason is not None}
+def _utf8_reasons(values: pa.BinaryArray, suspects: Iterable[int]) -> dict[int, Reason]:
+    reasons = ((position, utf8_reason(values[position].as_py())) for position in suspects)
+    return {position: reason for position, reason in reasons if reason is not None}
 
 
 def _suspects(values: pa.BinaryArray) -> Iterator[int]:
     """Yield the positions of values that are no text, found by reading long runs of values at once."""
-    _, places, data = values.buffers()
-    offsets, octets = memoryview(places).cast("i")[values.offset :], memoryview(data)
+    _, raw_offsets, data = values.buffers()
+    offsets, octets = memoryview(raw_offsets).cast("i")[values.offset :], memoryview(data)
     start = 0
     while start < len(values):
         end = min(start + _RUN, len(values))
@@ -131,12 +129,12 @@ def _numbers(kind: ScalarKind, fixed: _Fixed, values: pa.BinaryArray) -> Decoded
     if kind == "boolean":
         fits = pc.is_in(values, value_set=pa.array([b"\0", b"\1"], values.type))
     if pc.all(fits).as_py() in {True, None}:
-        return _decoded(_read(fixed, values), _all(values), {})
+        return _decoded(_read(fixed, values), _all_positions(values), {})
     dead = {
         position: _no_number(kind, fixed, values[position].as_py())
         for position in pc.indices_nonzero(pc.invert(fits)).to_pylist()
     }
-    return _decoded(_read(fixed, values.filter(fits)), _all(values).filter(fits), dead)
+    return _decoded(_read(fixed, values.filter(fits)), _all_positions(values).filter(fits), dead)
 
 
 def _no_number(kind: ScalarKind, fixed: _Fixed, raw: bytes) -> Reason:
@@ -166,5 +164,5 @@ def _decoded(column: pa.Array, positions: pa.Int64Array, dead: dict[int, Reason]
     return Decoded((Shaped(pa.RecordBatch.from_arrays([column], schema=schema), positions),), dead)
 
 
-def _all(values: pa.Array) -> pa.Int64Array:
+def _all_positions(values: pa.Array) -> pa.Int64Array:
     return pa.arange(0, len(values))

@@ -6,33 +6,33 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from frazil.records.formats.catalogue import JSON, SCALARS, FormatSpec, open_format
-from frazil.records.formats.port import BARE
+from frazil.records.formats.catalogue import open_format
 from frazil.records.formats.scalar import scalar_type
+from frazil.records.model.format import BARE, JSON, SCALARS, FormatSpec
 
 
 @runtime_checkable
-class _OneShape(Protocol):
+class _SingleSchemaFormat(Protocol):
     """A format whose values are all of one schema, which it knows."""
 
     fields: pa.StructType
 
 
-def shape(of: FormatSpec, fields: pa.Schema | None) -> pa.Schema | None:
-    """Return the fields of every value, or key; None if each says its own.
+def declared_fields(spec: FormatSpec, fields: pa.Schema | None) -> pa.Schema | None:
+    """Return the fields that every value (or key) has; None if they differ by value.
 
     Args:
-        of: The format.
-        fields: What JSON values hold; None if that is not known.
+        spec: Format of the values.
+        fields: Declared fields of JSON values; None if they are not known.
 
     Raises:
         Terminal: the format can't be made.
     """
-    if of.name == JSON:
+    if spec.name == JSON:
         return fields
-    if of.name == "delimited":
-        return pa.schema([pa.field(name, pa.string()) for name in of.fields])
-    if of.name in SCALARS:
-        return pa.schema([pa.field(BARE, scalar_type(of.name))])
-    opened: object = None if of.schema is None or of.source is not None else open_format(of)
-    return pa.schema(list(opened.fields)) if isinstance(opened, _OneShape) else None
+    if spec.name == "delimited":
+        return pa.schema([pa.field(name, pa.string()) for name in spec.fields])
+    if spec.name in SCALARS:
+        return pa.schema([pa.field(BARE, scalar_type(spec.name))])
+    payload_format: object = None if spec.schema is None or spec.source is not None else open_format(spec)
+    return pa.schema(list(payload_format.fields)) if isinstance(payload_format, _SingleSchemaFormat) else None

@@ -14,8 +14,8 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.dead import DeadCode, Reason, Rejection
-from frazil.records.formats.port import Dead
+from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
+from frazil.records.model.format import Dead
 
 BY_ID: Final = 0
 BY_GUID: Final = 1
@@ -33,7 +33,7 @@ _VARINT_BYTES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Framed:
+class SchemaGroup:
     """Values that were written with one schema, less their heads, and their positions, ascending."""
 
     schema_id: int | UUID
@@ -42,46 +42,48 @@ class Framed:
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
-    """Values by writer schema, and those that have no frame."""
+class SplitValues:
+    """Values grouped by writer schema, and reasons for values without a valid frame."""
 
-    groups: tuple[Framed, ...]
+    groups: tuple[SchemaGroup, ...]
     dead: Dead
 
 
-def split(values: pa.BinaryArray) -> Frames:
+def split_by_schema(values: pa.BinaryArray) -> SplitValues:
     """Group values by the schema that they name; none of them is null.
 
     Dead are values without bytes (EMPTY_VALUE) and without a frame (INVALID_WIRE).
     """
-    groups: list[Framed] = []
+    groups: list[SchemaGroup] = []
     lengths = pc.binary_length(values)
     framed = pa.array([False] * len(values), pa.bool_())
     for magic, head in HEADS.items():
         begins = pc.equal(pc.binary_slice(values, 0, 1), pa.scalar(bytes([magic]), values.type))
-        here = pc.and_(begins, pc.greater_equal(lengths, head))
-        framed = pc.or_(framed, here)
-        groups += _by_head(values, _where(here), head)
-    dead = {at: _unframed(values[at].as_py()) for at in _where(pc.invert(framed)).to_pylist()}
-    return Frames(tuple(groups), dead)
+        has_frame = pc.and_(begins, pc.greater_equal(lengths, head))
+        framed = pc.or_(framed, has_frame)
+        groups += _by_head(values, _true_positions(has_frame), head)
+    dead = {
+        position: _unframed(values[position].as_py()) for position in _true_positions(pc.invert(framed)).to_pylist()
+    }
+    return SplitValues(tuple(groups), dead)
 
 
-def _by_head(values: pa.BinaryArray, positions: pa.Int64Array, head: int) -> list[Framed]:
+def _by_head(values: pa.BinaryArray, positions: pa.Int64Array, head: int) -> list[SchemaGroup]:
     if not len(positions):
         return []
     framed = values if len(positions) == len(values) else values.take(positions)
     heads = pc.binary_slice(framed, 0, head).dictionary_encode()
     payloads = pc.binary_slice(framed, head, _LONGEST)
     if len(heads.dictionary) == 1:
-        return [Framed(_schema_id(heads.dictionary[0].as_py()), payloads, positions)]
+        return [SchemaGroup(_schema_id(heads.dictionary[0].as_py()), payloads, positions)]
     order = pc.array_sort_indices(heads.indices)  # stable: positions stay ascending within a schema
-    counted = pc.value_counts(heads.indices).to_pylist()
+    head_counts = pc.value_counts(heads.indices).to_pylist()
     groups, start = [], 0
-    for one in sorted(counted, key=lambda found: int(found["values"])):
-        rows = order.slice(start, one["counts"])
-        start += one["counts"]
-        schema_id = _schema_id(heads.dictionary[one["values"]].as_py())
-        groups.append(Framed(schema_id, payloads.take(rows), positions.take(rows)))
+    for head_count in sorted(head_counts, key=lambda head_count: int(head_count["values"])):
+        rows = order.slice(start, head_count["counts"])
+        start += head_count["counts"]
+        schema_id = _schema_id(heads.dictionary[head_count["values"]].as_py())
+        groups.append(SchemaGroup(schema_id, payloads.take(rows), positions.take(rows)))
     return groups
 
 
@@ -89,7 +91,7 @@ def _schema_id(head: bytes) -> int | UUID:
     return UUID(bytes=head[1:]) if head[0] == BY_GUID else int.from_bytes(head[1:], "big")
 
 
-def _where(mask: pa.BooleanArray) -> pa.Int64Array:
+def _true_positions(mask: pa.BooleanArray) -> pa.Int64Array:
     return pc.indices_nonzero(mask).cast(pa.int64())
 
 
@@ -109,21 +111,21 @@ def message_path(payload: bytes) -> tuple[tuple[int, ...], int]:
     """
     if payload[:1] == b"\0":
         return (0,), 1
-    count, at = _varint(payload, 0)
+    count, position = _varint(payload, 0)
     if not 0 < count <= MAX_STEPS:
         raise Rejection(DeadCode.INVALID_WIRE, f"expected 1 to {MAX_STEPS} steps to the message's type, found {count}")
     steps = []
     for _ in range(count):
-        step, at = _varint(payload, at)
+        step, position = _varint(payload, position)
         steps.append(step)
-    return tuple(steps), at
+    return tuple(steps), position
 
 
 def _varint(payload: bytes, start: int) -> tuple[int, int]:
     number = 0
-    for at in range(start, min(start + _VARINT_BYTES, len(payload))):
-        number |= (payload[at] & 0x7F) << 7 * (at - start)
-        if payload[at] < 0x80:  # noqa: PLR2004
-            return (number >> 1) ^ -(number & 1), at + 1
-    found = f"0x{payload[start : start + _VARINT_BYTES].hex()}" if start < len(payload) else "the end"
-    raise Rejection(DeadCode.INVALID_WIRE, f"expected a varint of the way to the message's type, found {found}")
+    for index in range(start, min(start + _VARINT_BYTES, len(payload))):
+        number |= (payload[index] & 0x7F) << 7 * (index - start)
+        if payload[index] < 0x80:  # noqa: PLR2004
+            return (number >> 1) ^ -(number & 1), index + 1
+    actual = f"0x{payload[start : start + _VARINT_BYTES].hex()}" if start < len(payload) else "the end"
+    raise Rejection(DeadCode.INVALID_WIRE, f"expected a varint of the way to the message's type, found {actual}")

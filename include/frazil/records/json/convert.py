@@ -2,7 +2,7 @@
 
 No kind of value is cast to another unless its column says so (`Reading`): text is not a number, a
 number is not text, an epoch number is not a time. Where JSON has no kind of its own, text in a fixed form carries the type: base64 for
-binary and fixed, 8-4-4-4-12 digits for uuid, and the forms of `frazil.records.times`. An object or
+binary and fixed, 8-4-4-4-12 digits for uuid, and the forms of `frazil.records.json.times`. An object or
 list in a text column becomes compact JSON text. Null is left to whoever knows whether it is
 allowed.
 """
@@ -22,11 +22,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from frazil.errors import Terminal
-from frazil.records import times
-from frazil.records.column import AS_IT_IS, Reading
-from frazil.records.dead import DeadCode, Rejection
-from frazil.records.json.number import Number, Scaled, is_held, number_in, scaled
-from frazil.records.json.text import JsonValue, compact, describe
+from frazil.records.json import times
+from frazil.records.model.column import AS_IT_IS, Reading
+from frazil.records.model.dead_letter import DeadCode, Rejection
+from frazil.records.model.json_number import Number, Scaled, is_held, number_in, scaled
+from frazil.records.model.json_text import JsonValue, compact, describe
 
 Converter = Callable[[Any], object]
 """Takes a JSON value that is not null, returns what `pa.array` takes for the type, or raises

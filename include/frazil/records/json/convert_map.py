@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from frazil.records.dead import DeadCode, Rejection
 from frazil.records.json.convert import Converter, check_characters, wrong_type
-from frazil.records.json.number import number_in
-from frazil.records.json.text import JsonValue, compact, describe
+from frazil.records.model.dead_letter import DeadCode, Rejection
+from frazil.records.model.json_number import number_in
+from frazil.records.model.json_text import JsonValue, compact, describe
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -9,12 +9,12 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.errors import Terminal
-from frazil.records.column import AS_IT_IS, Reading
-from frazil.records.dead import DeadCode, Rejection
 from frazil.records.json.convert import Converter, scalar_converter, wrong_type
 from frazil.records.json.convert_map import map_converter, step, to_map
 from frazil.records.json.names import Fold, folded
-from frazil.records.json.text import JsonValue
+from frazil.records.model.column import AS_IT_IS, Reading
+from frazil.records.model.dead_letter import DeadCode, Rejection
+from frazil.records.model.json_text import JsonValue
 
 __all__ = ["converter", "missing", "nullable", "storage_type", "to_list", "to_map", "to_struct"]
 

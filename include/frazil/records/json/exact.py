@@ -17,10 +17,10 @@ import json
 import re
 from typing import Final, NoReturn
 
-from frazil.records.dead import MAX_DEPTH, DeadCode, Rejection
 from frazil.records.json.names import last_at_its_place, once
-from frazil.records.json.number import Number
-from frazil.records.json.text import JsonValue, describe
+from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode, Rejection
+from frazil.records.model.json_number import Number
+from frazil.records.model.json_text import JsonValue, describe
 
 _TEXTS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _NOT_BRACKETS: Final = re.compile(r"[^\[\]{}]+")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal
 
-from frazil.records.dead import DeadCode, Rejection
-from frazil.records.json.text import JsonValue, describe
+from frazil.records.model.dead_letter import DeadCode, Rejection
+from frazil.records.model.json_text import JsonValue, describe
 
 Fold = Literal["last", "dead_letter"]
 """What fields mean that differ in case only: the last one, or a dead letter."""

@@ -11,17 +11,17 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.errors import Terminal
-from frazil.records.cells import CellCount, json_cells
-from frazil.records.column import ColumnSpec
-from frazil.records.dead import DeadCode, Rejection
 from frazil.records.json.convert import wrong_type
 from frazil.records.json.convert_nested import converter, missing, storage_type
 from frazil.records.json.exact import parse_document, parse_object
 from frazil.records.json.names import folded
-from frazil.records.json.number import Number
-from frazil.records.json.text import JsonValue, describe, document
-from frazil.records.spec import RecordSpec
-from frazil.records.variant import variant_refusal
+from frazil.records.json.variant import variant_refusal
+from frazil.records.model.cells import CellCount, json_cells
+from frazil.records.model.column import ColumnSpec
+from frazil.records.model.dead_letter import DeadCode, Rejection
+from frazil.records.model.json_number import Number
+from frazil.records.model.json_text import JsonValue, describe, document
+from frazil.records.model.spec import RecordSpec
 
 Row = list[object]
 

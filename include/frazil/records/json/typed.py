@@ -23,15 +23,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.block import Block, in_order
-from frazil.records.cells import STEP_CELLS, StepSize, width, width_per_element
-from frazil.records.column import ColumnSpec
-from frazil.records.dead import MAX_CELLS, MAX_DEPTH
-from frazil.records.json.carriers import NUMBER, Carrier, Settled, any_of, carrier, settle_field
 from frazil.records.json.exact import nesting
-from frazil.records.json.number import may_be_long
-from frazil.records.spec import RecordSpec
-from frazil.records.unknown import UnknownAt
+from frazil.records.json.intermediate_types import NUMBER, Carrier, Settled, any_of, carrier, settle_field
+from frazil.records.model.cells import STEP_CELLS, StepSize, width, width_per_element
+from frazil.records.model.column import ColumnSpec
+from frazil.records.model.dead_letter import MAX_CELLS, MAX_DEPTH
+from frazil.records.model.json_number import may_be_long
+from frazil.records.model.rows import Block, in_order
+from frazil.records.model.spec import RecordSpec
+from frazil.records.model.unknown_fields import UnknownAt
 
 _AT_ONCE: Final = 2_000
 _BYTES_AT_ONCE: Final = 2 << 20

@@ -8,16 +8,16 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.records.block import Block, in_order, no_rows
-from frazil.records.cells import StepSize
-from frazil.records.dead import Reason, Rejection
-from frazil.records.formats.port import Decoded, Shaped
 from frazil.records.json.exact import parse_object
 from frazil.records.json.record import ExactDecoder, Row
 from frazil.records.json.typed import TypedDecoder, typed_decoder
-from frazil.records.positions import others
-from frazil.records.spec import RecordSpec
-from frazil.records.unknown import UnknownAt
+from frazil.records.model.cells import StepSize
+from frazil.records.model.dead_letter import Reason, Rejection
+from frazil.records.model.format import Decoded, Shaped
+from frazil.records.model.positions import others
+from frazil.records.model.rows import Block, in_order, no_rows
+from frazil.records.model.spec import RecordSpec
+from frazil.records.model.unknown_fields import UnknownAt
 
 _LOOKED_AT: Final = 8
 """Values of which the first good one tells the spelling."""
@@ -69,7 +69,7 @@ Dead = dict[int, Reason]
 
 
 class JsonValues:
-    """Decodes JSON objects; a `frazil.records.formats.port.Format` too. Keeps nothing from call to call.
+    """Decodes JSON objects; a `frazil.records.model.format.Format` too. Keeps nothing from call to call.
 
     Args:
         spec: What is wanted of the values.

@@ -1,35 +1,23 @@
-"""One module per kind of transform: `Frame` in, `Frame` out. See `frazil.records.frame.Transform`.
+"""Kinds of transforms: `Frame` in, `Frame` out. See `frazil.records.model.frame.Transform`.
 
 ::
 
-    chain.py             transforms one after the other
-    shapes.py            which fields records can have behind a transform
-    lacks.py             what transforms won't find in any record, told before one is read
     catalogue.py         transforms and predicates by the names that users write, own ones included
+    chain.py             transforms one after the other
+    missing_fields.py    what transforms won't find in any record, said before one is read
     conditions.py        Filter, `When`, and the predicates
-    field_sets.py        InsertField, ReplaceField, ExtractField, HoistField, ValueToKey, SetSchemaMetadata
-    masking.py           MaskField
-    casting.py           Cast
-    timestamps.py        TimestampConverter
+    field_sets.py        InsertField, ReplaceField, ExtractField, HoistField, ValueToKey, SetSchemaMetadata, CopyValue
     routers.py           RegexRouter, TimestampRouter
     headers.py           HeaderFrom, InsertHeader, DropHeaders
-    copy_value.py        CopyValue
     kafka_metadata.py    KafkaMetadata
     json_text_fields.py  JsonToMap
-    flatten.py           Flatten
-    explode.py           Explode
-    cdc_debezium.py      DebeziumTransform
-    cdc_dms.py           DmsTransform
-    cdc_mongo.py         MongoDebezium
-    sql*.py              Sql: expressions of DuckDB
+    flatten.py, explode.py
+    values/              Cast, MaskField, TimestampConverter; numbers, texts and dates as Java writes them
+    cdc/                 DebeziumTransform, DmsTransform, MongoDebezium
+    sql/                 Sql: expressions of DuckDB
 
-    fields.py            find, put and leave out fields; rows that fail
-    selection.py         rows that go on, with the reasons of the others
+    fields.py            find, put and leave out fields; rows that fail, and rows that go on
+    named_fields.py      which fields a transform looks at
     header_lists.py      headers as columns
-    numbers.py           columns as numbers and booleans
-    texts.py             columns as text, as Java writes it
-    arrow_json.py        columns as JSON text
-    java_dates.py        patterns of SimpleDateFormat
-    cdc.py               what the change events have in common
-    extended_json.py     documents of MongoDB
+    patterns.py          regular expressions in linear time
 """

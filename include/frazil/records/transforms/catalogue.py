@@ -1,7 +1,7 @@
 """Transforms and predicates by the names that users write. Own transforms join by the entry-point group `frazil.transforms`.
 
 An entry point is named as the transform is in the pipeline file and leads to a class: called with the options as keyword
-arguments it gives a `frazil.records.frame.Transform`. ::
+arguments it gives a `frazil.records.model.frame.Transform`. ::
 
     [project.entry-points."frazil.transforms"]
     "acme.Anonymise" = "acme.frazil:Anonymise"
@@ -16,11 +16,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from frazil.errors import Terminal
-from frazil.records.frame import Transform
-from frazil.records.transforms.casting import Cast
-from frazil.records.transforms.cdc_debezium import DebeziumTransform
-from frazil.records.transforms.cdc_dms import DmsTransform
-from frazil.records.transforms.cdc_mongo import MongoDebezium
+from frazil.records.model.frame import Transform
+from frazil.records.transforms.cdc.debezium import DebeziumTransform
+from frazil.records.transforms.cdc.dms import DmsTransform
+from frazil.records.transforms.cdc.mongo import MongoDebezium
 from frazil.records.transforms.conditions import (
     Filter,
     HasHeaderKey,
@@ -29,9 +28,9 @@ from frazil.records.transforms.conditions import (
     TopicNameMatches,
     When,
 )
-from frazil.records.transforms.copy_value import CopyValue
 from frazil.records.transforms.explode import Explode
 from frazil.records.transforms.field_sets import (
+    CopyValue,
     ExtractField,
     HoistField,
     InsertField,
@@ -43,18 +42,19 @@ from frazil.records.transforms.flatten import Flatten
 from frazil.records.transforms.headers import DropHeaders, HeaderFrom, InsertHeader
 from frazil.records.transforms.json_text_fields import JsonToMap
 from frazil.records.transforms.kafka_metadata import KafkaMetadata
-from frazil.records.transforms.masking import MaskField
 from frazil.records.transforms.routers import RegexRouter, TimestampRouter
-from frazil.records.transforms.sql import Sql
-from frazil.records.transforms.timestamps import TimestampConverter
+from frazil.records.transforms.sql.sql import Sql
+from frazil.records.transforms.values.casting import Cast
+from frazil.records.transforms.values.masking import MaskField
+from frazil.records.transforms.values.timestamps import TimestampConverter
 
 GROUP: Final = "frazil.transforms"
 """Entry points of own transforms."""
 
 TRANSFORMS: Final[Mapping[str, type[Transform]]] = MappingProxyType(
     {
-        of.__name__: of
-        for of in (
+        transform_class.__name__: transform_class
+        for transform_class in (
             *(InsertField, ReplaceField, MaskField, Cast, Flatten, Explode, ExtractField, HoistField, ValueToKey),
             *(TimestampConverter, RegexRouter, TimestampRouter, Filter, HeaderFrom, InsertHeader, DropHeaders),
             *(
@@ -73,7 +73,10 @@ TRANSFORMS: Final[Mapping[str, type[Transform]]] = MappingProxyType(
 """Transforms that come with Frazil, by name."""
 
 PREDICATES: Final[Mapping[str, type[Predicate]]] = MappingProxyType(
-    {of.__name__: of for of in (TopicNameMatches, HasHeaderKey, RecordIsTombstone)}
+    {
+        predicate_class.__name__: predicate_class
+        for predicate_class in (TopicNameMatches, HasHeaderKey, RecordIsTombstone)
+    }
 )
 """Predicates by name."""
 
@@ -92,10 +95,10 @@ def transform(
     Raises:
         Terminal: no transform of this name, an own one that can't be loaded, or options that don't fit.
     """
-    plain, dollar, half = name.partition("$")
-    given = {**options, "target": half.lower()} if dollar and plain in TRANSFORMS else dict(options)
-    made: Transform = _made(name, _loaded(plain if plain in TRANSFORMS else name), given)
-    return made if when is None else When(made, when, negate)
+    base_name, dollar, target = name.partition("$")
+    arguments = {**options, "target": target.lower()} if dollar and base_name in TRANSFORMS else dict(options)
+    instance: Transform = _instantiate(name, _load_class(base_name if base_name in TRANSFORMS else name), arguments)
+    return instance if when is None else When(instance, when, negate)
 
 
 def predicate(name: str, options: Mapping[str, Any]) -> Predicate:
@@ -105,17 +108,17 @@ def predicate(name: str, options: Mapping[str, Any]) -> Predicate:
         Terminal: no predicate of this name, or options that don't fit.
     """
     if name not in PREDICATES:
-        raise _unknown("predicate", name, PREDICATES)
-    made: Predicate = _made(name, PREDICATES[name], options)
-    return made
+        raise _unknown_name("predicate", name, PREDICATES)
+    instance: Predicate = _instantiate(name, PREDICATES[name], options)
+    return instance
 
 
-def _loaded(name: str) -> Callable[..., Any]:
+def _load_class(name: str) -> Callable[..., Any]:
     if name in TRANSFORMS:
         return TRANSFORMS[name]
-    own = {found.name: found for found in entry_points(group=GROUP)}
+    own = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
     if name not in own:
-        raise _unknown("transform", name, {**TRANSFORMS, **own})
+        raise _unknown_name("transform", name, {**TRANSFORMS, **own})
     try:
         loaded: Callable[..., Any] = own[name].load()
     except (ImportError, AttributeError) as e:
@@ -126,14 +129,14 @@ def _loaded(name: str) -> Callable[..., Any]:
     return loaded
 
 
-def _made(name: str, of: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+def _instantiate(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     try:
-        return of(**options)
+        return factory(**options)
     except TypeError as e:
         raise Terminal(f"{name}: the options don't fit: {e}", next_step="correct them in the pipeline file") from e
 
 
-def _unknown(what: str, name: str, known: Mapping[str, object]) -> Terminal:
-    near = get_close_matches(name, known, 1)
-    hint = f", did you mean {near[0]!r}?" if near else ""
-    return Terminal(f"no {what} is named {name!r}{hint}", next_step=f"known: {', '.join(sorted(known))}")
+def _unknown_name(kind: str, name: str, known_names: Mapping[str, object]) -> Terminal:
+    suggestions = get_close_matches(name, known_names, 1)
+    hint = f", did you mean {suggestions[0]!r}?" if suggestions else ""
+    return Terminal(f"no {kind} is named {name!r}{hint}", next_step=f"known: {', '.join(sorted(known_names))}")

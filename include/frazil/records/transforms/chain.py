@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
-from frazil.records.dead import DeadCode, Reason
-from frazil.records.frame import Frame, Transform, Transformed
+from frazil.records.model.dead_letter import DeadCode, Reason
+from frazil.records.model.frame import Frame, Transform, Transformed
 
 
 def chain(transforms: Sequence[Transform], frame: Frame, *, is_inferred: bool = False) -> Transformed:
@@ -29,16 +29,16 @@ def chain(transforms: Sequence[Transform], frame: Frame, *, is_inferred: bool = 
     dead: dict[int, Reason] = {}
     filtered: set[int] = set()
     for transform in transforms:
-        going = [each for each in frames if len(each)]
-        if not going:
+        nonempty = [frame for frame in frames if len(frame)]
+        if not nonempty:
             break
-        done = _step(transform, going, is_inferred=is_inferred)
+        done = _step(transform, nonempty, is_inferred=is_inferred)
         # The first reason stays: rows of a record that failed are gone before the next transform.
         dead |= done.dead
         filtered |= done.filtered
         frames = done.frames
     # What lost one row may lose the others, or fail, further on.
-    return settled(frames, dict(sorted(dead.items())), filtered)
+    return combine_outcomes(frames, dict(sorted(dead.items())), filtered)
 
 
 def _applied(transform: Transform, frame: Frame, *, is_inferred: bool) -> Transformed:
@@ -58,23 +58,23 @@ def _step(transform: Transform, frames: Sequence[Frame], *, is_inferred: bool) -
     for step in steps:
         dead = {**step.dead, **dead}  # the first reason of a record stays
     filtered = frozenset[int]().union(*(step.filtered for step in steps))
-    return settled([frame for step in steps for frame in step.frames], dead, filtered)
+    return combine_outcomes([frame for step in steps for frame in step.frames], dead, filtered)
 
 
-def settled(frames: Sequence[Frame], dead: Mapping[int, Reason], filtered: AbstractSet[int]) -> Transformed:
-    """Return what became of records as one outcome each: no rows of a dead one, filtered only without any row left.
+def combine_outcomes(frames: Sequence[Frame], dead: Mapping[int, Reason], filtered: AbstractSet[int]) -> Transformed:
+    """Give each record one outcome: a dead record loses all rows, and it is filtered only if no row is left.
 
     No frame is empty, unless all are. Neighbouring frames of one shape become one.
     """
-    left = [_without(frame, dead) for frame in frames]
-    first, *others = _together([frame for frame in left if len(frame)] or left[:1])
+    frames_left = [_drop_dead_records(frame, dead) for frame in frames]
+    first, *other_frames = _merge_neighbours([frame for frame in frames_left if len(frame)] or frames_left[:1])
     left_out = frozenset(filtered - dead.keys())
-    for frame in (first, *others) if left_out else ():
+    for frame in (first, *other_frames) if left_out else ():
         left_out -= set(frame.positions.to_pylist())
-    return Transformed(first, dead, left_out, tuple(others))
+    return Transformed(first, dead, left_out, tuple(other_frames))
 
 
-def _without(frame: Frame, dead: Mapping[int, Reason]) -> Frame:
+def _drop_dead_records(frame: Frame, dead: Mapping[int, Reason]) -> Frame:
     """Return the frame without the other rows of dead records."""
     if not dead or not len(frame):
         return frame
@@ -84,29 +84,29 @@ def _without(frame: Frame, dead: Mapping[int, Reason]) -> Frame:
     return frame.take(pc.indices_nonzero(pc.invert(of_dead)).cast(pa.int64()))
 
 
-def _together(frames: Sequence[Frame]) -> list[Frame]:
-    """Return the frames, those beside each other as one where they have the same fields: rows of a record keep their order."""
+def _merge_neighbours(frames: Sequence[Frame]) -> list[Frame]:
+    """Concatenate neighbouring frames with the same fields; the rows of a record keep their order."""
     parts: list[list[Frame]] = []
     for frame in frames:
         if parts and _same_shape(parts[-1][-1], frame):
             parts[-1].append(frame)
         else:
             parts.append([frame])
-    return [part[0] if len(part) == 1 else _stacked(part) for part in parts]
+    return [part[0] if len(part) == 1 else _concat(part) for part in parts]
 
 
-def _same_shape(one: Frame, other: Frame) -> bool:
-    if one.key is None or other.key is None:
-        same_keys = one.key is other.key
+def _same_shape(first: Frame, second: Frame) -> bool:
+    if first.key is None or second.key is None:
+        same_keys = first.key is second.key
     else:
-        same_keys = one.key.schema.equals(other.key.schema, check_metadata=True)
-    return same_keys and one.value.schema.equals(other.value.schema, check_metadata=True)
+        same_keys = first.key.schema.equals(second.key.schema, check_metadata=True)
+    return same_keys and first.value.schema.equals(second.value.schema, check_metadata=True)
 
 
-def _stacked(frames: Sequence[Frame]) -> Frame:
-    """Return the rows of all by position; rows of one position in the order of the frames."""
+def _concat(frames: Sequence[Frame]) -> Frame:
+    """Concatenate frames and sort by position; rows of one position keep the order of the frames."""
     keys = [frame.key for frame in frames if frame.key is not None]
-    both = Frame(
+    rows = Frame(
         pa.concat_batches([frame.records for frame in frames]),
         pa.concat_arrays([frame.positions for frame in frames]),
         pa.concat_arrays([frame.topic for frame in frames]),
@@ -114,4 +114,4 @@ def _stacked(frames: Sequence[Frame]) -> Frame:
         pa.concat_batches(keys) if keys else None,
         pa.concat_arrays([frame.headers for frame in frames]),
     )
-    return both.take(pc.sort_indices(both.positions).cast(pa.int64()))  # a stable sort
+    return rows.take(pc.sort_indices(rows.positions).cast(pa.int64()))  # a stable sort

@@ -8,11 +8,11 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.frame import Frame, Transform, Transformed
-from frazil.records.patterns import WholeMatch
-from frazil.records.transforms.chain import settled
+from frazil.records.model.frame import Frame, Transform, Transformed
+from frazil.records.transforms.chain import combine_outcomes
 from frazil.records.transforms.fields import tombstones
-from frazil.records.transforms.header_lists import rows_with
+from frazil.records.transforms.header_lists import has_header
+from frazil.records.transforms.patterns import WholeMatch
 
 
 class Predicate(Protocol):
@@ -40,8 +40,8 @@ class TopicNameMatches:
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
         """Return per row whether it holds."""
-        known = frame.topic.dictionary_encode()
-        return WholeMatch(self.pattern).holds(known.dictionary).take(known.indices)
+        topics = frame.topic.dictionary_encode()
+        return WholeMatch(self.pattern).holds(topics.dictionary).take(topics.indices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class HasHeaderKey:
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
         """Return per row whether it holds."""
-        return rows_with(frame.headers, self.name)
+        return has_header(frame.headers, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +101,15 @@ class When:
             Terminal: what the transform raises.
         """
         holds = self.predicate.holds(frame)
-        meant = pc.invert(holds) if self.negate else holds
-        touched = pc.indices_nonzero(meant).cast(pa.int64())
-        if len(touched) == len(frame):
+        is_selected = pc.invert(holds) if self.negate else holds
+        selected_rows = pc.indices_nonzero(is_selected).cast(pa.int64())
+        if len(selected_rows) == len(frame):
             return self.transform.apply(frame)
-        if not len(touched):
+        if not len(selected_rows):
             return Transformed(frame)
-        done = self.transform.apply(frame.take(touched))
-        untouched = frame.take(pc.indices_nonzero(pc.invert(meant)).cast(pa.int64()))
-        return settled((untouched, *done.frames), done.dead, done.filtered)
+        done = self.transform.apply(frame.take(selected_rows))
+        untouched = frame.take(pc.indices_nonzero(pc.invert(is_selected)).cast(pa.int64()))
+        return combine_outcomes((untouched, *done.frames), done.dead, done.filtered)
 
 
 @dataclass(frozen=True, slots=True)

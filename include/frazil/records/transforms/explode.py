@@ -10,12 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
-from frazil.records.cells import STEP_BYTES, too_many_rows, wide_repeats
-from frazil.records.dead import Reason
-from frazil.records.frame import Frame, Lack, Transformed
-from frazil.records.transforms.fields import batch_of, columns_of, lacking, no_field, none_survive, repeated
-from frazil.records.transforms.flatten import Column, children
-from frazil.records.transforms.selection import select
+from frazil.records.model.cells import STEP_BYTES, too_many_rows, wide_repeats
+from frazil.records.model.changes import Column
+from frazil.records.model.dead_letter import Reason
+from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.transforms.fields import (
+    batch_of,
+    columns_of,
+    first_duplicate,
+    lacking,
+    no_field_message,
+    reject_all,
+    select,
+)
+from frazil.records.transforms.flatten import children
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +49,38 @@ class Explode:
     position_field: str | None = None
     spread: bool = False
 
-    def lacks(self, frame: Frame) -> Iterator[Lack]:
-        """Say which fields are not there."""
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the configured fields that do not exist."""
         yield from lacking(frame.value, "field", [self.field])
 
     def apply(self, frame: Frame) -> Transformed:
         """Explode."""
         index = frame.value.schema.get_field_index(self.field)
         if index < 0:
-            return none_survive(frame, no_field("Explode", self.field, frame.value), self.field)
+            return reject_all(frame, no_field_message("Explode", self.field, frame.value), self.field)
         lists = _as_list(self.field, frame.value.column(index))
-        kept = None if self.outer else pc.greater(pc.list_value_length(lists), 0)
-        selected = select(frame, kept, _too_large(frame, self.field, lists))
+        keeps_row = None if self.outer else pc.greater(pc.list_value_length(lists), 0)
+        selected = select(frame, keeps_row, _too_large(frame, self.field, lists))
         return replace(selected, frame=self._rows(selected.frame, index))
 
     def _rows(self, frame: Frame, index: int) -> Frame:
         lists = _as_list(self.field, frame.value.column(index))
-        parents, elements, places = _explode(lists)
+        parents, elements, element_indexes = _explode(lists)
         item = pa.field(self.field, elements.type, nullable=self.outer or lists.type.value_field.nullable)
         # The lists stay behind: repeated for each of their elements they would fill the memory.
-        others = frame.value.drop_columns([self.field])
-        repeats = _without_repeated_bytes(replace(frame, value=_numbered(others, len(frame))), parents)
-        columns = columns_of(repeats.value)[:-1]
+        other_fields = frame.value.drop_columns([self.field])
+        repeated_rows = _without_repeated_bytes(
+            replace(frame, value=_with_row_numbers(other_fields, len(frame))), parents
+        )
+        columns = columns_of(repeated_rows.value)[:-1]
         columns[index:index] = self._spread(item, elements)
         if self.position_field is not None:
-            columns.append((pa.field(self.position_field, pa.int32(), nullable=self.outer), places))
-        if twice := repeated([declared.name for declared, _ in columns]):
+            columns.append((pa.field(self.position_field, pa.int32(), nullable=self.outer), element_indexes))
+        if duplicate := first_duplicate([declared.name for declared, _ in columns]):
             raise Terminal(
-                f"Explode: two fields would be named {twice}", next_step="rename one with ReplaceField first"
+                f"Explode: two fields would be named {duplicate}", next_step="rename one with ReplaceField first"
             )
-        return repeats.with_value(batch_of(columns, len(parents), like=frame.value))
+        return repeated_rows.with_value(batch_of(columns, len(parents), like=frame.value))
 
     def _spread(self, item: pa.Field, elements: pa.Array) -> list[Column]:
         if not self.spread:
@@ -110,48 +120,52 @@ def _too_large(frame: Frame, name: str, lists: pa.ListArray) -> dict[int, Reason
     if int(lengths.max()) * sum(part.nbytes for part in parts) <= STEP_BYTES:
         return {}
     sizes = [sum(part.slice(row, 1).nbytes for part in parts) for row in range(len(frame))]
-    wide = wide_repeats(lengths, np.array(sizes, np.int64))
-    return {int(row): replace(too_many_rows(int(lengths[row])), path=name) for row in np.flatnonzero(wide)}
+    is_too_wide = wide_repeats(lengths, np.array(sizes, np.int64))
+    return {int(row): replace(too_many_rows(int(lengths[row])), path=name) for row in np.flatnonzero(is_too_wide)}
 
 
 def _explode(lists: pa.ListArray) -> tuple[pa.Int64Array, pa.Array, pa.Int32Array]:
-    """Return per element the row of its list, the element and its place; null for each list without elements."""
+    """Return per element the row of its list, the element and its index; a list without elements gives one null."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_pylist()
     parents: list[int] = []
-    places: list[int | None] = []
-    elements: list[int | None] = []
-    found = 0
+    element_indexes: list[int | None] = []
+    flat_indexes: list[int | None] = []
+    start = 0
     for row, length in enumerate(lengths):
         parents += [row] * (length or 1)
-        places += range(length) if length else (None,)
-        elements += range(found, found + length) if length else (None,)
-        found += length
-    flat = lists.flatten().take(pa.array(elements, pa.int64()))
-    return pa.array(parents, pa.int64()), flat, pa.array(places, pa.int32())
+        element_indexes += range(length) if length else (None,)
+        flat_indexes += range(start, start + length) if length else (None,)
+        start += length
+    elements = lists.flatten().take(pa.array(flat_indexes, pa.int64()))
+    return pa.array(parents, pa.int64()), elements, pa.array(element_indexes, pa.int32())
 
 
-def _numbered(fields: pa.RecordBatch, rows: int) -> pa.RecordBatch:
-    """Return fields with one more column, so that there is one to count rows by."""
-    number = (pa.field("", pa.int64()), pa.array(range(rows), pa.int64()))
-    return batch_of([*columns_of(fields), number], rows)
+def _with_row_numbers(fields: pa.RecordBatch, row_count: int) -> pa.RecordBatch:
+    """Add a column of row numbers: a batch without columns would lose its number of rows."""
+    number = (pa.field("", pa.int64()), pa.array(range(row_count), pa.int64()))
+    return batch_of([*columns_of(fields), number], row_count)
 
 
 def _without_repeated_bytes(frame: Frame, parents: pa.Int64Array) -> Frame:
-    """Return rows again, the bytes of each record's value only with its first row."""
+    """Repeat rows; only the first row of each record keeps the bytes of its value."""
     records = frame.records
     raw = records.column("value")
-    at = records.schema.get_field_index("value")
-    light = records.set_column(at, records.schema.field(at), pa.nulls(len(records), raw.type))
-    rows = replace(frame, records=light).take(parents)
+    value_index = records.schema.get_field_index("value")
+    without_bytes = records.set_column(value_index, records.schema.field(value_index), pa.nulls(len(records), raw.type))
+    rows = replace(frame, records=without_bytes).take(parents)
     positions = rows.positions
-    firsts = pa.array(
-        [at == 0 or here != before for at, (here, before) in enumerate(_pairs(positions.to_pylist()))], pa.bool_()
+    is_first = pa.array(
+        [
+            row == 0 or position != previous
+            for row, (position, previous) in enumerate(_with_previous(positions.to_pylist()))
+        ],
+        pa.bool_(),
     )
     # Taken for each row, nulls among them, Arrow would make room for a value of mean length in each.
-    kept = raw.take(parents.filter(firsts))
-    values = pc.replace_with_mask(pa.repeat(pa.scalar(b"", raw.type), len(rows)), firsts, kept)
-    return replace(rows, records=rows.records.set_column(at, records.schema.field(at), values))
+    first_values = raw.take(parents.filter(is_first))
+    values = pc.replace_with_mask(pa.repeat(pa.scalar(b"", raw.type), len(rows)), is_first, first_values)
+    return replace(rows, records=rows.records.set_column(value_index, records.schema.field(value_index), values))
 
 
-def _pairs(values: list[int]) -> list[tuple[int, int]]:
+def _with_previous(values: list[int]) -> list[tuple[int, int]]:
     return list(zip(values, values[:1] + values[:-1], strict=True))

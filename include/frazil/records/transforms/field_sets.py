@@ -10,26 +10,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
-from frazil.records.dead import Reason
-from frazil.records.formats.port import BARE
-from frazil.records.frame import Frame, Lack, Transformed
+from frazil.records.model.dead_letter import Reason
+from frazil.records.model.format import BARE
+from frazil.records.model.frame import Frame, MissingField, Transformed
 from frazil.records.transforms.fields import (
     Target,
-    bare,
+    bare_column,
     batch_of,
     columns_of,
     failure,
     fields_of,
     find,
+    first_duplicate,
     lacking,
-    no_field,
-    none_survive,
-    put,
-    repeated,
+    no_field_message,
+    put_column,
+    reject_all,
+    select,
     tombstones,
     with_fields,
 )
-from frazil.records.transforms.selection import select
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,14 @@ class InsertField:
         failed: dict[int, Reason] = {}
         empty = tombstones(frame)
         skips = self.target == "value" and pc.any(empty).as_py()
-        for spelled, values in self._facts(frame):
-            name = spelled.rstrip("!?")
-            if spelled.endswith("!") and values.null_count:
+        for marked_name, values in self._facts(frame):
+            name = marked_name.rstrip("!?")
+            if marked_name.endswith("!") and values.null_count:
                 reason = failure(f"InsertField: expected a value for {name}, found none", name)
                 failed |= dict.fromkeys(pc.indices_nonzero(values.is_null()).to_pylist(), reason)
-            fields = put(fields, name, pc.if_else(empty, pa.scalar(None, values.type), values) if skips else values)
+            fields = put_column(
+                fields, name, pc.if_else(empty, pa.scalar(None, values.type), values) if skips else values
+            )
         return select(with_fields(frame, self.target, fields), failed=failed)
 
     def _facts(self, frame: Frame) -> list[tuple[str, pa.Array]]:
@@ -115,11 +117,13 @@ class ReplaceField:
     def __post_init__(self) -> None:
         if not (self.include or self.exclude or self.renames):
             raise Terminal("ReplaceField: nothing to do", next_step="name fields under include, exclude or renames")
-        if twice := repeated(list(self.renames.values())):
-            raise Terminal(f"ReplaceField: two fields are renamed to {twice}", next_step="give them different names")
+        if duplicate := first_duplicate(list(self.renames.values())):
+            raise Terminal(
+                f"ReplaceField: two fields are renamed to {duplicate}", next_step="give them different names"
+            )
 
-    def lacks(self, frame: Frame) -> Iterator[Lack]:
-        """Say which fields are not there."""
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the configured fields that do not exist."""
         fields = fields_of(frame, self.target)
         yield from lacking(fields, "include", self.include)
         yield from lacking(fields, "renames", self.renames)
@@ -127,14 +131,16 @@ class ReplaceField:
     def apply(self, frame: Frame) -> Transformed:
         """Keep and rename."""
         fields = fields_of(frame, self.target)
-        kept = [
+        columns = [
             (column.with_name(self.renames.get(column.name, column.name)), values)
             for column, values in columns_of(fields)
             if column.name not in self.exclude and (not self.include or column.name in self.include)
         ]
-        if twice := repeated([column.name for column, _ in kept]):
-            return none_survive(frame, f"ReplaceField: expected different names, found two fields named {twice}", twice)
-        return Transformed(with_fields(frame, self.target, batch_of(kept, len(frame), like=fields)))
+        if duplicate := first_duplicate([column.name for column, _ in columns]):
+            return reject_all(
+                frame, f"ReplaceField: expected different names, found two fields named {duplicate}", duplicate
+            )
+        return Transformed(with_fields(frame, self.target, batch_of(columns, len(frame), like=fields)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +159,18 @@ class ExtractField:
     field_syntax_version: Literal["V1", "V2"] = "V2"
     target: Target = "value"
 
-    def lacks(self, frame: Frame) -> Iterator[Lack]:
-        """Say which fields are not there."""
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the configured fields that do not exist."""
         nested = self.field_syntax_version == "V2"
         yield from lacking(fields_of(frame, self.target), "field", [self.field], nested=nested)
 
     def apply(self, frame: Frame) -> Transformed:
         """Take the field out."""
         fields = fields_of(frame, self.target)
-        found = find(fields, self.field, nested=self.field_syntax_version == "V2")
-        if found is None:
-            return none_survive(frame, no_field("ExtractField", self.field, fields), self.field)
-        return Transformed(with_fields(frame, self.target, _unwrapped(found)))
+        values = find(fields, self.field, nested=self.field_syntax_version == "V2")
+        if values is None:
+            return reject_all(frame, no_field_message("ExtractField", self.field, fields), self.field)
+        return Transformed(with_fields(frame, self.target, _unwrapped(values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +190,7 @@ class HoistField:
     def apply(self, frame: Frame) -> Transformed:
         """Wrap the fields."""
         fields = fields_of(frame, self.target)
-        inner = bare(fields)
+        inner = bare_column(fields)
         wrapped = fields.to_struct_array() if inner is None else inner
         column = (pa.field(self.field, wrapped.type), wrapped)
         return Transformed(with_fields(frame, self.target, batch_of([column], len(frame), like=fields)))
@@ -204,12 +210,12 @@ class ValueToKey:
     fields: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not self.fields or (twice := repeated(self.fields)):
-            wrong = f"the field {twice} is named twice" if self.fields else "no field is named"
+        if not self.fields or (duplicate := first_duplicate(self.fields)):
+            wrong = f"the field {duplicate} is named twice" if self.fields else "no field is named"
             raise Terminal(f"ValueToKey: {wrong}", next_step="name each field of the key once")
 
-    def lacks(self, frame: Frame) -> Iterator[Lack]:
-        """Say which fields are not there."""
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the configured fields that do not exist."""
         yield from lacking(frame.value, "fields", self.fields)
 
     def apply(self, frame: Frame) -> Transformed:
@@ -217,7 +223,7 @@ class ValueToKey:
         names = frame.value.schema.names
         for name in self.fields:
             if name not in names:
-                return none_survive(frame, no_field("ValueToKey", name, frame.value), name)
+                return reject_all(frame, no_field_message("ValueToKey", name, frame.value), name)
         return Transformed(replace(frame, key=frame.value.select(list(self.fields))))
 
 
@@ -258,3 +264,36 @@ def _unwrapped(values: pa.Array) -> pa.RecordBatch:
         (pa.field(inner.name, inner.type), pc.struct_field(values, index)) for index, inner in enumerate(values.type)
     ]
     return batch_of(columns, len(values))
+
+
+@dataclass(frozen=True, slots=True)
+class CopyValue:
+    """Copies a top-level field of the values, with its type. A field of the target's name is replaced.
+
+    Records of a shape without the source field fail.
+
+    Attributes:
+        source_field: The name of the field to copy, exactly.
+        target_field: The name of the copy.
+    """
+
+    source_field: str
+    target_field: str
+
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the configured fields that do not exist."""
+        yield from lacking(frame.value, "source_field", [self.source_field])
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Copy the field."""
+        columns = columns_of(frame.value)
+        names = [column.name for column, _ in columns]
+        if self.source_field not in names:
+            return reject_all(frame, no_field_message("CopyValue", self.source_field, frame.value), self.source_field)
+        declared, values = columns[names.index(self.source_field)]
+        copy: tuple[pa.Field, pa.Array] = (declared.with_name(self.target_field), values)
+        if self.target_field in names:
+            columns[names.index(self.target_field)] = copy
+        else:
+            columns.append(copy)
+        return Transformed(frame.with_value(batch_of(columns, len(frame), like=frame.value)))

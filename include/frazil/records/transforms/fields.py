@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final, Literal
@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
-from frazil.records.dead import DeadCode, Reason
-from frazil.records.formats.port import BARE
-from frazil.records.frame import Frame, Lack, Transformed
-from frazil.records.json.text import SHOWN_CHARACTERS
+from frazil.records.model.dead_letter import DeadCode, Reason
+from frazil.records.model.format import BARE
+from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.json_text import SHOWN_CHARACTERS
 
 Target = Literal["value", "key"]
 """Which half of the records a transform works on."""
 
-_LISTED: Final = 8
-"""So many field names a message shows."""
+_MAX_NAMES_SHOWN: Final = 8
+"""Most field names that a message shows."""
 
 
 def fields_of(frame: Frame, target: Target) -> pa.RecordBatch:
@@ -47,13 +47,13 @@ def with_fields(frame: Frame, target: Target, fields: pa.RecordBatch) -> Frame:
 def tombstones(frame: Frame) -> pa.BooleanArray:
     """Return per row whether its record came without value and no transform gave it one; never null.
 
-    A row that an exploded list made carries no bytes either. It is told from a tombstone by the other rows of its record,
-    and by having fields that are not null.
+    Rows of an exploded list carry no bytes either. Unlike a tombstone, another row of the same record does, or a field
+    is not null.
     """
-    sent = frame.records.column("value")
-    if not sent.null_count:
-        return sent.is_null()
-    with_value = frame.positions.filter(sent.is_valid())
+    raw_values = frame.records.column("value")
+    if not raw_values.null_count:
+        return raw_values.is_null()
+    with_value = frame.positions.filter(raw_values.is_valid())
     empty = pc.invert(pc.is_in(frame.positions, value_set=with_value))
     for values in frame.value.columns:
         empty = pc.and_(empty, values.is_null())
@@ -83,7 +83,7 @@ def columns_of(fields: pa.RecordBatch) -> list[tuple[pa.Field, pa.Array]]:
     return list(zip(fields.schema, fields.columns, strict=True))
 
 
-def put(fields: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordBatch:
+def put_column(fields: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordBatch:
     """Return the batch with an optional column added at its end, or in the place of the one of that name."""
     columns = columns_of(fields)
     names = fields.schema.names
@@ -95,7 +95,7 @@ def put(fields: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordBatch:
     return batch_of(columns, len(values), like=fields)
 
 
-def bare(fields: pa.RecordBatch) -> pa.Array | None:
+def bare_column(fields: pa.RecordBatch) -> pa.Array | None:
     """Return the one column of values that have no fields (a text, a number, a list); None if they have fields."""
     return fields.column(0) if fields.schema.names == [BARE] else None
 
@@ -105,37 +105,37 @@ def find(fields: pa.RecordBatch, path: str, *, nested: bool = True) -> pa.Array 
 
     Args:
         fields: Where to look.
-        path: The name of a field; where none has this name and `nested` is set, steps as `steps` reads them.
+        path: The name of a field; where none has this name and `nested` is set, steps as `split_path` reads them.
         nested: Whether fields within structs and maps are looked for.
     """
-    found = _column(fields, path)
-    if found is not None or not nested:
-        return found
-    first, *rest = steps(path)
-    found = _column(fields, first)
+    values = _column(fields, path)
+    if values is not None or not nested:
+        return values
+    first, *rest = split_path(path)
+    values = _column(fields, first)
     for step in rest:
-        if found is None:
+        if values is None:
             return None
-        found = _inside(found, step)
-    return found
+        values = _inside(values, step)
+    return values
 
 
-def steps(path: str) -> list[str]:
+def split_path(path: str) -> list[str]:
     """Split a path at its dots, except within backticks: `` `a.b`.c `` is the field c in `a.b` (Kafka's KIP-821).
 
     A backtick within backticks is written twice, or behind a backslash as in the proposal.
     """
-    found: list[str] = []
+    path_steps: list[str] = []
     rest: str | None = path
     while rest is not None:
         if rest.startswith("`") and (end := _closing(rest)) > 0:
-            found.append(rest[1:end].replace("\\`", "`").replace("``", "`"))
+            path_steps.append(rest[1:end].replace("\\`", "`").replace("``", "`"))
             rest = rest[end + 2 :] if end + 1 < len(rest) else None
         else:
             step, dot, behind = rest.partition(".")
-            found.append(step)
+            path_steps.append(step)
             rest = behind if dot else None
-    return found
+    return path_steps
 
 
 def _closing(text: str) -> int:
@@ -163,8 +163,8 @@ def _inside(values: pa.Array, step: str) -> pa.Array | None:
     return None
 
 
-def none_survive(frame: Frame, message: str, path: str = "") -> Transformed:
-    """Return a frame without rows: none of these records has what the transform needs."""
+def reject_all(frame: Frame, message: str, path: str = "") -> Transformed:
+    """Reject all records of a frame for one reason, such as a field that none of them has."""
     reason = failure(message, path)
     return Transformed(frame.take(pa.array([], pa.int64())), dict.fromkeys(frame.positions.to_pylist(), reason))
 
@@ -174,17 +174,19 @@ def failure(message: str, path: str = "") -> Reason:
     return Reason(DeadCode.TRANSFORM_FAILED, message, path)
 
 
-def no_field(transform: str, name: str, fields: pa.RecordBatch) -> str:
-    """Say that a field is not there, and which are."""
+def no_field_message(transform: str, name: str, fields: pa.RecordBatch) -> str:
+    """Return a message that a field is missing, with the names of those that exist."""
     names = fields.schema.names
-    near = get_close_matches(name, names, 1)
-    listed = ", ".join(names[:_LISTED]) + (" …" if len(names) > _LISTED else "")
-    shown = f"{listed or 'none'}" + (f"; did you mean {near[0]}?" if near else "")
+    suggestions = get_close_matches(name, names, 1)
+    listed = ", ".join(names[:_MAX_NAMES_SHOWN]) + (" …" if len(names) > _MAX_NAMES_SHOWN else "")
+    shown = f"{listed or 'none'}" + (f"; did you mean {suggestions[0]}?" if suggestions else "")
     return f"{transform}: expected a field {name}, found {shown}"
 
 
-def lacking(fields: pa.RecordBatch, option: str, paths: Iterable[str], *, nested: bool = False) -> Iterator[Lack]:
-    """Say which fields are not there, and what is near.
+def lacking(
+    fields: pa.RecordBatch, option: str, paths: Iterable[str], *, nested: bool = False
+) -> Iterator[MissingField]:
+    """Yield the fields that do not exist, with a similar name as a hint.
 
     Args:
         fields: Where to look.
@@ -194,11 +196,13 @@ def lacking(fields: pa.RecordBatch, option: str, paths: Iterable[str], *, nested
     """
     for path in paths:
         if find(fields, path, nested=nested) is None:
-            known = list(_paths(fields.schema)) if nested else fields.schema.names
-            near = get_close_matches(path, known, 1)
-            listed = ", ".join(known[:_LISTED]) + (" …" if len(known) > _LISTED else "")
-            there = f"near: {near[0]}" if near else f"there are {listed}" if known else "there are none"
-            yield Lack(option, f"no field {path!r} here; {there}", path)
+            known_names = list(_paths(fields.schema)) if nested else fields.schema.names
+            suggestions = get_close_matches(path, known_names, 1)
+            listed = ", ".join(known_names[:_MAX_NAMES_SHOWN]) + (" …" if len(known_names) > _MAX_NAMES_SHOWN else "")
+            hint = (
+                f"near: {suggestions[0]}" if suggestions else f"there are {listed}" if known_names else "there are none"
+            )
+            yield MissingField(option, f"no field {path!r} here; {hint}", path)
 
 
 def _paths(fields: Iterable[pa.Field]) -> Iterator[str]:
@@ -209,18 +213,51 @@ def _paths(fields: Iterable[pa.Field]) -> Iterator[str]:
             yield from (f"{name}.{inner}" for inner in _paths(declared.type))
 
 
-def shown(value: object) -> str:
-    """Return a found value for a message, cut to what a log may hold."""
+def describe_value(value: object) -> str:
+    """Return a value for a message, cut to what a log may hold."""
     text = value[: SHOWN_CHARACTERS + 1] if isinstance(value, str | bytes) else value
-    said = f'text "{text}"' if isinstance(text, str) else str(text)
-    return said if len(said) <= SHOWN_CHARACTERS else f"{said[:SHOWN_CHARACTERS]}…"
+    description = f'text "{text}"' if isinstance(text, str) else str(text)
+    return description if len(description) <= SHOWN_CHARACTERS else f"{description[:SHOWN_CHARACTERS]}…"
 
 
-def repeated(names: Sequence[str]) -> str | None:
-    """Return a name that is there twice, or None."""
-    seen: set[str] = set()
+def first_duplicate(names: Sequence[str]) -> str | None:
+    """Return the first name that repeats an earlier one, or None."""
+    earlier_names: set[str] = set()
     for name in names:
-        if name in seen:
+        if name in earlier_names:
             return name
-        seen.add(name)
+        earlier_names.add(name)
     return None
+
+
+def select(
+    frame: Frame, keep: pa.BooleanArray | None = None, failed: Mapping[int, Reason] | None = None
+) -> Transformed:
+    """Keep some rows; report the other records as dead or filtered.
+
+    Args:
+        frame: The rows.
+        keep: Per row whether it is kept; None keeps all. Null counts as false.
+        failed: Reasons by row; they override `keep`, and the other rows of the same records go too.
+    """
+    dead = _by_position(frame, failed or {})
+    keeps_row = _all(len(frame)) if keep is None else pc.fill_null(keep, fill_value=False)
+    if dead:
+        is_dead = pc.is_in(frame.positions, value_set=pa.array(list(dead), pa.int64()))
+        keeps_row = pc.and_(keeps_row, pc.invert(is_dead))
+    if keeps_row.true_count == len(frame):
+        return Transformed(frame)
+    kept_rows = frame.take(pc.indices_nonzero(keeps_row).cast(pa.int64()))
+    filtered = set(pc.unique(frame.positions.filter(pc.invert(keeps_row))).to_pylist())
+    return Transformed(kept_rows, dead, frozenset(filtered.difference(dead, kept_rows.positions.to_pylist())))
+
+
+def _by_position(frame: Frame, failed: Mapping[int, Reason]) -> dict[int, Reason]:
+    dead: dict[int, Reason] = {}
+    for row in sorted(failed):
+        dead.setdefault(frame.positions[row].as_py(), failed[row])
+    return dead
+
+
+def _all(size: int) -> pa.BooleanArray:
+    return pa.repeat(pa.scalar(value=True), size)

@@ -9,11 +9,10 @@ from typing import Literal
 import pyarrow as pa
 
 from frazil.errors import Terminal
-from frazil.records.frame import Frame, Transformed
-from frazil.records.transforms.arrow_json import json_texts
+from frazil.records.model.changes import Column
+from frazil.records.model.frame import Frame, Transformed
 from frazil.records.transforms.fields import Target, batch_of, columns_of, fields_of, with_fields
-
-Column = tuple[pa.Field, pa.Array]
+from frazil.records.transforms.values.arrow_json import json_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Flatten:
         fields = fields_of(frame, self.target)
         paths: dict[str, tuple[str, ...]] = {}
         columns: list[Column] = []
-        for path, (declared, values) in self._opened(columns_of(fields), ()):
+        for path, (declared, values) in self._flatten(columns_of(fields), ()):
             name = self.delimiter.join(path)
             if name in paths:
                 raise _collision(name, paths[name], path)
@@ -55,17 +54,17 @@ class Flatten:
             columns.append((declared.with_name(name), values))
         return Transformed(with_fields(frame, self.target, batch_of(columns, len(frame), like=fields)))
 
-    def _opened(self, columns: list[Column], outer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Column]]:
+    def _flatten(self, columns: list[Column], outer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Column]]:
         for declared, values in columns:
             path = (*outer, declared.name)
-            if self._opens(declared.type, len(path)):
-                yield from self._opened(children(declared, values), path)
+            if self._is_flattened(declared.type, len(path)):
+                yield from self._flatten(children(declared, values), path)
             elif self.lists == "json" and _is_list(declared.type):
                 yield path, (declared.with_type(pa.string()), json_texts(values))
             else:
                 yield path, (declared, values)
 
-    def _opens(self, kind: pa.DataType, level: int) -> bool:
+    def _is_flattened(self, kind: pa.DataType, level: int) -> bool:
         return pa.types.is_struct(kind) and kind.num_fields > 0 and (self.depth is None or level <= self.depth)
 
 
@@ -80,8 +79,8 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _collision(name: str, first: tuple[str, ...], second: tuple[str, ...]) -> Terminal:
-    one, other = (" > ".join(path) for path in (first, second))
+    first_path, second_path = (" > ".join(path) for path in (first, second))
     return Terminal(
-        f"Flatten: {one} and {other} both become {name}",
+        f"Flatten: {first_path} and {second_path} both become {name}",
         next_step="choose another delimiter, or rename one of them with ReplaceField first",
     )

@@ -7,35 +7,35 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.kafka import HEADERS, header_entries
+from frazil.records.model.kafka_schema import HEADERS, header_entries
 
 
-def rows_with(headers: pa.ListArray, name: str) -> pa.BooleanArray:
+def has_header(headers: pa.ListArray, name: str) -> pa.BooleanArray:
     """Return per row whether it has a header of that name; never null."""
     rows, entries = header_entries(headers)
     named = pc.fill_null(pc.equal(pc.struct_field(entries, 0), name), False)  # noqa: FBT003 - a value
-    return pc.is_in(_numbers(len(headers)), value_set=rows.filter(named).unique())
+    return pc.is_in(_row_numbers(len(headers)), value_set=rows.filter(named).unique())
 
 
-def without(headers: pa.ListArray, names: Sequence[str]) -> pa.ListArray:
+def drop_headers(headers: pa.ListArray, names: Sequence[str]) -> pa.ListArray:
     """Return the headers without those of some names; a record without headers stays so."""
     rows, entries = header_entries(headers)
-    kept = pc.invert(pc.is_in(pc.struct_field(entries, 0), value_set=pa.array(names, pa.string())))
-    return _lists(rows.filter(kept), entries.filter(kept), headers.is_null())
+    keeps_entry = pc.invert(pc.is_in(pc.struct_field(entries, 0), value_set=pa.array(names, pa.string())))
+    return _lists(rows.filter(keeps_entry), entries.filter(keeps_entry), headers.is_null())
 
 
-def with_added(headers: pa.ListArray, name: str, values: pa.BinaryArray) -> pa.ListArray:
+def append_header(headers: pa.ListArray, name: str, values: pa.BinaryArray) -> pa.ListArray:
     """Return the headers with one more of that name at the end of each row, null bytes included."""
     names = pa.repeat(pa.scalar(name, pa.string()), len(headers))
     added = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
-    parents, given = header_entries(headers)
-    entries = pa.concat_arrays([given.cast(HEADERS.value_type), added])
-    rows = pa.concat_arrays([parents, _numbers(len(headers))])
+    parents, existing = header_entries(headers)
+    entries = pa.concat_arrays([existing.cast(HEADERS.value_type), added])
+    rows = pa.concat_arrays([parents, _row_numbers(len(headers))])
     order = pc.sort_indices(rows)  # stable: the new one comes last
     return _lists(rows.take(order), entries.take(order), None)
 
 
-def _numbers(rows: int) -> pa.Int64Array:
+def _row_numbers(rows: int) -> pa.Int64Array:
     return pa.array(range(rows), pa.int64())
 
 
@@ -48,6 +48,6 @@ def _lists(rows: pa.Int64Array, entries: pa.StructArray, nulls: pa.BooleanArray 
         nulls: Per row whether it has no list; None means that every row has entries.
     """
     size = len(nulls) if nulls is not None else (rows[-1].as_py() + 1 if len(rows) else 0)
-    offsets = pc.search_sorted(rows, _numbers(size + 1), side="left").cast(pa.int32())
+    offsets = pc.search_sorted(rows, _row_numbers(size + 1), side="left").cast(pa.int32())
     mask = nulls if nulls is not None and pc.any(nulls).as_py() else None
     return pa.ListArray.from_arrays(offsets, entries.cast(HEADERS.value_type), type=HEADERS, mask=mask)

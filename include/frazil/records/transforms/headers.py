@@ -9,20 +9,20 @@ from typing import Literal
 import pyarrow as pa
 
 from frazil.errors import Terminal
-from frazil.records.frame import Frame, Lack, Transformed
+from frazil.records.model.frame import Frame, MissingField, Transformed
 from frazil.records.transforms.fields import (
     Target,
     batch_of,
     columns_of,
     fields_of,
+    first_duplicate,
     lacking,
-    no_field,
-    none_survive,
-    repeated,
+    no_field_message,
+    reject_all,
     with_fields,
 )
-from frazil.records.transforms.header_lists import with_added, without
-from frazil.records.transforms.texts import header_bytes
+from frazil.records.transforms.header_lists import append_header, drop_headers
+from frazil.records.transforms.values.texts import header_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class HeaderFrom:
     target: Target = "value"
 
     def __post_init__(self) -> None:
-        if not self.fields or len(self.fields) != len(self.headers) or repeated(self.fields):
+        if not self.fields or len(self.fields) != len(self.headers) or first_duplicate(self.fields):
             raise Terminal(
                 f"HeaderFrom: {len(self.fields)} fields can't become {len(self.headers)} headers",
                 next_step="name each field once, and one header for each",
@@ -56,8 +56,8 @@ class HeaderFrom:
         if self.operation not in ("move", "copy"):
             raise Terminal(f"HeaderFrom: {self.operation!r} is not known", next_step="write operation: move, or copy")
 
-    def lacks(self, frame: Frame) -> Iterator[Lack]:
-        """Say which fields are not there."""
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the configured fields that do not exist."""
         yield from lacking(fields_of(frame, self.target), "fields", self.fields)
 
     def apply(self, frame: Frame) -> Transformed:
@@ -67,13 +67,15 @@ class HeaderFrom:
         headers = frame.headers
         for name, header in zip(self.fields, self.headers, strict=True):
             if name not in names:
-                return none_survive(frame, no_field("HeaderFrom", name, fields), name)
-            headers = with_added(headers, header, header_bytes(fields.column(name)))
+                return reject_all(frame, no_field_message("HeaderFrom", name, fields), name)
+            headers = append_header(headers, header, header_bytes(fields.column(name)))
         done = replace(frame, headers=headers)
         if self.operation == "copy":
             return Transformed(done)
-        kept = [(column, values) for column, values in columns_of(fields) if column.name not in self.fields]
-        return Transformed(with_fields(done, self.target, batch_of(kept, len(frame), like=fields)))
+        remaining_columns = [
+            (column, values) for column, values in columns_of(fields) if column.name not in self.fields
+        ]
+        return Transformed(with_fields(done, self.target, batch_of(remaining_columns, len(frame), like=fields)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class InsertHeader:
     def apply(self, frame: Frame) -> Transformed:
         """Add the header."""
         values = pa.repeat(pa.scalar(self.value_literal.encode(), pa.binary()), len(frame))
-        return Transformed(replace(frame, headers=with_added(frame.headers, self.header, values)))
+        return Transformed(replace(frame, headers=append_header(frame.headers, self.header, values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,4 +115,4 @@ class DropHeaders:
 
     def apply(self, frame: Frame) -> Transformed:
         """Leave the headers out."""
-        return Transformed(replace(frame, headers=without(frame.headers, self.headers)))
+        return Transformed(replace(frame, headers=drop_headers(frame.headers, self.headers)))

@@ -9,20 +9,27 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.errors import Terminal
-from frazil.records.dead import Reason, Rejection
-from frazil.records.formats.port import BARE
-from frazil.records.frame import Frame, Lack, Transformed
 from frazil.records.json.convert import check_characters
 from frazil.records.json.exact import parse_object
 from frazil.records.json.record import ExactDecoder
-from frazil.records.json.text import JsonValue, compact
-from frazil.records.spec import RecordSpec
-from frazil.records.transforms.fields import batch_of, failure, lacking, no_field, none_survive, put
-from frazil.records.transforms.selection import select
+from frazil.records.model.dead_letter import Reason, Rejection
+from frazil.records.model.format import BARE
+from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.json_text import JsonValue, compact
+from frazil.records.model.spec import RecordSpec
+from frazil.records.transforms.fields import (
+    batch_of,
+    failure,
+    lacking,
+    no_field_message,
+    put_column,
+    reject_all,
+    select,
+)
 
 PAYLOAD: Final = "payload"
 _MAP: Final = pa.map_(pa.string(), pa.string())
-Read = Callable[[bytes], object]
+ParseText = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +63,22 @@ class JsonToMap:
         if self.types is not None:
             _decoder(self.types)
 
-    def lacks(self, frame: Frame) -> Iterator[Lack]:
-        """Say which fields are not there."""
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the configured fields that do not exist."""
         yield from lacking(frame.value, "field", [self.field])
 
     def apply(self, frame: Frame) -> Transformed:
         """Read the texts."""
         index = frame.value.schema.get_field_index(self.field)
         if index < 0:
-            return none_survive(frame, no_field("JsonToMap", self.field, frame.value), self.field)
+            return reject_all(frame, no_field_message("JsonToMap", self.field, frame.value), self.field)
         texts = frame.value.column(index)
         if not (pa.types.is_string(texts.type) or pa.types.is_binary(texts.type)):
             raise Terminal(
                 f"JsonToMap: expected {self.field} as string, found {texts.type}", next_step="name a field that is text"
             )
-        found, failed = self._read(texts.cast(pa.binary()))
-        return select(frame.with_value(self._put(frame.value, found)), failed=failed)
+        parsed, failed = self._read(texts.cast(pa.binary()))
+        return select(frame.with_value(self._put(frame.value, parsed)), failed=failed)
 
     def _read(self, texts: pa.BinaryArray) -> tuple[pa.Array, dict[int, Reason]]:
         if self.types is None:
@@ -85,21 +92,21 @@ class JsonToMap:
         fields = list(self.types)
         return pa.StructArray.from_arrays(table.columns, fields=fields, mask=absent), failed
 
-    def _put(self, fields: pa.RecordBatch, found: pa.Array) -> pa.RecordBatch:
+    def _put(self, fields: pa.RecordBatch, parsed: pa.Array) -> pa.RecordBatch:
         if fields.schema.names != [BARE] or self.field != BARE:
-            return put(fields, self.field, found)
+            return put_column(fields, self.field, parsed)
         if self.types is None:
-            return batch_of([(pa.field(PAYLOAD, _MAP), found)], len(found), like=fields)
-        optional = fields.schema.field(BARE).nullable  # not whether there is a null in this batch
-        declared = [column.with_nullable(column.nullable or optional) for column in self.types]
-        return batch_of(list(zip(declared, found.flatten(), strict=True)), len(found), like=fields)
+            return batch_of([(pa.field(PAYLOAD, _MAP), parsed)], len(parsed), like=fields)
+        is_nullable = fields.schema.field(BARE).nullable  # not whether there is a null in this batch
+        declared = [column.with_nullable(column.nullable or is_nullable) for column in self.types]
+        return batch_of(list(zip(declared, parsed.flatten(), strict=True)), len(parsed), like=fields)
 
 
 def _decoder(types: pa.StructType) -> ExactDecoder:
     return ExactDecoder(RecordSpec(pa.schema(list(types)), kafka_columns=None))
 
 
-def _each(texts: pa.BinaryArray, read: Read, path: str) -> tuple[list[object], dict[int, Reason]]:
+def _each(texts: pa.BinaryArray, read: ParseText, path: str) -> tuple[list[object], dict[int, Reason]]:
     """Read each text that is there; None stands for the others and for those that fail."""
     rows: list[object] = []
     failed: dict[int, Reason] = {}
@@ -114,16 +121,16 @@ def _each(texts: pa.BinaryArray, read: Read, path: str) -> tuple[list[object], d
 
 
 def _entries(text: bytes) -> list[tuple[str, str | None]]:
-    return [(_sound(name), _text(value)) for name, value in parse_object(text).items()]
+    return [(_checked_text(name), _text(value)) for name, value in parse_object(text).items()]
 
 
 def _text(value: JsonValue) -> str | None:
     if value is None:
         return None
-    return _sound(str(value) if isinstance(value, str) else compact(value))
+    return _checked_text(str(value) if isinstance(value, str) else compact(value))
 
 
-def _sound(text: str) -> str:
+def _checked_text(text: str) -> str:
     if not text.isascii():
         check_characters(text)
     return text

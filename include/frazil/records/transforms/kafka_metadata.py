@@ -8,8 +8,8 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.errors import Terminal
-from frazil.records.frame import Frame, Transformed
-from frazil.records.transforms.fields import put
+from frazil.records.model.frame import Frame, Transformed
+from frazil.records.transforms.fields import put_column
 
 _PARTS: Final = 2
 
@@ -50,9 +50,9 @@ class KafkaMetadata:
         value = frame.value
         if self.nested:
             struct = pa.StructArray.from_arrays(list(facts.values()), names=list(facts))
-            return Transformed(frame.with_value(put(value, self.field_name, struct)))
+            return Transformed(frame.with_value(put_column(value, self.field_name, struct)))
         for name, values in facts.items():
-            value = put(value, f"{self.field_name}_{name}", values)
+            value = put_column(value, f"{self.field_name}_{name}", values)
         return Transformed(frame.with_value(value))
 
     @property

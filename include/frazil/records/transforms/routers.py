@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
-from frazil.records.dead import Reason
-from frazil.records.frame import Frame, Transformed
-from frazil.records.patterns import WholeMatch
-from frazil.records.transforms.fields import failure, shown
-from frazil.records.transforms.java_dates import DatePattern
-from frazil.records.transforms.selection import select
+from frazil.records.model.dead_letter import Reason
+from frazil.records.model.frame import Frame, Transformed
+from frazil.records.transforms.fields import describe_value, failure, select
+from frazil.records.transforms.patterns import WholeMatch
+from frazil.records.transforms.values.java_dates import DatePattern
 
 _REFERENCE: Final = re.compile(
     r"\\(?P<literal>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}|[\\$]", re.DOTALL
@@ -45,9 +44,9 @@ class RegexRouter:
     def apply(self, frame: Frame) -> Transformed:
         """Replace the topics; a topic of no characters fails."""
         pattern = WholeMatch(self.regex)
-        known = frame.topic.dictionary_encode()
-        routed = pattern.replaced(known.dictionary, _replacement(pattern, self.replacement))
-        return _with_topics(frame, routed.take(known.indices), "RegexRouter")
+        topics = frame.topic.dictionary_encode()
+        routed = pattern.replaced(topics.dictionary, _replacement(pattern, self.replacement))
+        return _with_topics(frame, routed.take(topics.indices), "RegexRouter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def _replacement(pattern: WholeMatch, text: str) -> list[str | int]:
         if match["literal"] is not None:
             pieces.append(match["literal"])
         elif match["number"] is not None:
-            pieces += _numbered(pattern, match["number"])
+            pieces += _group_reference(pattern, match["number"])
         elif match["name"] in pattern.names:
             pieces.append(pattern.names[match["name"]])
         else:
@@ -105,13 +104,13 @@ def _replacement(pattern: WholeMatch, text: str) -> list[str | int]:
     return [*pieces, text[position:]]
 
 
-def _numbered(pattern: WholeMatch, digits: str) -> tuple[int, str]:
-    number, taken = int(digits[0]), 1
-    while taken < len(digits) and number * 10 + int(digits[taken]) <= pattern.groups:
-        number, taken = number * 10 + int(digits[taken]), taken + 1
+def _group_reference(pattern: WholeMatch, digits: str) -> tuple[int, str]:
+    number, digit_count = int(digits[0]), 1
+    while digit_count < len(digits) and number * 10 + int(digits[digit_count]) <= pattern.groups:
+        number, digit_count = number * 10 + int(digits[digit_count]), digit_count + 1
     if number > pattern.groups:
         raise _no_group(f"${digits}", pattern)
-    return number, digits[taken:]
+    return number, digits[digit_count:]
 
 
 def _no_group(reference: str, pattern: WholeMatch) -> Terminal:
@@ -127,6 +126,6 @@ def _with_topics(
 ) -> Transformed:
     reasons = failed or {}
     for row in pc.indices_nonzero(pc.equal(topics, "")).to_pylist():
-        was = shown(frame.topic[row].as_py())
-        reasons[row] = failure(f"{transform}: expected a topic, found that {was} becomes an empty name")
+        original = describe_value(frame.topic[row].as_py())
+        reasons[row] = failure(f"{transform}: expected a topic, found that {original} becomes an empty name")
     return select(replace(frame, topic=topics), failed=reasons)

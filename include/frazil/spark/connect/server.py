@@ -15,8 +15,8 @@ from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.session import SparkSession
 
 from frazil.errors import Retryable, Terminal, Unavailable
-from frazil.local.home import LOOPBACK
-from frazil.pipeline.settings import EngineSettings
+from frazil.pipeline.settings.settings import EngineSettings
+from frazil.runtime.home import LOOPBACK
 from frazil.spark.submit.configuration import EXTENSIONS
 from frazil.spark.submit.sources import digest
 

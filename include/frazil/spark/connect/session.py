@@ -24,9 +24,9 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 
 from frazil.errors import Unavailable
-from frazil.local.files import private_folder
-from frazil.pipeline.settings import EngineSettings
+from frazil.pipeline.settings.settings import EngineSettings
 from frazil.project import Project
+from frazil.runtime.files import private_folder
 from frazil.spark.connect.server import Server, session_settings
 from frazil.spark.errors import SPARK_FAILED
 from frazil.spark.submit.server import address

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from frazil import stopping
+from frazil import shutdown
 from frazil.capture.order import CaptureOrder
 from frazil.capture.position import CapturePosition
 from frazil.capture.rows import Row
@@ -20,8 +20,8 @@ from frazil.capture.run import CaptureResult, ground_of, utc_now
 from frazil.capture.run_rows import RowsTask, beginning, is_done, next_rows
 from frazil.capture.standing import standing
 from frazil.errors import Retryable, Terminal
-from frazil.pipeline.capture import JdbcCapture
-from frazil.pipeline.databases import DatabaseSettings
+from frazil.pipeline.settings.capture import JdbcCapture
+from frazil.pipeline.settings.databases import DatabaseSettings
 from frazil.project import Project
 from frazil.spark.errors import SPARK_FAILED, answered
 from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
@@ -203,7 +203,7 @@ def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) ->
         Stopped: A signal asked it to stop. Transactions that were committed stay.
     """
     database, ground, now = project.database(capture.database), ground_of(project, capture), utc_now()
-    with stopping.heeded(say), session(project) as spark, stopping.cancelling(cancel_of(spark)):
+    with shutdown.handled(say), session(project) as spark, shutdown.cancelling(cancel_of(spark)):
         try:
             frame = rows_of(spark, capture, database)
             begin = beginning(capture, now, partial(largest, frame, capture))
@@ -213,8 +213,8 @@ def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) ->
             if not is_done(capture, position, order.run):
                 count, behind = send_rows(frame, RowsTask(ground, capture, order.run, position), chosen)
         except SPARK_FAILED as error:
-            if stopping.requester():
-                raise stopping.stopped(f"capture {capture.name}: what was committed stays") from error
+            if shutdown.requester():
+                raise shutdown.stopped(f"capture {capture.name}: what was committed stays") from error
             if (terminal := refused(capture, str(error), sql_state(error))) is not None:
                 raise terminal from error
             raise

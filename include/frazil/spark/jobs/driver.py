@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from frazil import stopping
+from frazil import shutdown
 from frazil.errors import FrazilError, Retryable
-from frazil.local.proc import stat_of
 from frazil.project import Project
+from frazil.runtime.proc import stat_of
 from frazil.spark.errors import SPARK_FAILED, not_started, quiet, shown
 from frazil.spark.jobs.start import started
 from frazil.spark.submit.configuration import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
@@ -32,7 +32,7 @@ def end_with_parent() -> None:
     if os.getsid(0) != os.getpid():
         os.setpgid(0, 0)
     submitter = os.environ.get(SUBMITTER_VARIABLE)
-    stopping.end_with_parent(lambda: submitter is not None and _has_ended(int(submitter)))
+    shutdown.end_with_parent(lambda: submitter is not None and _has_ended(int(submitter)))
 
 
 def _has_ended(pid: int) -> bool:

@@ -74,13 +74,13 @@ def _problems(
 
 
 def _reach(name: str, properties: Any, topics: Any) -> None:
-    from frazil.kafka.cluster import Cluster
-    from frazil.kafka.observe import observe
+    from frazil.kafka.admin.observe import observe
+    from frazil.kafka.client.cluster import Cluster
 
     observe(Cluster(name, properties), topics, absent_ok=True)
 
 
 def _write(_: str, location: Any, properties: Any) -> None:
-    from frazil.iceberg.folder import Folder
+    from frazil.iceberg.catalog.folder import Folder
 
     Folder(location, properties).ask_for_writing()

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.batch.plan import RunPlan
-from frazil.local.files import write_atomically
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.run.dry_run import dry_run
-from frazil.run.engine import needs_writer
-from frazil.run.ingest import ingest
-from frazil.run.session import Session, stay
+from frazil.run.batches.dry_run import dry_run
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.session import Session, run_session
+from frazil.run.state.engine import needs_writer
+from frazil.runtime.files import write_atomically
 from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
 from frazil.spark.jobs.stage import SparkStage, tasks_of
 from frazil.spark.jobs.start import wake_workers
@@ -68,7 +68,7 @@ def _run(pipeline: str, plan: RunPlan) -> str | None:
 
 
 def land(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
-    """Land a plan in this job. A `frazil.run.session.Land` of one Spark session."""
+    """Land a plan in this job. A `frazil.run.batches.session.Land` of one Spark session."""
     ingest(project, pipeline, plan, SparkStage(spark), say, apply=_apply(spark, project, pipeline, plan))
     return True
 
@@ -84,7 +84,7 @@ def _stay(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
         return project, project.pipeline(pipeline)
 
     kept = Session(order, load, say, in_job=True)
-    stay(kept, partial(land, spark))
+    run_session(kept, partial(land, spark))
     return kept.end.to_json()
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import Retryable
 from frazil.maintain.need import Order
-from frazil.maintain.procedures import Argument, GaveWay
+from frazil.maintain.procedures import Argument, Conflict
 from frazil.maintain.result import MaintenanceResult
 from frazil.maintain.run import maintain
 from frazil.project import Project
-from frazil.run.scope import Scope
+from frazil.run.state.context import RunContext
 from frazil.spark.errors import SPARK_FAILED, shown
 from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
 from frazil.spark.submit.configuration import open_catalog
@@ -86,7 +86,7 @@ def _translated(what: str) -> Iterator[None]:
     try:
         yield
     except SPARK_FAILED as error:
-        kind = GaveWay if any(word in str(error) for word in _RIVALS) else Retryable
+        kind = Conflict if any(word in str(error) for word in _RIVALS) else Retryable
         raise kind(f"{what}: Spark failed: {shown(error)}") from error
 
 
@@ -108,7 +108,7 @@ def main(argv: list[str]) -> int:
 
 def _run(name: str, order: Order) -> MaintenanceResult:
     project = Project.load()
-    scope = Scope.of(project, project.pipeline(name), say)
+    scope = RunContext.open(project, project.pipeline(name), say)
     with session(project, writes=True) as spark:
         for catalog in scope.pipeline.catalogs:
             open_catalog(spark, catalog, project.settings.catalogs[catalog])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.spark.errors import answered
 from frazil.spark.jobs import executor_facts

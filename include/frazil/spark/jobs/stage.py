@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from frazil import stopping
-from frazil.batch.cut import shared_out
+from frazil import shutdown
 from frazil.batch.facts import Range, Staged
+from frazil.batch.plan import shared_out
 from frazil.errors import Retryable, Terminal
-from frazil.kafka.read import read_ranges
-from frazil.records.fan_out import FanOut
-from frazil.run.stage import StageOrder, stage_records
+from frazil.kafka.read.read import read_ranges
+from frazil.records.decoder.fan_out import FanOut
+from frazil.run.staging.stage import StageOrder, stage_records
 from frazil.spark.errors import SPARK_FAILED, answered
 from frazil.spark.submit.configuration import cores
 
@@ -32,7 +32,7 @@ _SMALLEST_TASK = 50_000
 
 
 class SparkStage:
-    """Stages batches with one Spark session. A `frazil.run.stage.Stage`."""
+    """Stages batches with one Spark session. A `frazil.run.staging.stage.Stage`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -56,12 +56,12 @@ class SparkStage:
 
         # A row for each task, with its number: what it reads is in the closure, with the properties of the cluster.
         rows = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(stage_task, "staged string, failure string")
-        with stopping.cancelling(cancel_of(self._spark)):
+        with shutdown.cancelling(cancel_of(self._spark)):
             try:
                 parts = answered(rows, f"batch {order.n}").to_pylist()
             except (*SPARK_FAILED, Retryable) as error:
-                if stopping.requester():
-                    raise stopping.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
+                if shutdown.requester():
+                    raise shutdown.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
                 raise
         for part in parts:
             if part["failure"] is not None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
-from frazil.garbage import collect_rarely
+from frazil.gc_tuning import collect_rarely
 from frazil.spark.jobs.imports import prefer_unzipped
 from frazil.spark.submit.configuration import LOCAL_VARIABLE
 

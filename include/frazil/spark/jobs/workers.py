@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
-from frazil.garbage import collect_rarely
+from frazil.gc_tuning import collect_rarely
 from frazil.spark.jobs.imports import leave_out_pandas, prefer_unzipped
 
 WORK: Final = "frazil.spark.jobs.stage"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from frazil.errors import FrazilError, Retryable
-from frazil.local.files import exclusive, private_folder
-from frazil.local.home import Home, inherited_environment, interpreter_bin
-from frazil.local.java import Java, ensure_java
+from frazil.runtime.files import exclusive, private_folder
+from frazil.runtime.home import Home, inherited_environment, interpreter_bin
+from frazil.runtime.java import Java, ensure_java
 
 _TRAINING: Final = "train.py"
 """The job whose classes are archived; see `frazil.spark.jobs.training`."""

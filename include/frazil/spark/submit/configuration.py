@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from frazil.pipeline import java_properties
-from frazil.pipeline.catalogs import CatalogSettings
-from frazil.pipeline.settings import Settings
+from frazil.pipeline.settings.catalogs import CatalogSettings
+from frazil.pipeline.settings.settings import Settings
+from frazil.pipeline.syntax import java_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
 
-from frazil.local.files import PRIVATE_FILE, private_folder, write_atomically
-from frazil.local.home import Home
+from frazil.runtime.files import PRIVATE_FILE, private_folder, write_atomically
+from frazil.runtime.home import Home
 from frazil.spark.submit.configuration import properties_text
 
 _ABANDONED_SECONDS: Final = 3600.0

@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from typing import Final, TypeVar
 
 from frazil.errors import Retryable, Terminal, Unavailable
-from frazil.local import spark_server
-from frazil.local.home import LOOPBACK, Home, inherited_environment, interpreter_bin
-from frazil.local.jars import fetch, jar_paths
-from frazil.local.java import ensure_java
-from frazil.local.spark_server import Server
-from frazil.pipeline.settings import EngineSettings
+from frazil.pipeline.settings.settings import EngineSettings
 from frazil.project import Project
+from frazil.runtime import spark_server
+from frazil.runtime.home import LOOPBACK, Home, inherited_environment, interpreter_bin
+from frazil.runtime.jars import fetch, jar_paths
+from frazil.runtime.java import ensure_java
+from frazil.runtime.spark_server import Server
 from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.configuration import EXTENSIONS, REDACTION, jar_sets, properties_text
 from frazil.spark.submit.shipped import WORKERS
@@ -100,7 +100,7 @@ def start_server(project: Project, engine: EngineSettings, report: Callable[[str
     """Start the server of a managed engine, unless it is up as it should be.
 
     Raises:
-        Retryable, Terminal: As `frazil.local.spark_server.serving`.
+        Retryable, Terminal: As `frazil.runtime.spark_server.serving`.
     """
     with spark_server.serving(project.home, managed_server(project, engine), report):
         pass

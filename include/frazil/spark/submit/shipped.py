@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import frazil
-from frazil.local.files import exclusive, private_folder
-from frazil.local.home import LOOPBACK, Home
-from frazil.pipeline.settings import EngineSettings
+from frazil.pipeline.settings.settings import EngineSettings
+from frazil.runtime.files import exclusive, private_folder
+from frazil.runtime.home import LOOPBACK, Home
 from frazil.spark.submit.sources import digest
 
 WORKERS: Final = "frazil.spark.jobs.workers"

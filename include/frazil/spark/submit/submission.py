@@ -15,15 +15,15 @@ from frazil.batch.plan import RunPlan
 from frazil.capture.order import CaptureOrder
 from frazil.capture.run import CaptureResult
 from frazil.errors import Retryable, Terminal
-from frazil.local.drivers import drivers
-from frazil.local.files import private_folder
-from frazil.local.home import Home, interpreter_bin
-from frazil.local.jars import fetch, jar_paths
-from frazil.local.java import ensure_java
-from frazil.pipeline.capture import JdbcCapture
-from frazil.pipeline.model import Pipeline
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
-from frazil.run.engine import needs_writer
+from frazil.run.state.engine import needs_writer
+from frazil.runtime.drivers import drivers
+from frazil.runtime.files import private_folder
+from frazil.runtime.home import Home, interpreter_bin
+from frazil.runtime.jars import fetch, jar_paths
+from frazil.runtime.java import ensure_java
 from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.configuration import (
     ENGINE_VARIABLE,

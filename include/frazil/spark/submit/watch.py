@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from frazil import stopping
+from frazil import shutdown
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Stopped, Terminal, Unavailable, without_values
-from frazil.local.drivers import Driver
+from frazil.runtime.drivers import Driver
 
 _MOST: Final = 12
 """Names that a message repeats."""
@@ -56,7 +56,7 @@ REPORT_PREFIX = "frazil: "
 _GRACE_SECONDS = 10.0
 """Bounds the wait for Spark to shut down after a second Ctrl-C; it takes 1-3 s."""
 
-STOP_SECONDS = stopping.GRACE_SECONDS + 3.0
+STOP_SECONDS = shutdown.GRACE_SECONDS + 3.0
 """How long a job that was asked to stop may take: its driver's own time, and what the JVM needs to end."""
 
 _LAST_LINES = 200
@@ -118,10 +118,10 @@ def watch_job(
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
         Stopped: This process was asked to stop, and the job has ended.
     """
-    with stopping.heeded(report, STOP_SECONDS):
+    with shutdown.handled(report, STOP_SECONDS):
         ended = _watched(command, env, log, report, at_work)
-        if ended.code and stopping.requester() and ended.code not in _ERROR_CLASSES:
-            raise stopping.stopped("the job was ended; what it decided is finished, or the next run finishes it")
+        if ended.code and shutdown.requester() and ended.code not in _ERROR_CLASSES:
+            raise shutdown.stopped("the job was ended; what it decided is finished, or the next run finishes it")
     if ended.code:
         raise _failure(ended, log)
 
@@ -137,7 +137,7 @@ def _watched(
     last_line = ""
     with log.open("w", encoding="utf-8") as log_file, _started(command, env) as child:
         try:
-            with stopping.cancelling(_Job(child, at_work).cancel):
+            with shutdown.cancelling(_Job(child, at_work).cancel):
                 for line in map(without_values, child.stdout or ()):
                     log_file.write(line)
                     log_file.flush()  # whoever is killed leaves a log to look at

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from frazil import crash_points
+from frazil import failpoints
 from frazil.batch.changes import Merge
 from frazil.batch.manifest import Operation
 from frazil.batch.removal import Removal, RemovedRange
-from frazil.crash_points import CrashPoint
 from frazil.errors import Retryable, Terminal
-from frazil.iceberg.branch import Prepared, Repeated, branches_in_vain, carries, renewed, show, verify_tip
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.commit import ATTEMPTS, Change, loaded, moved_properties, pause, refuse_lost_files, validate
-from frazil.iceberg.holdings import ancestry
-from frazil.iceberg.key_ranges import may_hold
-from frazil.iceberg.refs import BranchName, head_of
-from frazil.iceberg.schema import identity_columns
-from frazil.iceberg.table import TableMetadata
-from frazil.iceberg.variant import FORMAT_VERSION
+from frazil.failpoints import Failpoint
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import TableMetadata
+from frazil.iceberg.commit.branch import Prepared, Repeated, branches_in_vain, carries, renewed, show, verify_tip
+from frazil.iceberg.commit.commit import ATTEMPTS, Change, loaded, moved_properties, pause, refuse_lost_files, validate
+from frazil.iceberg.commit.refs import BranchName, head_of
+from frazil.iceberg.commit.summary_state import ancestry
+from frazil.iceberg.files.key_ranges import may_hold
+from frazil.iceberg.patches.variant import FORMAT_VERSION
+from frazil.iceberg.schema.schema import identity_columns
 from frazil.spark.errors import SPARK_FAILED, shown
 from frazil.spark.writes.change_order import Target
 from frazil.spark.writes.merge import merge_rows
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class SparkApply:
-    """Lands parts of batches with one Spark session that knows the catalog. A `frazil.run.scope.Apply`."""
+    """Lands parts of batches with one Spark session that knows the catalog. A `frazil.run.state.context.Apply`."""
 
     def __init__(self, spark: SparkSession) -> None:
         prepare_writer(spark)
@@ -91,7 +91,7 @@ class SparkApply:
         table = _named(lake, change.table)
         as_of = "" if planned is None else f" AS OF VERSION {planned}"
         self._spark.sql(f"ALTER TABLE {table} CREATE BRANCH {quoted(name)}{as_of}").collect()
-        crash_points.reached(CrashPoint.BRANCH_MADE)
+        failpoints.hit(Failpoint.BRANCH_MADE)
         branch = _named(lake, change.table, f"branch_{name}")
         if operation.merge is not None and change.files:
             self._merge(lake, change, operation, operation.merge, name)
@@ -100,7 +100,7 @@ class SparkApply:
                 self._spark.sql(f"DELETE FROM {branch} WHERE {_condition(change.removal)}").collect()  # noqa: S608 - quoted
             self._append(lake, change, operation, branch)
         tip = _tip(lake, change, operation, name, planned)
-        crash_points.reached(CrashPoint.BRANCH_STAGED)
+        failpoints.hit(Failpoint.BRANCH_STAGED)
         _log.info("branch %s of %s ends in snapshot %d", name, change.table, tip)
         self._to_main(lake, change, Prepared(name, planned, tip))
 
@@ -108,7 +108,7 @@ class SparkApply:
         if lake.load_table(change.table).format_version < FORMAT_VERSION:
             show(lake, change, prepared)
             return
-        crash_points.reached(CrashPoint.FOLLOW_COMMITTING)
+        failpoints.hit(Failpoint.FOLLOW_COMMITTING)
         # A branch of its own ends in what was checked: a statement that Spark repeats late moves only the other one.
         checked, table = renewed(prepared.branch), _named(lake, change.table)
         statement = f"ALTER TABLE {table} CREATE BRANCH {quoted(checked)} AS OF VERSION {prepared.tip}"
@@ -117,7 +117,7 @@ class SparkApply:
         catalog, onto = lake.catalog_of(change.table).name, lake.branch_of(change.table) or "main"
         call = f"CALL {quoted(catalog)}.system.fast_forward({text(change.table)}, {text(onto)}, {text(checked)})"
         self._spark.sql(call).collect()
-        crash_points.reached(CrashPoint.FOLLOW_COMMITTED)
+        failpoints.hit(Failpoint.FOLLOW_COMMITTED)
 
     def _merge(self, lake: Lake, change: Change, operation: Operation, merge: Merge, name: str) -> None:
         """Change the rows of the staged changes' keys, in snapshots that carry the summary."""
@@ -213,7 +213,7 @@ def _require_rows(change: Change, count: int, what: str) -> None:
 
 
 def _condition(removal: Removal) -> str:
-    """The rows that go, as `frazil.iceberg.removal.row_filter` says for tables that PyIceberg writes."""
+    """The rows that go, as `frazil.iceberg.commit.removal.row_filter` says for tables that PyIceberg writes."""
     return " OR ".join(f"({_range(removal, removed_range)})" for removed_range in removal.ranges) or "false"
 
 

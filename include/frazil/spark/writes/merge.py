@@ -15,8 +15,8 @@ from pyspark.sql.types import DateType, DecimalType, IntegerType, LongType, Stri
 
 from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT, Merge
 from frazil.errors import Terminal
-from frazil.iceberg.key_ranges import Ranges
-from frazil.pipeline.changes import DELETED
+from frazil.iceberg.files.key_ranges import Ranges
+from frazil.pipeline.models.changes import DELETED
 from frazil.spark.errors import answered
 from frazil.spark.writes.change_order import Target, column, facts_of, not_older, order_between, order_within
 from frazil.spark.writes.quoting import quoted

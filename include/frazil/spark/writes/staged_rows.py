@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from frazil.batch.facts import StagedFile
-from frazil.iceberg.catalog import Lake
-from frazil.iceberg.faults import translated
-from frazil.iceberg.storage import opened_storage
-from frazil.iceberg.table import staging_table
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.errors import translated
+from frazil.iceberg.patches.storage import opened_storage
 from frazil.spark.submit.configuration import OBJECT_STORES, scheme_of
 
 if TYPE_CHECKING:

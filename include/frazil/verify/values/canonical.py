@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
+from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
 Digest = bytes
 """8 bytes: two different values have the same one once in 10^19 times, and nobody chooses them to collide."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from frazil.pipeline.changes import FACTS, Changes
-from frazil.pipeline.model import Destination, Pipeline, Value
-from frazil.pipeline.types import ColumnType, Primitive
-from frazil.pipeline.value import Column
+from frazil.pipeline.models.changes import FACTS, Changes
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline, Value
+from frazil.pipeline.models.value import Column
+from frazil.pipeline.syntax.types import ColumnType, Primitive
 from frazil.verify.values.column_readers import Bad, ColumnReaders
 from frazil.verify.values.evolved_schema import grows, without_empties
 from frazil.verify.values.json_document import Figure, Unfit, decoder_of, object_of

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from frazil.errors import Terminal
-from frazil.pipeline.value import Column, Value
+from frazil.pipeline.models.value import Column, Value
 from frazil.verify.values.json_document import (
     LAST_COUNTS,
     Unfit,

@@ -12,10 +12,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, NestedField, StructType
 
-from frazil.pipeline.changes import DELETED
-from frazil.pipeline.model import Destination
-from frazil.pipeline.types import VARIANT, parse_type
-from frazil.pipeline.value import Column, Value
+from frazil.pipeline.models.changes import DELETED
+from frazil.pipeline.models.pipeline_file import Destination
+from frazil.pipeline.models.value import Column, Value
+from frazil.pipeline.syntax.types import VARIANT, parse_type
 from frazil.verify.values.column_readers import Bad, Expectation, InferredColumn, RescuedColumn
 
 Row = Mapping[str, Any]

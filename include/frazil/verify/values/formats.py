@@ -16,8 +16,8 @@ from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
 
-from frazil.pipeline.types import parse_type
-from frazil.pipeline.value import Decoding, Key
+from frazil.pipeline.models.value import Decoding, Key
+from frazil.pipeline.syntax.types import parse_type
 from frazil.verify.values.avro import avro_reader
 from frazil.verify.values.json_document import Figure, Unfit, decoder_of, document_of, object_of
 from frazil.verify.values.native import (

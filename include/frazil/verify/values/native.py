@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Any, Final
 from uuid import UUID
 
-from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
+from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 from frazil.verify.values import timestamps
 from frazil.verify.values.canonical import empty_list, ordered
 from frazil.verify.values.json_document import Figure, Misfit, Unfit, counted, scaled

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from frazil.pipeline.types import ColumnType, ListOf, MapOf, Primitive, StructOf
+from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 from frazil.verify.values import timestamps
 from frazil.verify.values.canonical import empty_list, ordered
 from frazil.verify.values.json_document import (

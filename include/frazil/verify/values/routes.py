@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
 
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.patterns import matches, taken_up
-from frazil.pipeline.route import Route
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.route import Route
+from frazil.pipeline.syntax.patterns import matches, taken_up
 from frazil.verify.values.json_document import EACH_ONCE, LAST_COUNTS, Figure, Unfit, object_of
 
 Meant = Literal["here", "elsewhere", "nowhere"]

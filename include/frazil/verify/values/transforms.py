@@ -11,8 +11,8 @@ from math import isfinite
 from struct import Struct
 from typing import Any, Final
 
-from frazil.pipeline.patterns import matches
-from frazil.pipeline.transform_step import HasHeaderKey, Step, TopicNameMatches
+from frazil.pipeline.syntax.patterns import matches
+from frazil.pipeline.transforms.transform_step import HasHeaderKey, Step, TopicNameMatches
 from frazil.verify.values.json_document import Unfit
 from frazil.verify.values.native import BARE, UNKNOWN, Fields, Json, LineText, UnjudgedError
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from frazil.errors import Terminal
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.value import Column, Decoding
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.value import Column, Decoding
 from frazil.verify.values.column_readers import Bad, ColumnReaders, Document, column_default, options_of
 from frazil.verify.values.evolved_schema import grows
 from frazil.verify.values.formats import Decode, TombstoneError, format_decoder

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.records.dead import DeadCode
+from frazil.records.model.dead_letter import DeadCode
 
 COLUMN = "c"
 """The one column of a case, and the field that it is taken from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from frazil.records.dead import DeadCode
+from frazil.records.model.dead_letter import DeadCode
 from tests.unit.records.formats.case import COLUMN, Case, column_of
 from tests.unit.records.formats.cases_with_schema import avro, envelope, json_schema, protobuf
 

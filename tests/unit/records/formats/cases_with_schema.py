@@ -11,9 +11,9 @@ import fastavro
 from google.protobuf.json_format import Parse
 from google.protobuf.message_factory import GetMessageClass
 
-from frazil.records.dead import DeadCode
-from frazil.records.formats.port import WriterSchema
-from frazil.records.formats.protobuf_schema import Schema
+from frazil.records.formats.protobuf.schema import Schema
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import WriterSchema
 from tests.unit.records.formats.case import COLUMN, Case, column_of
 
 _UUID = "7b5c1e0a-3f52-4a53-9d5e-0d7a3c1b2f44"

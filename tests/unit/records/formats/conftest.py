@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry._sync.mock_schema_registry_client import MockSchemaRegistryClient
 
-from frazil.records.dead import DeadCode
-from frazil.records.formats.port import Decoded, Format, NamedSchema, SchemaKind, WriterSchema
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import Decoded, Format, NamedSchema, SchemaKind, WriterSchema
 
 
 class Schemas:

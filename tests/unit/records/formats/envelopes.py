@@ -7,8 +7,8 @@ import json
 
 import pyarrow as pa
 
-from frazil.records.formats.envelope import EnvelopeFormat
-from frazil.records.formats.port import BARE, Decoded
+from frazil.records.formats.connect_json.envelope import EnvelopeFormat
+from frazil.records.model.format import BARE, Decoded
 
 Schema = dict[str, object]
 DATA = "org.apache.kafka.connect.data."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from frazil.records.dead import DeadCode
+from frazil.records.model.dead_letter import DeadCode
 from tests.unit.records.formats.case import Case
 
 KINDS = (

@@ -8,9 +8,9 @@ from typing import Any
 
 from google.protobuf.message_factory import GetMessageClass
 
-from frazil.records.formats.port import Format, WriterSchema
-from frazil.records.formats.protobuf import ProtobufFormat
-from frazil.records.formats.protobuf_schema import Schema
+from frazil.records.formats.protobuf.protobuf import ProtobufFormat
+from frazil.records.formats.protobuf.schema import Schema
+from frazil.records.model.format import Format, WriterSchema
 
 SOURCE = """
 syntax = "proto3";

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Retryable, Terminal
-from frazil.records.dead import DeadCode
-from frazil.records.formats.avro import AvroFormat
-from frazil.records.formats.port import NamedSchema, WriterSchema
+from frazil.records.formats.avro.avro import AvroFormat
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import NamedSchema, WriterSchema
 from tests.unit.records.formats.avro_values import ENUM, FIXED, HEAD, NODE, logical, written
 
 LONG = written("long", 2**62)

@@ -9,12 +9,12 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frazil.records.dead import Rejection
-from frazil.records.fit.source import values
-from frazil.records.formats.avro import codec
-from frazil.records.formats.avro_block import BlockCodec
-from frazil.records.formats.avro_columns import FEW
-from frazil.records.formats.port import Decoded, WriterSchema
+from frazil.records.casting.source import values
+from frazil.records.formats.avro.avro import codec
+from frazil.records.formats.avro.block import BlockCodec
+from frazil.records.formats.avro.columns import MIN_BLOCK_VALUES
+from frazil.records.model.dead_letter import Rejection
+from frazil.records.model.format import Decoded, WriterSchema
 from tests.unit.records.formats.avro_bytes import Bytes, Shape, text
 
 
@@ -46,7 +46,7 @@ def test_columns_and_single_values_agree(seed: int) -> None:
         return
     if not isinstance(made, BlockCodec):
         return
-    made_of = [Bytes(rng).of(schema) for _ in range(rng.choice((FEW, 40, 90)))]
+    made_of = [Bytes(rng).of(schema) for _ in range(rng.choice((MIN_BLOCK_VALUES, 40, 90)))]
     if head is not None:
         made_of = [rng.choice((HEAD + value, HEAD + value, value, HEAD[:-1] + value)) for value in made_of]
     payloads = pa.array([b"before", *made_of, b"behind"], pa.binary()).slice(1, len(made_of))

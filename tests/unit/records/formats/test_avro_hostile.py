@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from frazil.records.dead import DeadCode
-from frazil.records.formats.avro import AvroFormat
+from frazil.records.formats.avro.avro import AvroFormat
+from frazil.records.model.dead_letter import DeadCode
 
 pytestmark = pytest.mark.timeout(60)
 

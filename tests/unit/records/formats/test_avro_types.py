@@ -11,7 +11,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from frazil.records.formats.avro import AvroFormat
+from frazil.records.formats.avro.avro import AvroFormat
 from tests.unit.records.formats.avro_values import ENUM, FIXED, OTHER, RECORD, connect, logical, raw, written
 
 DAY = date(2024, 2, 29)

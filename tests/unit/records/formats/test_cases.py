@@ -12,13 +12,13 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from frazil.iceberg.schema import declared_columns
-from frazil.pipeline.model import Pipeline
-from frazil.pipeline.types import PRIMITIVES
-from frazil.pipeline.value import FORMATS
-from frazil.records.decode import Decoder
-from frazil.records.formats.port import WriterSchema
-from frazil.run.record_spec import record_spec
+from frazil.iceberg.schema.schema import declared_columns
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.value import FORMATS
+from frazil.pipeline.syntax.types import PRIMITIVES
+from frazil.records.decoder.decode import Decoder
+from frazil.records.model.format import WriterSchema
+from frazil.run.staging.record_spec import record_spec
 from tests.unit.records.formats.case import COLUMN, Case
 from tests.unit.records.formats.cases import cases
 from tests.unit.records.formats.matrix import KINDS, matrix

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
-from frazil.records.dead import DeadCode
-from frazil.records.formats.delimited import DelimitedFormat
-from frazil.records.formats.port import Decoded
+from frazil.records.formats.delimited.delimited import DelimitedFormat
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import Decoded
 
 Row = tuple[str | None, ...]
 

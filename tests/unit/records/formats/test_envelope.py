@@ -8,8 +8,8 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from frazil.records.dead import MAX_DEPTH, DeadCode
-from frazil.records.formats.envelope import EnvelopeFormat
+from frazil.records.formats.connect_json.envelope import EnvelopeFormat
+from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode
 from tests.unit.records.formats.envelopes import (
     GOOD,
     Schema,

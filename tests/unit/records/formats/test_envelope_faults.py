@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from frazil.records.dead import DeadCode
+from frazil.records.model.dead_letter import DeadCode
 from tests.unit.records.formats.envelopes import (
     DATA,
     DEBEZIUM,

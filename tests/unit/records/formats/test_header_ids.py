@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.records.dead import DeadCode
-from frazil.records.formats.header_ids import HEADERS, with_heads
-from frazil.records.kafka import HEADERS as TYPE
+from frazil.records.formats.header_ids import HEADERS, prepend_schema_ids
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.kafka_schema import HEADERS as TYPE
 
 NAME = HEADERS["value"]
 ID = b"\0\0\0\0\7"
@@ -23,7 +23,7 @@ Header = tuple[str, bytes | None]
 def headed(rows: list[tuple[bytes, list[Header] | None]], *, has_path: bool = False) -> list[bytes | DeadCode]:
     data = pa.array([value for value, _ in rows], pa.binary())
     lists = [None if of is None else [{"key": key, "value": value} for key, value in of] for _, of in rows]
-    found, dead = with_heads(data, pa.array([[], *lists], TYPE).slice(1), NAME, has_path=has_path)
+    found, dead = prepend_schema_ids(data, pa.array([[], *lists], TYPE).slice(1), NAME, has_path=has_path)
     return [dead[at].code if at in dead else value for at, value in enumerate(found.to_pylist())]
 
 
@@ -92,6 +92,6 @@ def test_entries_under_a_null_list_are_a_neighbours(cut: slice) -> None:
     )
     expected = [b"\0\0\0\0\0a", b"b", b"\0\0\0\0\2c"]
 
-    found, dead = with_heads(pa.array([b"a", b"b", b"c"][cut]), headers[cut], NAME, has_path=False)
+    found, dead = prepend_schema_ids(pa.array([b"a", b"b", b"c"][cut]), headers[cut], NAME, has_path=False)
 
     assert (found.to_pylist(), dead) == (expected[cut], {})

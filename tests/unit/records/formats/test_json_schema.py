@@ -15,9 +15,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.records.dead import DeadCode
-from frazil.records.formats.json_schema import JsonSchemaFormat
-from frazil.records.formats.port import NamedSchema, WriterSchema
+from frazil.records.formats.json_schema.json_schema import JsonSchemaFormat
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import NamedSchema, WriterSchema
 
 HEAD = b"\0\0\0\0\1"
 CONNECT = "org.apache.kafka.connect.data."

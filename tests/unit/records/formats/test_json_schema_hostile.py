@@ -8,9 +8,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from frazil.records.dead import DeadCode
-from frazil.records.formats.json_schema import JsonSchemaFormat
-from frazil.records.formats.port import NamedSchema
+from frazil.records.formats.json_schema.json_schema import JsonSchemaFormat
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import NamedSchema
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
-from frazil.records.dead import DeadCode
-from frazil.records.formats.port import NamedSchema
-from frazil.records.formats.protobuf import ProtobufFormat
+from frazil.records.formats.protobuf.protobuf import ProtobufFormat
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import NamedSchema
 from tests.unit.records.formats.protobuf_messages import UNSET, decoder, message
 
 PROTO2 = 'syntax = "proto2"; message M { required int32 r = 1; optional string s = 2 [default = "q"]; optional group G = 3 { optional int32 x = 1; } extensions 100 to 200; }'

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from frazil.records.dead import DeadCode
-from frazil.records.formats.port import NamedSchema
-from frazil.records.formats.protobuf import ProtobufFormat
+from frazil.records.formats.protobuf.protobuf import ProtobufFormat
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import NamedSchema
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.dead import DeadCode
+from frazil.records.model.dead_letter import DeadCode
 from tests.unit.records.formats.protobuf_messages import UNSET, decoder, message
 
 KINDS = pa.struct([("x", pa.int32())])

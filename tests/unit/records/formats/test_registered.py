@@ -7,10 +7,10 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from frazil.records.dead import DeadCode
 from frazil.records.formats import registered
-from frazil.records.formats.avro import AvroFormat
-from frazil.records.formats.port import TooManyUnknownIds, WriterSchema
+from frazil.records.formats.avro.avro import AvroFormat
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import TooManyUnknownIds, WriterSchema
 
 
 def framed(schema_id: int) -> bytes:

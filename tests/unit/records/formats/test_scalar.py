@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.records.dead import DeadCode
-from frazil.records.formats.port import BARE, Decoded
 from frazil.records.formats.scalar import ScalarFormat
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import BARE, Decoded
 
 PACK = {"short": ">h", "int": ">i", "long": ">q", "float": ">f", "double": ">d"}
 TYPES = {

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import pytest
 
-from frazil.records.dead import DeadCode
-from frazil.records.formats.avro import AvroFormat
-from frazil.records.formats.envelope import EnvelopeFormat
-from frazil.records.formats.json_schema import JsonSchemaFormat
-from frazil.records.formats.port import Format, NamedSchema, SchemaKind
+from frazil.records.formats.avro.avro import AvroFormat
+from frazil.records.formats.connect_json.envelope import EnvelopeFormat
+from frazil.records.formats.json_schema.json_schema import JsonSchemaFormat
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import Format, NamedSchema, SchemaKind
 
 pytestmark = pytest.mark.timeout(60)
 

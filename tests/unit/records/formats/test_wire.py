@@ -11,8 +11,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.records.dead import DeadCode, Rejection
-from frazil.records.formats.wire import message_path, split
+from frazil.records.formats.wire import message_path, split_by_schema
+from frazil.records.model.dead_letter import DeadCode, Rejection
 
 GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 
@@ -30,7 +30,7 @@ GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 )
 def test_a_frame_names_its_schema(value: bytes, schema_id: int | UUID, payload: bytes) -> None:
     """The head is taken off, however little follows."""
-    frames = split(pa.array([value]))
+    frames = split_by_schema(pa.array([value]))
 
     assert not frames.dead
     assert [(g.schema_id, g.payloads.to_pylist(), g.positions.to_pylist()) for g in frames.groups] == [
@@ -52,7 +52,7 @@ def test_a_frame_names_its_schema(value: bytes, schema_id: int | UUID, payload: 
 )
 def test_what_is_no_frame_is_dead_and_its_neighbour_is_not(value: bytes, code: DeadCode) -> None:
     """A value without a frame is not guessed at."""
-    frames = split(pa.array([value, b"\0\0\0\0\7x"]))
+    frames = split_by_schema(pa.array([value, b"\0\0\0\0\7x"]))
 
     assert frames.dead[0].code is code
     assert [(g.payloads.to_pylist(), g.positions.to_pylist()) for g in frames.groups] == [([b"x"], [1])]
@@ -62,7 +62,7 @@ def test_what_is_no_frame_is_dead_and_its_neighbour_is_not(value: bytes, code: D
 def test_every_value_has_one_group_or_reason(values: list[tuple[int | UUID, bytes] | bytes]) -> None:
     """Grouping loses no value, mixes none up and keeps their order, also in a slice of an array."""
     written = [_written(value) for value in values]
-    frames = split(pa.array([b"before", *written], pa.binary()).slice(1))
+    frames = split_by_schema(pa.array([b"before", *written], pa.binary()).slice(1))
 
     found = dict.fromkeys(frames.dead)
     for group in frames.groups:

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
-from frazil.records.frame import Frame
-from frazil.records.transforms.casting import Cast
+from frazil.records.model.frame import Frame
+from frazil.records.transforms.values.casting import Cast
 from tests.unit.records.transforms.frames import dead_messages, run
 
 Build = Callable[..., Frame]

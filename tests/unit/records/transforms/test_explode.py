@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from frazil.errors import Terminal
 from frazil.records.transforms.explode import Explode
-from frazil.records.transforms.sql import Sql
+from frazil.records.transforms.sql.sql import Sql
 from tests.unit.records.transforms.frames import dead_messages, frame_of, frame_of_array, run, sliced
 
 ROWS: list[dict[str, object]] = [

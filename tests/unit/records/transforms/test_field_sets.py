@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
-from frazil.records.frame import Frame
+from frazil.records.model.frame import Frame
 from frazil.records.transforms.field_sets import (
     ExtractField,
     HoistField,
@@ -22,8 +22,8 @@ from frazil.records.transforms.field_sets import (
     SetSchemaMetadata,
     ValueToKey,
 )
-from frazil.records.transforms.fields import steps
-from frazil.records.transforms.masking import MaskField
+from frazil.records.transforms.fields import split_path
+from frazil.records.transforms.values.masking import MaskField
 from tests.unit.records.transforms.frames import run
 
 Build = Callable[..., Frame]
@@ -130,19 +130,19 @@ def test_another_field_is_extracted(frame: Build, path: str, version: Any, expec
 )
 def test_path_is_cut_elsewhere(path: str, expected: Any) -> None:
     """Dots part steps, except within backticks."""
-    assert steps(path) == expected
+    assert split_path(path) == expected
 
 
 @given(st.text(alphabet="a.`\\", max_size=12))
 def test_path_has_no_end(path: str) -> None:
     """Any text is a path of steps."""
-    assert steps(path)
+    assert split_path(path)
 
 
 @given(st.lists(st.text(alphabet="ab. ", max_size=5), min_size=1, max_size=4))
 def test_quoted_step_is_cut(names: list[str]) -> None:
     """Steps in backticks come back as they were."""
-    assert steps(".".join(f"`{name}`" for name in names)) == names
+    assert split_path(".".join(f"`{name}`" for name in names)) == names
 
 
 def test_hoisted_fields_are_lost(frame: Build) -> None:

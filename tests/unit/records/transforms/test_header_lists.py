@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from frazil.records.kafka import HEADERS
-from frazil.records.transforms.header_lists import rows_with, with_added, without
+from frazil.records.model.kafka_schema import HEADERS
+from frazil.records.transforms.header_lists import append_header, drop_headers, has_header
 
 
 def test_entries_under_a_null_list_are_a_neighbours() -> None:
@@ -17,8 +17,8 @@ def test_entries_under_a_null_list_are_a_neighbours() -> None:
     for headers in (lists, lists[1:]):
         names = [None if of is None else [each["key"] for each in of] for of in headers.to_pylist()]
 
-        assert rows_with(headers, "b").to_pylist() == [False] * len(headers)
-        assert rows_with(headers, "c").to_pylist() == [of == ["c"] for of in names]
-        assert without(headers, ["x"]).to_pylist() == headers.to_pylist()
-        added = with_added(headers, "d", pa.array([b"d"] * len(headers), pa.binary()))
+        assert has_header(headers, "b").to_pylist() == [False] * len(headers)
+        assert has_header(headers, "c").to_pylist() == [of == ["c"] for of in names]
+        assert drop_headers(headers, ["x"]).to_pylist() == headers.to_pylist()
+        added = append_header(headers, "d", pa.array([b"d"] * len(headers), pa.binary()))
         assert [[each["key"] for each in of] for of in added.to_pylist()] == [[*(of or []), "d"] for of in names]

@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
-from frazil.records.frame import Frame, Transformed
+from frazil.records.model.frame import Frame, Transformed
 from frazil.records.transforms import catalogue
-from frazil.records.transforms.casting import Cast
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.chain import chain
 from frazil.records.transforms.conditions import Filter, HasHeaderKey, RecordIsTombstone, TopicNameMatches, When
 from frazil.records.transforms.explode import Explode
 from frazil.records.transforms.field_sets import InsertField, ReplaceField, SetSchemaMetadata, ValueToKey
 from frazil.records.transforms.headers import DropHeaders, HeaderFrom, InsertHeader
-from frazil.records.transforms.masking import MaskField
 from frazil.records.transforms.routers import RegexRouter, TimestampRouter
+from frazil.records.transforms.values.casting import Cast
+from frazil.records.transforms.values.masking import MaskField
 from tests.unit.records.transforms.frames import run
 
 Build = Callable[..., Frame]

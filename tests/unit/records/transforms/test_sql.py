@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Terminal
-from frazil.records.frame import Frame
+from frazil.records.model.frame import Frame
 from frazil.records.transforms.explode import Explode
-from frazil.records.transforms.sql import Sql
-from frazil.records.transforms.sql_engine import connection
-from frazil.records.transforms.sql_plan import plan
+from frazil.records.transforms.sql.engine import connection
+from frazil.records.transforms.sql.plan import plan
+from frazil.records.transforms.sql.sql import Sql
 from tests.unit.records.transforms.frames import dead_messages, frame_of, frame_of_array, run
 
 SHAPE = pa.schema(
@@ -395,7 +395,7 @@ def test_expressions_with_a_bound_keep_to_the_memory_of_their_task():
     """Of a record of a megabyte that names billions, by the peak of a process of its own."""
     script = (
         "import sys, pyarrow as pa\n"
-        "from frazil.records.transforms.sql_engine import run\n"
+        "from frazil.records.transforms.sql.engine import run\n"
         "rows = pa.table({'n': [2**31 - 1], 's': ['a' * 1_000_000], 't': ['b' * 1_000_000], 'l': [list(range(100_000))]})\n"
         "peak = lambda: int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) // 1024\n"
         "run('SELECT 1', rows)\n"

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
-from frazil.records.frame import Frame
-from frazil.records.transforms.java_dates import FIRST, LAST, DatePattern
-from frazil.records.transforms.timestamps import TimeForm, TimestampConverter, UnixPrecision
+from frazil.records.model.frame import Frame
+from frazil.records.transforms.values.java_dates import FIRST, LAST, DatePattern
+from frazil.records.transforms.values.timestamps import TimeForm, TimestampConverter, UnixPrecision
 from tests.unit.records.transforms.frames import run
 
 Build = Callable[..., Frame]

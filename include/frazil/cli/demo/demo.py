@@ -1,0 +1,128 @@
+"""`frazil demo`: the whole way of a record, from the topic through Airflow and Spark into the table. What the demo started is stopped at its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli.operate.stack import server_start
+from frazil.cli.output import console
+from frazil.cli.output.progress import Progress
+from frazil.devstack import stack
+from frazil.devstack.parts import names
+from frazil.errors import EXIT_FAILED, FrazilError
+from frazil.runtime import spark_server
+from frazil.runtime.files import write_atomically
+from frazil.runtime.home import Home
+
+if TYPE_CHECKING:
+    from frazil.runtime.home import Home
+
+
+_UNDISTURBED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
+    """Bring the stack up for the time of a block.
+
+    Which parts are the demo's is written down first: a demo that was killed outright is cleaned up by the next.
+
+    Raises:
+        FrazilError: As `frazil.devstack.stack.up` and `down`.
+    """
+    record = home.run / "demo.json"
+    stack_status = stack.status(home)
+    start_server, before = server_start(is_asked_for=False), _recorded(record)
+    owned: list[str] = [part for part in names(home.profile) if part in before or not stack_status.is_running(part)]
+    if start_server is not None and ("spark" in before or not spark_server.is_started(home)):
+        owned.append("spark")
+    write_atomically(record, json.dumps(owned))
+    try:
+        with progress:
+            stack.up(home, report=progress.done)
+            if start_server is not None:
+                start_server(progress.done)
+        yield
+    finally:
+        for number in _UNDISTURBED:
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of the stack behind
+        with progress:
+            progress.doing("stopping")
+            stack.down(home, only=owned)
+            progress.done(f"stopped: {', '.join(owned) or 'nothing, all of it ran before'}")
+        record.unlink(missing_ok=True)
+
+
+def _recorded(record: Path) -> list[str]:
+    try:
+        return list(json.loads(record.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError):  # none, or cut off by a kill: then nothing is known to be the demo's
+        return []
+
+
+PIPELINE = "pizzas"
+_EXIT_VARIABLE = "DEMO_EXIT"
+
+
+def demo(
+    *,
+    records: Annotated[int, typer.Option(min=1, envvar="DEMO_RECORDS", help="Pizzas to produce.")] = 20_000,
+) -> None:
+    """Start Kafka and Airflow, produce pizza orders, land them in a table, maintain it, and open the page: none was lost.
+
+    In a terminal the stack stays up until Ctrl-C; otherwise, or with DEMO_EXIT=1, it stops by itself. Ends with 1 if
+    something failed or the counts differ. Only what the demo started is stopped; topics and tables stay.
+    """
+    from frazil.cli.demo.report import print_page, print_report
+    from frazil.cli.demo.run import land_pizzas
+    from frazil.cli.output.progress import Progress
+    from frazil.project import Project
+
+    project = Project.load()
+    pipeline = project.pipeline(PIPELINE)
+    try:
+        progress = Progress()
+        with demo_stack(project.home, progress):
+            with progress:
+                land_pizzas(project, pipeline, records, progress)
+            agrees = print_report(project, pipeline)
+            print_page(project.home, pipeline, progress)
+            if agrees and _is_attended():
+                _stay(project.home)
+    except FrazilError as error:
+        raise FrazilError(f"the demo failed: {error.message}", next_step=error.next_step) from error
+    if not agrees:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _is_attended() -> bool:
+    """Whether somebody sits there to look around and to press Ctrl-C."""
+    wants_exit = os.environ.get(_EXIT_VARIABLE, "") not in ("", "0")
+    return sys.stdin.isatty() and sys.stdout.isatty() and not wants_exit
+
+
+def _stay(home: Home) -> None:
+    from frazil.cli.demo.report import page_address
+    from frazil.runtime.airflow_login import credentials
+
+    login = credentials(home)
+    console.headline("The stack stays up, and the schedule lands what is produced every minute.")
+    console.say(f"  Airflow   {home.airflow_url}  login {login.user} / {login.password}")
+    console.say(f"  page      {page_address(home, PIPELINE)}")
+    console.say("  more      frazil produce completed-pizzas --generate pizzas --count 1000")
+    console.say(f'  look      frazil history {PIPELINE};  frazil sql "FROM rpc.pizzas LIMIT 5"')
+    console.say("  stop      Ctrl-C")
+    try:
+        while True:
+            signal.pause()
+    except KeyboardInterrupt:
+        console.say()

@@ -1,0 +1,1 @@
+"""Commands about files and the machine: validate, import-connector, doctor, plugins."""

@@ -1,0 +1,225 @@
+"""`frazil validate --diff`: what a pull request would change, against the files as a revision of the git repository has them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from frazil.cli.output import console
+from frazil.errors import Terminal
+from frazil.pipeline.files.difference import PipelineChange, difference, key_changes
+from frazil.pipeline.files.folder import load_pipelines
+from frazil.pipeline.files.load import SCHEMAS, ConfigError, load_settings
+from frazil.project import Places, Project
+from frazil.run.batches.change_impact import Impact, Weight, change_impact
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where copies of the files of a revision lie."""
+
+    pipelines: Path
+    settings: Path
+
+
+@contextmanager
+def files_of(places: Places, revision: str) -> Iterator[Files]:
+    """Copy pipelines, schemas and settings of a revision into a folder of their own, which goes at the end.
+
+    Raises:
+        Terminal: There is no such revision, or the files are in no git repository.
+    """
+    folder = places.pipelines_folder.resolve()
+    top = Path(os.fsdecode(_git(folder, "rev-parse", "--show-toplevel")).strip())
+    _git(
+        folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", revision_name=revision
+    )
+    with TemporaryDirectory(prefix="frazil-") as temporary:
+        root = Path(temporary)
+        files = Files(root / "files" / "pipelines", root / "settings.yaml")
+        files.pipelines.mkdir(parents=True)
+        for name in (folder, folder.parent / SCHEMAS):
+            _copy(top, revision, name, files.pipelines.parent / ("pipelines" if name == folder else SCHEMAS))
+        settings = places.settings_file.resolve()
+        if settings.is_relative_to(top):
+            relative = settings.relative_to(top).as_posix()
+            if _git(top, "ls-tree", "--name-only", revision, "--", relative):
+                files.settings.write_bytes(_git(top, "show", f"{revision}:{relative}"))
+        yield files
+
+
+def _copy(top: Path, revision: str, folder: Path, target: Path) -> None:
+    """Copy a folder as it is, whatever else lies in it; one beside the repository is in no revision of it."""
+    if not folder.is_relative_to(top):
+        return
+    relative = folder.relative_to(top).as_posix()
+    file_names = _git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", f"{relative}/")
+    for name in filter(None, os.fsdecode(file_names).split("\0")):
+        copy = target / Path(name).relative_to(relative)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(_git(top, "show", f"{revision}:{name}"))
+
+
+def _git(folder: Path, *arguments: str, revision_name: str | None = None) -> bytes:
+    program = shutil.which("git")
+    if program is None:
+        raise Terminal("git is not installed", next_step="install it: --diff reads the files of a revision with it")
+    done = subprocess.run([program, "-C", str(folder), *arguments], capture_output=True, check=False)
+    if done.returncode:
+        what = (
+            f"{folder}: no revision is named {revision_name!r}"
+            if revision_name
+            else f"git in {folder}: {done.stderr.decode(errors='replace').strip()}"
+        )
+        raise Terminal(
+            what, next_step="name a branch, a tag or a commit of the repository that holds the pipeline files"
+        )
+    return done.stdout
+
+
+_STYLES: Mapping[Weight, str] = {"info": "", "warning": "yellow", "refused": "bold red"}
+_MARKS: Mapping[Weight, str] = {"info": "", "warning": "**warning:** ", "refused": "**refused:** "}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One pipeline that differs, and what that does."""
+
+    change: PipelineChange
+    effects: tuple[Impact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What the files in force change against a revision.
+
+    Attributes:
+        revision: Name of the revision.
+        pipelines: The pipelines that differ.
+        settings: Keys of the settings that differ, without their values.
+        remarks: Files of the revision that can't be read.
+    """
+
+    revision: str
+    pipelines: tuple[Told, ...]
+    settings: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the next run of a pipeline would refuse."""
+        return any(effect.weight == "refused" for pipeline in self.pipelines for effect in pipeline.effects)
+
+    def to_json(self) -> dict[str, object]:
+        """The same as JSON values."""
+        pipelines = [
+            {
+                "name": pipeline.change.name,
+                "kind": pipeline.change.kind,
+                "effects": [asdict(effect) for effect in pipeline.effects],
+            }
+            for pipeline in self.pipelines
+        ]
+        return {
+            "revision": self.revision,
+            "refused": self.is_refused,
+            "pipelines": pipelines,
+            "settings": self.settings,
+            "remarks": self.remarks,
+        }
+
+
+def compare(places: Places, project: Project, revision: str, *, offline: bool) -> Difference:
+    """Compare the files in force, which can be used, with those of a revision.
+
+    Raises:
+        Terminal: There is no such revision.
+    """
+    references = places.references.allowing(project.settings.references.allow)
+    with files_of(places, revision) as files:
+        before = load_pipelines(files.pipelines, references)
+        remarks = [
+            f"{error.file.name} of {revision} can't be used, its pipeline counts as new" for error in before.broken
+        ]
+        settings: tuple[str, ...] = ()
+        if files.settings.exists():
+            try:
+                old = load_settings(files.settings, places.references)
+                settings = tuple(key.path for key in key_changes(old, project.settings))
+            except ConfigError:
+                remarks.append(f"the settings of {revision} can't be used")
+    changes_with_effects = tuple(
+        Told(
+            change,
+            tuple(
+                replace(effect, text=references.hidden(effect.text))
+                for effect in change_impact(change, project, offline=offline)
+            ),
+        )
+        for change in difference(before.usable, project.pipelines.usable)
+    )
+    return Difference(revision, changes_with_effects, settings, tuple(remarks))
+
+
+def show(comparison: Difference) -> None:
+    """Print it for people."""
+    from rich.text import Text
+
+    out = console.out()
+    out.print(Text(f"against {comparison.revision}:", style="bold"))
+    for pipeline in comparison.pipelines:
+        out.print(Text.assemble((f"{pipeline.change.kind:8}", "cyan"), _title(pipeline.change)), soft_wrap=True)
+        for effect in pipeline.effects:
+            out.print(_line(effect), soft_wrap=True)
+    for line in (*_settings(comparison), *comparison.remarks):
+        console.say(line)
+    if not comparison.pipelines and not comparison.settings:
+        console.say("nothing changes")
+
+
+def markdown(comparison: Difference) -> str:
+    """The same for a comment on a pull request."""
+    lines = [f"### Pipelines against `{comparison.revision}`", ""]
+    for pipeline in comparison.pipelines:
+        lines += [f"**{_title(pipeline.change)}** ({pipeline.change.kind})", ""]
+        lines += [f"- {_MARKS[effect.weight]}{_plain(effect.text)}" for effect in pipeline.effects]
+        lines.append("")
+    lines += [f"- {_plain(line)}" for line in (*_settings(comparison), *comparison.remarks)]
+    if not comparison.pipelines and not comparison.settings:
+        lines.append("Nothing changes.")
+    elif comparison.is_refused:
+        lines += ["", "Something here would be refused by the next run."]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _title(change: PipelineChange) -> str:
+    return f"{change.before.name} -> {change.name}" if change.kind == "renamed" and change.before else change.name
+
+
+def _line(effect: Impact) -> Text:
+    from rich.text import Text
+
+    mark = "" if effect.weight == "info" else f"{effect.weight}: "
+    return Text.assemble(" " * 10, (mark, _STYLES[effect.weight]), effect.text)
+
+
+def _settings(comparison: Difference) -> list[str]:
+    return [f"settings changed: {', '.join(comparison.settings)}"] if comparison.settings else []
+
+
+def _plain(text: str) -> str:
+    """Text of files and tables as Markdown that shows it as it is, on one line."""
+    escaped = "".join(
+        f"\\{character}" if character in "\\`*_<>[]|~" else character for character in " ".join(text.split())
+    )
+    return escaped.replace("@", "@\u200b")  # names of columns and owners are no mentions

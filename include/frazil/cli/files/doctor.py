@@ -1,0 +1,123 @@
+"""`frazil doctor`: is everything there that runs need, and if not, what to do."""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli.output import console
+from frazil.cli.output.options import Json
+from frazil.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from frazil.cli.files.verdict import Verdict
+    from frazil.doctor.finding import Finding
+
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
+
+
+def doctor(
+    pipeline: Annotated[
+        str | None,
+        typer.Argument(metavar="[PIPELINE]", help="All, and all that the settings name, if left out."),
+    ] = None,
+    *,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Also run a small Spark job that asks the executors: takes some seconds.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check versions, jars, settings, connections, permissions, clocks, topics, positions and tables, and say what to do.
+
+    Nothing is read of topics and nothing is committed; a small file is written to each catalog's storage and removed. Ends with
+    exit code 1 if a run would fail over something; what is a warning is no reason.
+    """
+    from dataclasses import asdict
+
+    findings = list(_findings(pipeline, with_spark=spark))
+    failed = any(finding.state == "failed" for finding in findings)
+    if as_json:
+        console.print_json({"ok": not failed, "checks": [asdict(finding) for finding in findings]})
+    else:
+        _show(findings)
+    if failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _findings(name: str | None, *, with_spark: bool) -> "Iterator[Finding]":
+    from frazil.cli.files.verdict import judge
+    from frazil.doctor.examine import examine, run_checks
+    from frazil.doctor.machine import machine_checks
+    from frazil.project import Project
+    from frazil.runtime.home import Home
+
+    verdicts = judge([], os.environ)
+    yield from of_verdicts(verdicts)
+    if verdicts[0].problems:  # nothing else is known without settings
+        yield from run_checks(machine_checks(Home.resolve(), needs_spark=False))
+        return
+    project = Project.load()
+    chosen = [project.pipeline(name)] if name is not None else list(project.pipelines.usable.values())
+    try:
+        yield from examine(project, chosen, is_all=name is None, with_spark=with_spark)
+    finally:
+        project.close()
+
+
+def of_verdicts(verdicts: "Iterable[Verdict]") -> "Iterator[Finding]":
+    """What `frazil validate` finds, as findings: the settings, then the pipeline files that can't be used."""
+    from frazil.doctor.finding import Finding
+
+    usable = 0
+    for verdict in verdicts:
+        check = "settings" if verdict.kind == "settings" else "pipelines"
+        if verdict.problems:
+            step = "correct the file; `frazil validate` names every key"
+            yield Finding(
+                check, "failed", f"{verdict.file}: {'; '.join(verdict.problems)}", "a file that can be used", step
+            )
+        elif verdict.kind == "settings":
+            yield Finding(check, "ok", verdict.file)
+        else:
+            usable += 1
+    if usable:
+        yield Finding("pipelines", "ok", f"{usable} files can be used")
+
+
+def _show(findings: "list[Finding]") -> None:
+    from rich.text import Text
+
+    console.show_table(_table(findings))
+    for finding in findings:
+        if finding.state == "ok":
+            continue
+        console.say()
+        console.out().print(
+            Text.assemble((f"{finding.state}: ", _STYLES[finding.state]), f"{finding.check}: {finding.found}"),
+            soft_wrap=True,
+        )
+        for label, text in (("expected", finding.expected), ("next", finding.next_step)):
+            if text:
+                console.out().print(Text.assemble((f"  {label}: ", "bold"), text), soft_wrap=True)
+    console.say()
+    counted = {state: sum(finding.state == state for finding in findings) for state in _STYLES}
+    console.say(", ".join(f"{count} {state}" for state, count in counted.items() if count))
+
+
+def _table(findings: "list[Finding]") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    for column in ("check", "state", "found"):
+        table.add_column(column, no_wrap=True)
+    for finding in findings:
+        table.add_row(
+            finding.check,
+            Text(finding.state, _STYLES[finding.state]),
+            finding.found if finding.state == "ok" else "see below",
+        )
+    return table

@@ -1,0 +1,387 @@
+"""Reads what `frazil import-connector` is given, asks a stopped connector's cluster and catalog where it must, and writes the files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+
+from frazil.connect.config import Connector, UnreadableConfig, read_connectors, read_properties
+from frazil.connect.control import Bounds, ControlFacts, Standing, concerned_tables, reasons_against, start_offsets
+from frazil.connect.findings import Finding
+from frazil.connect.importing import ImportContext, Imported, Settings, import_all, with_values
+from frazil.connect.written import holes, pipeline_text, settings_text
+from frazil.errors import Terminal
+from frazil.pipeline.settings.catalogs import CatalogSettings
+from frazil.pipeline.settings.settings import ClusterSettings
+from frazil.project import Project, catalog_of
+
+if TYPE_CHECKING:
+    from frazil.connect.tables import Columns
+    from frazil.iceberg.catalog.catalog import Lake
+    from frazil.kafka.client.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Clusters and catalogs by the names that imported pipelines have for them: the project's, or just imported ones."""
+
+    project: Project | None
+    settings: Settings
+    values: Mapping[str, str]
+
+    @classmethod
+    def open(cls, cluster: str | None, catalog: str | None, settings: Settings, values: Mapping[str, str]) -> Doors:
+        """The project's settings are read only if one of them is named."""
+        return cls(Project.load() if cluster or catalog else None, settings, values)
+
+    def cluster(self, name: str) -> Cluster:
+        """The cluster of that name.
+
+        Raises:
+            Terminal: There is none, or a variable that it needs is not set.
+        """
+        from frazil.kafka.client.cluster import Cluster
+
+        entry = self._entry("clusters", name)
+        if entry is None:
+            return self._project().cluster(name)
+        settings = _model(ClusterSettings, entry, name)
+        return Cluster(name, {"bootstrap.servers": settings.bootstrap_servers, **settings.properties})
+
+    def lake(self, name: str) -> Lake:
+        """The catalog of that name.
+
+        Raises:
+            Terminal: There is none, or a variable that it needs is not set.
+        """
+        entry = self._entry("catalogs", name)
+        if entry is None:
+            return self._project().lake(name)
+        return catalog_of(name, _model(CatalogSettings, entry, name))
+
+    def _project(self) -> Project:
+        return self.project or Project.load()
+
+    def _entry(self, kind: str, name: str) -> Any:
+        entry = self.settings.get(kind, {}).get(name)
+        filled, missing = with_values(entry, self.values)
+        if missing:
+            raise Terminal(
+                f"{kind}.{name} can't be reached: {', '.join(sorted(missing))} not set",
+                next_step="set these environment variables, or name an entry of your settings (--cluster, --catalog)",
+            )
+        return filled
+
+
+def column_facts(
+    doors: Doors, done: Sequence[Imported], tables: Sequence[str]
+) -> tuple[dict[str, Columns], frozenset[str]]:
+    """Columns of the tables that are there, and the names of those that are not.
+
+    Raises:
+        Terminal: A column has a type that can't be declared.
+        Retryable: The catalog can't be reached.
+    """
+    from frazil.iceberg.schema.sink_tables import columns_of
+
+    columns: dict[str, Columns] = {}
+    absent = set()
+    for connector in done:
+        for destination in connector.pipeline.get("destinations", ()):
+            name = destination["table"]
+            if name not in tables or name in columns or name in absent:
+                continue
+            table = doors.lake(connector.pipeline["catalog"]).find_table(name)
+            if table is None:
+                absent.add(name)
+            else:
+                columns[name] = columns_of(table, name)
+    return columns, frozenset(absent)
+
+
+def positioned(doors: Doors, imported: Imported) -> Imported:
+    """The connector with the offsets where it stopped, or refused with the reason.
+
+    Raises:
+        Terminal: The control topic or a topic is missing, or access is refused.
+        Retryable: A broker or the catalog can't be reached.
+    """
+    standing = imported.positions
+    if standing is None:
+        return imported
+    cluster = doors.cluster(imported.pipeline["source"]["cluster"])
+    lake = doors.lake(imported.pipeline["catalog"])
+    if reasons := _running(cluster, standing):
+        return refused(imported, reasons, "stop it: PUT /connectors/<name>/stop; then run this again")
+    if reasons := reasons_against(standing, _control_facts(cluster, lake, standing)):
+        step = "start the connector until it has committed everything, stop it, and run this again"
+        return refused(imported, reasons, step)
+    return _started(cluster, standing, imported)
+
+
+def _running(cluster: Cluster, standing: Standing) -> list[str]:
+    from frazil.kafka.admin.consumer_group import count_members
+
+    members = count_members(cluster, standing.connect_group)
+    return [f"the connector is running: its group {standing.connect_group} has {members} members"] if members else []
+
+
+def _control_facts(cluster: Cluster, lake: Lake, standing: Standing) -> ControlFacts:
+    from frazil.iceberg.schema.sink_tables import committed_control_offsets
+    from frazil.kafka.admin.consumer_group import group_offsets
+    from frazil.kafka.read.control_topic import announced_files
+
+    topic = standing.control_topic
+    log, events = announced_files(cluster, topic)
+    recorded = {
+        table: committed_control_offsets(
+            lake, table, standing.branches.get(table, standing.branches["*"]), topic, standing.group
+        )
+        for table in concerned_tables(standing, events)
+    }
+    committed = group_offsets(cluster, f"{standing.group}-coord", [(topic, partition) for partition in log])
+    return ControlFacts(log, events, recorded, {partition: offset for (_, partition), offset in committed.items()})
+
+
+def _started(cluster: Cluster, standing: Standing, imported: Imported) -> Imported:
+    from frazil.kafka.admin.consumer_group import group_offsets
+    from frazil.kafka.admin.observe import matching_topics, observe
+
+    source = imported.pipeline["source"]
+    topics = source.get("topics") or matching_topics(cluster, source["topics_pattern"])
+    facts = observe(cluster, topics)
+    bounds = {
+        (topic, number): Bounds(partition.log_start, partition.high_watermark)
+        for topic, topic_facts in facts.topics.items()
+        for number, partition in enumerate(topic_facts.partitions)
+    }
+    groups = [(name, group_offsets(cluster, name, list(bounds))) for name in standing.groups]
+    start = start_offsets(bounds, groups, imported.pipeline["start"])
+    if start.against:
+        return refused(imported, start.against, "choose a start by hand: frazil import-connector without --positions")
+    pipeline = {**imported.pipeline, "start": {"offsets": start.offsets}}
+    notes = tuple(note for note in imported.notes if not note.startswith("start: "))
+    return replace(imported, pipeline=pipeline, notes=(*notes, *start.notes))
+
+
+def _model(model: Any, entry: Any, name: str) -> Any:
+    try:
+        return model.model_validate(entry)
+    except ValidationError as error:
+        problems = error.errors(include_input=False, include_url=False)
+        complaints = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
+        raise Terminal(f"{name} can't be reached: {complaints}", next_step="name an entry of your settings") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command was asked for; its options, by their names."""
+
+    files: tuple[Path, ...]
+    worker: Path | None
+    folder: Path
+    columns: Path | None
+    tables: tuple[str, ...]
+    cluster: str | None
+    catalog: str | None
+    registry: str | None
+    positions: bool
+    force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the command left: connectors with their pipeline files (None if refused), and the settings."""
+
+    pipelines: tuple[tuple[Imported, Path | None], ...]
+    settings_file: Path | None
+    variables: Mapping[str, str]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether one of the connectors was refused."""
+        return any(imported.is_refused for imported, _ in self.pipelines)
+
+    @staticmethod
+    def holes(imported: Imported) -> list[str]:
+        """What has to be filled in."""
+        return holes(imported) if imported.pipeline else []
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        connectors = [
+            {
+                "connector": imported.connector,
+                "file": imported.file,
+                "pipeline": str(file) if file else None,
+                "findings": [
+                    {
+                        "key": finding.key,
+                        "outcome": finding.outcome,
+                        "message": finding.message,
+                        "by_hand": finding.by_hand,
+                    }
+                    for finding in imported.findings
+                ],
+                "notes": imported.notes,
+                "to_fill_in": self.holes(imported),
+            }
+            for imported, file in self.pipelines
+        ]
+        settings = str(self.settings_file) if self.settings_file else None
+        return {"ok": not self.is_refused, "connectors": connectors, "settings": settings, "variables": self.variables}
+
+
+def import_files(wish: Wish, env: Mapping[str, str]) -> Written:
+    """Import connectors and write their files.
+
+    Raises:
+        Terminal: A file can't be read, or is there already; or what must be asked refuses.
+        Retryable: A broker or catalog that must be asked does not answer.
+    """
+    connectors = [connector for file in wish.files for connector in _connectors(file)]
+    context = ImportContext(
+        worker=_worker(wish.worker),
+        columns=_declared(wish, connectors),
+        tables=wish.tables,
+        cluster=wish.cluster,
+        catalog=wish.catalog,
+        registry=wish.registry,
+    )
+    done, settings = import_all(connectors, context)
+    if wish.positions or wish.catalog is not None:
+        done, settings = _asked(wish, context, connectors, done, settings, env)
+    return _write(wish, done, settings)
+
+
+def _asked(
+    wish: Wish,
+    context: ImportContext,
+    connectors: Sequence[Connector],
+    done: list[Imported],
+    settings: Settings,
+    env: Mapping[str, str],
+) -> tuple[list[Imported], Settings]:
+    """The same with what catalog and cluster tell: columns of tables, and where the connectors stopped."""
+    doors = Doors.open(wish.cluster, wish.catalog, settings, {**_values(done), **env})
+    tables = list(
+        dict.fromkeys(
+            destination["table"] for connector in done for destination in connector.pipeline.get("destinations", ())
+        )
+    )
+    columns, absent = column_facts(doors, done, [table for table in tables if table not in context.columns])
+    done, settings = import_all(connectors, replace(context, columns={**columns, **context.columns}, absent=absent))
+    return ([positioned(doors, connector) for connector in done] if wish.positions else done), settings
+
+
+def _values(done: Sequence[Imported]) -> dict[str, str]:
+    return {name: value for connector in done for name, value in connector.values.items()}
+
+
+def _connectors(file: Path) -> Iterator[Connector]:
+    try:
+        connectors = read_connectors(_text(file), str(file))
+    except UnreadableConfig as error:
+        raise Terminal(f"{file}: {error}", next_step="give connectors as .json or .properties") from error
+    if not connectors:
+        raise Terminal(f"{file} holds no connector", next_step="give connectors as .json or .properties")
+    yield from connectors
+
+
+def _worker(file: Path | None) -> dict[str, str]:
+    if file is None:
+        return {}
+    try:
+        return read_properties(_text(file))
+    except UnreadableConfig as error:
+        raise Terminal(f"{file}: {error}", next_step="give the worker's .properties") from error
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise Terminal(f"{file} can't be read: {reason}", next_step="look at its name and permissions") from error
+
+
+def _declared(wish: Wish, connectors: Sequence[Connector]) -> dict[str, Columns]:
+    """Columns by table, from `{table: {column: type}}`; or `{column: type}` for the one table there is."""
+    file = wish.columns
+    if file is None:
+        return {}
+    try:
+        document = yaml.safe_load(_text(file))
+    except yaml.YAMLError as error:
+        raise Terminal(f"{file} is no YAML", next_step="write {table: {column: type}}") from error
+    if not isinstance(document, dict):
+        raise Terminal(f"{file} has no columns", next_step="write {table: {column: type}}")
+    named = {
+        table.strip() for connector in connectors for table in connector.config.get("iceberg.tables", "").split(",")
+    }
+    named = {table for table in (*named, *wish.tables) if table}
+    # A table may have a column that is called type.
+    if not document.keys() & named and all(
+        isinstance(columns, str) or "type" in _mapping(file, columns) for columns in document.values()
+    ):
+        document = dict.fromkeys(named, document)
+    return {
+        str(table): {str(name): _column(file, declared) for name, declared in _mapping(file, columns_of_table).items()}
+        for table, columns_of_table in document.items()
+    }
+
+
+def _mapping(file: Path, mapping: Any) -> Mapping[Any, Any]:
+    if mapping is not None and not isinstance(mapping, dict):
+        raise Terminal(f"{file}: columns of a table are no mapping", next_step="write {table: {column: type}}")
+    return mapping or {}
+
+
+def _column(file: Path, column: Any) -> Mapping[str, Any]:
+    if isinstance(column, str):
+        return {"type": column}
+    if isinstance(column, dict) and "type" in column:
+        return column
+    raise Terminal(f"{file}: a column is neither a type nor a mapping with one", next_step="write column: type")
+
+
+def _write(wish: Wish, done: Sequence[Imported], settings: Settings) -> Written:
+    files = [
+        wish.folder / "pipelines" / f"{connector.pipeline['name']}.yaml" if connector.pipeline else None
+        for connector in done
+    ]
+    accepted = [connector for connector in done if connector.pipeline]
+    settings_file = wish.folder / "settings.yaml" if settings and accepted else None
+    existing = [file for file in (*files, settings_file) if file is not None and file.exists()]
+    if existing and not wish.force:
+        raise Terminal(
+            f"{existing[0]} is there already", next_step="choose another folder (--out), or replace it (--force)"
+        )
+    for connector, file in zip(done, files, strict=True):
+        if file is not None:
+            _put(file, pipeline_text(connector))
+    if settings_file is not None:
+        _put(settings_file, settings_text(settings, accepted))
+    variables = {name: what for connector in accepted for name, what in connector.variables.items()}
+    return Written(tuple(zip(done, files, strict=True)), settings_file, variables)
+
+
+def _put(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Terminal(
+            f"{file} can't be written: {error.strerror}", next_step="choose another folder (--out)"
+        ) from error
+
+
+def refused(imported: Imported, reasons: Sequence[str], next_step: str) -> Imported:
+    """The connector as one that can't be imported, for reasons that are not in its keys."""
+    findings = tuple(Finding("--positions connect", "refused", reason, next_step) for reason in reasons)
+    return replace(imported, findings=(*findings, *imported.findings), pipeline={}, settings={})

@@ -1,0 +1,100 @@
+"""`frazil validate`: are the settings and the pipeline files usable, and if not, where exactly."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli.output import console
+from frazil.cli.output.options import Json
+from frazil.errors import EXIT_FAILED, Terminal
+
+if TYPE_CHECKING:
+    from frazil.cli.files.verdict import Verdict
+
+
+def validate(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to check. All of the project when left out.")
+    ] = None,
+    *,
+    diff: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REVISION", help="Tell what the files change against a branch, tag or commit.", show_default=False
+        ),
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="With --diff: leave catalogs alone, and tell what the files tell.")
+    ] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="With --diff: print a comment for a pull request.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check settings and pipeline files: every problem with its file, its key and the nearest known key.
+
+    With --diff, also what they would change: DAGs, tables, the position, and what the next run would refuse. Ends with exit
+    code 78 if a file can't be used, and with 1 if something would be refused.
+    """
+    from dataclasses import asdict
+
+    from frazil.cli.files.verdict import judge
+
+    if diff is None and (offline or as_markdown):
+        raise typer.BadParameter("--offline and --markdown belong to --diff")
+    if diff is not None and files:
+        raise typer.BadParameter("--diff is about all files of the project")
+    verdicts = judge([file.absolute() for file in files or []], os.environ)
+    broken = sum(bool(verdict.problems) for verdict in verdicts)
+    if diff is not None and not broken:
+        _diff(diff, offline=offline, as_markdown=as_markdown, as_json=as_json)
+        return
+    if as_markdown:
+        console.say(_broken_markdown(verdicts))
+    elif as_json:
+        console.print_json({"ok": not broken, "files": [asdict(verdict) for verdict in verdicts]})
+    else:
+        _show(verdicts, broken)
+    if broken:
+        raise typer.Exit(Terminal.exit_code)
+
+
+def _diff(revision: str, *, offline: bool, as_markdown: bool, as_json: bool) -> None:
+    from frazil.cli.files.difference import compare, markdown, show
+    from frazil.project import Places, Project
+
+    comparison = compare(Places.resolve(os.environ), Project.load(), revision, offline=offline)
+    if as_json:
+        console.print_json({"ok": not comparison.is_refused, **comparison.to_json()})
+    elif as_markdown:
+        typer.echo(markdown(comparison), nl=False)
+    else:
+        show(comparison)
+    if comparison.is_refused:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _broken_markdown(verdicts: "list[Verdict]") -> str:
+    lines = [f"- `{_short(verdict.file)}`: {problem}" for verdict in verdicts for problem in verdict.problems]
+    return "\n".join(["### Pipeline files that can't be used", "", *lines])
+
+
+def _show(verdicts: "list[Verdict]", broken: int) -> None:
+    from rich.text import Text
+
+    for verdict in verdicts:
+        mark = Text("broken  ", style="bold red") if verdict.problems else Text("ok      ", style="green")
+        console.say(mark + Text(f"{verdict.kind:8}  {_short(verdict.file)}"))
+        for problem in verdict.problems:
+            console.say(f"          {problem}")
+        for remark in verdict.remarks:
+            console.say(f"          warning: {remark}")
+    console.say(f"{len(verdicts)} files, {f'{broken} broken' if broken else 'all usable'}")
+
+
+def _short(file: str) -> str:
+    """Relative to here where that is shorter."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

@@ -1,0 +1,1 @@
+"""Commands that run something or change something: runs, resets, repairs, the stack."""

@@ -1,0 +1,378 @@
+"""`frazil plan` and `frazil run`: a pipeline without Airflow, once, as a session that stays, or as a dry run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli.output import console
+from frazil.cli.output.options import PLACES, Engine, Json, PipelineName, place
+from frazil.cli.output.progress import Progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from frazil.batch.plan import RunPlan
+    from frazil.batch.target import RunRequest
+    from frazil.pipeline.models.pipeline_file import Pipeline
+    from frazil.project import Project
+    from frazil.run.batches.dry_run import DryRun
+    from frazil.run.batches.plan import PlannedRun
+    from frazil.run.batches.result import RunResult
+    from frazil.run.batches.session import Session
+
+
+def look(project: Project, pipeline: Pipeline, request: RunRequest, *, as_json: bool) -> None:
+    """Carry out a dry run with the pipeline's engine and show what it found."""
+    from frazil.run.batches.dry_run import plan_dry_run
+
+    with Progress() as progress:
+        plan = plan_dry_run(project, pipeline, request, progress.done)
+        dry_run = _carry_out(project, pipeline, plan, progress)
+    if as_json:
+        console.print_json(_report(dry_run))
+    else:
+        _show(dry_run)
+
+
+def _carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress) -> DryRun:
+    from frazil.run.batches.dry_run import DryRun, dry_run
+    from frazil.run.state.engine import chosen_engine
+
+    engine = chosen_engine(pipeline, project.settings.auto, plan)
+    progress.done(f"{pipeline.name}: {plan.records:,} offsets to look at, engine {engine.description}")
+    progress.doing(f"{pipeline.name}: starting {engine.name}")
+    if engine.is_inline or not plan.ranges:
+        from frazil.run.staging.inline import stage_inline
+
+        return dry_run(project, pipeline, plan, stage_inline, progress.done)
+    from frazil.errors import Retryable
+    from frazil.spark.submit.submission import run_spark
+
+    handed_back = run_spark(project, pipeline, plan, progress.done)
+    if handed_back is None:
+        raise Retryable("the Spark job ended well and handed nothing back")
+    return DryRun.from_json(handed_back)
+
+
+def _report(dry_run: DryRun) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return asdict(dry_run)
+
+
+def _show(dry_run: DryRun) -> None:
+    if dry_run.partitions:
+        console.show_table(_partitions(dry_run))
+    counts = dry_run.counts
+    console.say(
+        f"{dry_run.pipeline}: dry run, nothing was landed; looked at {dry_run.looked_at:,} of {dry_run.offsets:,} offsets:"
+        f" {counts.read:,} read ({dry_run.bytes:,} bytes) = {counts.written:,} rows + {counts.dead:,} dead"
+        f" + {counts.filtered:,} filtered, {dry_run.seconds:.1f} s"
+    )
+    for code, count in sorted(dry_run.dead_codes.items(), key=lambda item: -item[1]):
+        console.say(f"  dead letters {code}: {count:,}")
+        if code in dry_run.samples:
+            sample = dry_run.samples[code]
+            console.say(f"    {sample.topic}/{sample.partition}:{sample.offset} {sample.message}")
+    if left_out := dry_run.unknown_fields.summary:
+        console.say(f"  a run would leave out: {left_out}")
+    if dry_run.too_many_dead is not None:
+        console.say(f"  a run would not publish this: {dry_run.too_many_dead}")
+
+
+def _partitions(dry_run: DryRun) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("topic", overflow="fold")
+    for column in ("partition", "from", "to", "looked to", "read", "rows", "dead", "filtered"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for partition in dry_run.partitions:
+        counts = partition.counts
+        numbers = (
+            partition.start,
+            partition.end,
+            partition.looked_to,
+            counts.read,
+            counts.written,
+            counts.dead,
+            counts.filtered,
+        )
+        table.add_row(partition.topic, str(partition.partition), *(f"{number:,}" for number in numbers))
+    return table
+
+
+def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
+    """What a session is started with.
+
+    Args:
+        pipeline: Name of the pipeline.
+        request: Id of the run, and who asks.
+        length: How long it stays, such as ``10m``.
+
+    Raises:
+        Terminal: That is no duration.
+    """
+    from frazil.batch.session import session_order
+    from frazil.errors import Terminal
+    from frazil.pipeline.syntax.interval import parse_duration
+
+    instant = datetime.now(UTC)
+    try:
+        until = instant + parse_duration(length)
+    except ValueError as error:
+        raise Terminal(f"--stay: {error}", next_step="say how long, such as 90s, 10m or 1h") from error
+    return session_order(pipeline, request, instant, until)
+
+
+def stayed(order: RunPlan, engine: str | None, progress: Progress) -> RunResult:
+    """Land batches until the session ends, and tell what the ledger says of them.
+
+    Args:
+        order: By `order_of`.
+        engine: In place of the pipeline's own; None for that.
+        progress: Shows a line per phase.
+
+    Raises:
+        Stopped: A signal asked it to stop.
+        Terminal: A person must act.
+        Retryable, OutcomeUnknown: What a tick failed for, again and again.
+    """
+    from frazil.project import Project
+    from frazil.run.batches.result import run_result
+    from frazil.run.batches.session import Session
+
+    def load() -> tuple[Project, Pipeline]:
+        project = Project.load()
+        pipeline = project.pipeline(order.pipeline)
+        return project, pipeline if engine is None else pipeline.model_copy(update={"engine": engine})
+
+    session = Session(order, load, progress.done)
+    progress.done(f"{order.pipeline}: staying until {order.until}, a batch every {session.pipeline.interval}")
+    progress.doing(f"{order.pipeline}: waiting for records")
+    _serve(session, progress)
+    return run_result(session.project, session.pipeline, order.run)
+
+
+def _serve(session: Session, progress: Progress) -> None:
+    from frazil import shutdown
+    from frazil.run.batches.session import inline_lander, run_session_with_jobs
+    from frazil.spark.submit.submission import run_spark
+    from frazil.spark.submit.watch import STOP_SECONDS
+
+    def submit(plan: RunPlan) -> str | None:
+        return run_spark(session.project, session.pipeline, plan, progress.done)
+
+    with shutdown.handled(progress.done, STOP_SECONDS):  # also what was asked while a job was about to end by itself
+        run_session_with_jobs(session, inline_lander(progress.done), submit)
+
+
+def plan(pipeline: PipelineName, *, as_json: Json = False) -> None:
+    """Show what the next run of a pipeline would read. No engine is started.
+
+    The first plan of a pipeline makes its tables and writes its start position; a plan after a crash finishes the batch
+    that was decided. A look that changes nothing is [cyan]frazil run --dry-run[/cyan]. With --json,
+    [cyan]plan[/cyan] is null if there is nothing new.
+    """
+    from frazil.project import Project
+    from frazil.run.batches.plan import plan_run
+
+    project = Project.load()
+    with Progress() as progress:
+        planned = plan_run(project, project.pipeline(pipeline), by_hand(new_run_id()), progress.done)
+    if as_json:
+        console.print_json(_planned_json(pipeline, planned))
+    elif planned.plan is None:
+        console.say(_nothing_new(pipeline, planned))
+    else:
+        show_plan(planned.plan)
+
+
+def run(  # noqa: PLR0913 - the options of a command
+    pipeline: PipelineName,
+    *,
+    engine: Engine = None,
+    stay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Stay so long, such as 10m, and land a batch at every tick of the pipeline's interval.",
+            show_default="one run, then end",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only look: count what would be landed, commit and make nothing.")
+    ] = False,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar=PLACES, help="Where a dry run begins.", show_default="the position"),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar=PLACES, help="Where a dry run ends.", show_default="latest")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a pipeline once: plan it, then batches until the planned ends are reached.
+
+    With nothing new it ends at once, without starting an engine. With --json, one line on stdout tells what was done.
+    A dry run of a large range looks at no more of it than one batch may have. With --stay Ctrl-C ends it in order.
+    """
+    from frazil.project import Project
+    from frazil.run.batches.plan import plan_run
+
+    if not dry_run and (from_ or end):
+        raise typer.BadParameter(
+            "a run always goes on at the position: --from and --to are for --dry-run and for replays"
+        )
+    if stay is not None:
+        if dry_run:
+            raise typer.BadParameter("a dry run looks once: --stay does not go with --dry-run")
+        _stay(pipeline, engine, stay, as_json=as_json)
+        return
+    project = Project.load()
+    chosen = project.pipeline(pipeline)
+    if engine is not None:
+        chosen = chosen.model_copy(update={"engine": engine})
+    run_id = new_run_id()
+    if dry_run:
+        look(
+            project,
+            chosen,
+            replace(by_hand(run_id), mode="dry_run", start=place(from_), end=place(end)),
+            as_json=as_json,
+        )
+        return
+    with Progress() as progress:
+        planned = plan_run(project, chosen, by_hand(run_id), progress.done)
+        if planned.plan is None:
+            progress.done(_nothing_new(pipeline, planned))
+            result = empty_result(pipeline, run_id, planned)
+        else:
+            result = carry_out(project, chosen, planned.plan, progress)
+    if as_json:
+        typer.echo(result.to_json())
+    else:
+        show_result(result)
+
+
+def _stay(pipeline: str, engine: str | None, length: str, *, as_json: bool) -> None:
+
+    order = order_of(pipeline, by_hand(new_run_id()), length)
+    with Progress() as progress:
+        result = stayed(order, engine, progress)
+    if as_json:
+        typer.echo(result.to_json())
+    else:
+        show_result(result)
+
+
+def new_run_id() -> str:
+    """Id of a run that was started by hand, after Airflow's manner."""
+    return f"cli__{datetime.now(UTC).isoformat(timespec='milliseconds')}"
+
+
+def by_hand(run_id: str) -> RunRequest:
+    """The request of a run that was started at a terminal, with the name of who did it."""
+    import getpass
+    import socket
+
+    from frazil.batch.target import RunRequest
+
+    return RunRequest(run_id, started_by=f"cli:{getpass.getuser()}@{socket.gethostname()}")
+
+
+def carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Progress) -> RunResult:
+    """Run a plan with the pipeline's engine, and tell what the ledger says of it."""
+    from frazil.run.batches.result import run_result
+    from frazil.run.state.engine import chosen_engine
+
+    engine = chosen_engine(pipeline, project.settings.auto, plan)
+    progress.done(f"{pipeline.name}: {plan.records:,} offsets to read, engine {engine.description}")
+    progress.doing(f"{pipeline.name}: starting {engine.name}")
+    if engine.is_inline:
+        from frazil.run.batches.ingest import ingest
+        from frazil.run.staging.inline import stage_inline
+
+        ingest(project, pipeline, plan, stage_inline, progress.done)
+    else:
+        from frazil.spark.submit.submission import run_spark
+
+        run_spark(project, pipeline, plan, progress.done)
+    return run_result(project, pipeline, plan.run)
+
+
+def _nothing_new(pipeline: str, planned: PlannedRun) -> str:
+    through = f", complete through {planned.complete_through}" if planned.complete_through else ""
+    return f"{pipeline}: nothing new{through}"
+
+
+def empty_result(pipeline: str, run_id: str, planned: PlannedRun) -> RunResult:
+    """What a run did that had nothing to read."""
+    from frazil.run.batches.result import RunResult
+
+    position = {topic: list(offsets.next) for topic, offsets in planned.position.topics.items()}
+    return RunResult(
+        pipeline=pipeline,
+        run=run_id,
+        batches=0,
+        read=0,
+        written=0,
+        dead=0,
+        filtered=0,
+        dead_codes={},
+        position=position,
+        snapshots=(),
+        seconds=0.0,
+    )
+
+
+def _planned_json(pipeline: str, planned: PlannedRun) -> dict[str, object]:
+    import json
+
+    return {
+        "pipeline": pipeline,
+        "complete_through": planned.complete_through,
+        "position": {topic: offsets.next for topic, offsets in planned.position.topics.items()},
+        "records": planned.plan.records if planned.plan else 0,
+        "plan": json.loads(planned.plan.to_json()) if planned.plan else None,
+    }
+
+
+def show_plan(plan: RunPlan) -> None:
+    """Print what a run reads, by partition."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("topic")
+    for column in ("partition", "from", "to", "offsets"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for offset_range in plan.ranges:
+        table.add_row(
+            offset_range.topic,
+            str(offset_range.partition),
+            f"{offset_range.start:,}",
+            f"{offset_range.end:,}",
+            f"{offset_range.span:,}",
+        )
+    console.show_table(table)
+    console.say(f"{plan.pipeline}: {plan.records:,} offsets to read")
+
+
+def show_result(result: RunResult) -> None:
+    """Print what a run did, in a few lines."""
+    console.say(
+        f"{result.pipeline}: {result.batches} {'batch' if result.batches == 1 else 'batches'}, {result.read:,} read = {result.written:,} written"
+        f" + {result.dead:,} dead + {result.filtered:,} filtered, {result.seconds:.1f} s"
+    )
+    for code, count in sorted(result.dead_codes.items(), key=lambda item: -item[1]):
+        console.say(f"  dead letters {code}: {count:,}")
+    for table, counts in result.changes.items():
+        console.say(f"  merged into {table}: {counts.summary}")
+    if left_out := result.unknown_fields.summary:
+        console.say(f"  {left_out}")
+    for warning in result.tolerance_exceeded:
+        console.say(f"  more dead letters than tolerated, published nevertheless: {warning}")

@@ -1,0 +1,235 @@
+"""`frazil status`: how the pipelines are doing, below the processes of the embedded stack if there is one, as lines of a terminal or as JSON."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from frazil.cli.operate.stack import show_stack
+from frazil.cli.output import console
+from frazil.cli.output.options import Json
+from frazil.devstack import stack
+from frazil.monitor.condition import Condition
+from frazil.monitor.state import NOTHING, STATES, Promise, spoken, state_of
+from frazil.runtime.home import Home
+
+if TYPE_CHECKING:
+    from frazil.monitor.watch import Watch
+
+
+STYLES = {
+    "Paused": "dim",
+    "Refused": "bold red",
+    "Failed": "bold red",
+    "Degraded": "yellow",
+    "Behind": "yellow",
+    "Running": "cyan",
+    "Idle": "green",
+}
+"""How the words look."""
+
+_READING = "reading"
+
+_WIDE = 120
+"""Columns from which freshness and counts find room beside the reason."""
+
+_AROUND = 4
+"""Lines of a screen that are no pipelines: the head, what does not fit, the sum, and the cursor's."""
+
+Conditions = Mapping[str, Condition | None]
+Promises = Mapping[str, Promise]
+
+
+def lines(conditions: Conditions, promises: Promises, width: int, height: int | None = None) -> Group:
+    """The pipelines, the most urgent first, and the sum by word.
+
+    Args:
+        conditions: By name; None of one that was not read yet.
+        promises: What is promised of each.
+        width: Columns of the terminal.
+        height: Its lines; what does not fit is counted. None: all.
+    """
+    judged = {name: _judged(condition, promises.get(name, NOTHING)) for name, condition in conditions.items()}
+    names = sorted(judged, key=lambda name: (_urgency(judged[name][0]), name))
+    shown = names if height is None else names[: max(1, height - _AROUND)]
+    table = _table(width, has_why=_has_why(width, height))
+    for name in shown:
+        state, why = judged[name]
+        cells = _cells(name, conditions[name], state, width)
+        table.add_row(*cells, *([why] if len(table.columns) > len(cells) else []))
+    reasons = (
+        [] if _has_why(width, height) else [_reason(name, *judged[name]) for name in shown if _matters(judged[name][0])]
+    )
+    below = [*reasons, _sum(Counter(word for word, _ in judged.values()))]
+    if len(shown) < len(names):
+        hidden = Counter(judged[name][0] for name in names[len(shown) :])
+        below.insert(0, Text(f"… and {len(names) - len(shown)} more: {_counted(hidden)}", "dim"))
+    return Group(table, *below)
+
+
+def facts(conditions: Conditions, promises: Promises, home: Home) -> dict[str, Any]:
+    """The embedded stack and the pipelines in JSON's terms."""
+    pipelines = {}
+    for name, condition in conditions.items():
+        state, why = _judged(condition, promises.get(name, NOTHING))
+        pipelines[name] = {"state": state, "why": why} | ({} if condition is None else asdict(condition))
+    return {**stack.status(home).to_json(), "pipelines": pipelines}
+
+
+def _judged(condition: Condition | None, promise: Promise) -> tuple[str, str]:
+    return (_READING, "") if condition is None else state_of(condition, promise)
+
+
+def _urgency(word: str) -> int:
+    """Paused is what somebody wanted: it stands below what somebody must look at, and above what is well."""
+    order = ("Refused", "Failed", "Degraded", "Behind", _READING, "Paused", "Running", "Idle")
+    return order.index(word)
+
+
+def _has_why(width: int, height: int | None) -> bool:
+    """A screen has one line for each pipeline; else the reasons stand below where there is little room, and are not cut."""
+    return height is not None or width >= _WIDE
+
+
+def _matters(word: str) -> bool:
+    return word not in ("Idle", "Running", _READING)
+
+
+def _reason(name: str, word: str, why: str) -> Text:
+    return Text.assemble((f"{name}: ", "bold"), (word, STYLES.get(word, "")), f", {why}")
+
+
+def _table(width: int, *, has_why: bool) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), expand=has_why)
+    table.add_column("pipeline", no_wrap=True, overflow="ellipsis", max_width=max(12, width // 4))
+    table.add_column("state", no_wrap=True)
+    for name in ("lag", "waits", *(("fresh", "rows", "dead") if width >= _WIDE else ()), "commit"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if has_why:
+        table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
+    return table
+
+
+def _cells(name: str, condition: Condition | None, word: str, width: int) -> list[str | Text]:
+    state = Text(word, STYLES.get(word, "dim"))
+    if condition is None:
+        return [name, state, *[""] * (6 if width >= _WIDE else 3)]
+    fresh = "-" if condition.freshness.p95 is None else _short(condition.freshness.p95)
+    wide: list[str | Text] = [
+        fresh,
+        f"{condition.rows:,}",
+        Text(f"{condition.dead:,}", "yellow" if condition.dead else ""),
+    ]
+    lag = "-" if condition.lag is None else f"{condition.lag:,}"
+    waits = "-" if condition.lag_seconds is None else _short(condition.lag_seconds) if condition.lag else ""
+    return [name, state, lag, waits, *(wide if width >= _WIDE else ()), _ago(condition.last_commit, condition.at)]
+
+
+def _short(seconds: float) -> str:
+    """A duration in its largest unit: `2 h`, `48 s`."""
+    return " ".join(spoken(seconds).split()[:2])
+
+
+def _ago(instant: datetime | None, until: datetime) -> str:
+    return "never" if instant is None else f"{_short((until - instant).total_seconds())} ago"
+
+
+def _sum(counted: Counter[str]) -> Text:
+    total = sum(counted.values())
+    return Text(f"{total} pipelines: {_counted(counted)}" if total else "there are no pipelines", "bold")
+
+
+def _counted(counted: Counter[str]) -> str:
+    return ", ".join(f"{counted[word]} {word}" for word in (*STATES, _READING) if counted[word])
+
+
+_FIRST_SECONDS = 20.0
+"""How long a single look may take: a broker that is away is known after 8 s, but there may be many pipelines."""
+
+_AT_ONCE = 16
+"""Pipelines that are looked at together: somebody waits."""
+
+_REFRESH_SECONDS = 5.0
+_REDRAW_SECONDS = 1.0
+
+
+def status(
+    pipelines: Annotated[
+        list[str] | None, typer.Argument(metavar="[PIPELINE]...", help="All if left out.", show_default=False)
+    ] = None,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how pipelines are doing, the most urgent first, and which processes of the embedded stack run.
+
+    The words, by urgency: Paused, Refused, Failed, Degraded, Behind, Running, Idle. [cyan]lag[/cyan]: records not read yet.
+    [cyan]waits[/cyan]: since when the oldest of them does. [cyan]fresh[/cyan]: of 95 in 100 records of the last day, the
+    longest time from the record to its commit. With --json and --watch, one line of JSON per look.
+
+    FRAZIL_AIRFLOW_URL, FRAZIL_AIRFLOW_USER and FRAZIL_AIRFLOW_PASSWORD name another Airflow than the embedded one.
+    """
+    from frazil.monitor.airflow_runs import runs_of
+    from frazil.monitor.project_files import ProjectFiles
+    from frazil.monitor.watch import Watch
+    from frazil.runtime import airflow_login
+
+    home = Home.resolve()
+    if not pipelines and not as_json and not watch:
+        show_stack(home)
+    if airflow_login.remote_url() is not None:
+        airflow_login.any_api(
+            home
+        ).close()  # a password that is missing would look like an Airflow that does not answer
+    files = ProjectFiles(os.environ)
+    project = files.project()
+    for name in pipelines or ():
+        project.pipeline(name)
+    seconds = _REFRESH_SECONDS if watch else float("inf")
+    watching = Watch(
+        files.project, pipelines or (), lambda names_watched: runs_of(names_watched, home), seconds, threads=_AT_ONCE
+    )
+    with watching:
+        if watch:
+            _watch(watching, home, as_json=as_json)
+        else:
+            watching.wait(_FIRST_SECONDS)
+            _show(watching, home, as_json=as_json)
+
+
+def _show(watching: Watch, home: Home, *, as_json: bool) -> None:
+
+    if as_json:
+        console.print_json(facts(watching.snapshot(), watching.promises(), home))
+        return
+    out = console.out()
+    out.print(lines(watching.snapshot(), watching.promises(), out.width))
+
+
+def _watch(watching: Watch, home: Home, *, as_json: bool) -> None:
+    import time
+
+    from rich.live import Live
+
+    from frazil.errors import Terminal
+
+    out = console.out()
+    if as_json:
+        while True:
+            watching.wait(_FIRST_SECONDS)
+            _show(watching, home, as_json=True)
+    if not out.is_terminal:
+        raise Terminal("--watch draws on a terminal", next_step="frazil status --watch --json prints a line per look")
+    with Live(console=out, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(lines(watching.snapshot(), watching.promises(), out.width, out.height), refresh=True)
+            time.sleep(_REDRAW_SECONDS)

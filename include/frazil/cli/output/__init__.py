@@ -1,0 +1,1 @@
+"""Where commands write, and what several of them take."""

@@ -1,0 +1,286 @@
+"""Which dead letters a command means, and how they look in a terminal: a table, and one letter with what is in its record."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.output import console
+
+if TYPE_CHECKING:
+    from frazil.batch.dead_letters import LetterChoice, Place
+    from frazil.report.dead_letters import DeadLetter, WholeLetter
+
+
+Codes = Annotated[
+    list[str] | None, typer.Option("--code", metavar="CODE", help="Only letters of this reason code. May be repeated.")
+]
+Topics = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only letters of this topic. May be repeated.")
+]
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="TABLE",
+        help="Only letters of this destination. May be repeated. Letters of records as a whole are of none.",
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="WHEN",
+        help="Only records of before this Kafka timestamp, written alike.",
+        show_default=False,
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="WHEN",
+        help="Only records of this Kafka timestamp or later: an instant, or how long ago: 90m, 24h, 7d.",
+        show_default=False,
+    ),
+]
+
+_PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,10})[/:](?P<offset>\d{1,19})(?:/(?P<table>[^/]+\.[^/]+))?")
+
+
+def choice_of(
+    codes: list[str] | None,
+    topics: list[str] | None,
+    since: str | None,
+    tables: list[str] | None = None,
+    until: str | None = None,
+) -> LetterChoice:
+    """The letters that options choose.
+
+    Raises:
+        typer.BadParameter: There is no such code, or the time ends before it begins.
+        Terminal: The instant can't be read.
+    """
+    from frazil.batch.dead_letters import LetterChoice
+
+    instant = datetime.now(UTC)
+    begin = None if since is None else instant_of(since, instant)
+    end = None if until is None else instant_of(until, instant, "--until")
+    if begin is not None and end is not None and begin >= end:
+        raise typer.BadParameter(f"--since {since} is not before --until {until}")
+    return LetterChoice(
+        frozenset(map(_code, codes or ())),
+        frozenset(topics or ()),
+        begin,
+        tables=frozenset(tables or ()),
+        until=end,
+    )
+
+
+def naming(choice: LetterChoice, letters: Iterable[str]) -> LetterChoice:
+    """The choice among the letters that are named one by one, if any are.
+
+    Raises:
+        typer.BadParameter: A text names no letter.
+    """
+    named = [named_letter(text) for text in letters]
+    return replace(
+        choice,
+        places=frozenset(place for place, table in named if table is None),
+        of_tables=frozenset((place, table) for place, table in named if table is not None),
+    )
+
+
+def _code(text: str) -> str:
+    from difflib import get_close_matches
+
+    from frazil.records.model.dead_letter import DeadCode
+
+    codes_known = [code.value for code in DeadCode]
+    if text.upper() in codes_known:
+        return text.upper()
+    similar = get_close_matches(text.upper(), codes_known, 1)
+    hint = f", did you mean {similar[0]}?" if similar else f"; codes: {', '.join(codes_known)}"
+    raise typer.BadParameter(f"{text!r} is no reason code{hint}")
+
+
+def instant_of(text: str, instant: datetime, option: str = "--since") -> datetime:
+    """The instant that an option names.
+
+    Raises:
+        typer.BadParameter: It names a place in a topic that is no instant.
+        Terminal: It can't be read.
+    """
+    from frazil.batch.target import parse_instant
+
+    try:
+        return parse_instant(text, instant)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} {error}") from error
+
+
+def named_letter(text: str) -> tuple[Place, str | None]:
+    """The record that is meant by `TOPIC/PARTITION/OFFSET[/TABLE]`, and the table; None for whichever its letters are of.
+
+    A colon before the offset will do, as dry runs print it.
+
+    Raises:
+        typer.BadParameter: The text is not of that form.
+    """
+    from frazil.batch.dead_letters import Place
+
+    match = _PLACE.fullmatch(text.strip())
+    if match is None or int(match["partition"]) >= 2**31 or int(match["offset"]) >= 2**63:
+        raise typer.BadParameter(f"{text!r} names no record; expected TOPIC/PARTITION/OFFSET, such as orders/0/1564")
+    return Place(match["topic"], int(match["partition"]), int(match["offset"])), match["table"]
+
+
+SHOWN_BYTES = 4096
+"""Of a key, a value or a header that are shown."""
+
+_CELLS = ("record", "table", "time", "code", "path", "attempts", "batch", "landed", "row")
+_LEAST_MESSAGE = 24
+_PATH_WIDTH = 28
+_ROW = 16
+_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+
+
+def letter_rows(letters: Sequence[DeadLetter], *, with_landed: bool) -> Iterator[str]:
+    """Letters as a table, line by line. Records and codes are whole; paths and messages are cut to the page.
+
+    There are tables where several are written, and rows where a letter has one and does not say so.
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    shown = {
+        "table": any(letter.destination for letter in letters),
+        "landed": with_landed,
+        "row": any(letter.row_batch is not None for letter in letters),
+    }
+    cells = [_row(letter) for letter in letters]
+    names = [name for name in _CELLS if shown.get(name, True)]
+    rows = [names, *([row[name] for name in names] for row in cells)]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    room = max(_LEAST_MESSAGE, console.out().width - sum(widths) - len(widths))
+    messages = ["message", *(cut(_visible(letter.plain_message), room) for letter in letters)]
+    for row, message in zip(rows, messages, strict=True):
+        yield " ".join([*map(set_cell_size, row, widths), message])
+
+
+def _row(letter: DeadLetter) -> dict[str, str]:
+    numbers = (letter.attempts, letter.batch, letter.landed_batch)
+    values = (
+        _visible(str(letter.place)),
+        _visible(letter.destination or ""),
+        f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp else "",
+        letter.code,
+        cut(_visible(letter.path or ""), _PATH_WIDTH),
+        *("" if n is None else str(n) for n in numbers),
+        "" if letter.row_batch is None else f"of batch {letter.row_batch}",
+    )
+    return dict(zip(_CELLS, values, strict=True))
+
+
+def cut(text: str, width: int) -> str:
+    """A text of at most so many characters; `…` stands for what is left out."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def letter_lines(whole: WholeLetter) -> Iterator[str]:
+    """One letter: its reason, what to do, and the parts of its record."""
+    from frazil.report.dead_letters_page import meaning, remedy
+
+    letter = whole.letter
+    yield f"{_visible(str(letter.place))}  {letter.code}"
+    if letter.destination:
+        yield f"  table     {_visible(letter.destination)}"
+    yield f"  message   {_visible(letter.message)}"
+    for name, text in (("path", letter.path), ("meaning", meaning(letter.code)), ("to do", remedy(letter.code))):
+        if text:
+            yield f"  {name:9} {_visible(text)}"
+    yield f"  time      {letter.timestamp.isoformat() if letter.timestamp else 'none'}"
+    yield f"  stage     {whole.stage}, {_attempts(letter)}"
+    yield f"  landed    {_landed(letter)}"
+    for name, value in whole.headers:
+        yield from part_lines(f"header {_visible(name)}", value)
+    yield from part_lines("key", whole.key)
+    yield from part_lines("value", whole.value)
+
+
+def _landed(letter: DeadLetter) -> str:
+    if letter.row_batch is not None:
+        return f"its row is there, of batch {letter.row_batch}; the mark that said so was lost, and it stays as it is"
+    return "no, it is open" if letter.landed_batch is None else f"by batch {letter.landed_batch}"
+
+
+def _attempts(letter: DeadLetter) -> str:
+    tried = "tried once" if letter.attempts == 1 else f"tried {letter.attempts} times"
+    return tried if letter.batch is None else f"{tried}, kept by batch {letter.batch}"
+
+
+def part_lines(name: str, value: bytes | None) -> Iterator[str]:
+    """A part of a record: indented if it is JSON, else as a hex dump."""
+    if value is None:
+        yield f"{name}: null"
+        return
+    text = as_json(value)
+    yield f"{name}: {len(value):,} bytes" + ("" if text is None else ", JSON")
+    if text is None:
+        yield from (f"  {line}" for line in hex_lines(value[:SHOWN_BYTES]))
+        more = len(value) - SHOWN_BYTES
+    else:
+        yield from (f"  {_visible(line)}" for line in text[:SHOWN_BYTES].split("\n"))
+        more = len(text) - SHOWN_BYTES
+    if more > 0:
+        yield f"  … and {more:,} more {'bytes' if text is None else 'characters'}"
+
+
+def as_json(value: bytes) -> str | None:
+    """Bytes as indented JSON, None if they are none. Digits, doubled fields and escapes stay as they were sent."""
+    try:
+        text = value.decode()
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return "".join(_indented(_PART.findall(text)))
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _indented(parts: list[str]) -> Iterator[str]:
+    depth, last = 0, ""
+    for part in parts:
+        if part in ("}", "]"):
+            depth -= 1
+            yield "" if last in ("{", "[") else _line(depth)
+        elif last in ("{", "[", ","):
+            yield _line(depth)
+        yield ": " if part == ":" else part
+        depth += part in ("{", "[")
+        last = part
+
+
+def _line(depth: int) -> str:
+    return "\n" + "  " * depth
+
+
+def hex_lines(value: bytes) -> Iterator[str]:
+    """Bytes as offset, hexadecimal digits, and the characters of ASCII."""
+    for start in range(0, len(value), _ROW):
+        row = value[start : start + _ROW]
+        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)  # noqa: PLR2004 - printable ASCII
+        yield f"{start:08x}  {row.hex(' ', 1):{3 * _ROW - 1}}  {shown}"
+
+
+def _visible(text: str) -> str:
+    from frazil.report.dead_letters_page import visible
+
+    return visible(text)

@@ -1,0 +1,332 @@
+"""`frazil dead-letters`: what could not become a row, why, how it develops, and the replay of those that are good now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.operate.run import by_hand, new_run_id
+from frazil.cli.output import console
+from frazil.cli.output.options import Json, PipelineName, Reason, Yes, confirm
+from frazil.cli.output.progress import Progress
+from frazil.cli.reports.dead_letter_views import (
+    Codes,
+    Since,
+    Tables,
+    Topics,
+    Until,
+    choice_of,
+    instant_of,
+    letter_lines,
+    letter_rows,
+    named_letter,
+    naming,
+)
+from frazil.errors import Terminal
+
+if TYPE_CHECKING:
+    from frazil.batch.dead_letters import LetterChoice
+    from frazil.iceberg.ledger.dead_letter_scan import State
+    from frazil.report.dead_letters import WholeLetter
+    from frazil.run.repair.dead_letter_replay import ReplayResult
+
+
+def replay(  # noqa: PLR0913 - the options of a command
+    pipeline: PipelineName,
+    *,
+    codes: Codes = None,
+    topics: Topics = None,
+    tables: Tables = None,
+    since: Since = None,
+    until: Until = None,
+    records: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            metavar="TOPIC/PARTITION/OFFSET[/TABLE]",
+            help="Only letters of this record: all, or that of one table. May be repeated.",
+        ),
+    ] = None,
+    reason: Reason,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look what would become of them.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Decode open dead letters again, from what the table keeps of them, and land what is good now, exactly once.
+
+    Kafka is not asked, so it does not matter whether it still holds the records. The position stays. Letters that are
+    still bad stay, with their new reason and one more attempt.
+    """
+    from frazil.project import Project
+    from frazil.run.repair.dead_letter_replay import replay_dead_letters
+    from frazil.run.state.context import RunContext
+
+    choice = naming(choice_of(codes, topics, since, tables, until), records or ())
+    project = Project.load()
+    progress = Progress()
+    scope = RunContext.open(project, project.pipeline(pipeline), progress.done)
+    request = replace(by_hand(new_run_id()), reason=reason)
+    with progress:
+        look = replay_dead_letters(scope, choice, request, dry_run=True)
+    if dry_run or not look.tried:
+        _show(pipeline, look, as_json=as_json, would=True)
+        return
+    if not as_json:
+        _show(pipeline, look, as_json=False, would=True)
+    confirm(yes=yes)
+    with progress:
+        done = replay_dead_letters(scope, choice, request)
+    _show(pipeline, done, as_json=as_json, would=False)
+
+
+def _show(pipeline: str, outcome: ReplayResult, *, as_json: bool, would: bool) -> None:
+    if as_json:
+        from dataclasses import asdict
+
+        console.print_json({"pipeline": pipeline, "done": not would} | asdict(outcome))
+        return
+    if outcome.bare:
+        console.say(
+            f"{outcome.bare:,} keep nothing of their record (dead_letters.payload): frazil replay reads it from Kafka"
+        )
+    if not outcome.tried:
+        console.say(f"{pipeline}: no open dead letter to decode again")
+        return
+    verb = "would become rows" if would else "are rows now"
+    console.say(f"{pipeline}: of {outcome.tried:,} dead letters {outcome.landed:,} {verb}" + _rest(outcome))
+    for code, count in sorted((outcome.dead_codes or {}).items()):
+        console.say(f"still dead, {code}: {count:,}")
+
+
+def _rest(outcome: ReplayResult) -> str:
+    batches = f" (batch {', '.join(map(str, outcome.batches))})" if outcome.batches else ""
+    return (f", {outcome.filtered:,} are left out on purpose" if outcome.filtered else "") + batches
+
+
+_PERIOD = "7d"
+"""How far a report looks back: long enough that every producer was heard, short enough for a trend."""
+
+app = typer.Typer(
+    name="dead-letters",
+    help="Records that could not become rows: list them, look at one, sum them up, land what is good now.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def list_letters(  # noqa: PLR0913 - the options of a command
+    pipeline: PipelineName,
+    *,
+    codes: Codes = None,
+    topics: Topics = None,
+    tables: Tables = None,
+    since: Since = None,
+    until: Until = None,
+    is_open: Annotated[bool, typer.Option("--open", help="Letters that are still dead. This is the default.")] = False,
+    landed: Annotated[bool, typer.Option("--landed", help="Letters that became rows after all.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Both.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="How many at most, newest batches first; 0 for all.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List dead letters: which record, when, why, where in its value, how often it was tried, by which batch.
+
+    Reads no keys and values. Long messages are cut; --json has them whole.
+    """
+    from dataclasses import asdict
+
+    from frazil.project import Project
+    from frazil.report import dead_letters as report
+
+    if is_open + landed + everything > 1:
+        raise typer.BadParameter("--open, --landed and --all exclude each other")
+    state: State = "landed" if landed else "all" if everything else "open"
+    choice = choice_of(codes, topics, since, tables, until)
+    project = Project.load()
+    listing = report.list_letters(project, project.pipeline(pipeline), choice, state, limit or None)
+    letters = () if listing is None else listing.letters
+    if as_json:
+        console.print_json([asdict(letter) for letter in letters])
+    elif listing is None:
+        console.say(f"{pipeline}: it never ran, so there are no dead letters")
+    elif not letters:
+        console.say(f"{pipeline}: no {_described(choice, state)}")
+    else:
+        for line in letter_rows(letters, with_landed=state != "open"):
+            console.say(line)
+        if marked := sum(letter.row_batch is not None for letter in letters):
+            console.say(f"{marked:,} have their row, though they don't say so: they don't land again")
+        more = f"; there may be more: --limit {limit * 10}" if listing.has_more else ""
+        console.say(f"{pipeline}: {len(letters):,} {_described(choice, state, len(letters))}{more}")
+
+
+def _described(choice: LetterChoice, state: State, count: int = 0) -> str:
+    """What was asked for, in words."""
+    kind = "" if state == "all" else f"{state} "
+    parts = [
+        f"{kind}dead letter" + ("" if count == 1 else "s"),
+        f"of code {' or '.join(sorted(choice.codes))}" if choice.codes else "",
+        f"in topic {' or '.join(sorted(choice.topics))}" if choice.topics else "",
+        f"of table {' or '.join(sorted(choice.tables))}" if choice.tables else "",
+        f"since {choice.since.isoformat(timespec='seconds')}" if choice.since else "",
+        f"until {choice.until.isoformat(timespec='seconds')}" if choice.until else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def show(
+    pipeline: PipelineName,
+    record: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC/PARTITION/OFFSET[/TABLE]",
+            help="Which record, or its letter of one table.",
+            show_default=False,
+        ),
+    ],
+    *,
+    raw: Annotated[
+        Path | None,
+        typer.Option("--raw", metavar="FILE", help="Write the value to this file, byte by byte.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show one dead letter: its reason, what to do about it, and its headers, key and value.
+
+    What is JSON is shown as JSON, anything else as a hex dump; the first 4 KiB of each.
+    """
+    from frazil.project import Project
+    from frazil.report.dead_letters import find_letters
+
+    place, table = named_letter(record)
+    project = Project.load()
+    letters = find_letters(project, project.pipeline(pipeline), place, table)
+    if not letters:
+        raise Terminal(
+            f"pipeline {pipeline} has no dead letter of record {place}" + (f" and table {table}" if table else ""),
+            next_step=f"frazil dead-letters list {pipeline} --all shows which there are",
+        )
+    if raw is not None:
+        _write(raw, _value(letters[0]))
+    if as_json:
+        console.print_json([_as_json(letter) for letter in letters])
+        return
+    for number, letter in enumerate(letters):
+        for line in (*([""] if number else []), *letter_lines(letter)):
+            console.say(line)
+
+
+def _value(letter: WholeLetter) -> bytes:
+    if letter.value is None:
+        raise Terminal(
+            f"the dead letter of {letter.letter.place} holds no value",
+            next_step="it is a tombstone, or dead_letters.payload keeps values out of the table: read it from Kafka",
+        )
+    return letter.value
+
+
+def _as_json(whole: WholeLetter) -> dict[str, object]:
+    from dataclasses import asdict
+
+    headers = [{"key": key, "value": value} for key, value in whole.headers]
+    return {
+        **asdict(whole.letter),
+        "stage": whole.stage,
+        "key": whole.key,
+        "value": whole.value,
+        "headers": headers,
+    }
+
+
+def report(
+    pipeline: PipelineName,
+    *,
+    since: Since = _PERIOD,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page.", show_default=False)
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write it as Markdown.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Sum up the dead letters of a period: counts by code and topic, the trend, samples. Markdown, unless told otherwise.
+
+    The trend compares with the period of the same length before. Samples tell the first field that does not fit.
+    """
+    from dataclasses import asdict
+
+    from frazil.project import Project
+    from frazil.report import dead_letters_page as page
+    from frazil.report.dead_letters_summary import summarize
+
+    end = datetime.now(UTC)
+    begin = instant_of(since or _PERIOD, end)
+    if begin >= end:
+        raise typer.BadParameter(f"--since {since} is not in the past")
+    project = Project.load()
+    summary = summarize(project, project.pipeline(pipeline), begin, end)
+    if html is not None:
+        _write(html, page.html(summary).encode())
+    if markdown is not None:
+        _write(markdown, page.markdown(summary).encode())
+    if as_json:
+        console.print_json(
+            {**asdict(summary), "groups": [{**asdict(group), "trend": group.trend} for group in summary.groups]}
+        )
+    elif html is None and markdown is None:
+        for line in page.markdown(summary).splitlines():
+            console.say(line)
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise Terminal(f"{file} can't be written: {error.strerror}") from error
+    console.err().print(f"wrote {len(content):,} bytes to {file}", soft_wrap=True)
+
+
+_COMMANDS: Sequence[tuple[str, Callable[..., Any], tuple[str, ...]]] = (
+    (
+        "list",
+        list_letters,
+        (
+            "frazil dead-letters list pizzas",
+            "frazil dead-letters list pizzas --code INVALID_JSON --since 24h --limit 0 --json",
+        ),
+    ),
+    (
+        "show",
+        show,
+        (
+            "frazil dead-letters show pizzas completed-pizzas/0/1564",
+            "frazil dead-letters show pizzas completed-pizzas/0/1564 --raw value.bin",
+        ),
+    ),
+    (
+        "report",
+        report,
+        (
+            "frazil dead-letters report pizzas --since 24h",
+            "frazil dead-letters report pizzas --html dead-letters.html",
+        ),
+    ),
+    (
+        "replay",
+        replay,
+        (
+            'frazil dead-letters replay pizzas --reason "columns were mended" --dry-run',
+            'frazil dead-letters replay pizzas --code WRONG_TYPE --since 24h --reason "columns were mended"',
+        ),
+    ),
+)
+"""Every verb with the examples that end its help."""
+
+for _name, _command, _examples in _COMMANDS:
+    app.command(_name, epilog="\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in _examples))(_command)

@@ -1,0 +1,101 @@
+"""`frazil sql`: small questions to the tables."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli.output import console
+from frazil.cli.output.options import Json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
+    from rich.table import Table
+
+_SHOWN_ROWS = 500
+"""Rows printed for people; --json prints all."""
+
+
+def sql(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT in DuckDB's SQL.", show_default=False)],
+    *,
+    catalog: Annotated[
+        str | None, typer.Option(help="Catalog of the settings file.", show_default="'lake', or the only one")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask the Iceberg tables: read only, for small results. Large ones are Spark's work.
+
+    Tables are named [cyan]namespace.table[/cyan]. Behind a table stand its [cyan].snapshots[/cyan],
+    [cyan].history[/cyan], [cyan].files[/cyan], [cyan].partitions[/cyan], [cyan].manifests[/cyan] and
+    [cyan].refs[/cyan]; [cyan].branch_NAME[/cyan] is the table on a branch, [cyan].tag_NAME[/cyan] at a tag, as in Spark.
+    Without them it is main, also where a pipeline lands on a branch.
+    """
+    from frazil.project import Project
+    from frazil.report.sql import query as ask
+
+    result = ask(Project.load(), query, catalog=catalog)
+    if as_json:
+        console.print_json(_rows(result))
+    else:
+        show_result(result)
+
+
+def show_result(result: "pa.Table") -> None:
+    """Print a result as a table, or record by record where its columns don't fit side by side."""
+    out = console.out()
+    shown = result.slice(0, _SHOWN_ROWS)
+    table = _side_by_side(shown)
+    if table.columns and out.measure(table).minimum <= out.width and _natural_width(out, table) <= out.width:
+        out.print(table)
+    else:
+        _one_by_one(shown)
+    more = result.num_rows - shown.num_rows
+    counted = "1 row" if result.num_rows == 1 else f"{result.num_rows:,} rows"
+    console.say(counted + (f", the first {shown.num_rows:,} shown" if more else ""))
+
+
+def _natural_width(out: "Console", table: "Table") -> int:
+    return out.measure(table, options=out.options.update(width=10_000)).maximum
+
+
+def _side_by_side(result: "pa.Table") -> "Table":
+    from pyarrow import types
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for field in result.schema:
+        number = types.is_integer(field.type) or types.is_floating(field.type) or types.is_decimal(field.type)
+        table.add_column(field.name, justify="right" if number else "left", no_wrap=True)
+    columns = [[_cell(value) for value in column.to_pylist(maps_as_pydicts="lossy")] for column in result.columns]
+    for row in zip(*columns, strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _one_by_one(result: "pa.Table") -> None:
+    width = max((len(name) for name in result.column_names), default=0)
+    for number, row in enumerate(_rows(result), 1):
+        console.say(f"-- {number}")
+        for name, value in row.items():
+            console.say(f"{name:{width}}  {_cell(value)}")
+
+
+def _cell(value: object) -> str:
+    import json
+
+    if value is None:
+        return "null"
+    json_value = console.plain(value)
+    text = json.dumps(json_value, ensure_ascii=False) if isinstance(json_value, dict | list | bool) else str(json_value)
+    return text.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _rows(result: "pa.Table") -> list[dict[str, object]]:
+    """Rows as mappings; a name that comes twice gets a number, so that no column is lost."""
+    names: list[str] = []
+    for name in result.column_names:
+        twins = sum(name == earlier or earlier.startswith(f"{name}_") for earlier in names)
+        names.append(f"{name}_{twins}" if name in names else name)
+    rows: list[dict[str, object]] = result.rename_columns(names).to_pylist(maps_as_pydicts="lossy")
+    return rows

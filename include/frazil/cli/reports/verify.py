@@ -1,0 +1,139 @@
+"""`frazil verify`: whether every record of Kafka has its one outcome in the tables."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli.output import console
+from frazil.cli.output.options import PLACES, Json, PipelineName
+from frazil.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.table import Table
+
+    from frazil.verify.facts.result import Verification
+
+_SHOWN = 10
+"""Differences printed for people; --json prints more."""
+
+_COUNTS = ("covered", "records", "rows", "letters", "filtered", "missing", "duplicate", "unexpected", "changed")
+
+
+def verify(
+    pipeline: PipelineName,
+    *,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar=PLACES, help="Where to begin.", show_default="the first offset read"),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("--to", metavar=PLACES, help="Where to end.", show_default="the position"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare every record that Kafka still holds with its row or dead letter, value by value, and the ledger too.
+
+    An independent check: it shares no code with what writes. What it can't work out anew it names, with the reason. Exit code 1
+    with the first differences if there are any, and if Kafka holds none of the records any more, so that nothing could be
+    compared.
+    """
+    from frazil.iceberg.patches import variant as _variant  # noqa: F401  # PyIceberg must know the type to open such tables
+    from frazil.project import Project
+    from frazil.verify.check import verify as check
+
+    project = Project.load()
+    verification = check(project, project.pipeline(pipeline), from_, end)
+    if as_json:
+        console.print_json(_report(verification))
+    else:
+        _show(verification)
+    if not verification.is_clean:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _report(verification: "Verification") -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {"is_clean": verification.is_clean, "is_baseless": verification.is_baseless} | asdict(verification)
+
+
+def _show(verification: "Verification") -> None:
+    if verification.partitions:
+        console.show_table(_table(verification))
+    for difference in verification.differences[:_SHOWN]:
+        console.say(str(difference))
+    if verification.count > _SHOWN:
+        console.say(f"… and {verification.count - _SHOWN:,} more")
+    for line in (*_not_compared(verification), *verification.notes):
+        console.say(line)
+    for count, what in _remarks(verification):
+        if count:
+            console.say(f"{count:,} {what}")
+    console.say(_verdict(verification))
+
+
+def _not_compared(verification: "Verification") -> "Iterator[str]":
+    """What could not be judged, and why."""
+    if not verification.values_compared:
+        yield (
+            f"values were not compared, since {verification.values_not_compared_because}: only places, bytes and counts"
+        )
+        for table, columns in verification.columns_not_compared.items():
+            yield (f"not compared in {table}: {', '.join(columns)}")
+    for table, cells in verification.cells_not_compared.items():
+        for column, (count, why) in cells.items():
+            yield (f"{count:,} values of {table}.{column} were not compared: {why}")
+    for why, batches in verification.batches_not_judged.items():
+        yield (f"{why}: {_numbers(batches)} held against the present file, as far as that says something of them")
+
+
+def _numbers(batches: tuple[int, ...]) -> str:
+    return f"batch {batches[0]}" if not batches[1:] else f"{len(batches):,} batches from {batches[0]} to {batches[-1]}"
+
+
+def _remarks(verification: "Verification") -> tuple[tuple[int, str], ...]:
+    """What was not compared, and why."""
+    names = ("unchecked", "given_up", "lenient", "expired")
+    unchecked, given_up, lenient, expired = (
+        sum(getattr(partition, name) for partition in verification.partitions) for name in names
+    )
+    return (
+        (verification.older_incarnation, "rows and dead letters of an older incarnation of a topic are left alone"),
+        (verification.foreign, "rows without Kafka columns, or of another pipeline, are not ours and are left alone"),
+        (expired, "offsets that batches read are gone from Kafka: not compared"),
+        (unchecked, "rows and dead letters have no record in Kafka any more, or no batch in the ledger: not compared"),
+        (
+            lenient,
+            "rows of batches whose file is not known, or from before their table changed: null was accepted for any value",
+        ),
+        (given_up, "records lost their row or dead letter, which a repair gave up on record"),
+    )
+
+
+def _verdict(verification: "Verification") -> str:
+    looked_at = f"{verification.records:,} records through batch {verification.n} in {verification.seconds:.1f} s"
+    is_whole = (
+        verification.values_compared and not verification.cells_not_compared and not verification.batches_not_judged
+    )
+    if verification.count:
+        return f"{verification.pipeline}: {verification.count:,} difference{'s' if verification.count > 1 else ''}, {looked_at}"
+    if not verification.records:
+        return f"{verification.pipeline}: nothing was compared, {looked_at}"
+    return f"{verification.pipeline}: clean{'' if is_whole else ' but for values'}, {looked_at}"
+
+
+def _table(verification: "Verification") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("partition")
+    for name in _COUNTS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for partition in verification.partitions:
+        counts = [f"{getattr(partition, name):,}" for name in _COUNTS]
+        target = "" if partition.table is None else f" -> {partition.table}"
+        table.add_row(f"{partition.topic}/{partition.partition}{target}", *counts)
+    return table

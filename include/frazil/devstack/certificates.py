@@ -1,0 +1,152 @@
+"""A certificate authority of one's own, for servers and clients of a stack or of a test: no browser and no other machine trusts it."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from frazil.runtime.files import PRIVATE_FILE, write_atomically
+from frazil.runtime.home import LOOPBACK
+
+_VALID: Final = timedelta(days=3650)
+"""A stack on one machine has nobody who would renew."""
+
+_CLOCKS: Final = timedelta(hours=1)
+"""How much earlier than now a certificate begins: a container's clock may be behind."""
+
+HOSTS: Final = (LOOPBACK, "localhost")
+"""Where servers of the embedded stack are."""
+
+_BOTH_SIDES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+"""A broker is a client of its controller, with the same certificate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A certificate and its private key, in PEM.
+
+    Attributes:
+        certificate: What is shown to the other side.
+        key: PKCS #8, without a password: where it is kept, it is readable by its owner only.
+    """
+
+    certificate: str
+    key: str = field(repr=False)
+
+    def store(self, folder: Path, name: str) -> tuple[Path, Path]:
+        """Write `NAME.pem` and `NAME.key`; returns both paths."""
+        certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+        write_atomically(key, self.key, mode=PRIVATE_FILE)
+        write_atomically(certificate, self.certificate)
+        return certificate, key
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Who signs certificates.
+
+    Attributes:
+        identity: Its own certificate, which those must know who are to trust the signed ones, and its key.
+    """
+
+    identity: Identity
+
+    @classmethod
+    def make(cls, name: str, valid: timedelta = _VALID) -> Authority:
+        """A new one. Certificates of another one of the same name are not its own."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = (
+            _builder(name, name, key.public_key(), datetime.now(UTC) + valid)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_signing(), critical=True)
+        )
+        return cls(_identity(builder.sign(key, hashes.SHA256()), key))
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> Authority:
+        """The one that `Identity.store` wrote."""
+        return cls(Identity((folder / f"{name}.pem").read_text(), (folder / f"{name}.key").read_text()))
+
+    def issue(self, name: str, valid: timedelta = _VALID, hosts: tuple[str, ...] = HOSTS) -> Identity:
+        """Sign a certificate for a server or a client.
+
+        Args:
+            name: Its common name; Kafka's name of a client is made of it.
+            valid: How long from now on. Negative: it has expired already.
+            hosts: Addresses and names at which a server with it is asked.
+        """
+        certificate, key = self._loaded()
+        leaf = ec.generate_private_key(ec.SECP256R1())
+        issuer = str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+        builder = (
+            _builder(name, issuer, leaf.public_key(), datetime.now(UTC) + valid)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(_BOTH_SIDES), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+        )
+        return _identity(builder.sign(key, hashes.SHA256()), leaf)
+
+    def _loaded(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+        key = load_pem_private_key(self.identity.key.encode(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)  # noqa: S101 - its own
+        return x509.load_pem_x509_certificate(self.identity.certificate.encode()), key
+
+
+def _builder(name: str, issuer: str, key: ec.EllipticCurvePublicKey, until: datetime) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_distinguished(name))
+        .issuer_name(_distinguished(issuer))
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(min(datetime.now(UTC), until) - _CLOCKS)
+        .not_valid_after(until)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _signing() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _distinguished(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _identity(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Identity:
+    return Identity(
+        certificate.public_bytes(Encoding.PEM).decode(),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+    )

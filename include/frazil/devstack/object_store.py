@@ -1,0 +1,208 @@
+"""An S3 server over a folder of the home, Versity's gateway: one program, built by Go, loopback only."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from frazil.errors import Retryable, Terminal
+from frazil.runtime import port
+from frazil.runtime.files import exclusive, private_folder
+from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
+from frazil.runtime.process import Processes, Spec
+
+NAME: Final = "s3"
+BUCKET: Final = "lake"
+REGION: Final = "us-east-1"
+GRACE_SECONDS: Final = 15.0
+
+PROGRAM: Final = "versitygw"
+VERSION: Final = "v1.8.0"
+_MODULE: Final = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
+"""Go checks what it downloads against its public checksum database: the version pins the content."""
+
+_GO: Final = Path("/usr/local/go/bin/go")
+"""Where Go's own archive puts it, often not on PATH."""
+
+_LEAST: Final = (1, 26)
+"""Version of Go that the server asks for."""
+
+_FETCHES: Final = (1, 21)
+"""From here on Go fetches a newer one where a program asks for it (https://go.dev/doc/toolchain)."""
+
+_ASK_SECONDS: Final = 60.0
+_BUILD_SECONDS: Final = 1200
+"""Bounds download and build: 2 minutes on two cores, once."""
+
+_START_SECONDS: Final = 60.0
+"""Bounds the way from the process to its first answer, 0.2 s on an idle machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The one login of the server."""
+
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+
+    def properties(self, home: Home) -> dict[str, str]:
+        """What PyIceberg and Iceberg's S3FileIO are told, but for the keys, which are references in settings files."""
+        return {
+            "s3.endpoint": url(home),
+            "s3.path-style-access": "true",
+            "s3.region": REGION,
+            "client.region": REGION,
+            "s3.access-key-id": self.access_key,
+            "s3.secret-access-key": self.secret_key,
+        }
+
+
+def start(home: Home, processes: Processes, report: Callable[[str], None], keys: Keys) -> None:
+    """Start the server unless it runs, wait until it answers, and make the bucket.
+
+    Args:
+        home: The stack; objects lie in `s3` below it.
+        processes: The home's processes.
+        report: Receives progress lines.
+        keys: The login.
+
+    Raises:
+        Terminal: The program is not there and there is no Go to build it; or the port is taken.
+        Retryable: It could not be built, ended, or did not answer in time; its log is quoted.
+    """
+    if processes.running(NAME) is None:
+        built = program(home, report)
+        processes.stop((NAME, GRACE_SECONDS))
+        port.require_free(home.ports.s3, PORT_VARIABLES["s3"], "the S3 server")
+        objects, attributes = (
+            private_folder(home.root / "s3" / "objects"),
+            private_folder(home.root / "s3" / "attributes"),
+        )
+        listening = ("--port", f"{LOOPBACK}:{home.ports.s3}", "--region", REGION, "--quiet")
+        # Beside, since not every file system keeps extended attributes.
+        command = (str(built), *listening, "posix", "--sidecar", str(attributes), str(objects))
+        processes.start(Spec(NAME, command, _environment(keys), url(home), GRACE_SECONDS))
+    processes.wait_ready(NAME, f"s3: the server at {url(home)}", lambda: port.answers(home.ports.s3), _START_SECONDS)
+    _ensure_bucket(home, keys)
+
+
+def stop(processes: Processes) -> None:
+    """Stop the server; does nothing when it does not run."""
+    processes.stop((NAME, GRACE_SECONDS))
+
+
+def url(home: Home) -> str:
+    """The server's address."""
+    return f"http://{LOOPBACK}:{home.ports.s3}"
+
+
+def program(home: Home, report: Callable[[str], None] = lambda _: None) -> Path:
+    """The server's program: the pinned version, built once into `tools` beside the jars.
+
+    Raises:
+        Terminal: It is not there, and there is no Go that builds it.
+        Retryable: Download or build failed; the end of what Go said is quoted.
+    """
+    built = _program_file(home)
+    if built.is_file():
+        return built
+    require_program(home)
+    with exclusive(home.jars / ".tools.lock", lambda: report("s3: waiting for another build")):
+        if not built.is_file():
+            report(f"s3: building {PROGRAM} {VERSION}")
+            _build(built)
+    return built
+
+
+def go() -> str | None:
+    """Go's command, if there is one that builds the server: of the server's own version, or one that fetches such a Go."""
+    command = shutil.which("go") or (str(_GO) if _GO.is_file() else None)
+    if command is None:
+        return None
+    command_line = [command, "env", "GOVERSION", "GOTOOLCHAIN"]
+    output = subprocess.run(command_line, capture_output=True, text=True, check=False, timeout=_ASK_SECONDS).stdout
+    return command if is_fit(*[*output.splitlines(), "", ""][:2]) else None
+
+
+def is_fit(version: str, toolchain: str) -> bool:
+    """Whether a Go builds the server.
+
+    Args:
+        version: Its `GOVERSION`, such as ``go1.26.8``.
+        toolchain: Its `GOTOOLCHAIN`: ``local`` fetches no other Go, everything else does since Go 1.21.
+    """
+    match = re.match(r"go(\d+)\.(\d+)", version)
+    least = _LEAST if toolchain == "local" else _FETCHES
+    return match is not None and (int(match[1]), int(match[2])) >= least
+
+
+def require_program(home: Home) -> None:
+    """Check that the server's program is there, or can be built.
+
+    Raises:
+        Terminal: It is not.
+    """
+    built = _program_file(home)
+    if not built.is_file() and go() is None:
+        raise Terminal(
+            f"the S3 server, {PROGRAM} {VERSION}, is built by Go, and no Go that does is on this machine",
+            next_step=f"install Go 1.26 or newer (https://go.dev/dl), or put the program of that version at {built}",
+        )
+
+
+def _program_file(home: Home) -> Path:
+    return home.jars / "tools" / f"{PROGRAM}-{VERSION}"
+
+
+def _build(built: Path) -> None:
+    command = go() or "go"  # asked for before
+    staging = built.parent / ".staging"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    env = inherited_environment() | {"GOBIN": str(staging)}
+    command_line = [command, "install", "-ldflags", "-s -w", _MODULE]
+    try:
+        done = subprocess.run(
+            command_line, env=env, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Retryable(f"s3: `go install {_MODULE}` took over {_BUILD_SECONDS} s", next_step="run it again") from error
+    if done.returncode != 0:
+        last = "\n".join(done.stderr.splitlines()[-10:])
+        raise Retryable(f"s3: `go install {_MODULE}` ended with {done.returncode}:\n{last}")
+    (staging / PROGRAM).replace(built)
+    staging.rmdir()
+
+
+def _environment(keys: Keys) -> Mapping[str, str]:
+    # Not in the arguments, which everybody on the machine can read. VGW_… of somebody else's gateway stays out.
+    inherited = {key: setting for key, setting in inherited_environment().items() if not key.startswith("VGW_")}
+    return inherited | {
+        "ROOT_ACCESS_KEY": keys.access_key,
+        "ROOT_SECRET_KEY": keys.secret_key,
+        "GOMEMLIMIT": "256MiB",
+        "NO_PROXY": ",".join(filter(None, [LOOPBACK, os.environ.get("NO_PROXY", "")])),
+    }
+
+
+def _ensure_bucket(home: Home, keys: Keys) -> None:
+    from pyarrow.fs import S3FileSystem
+
+    files = S3FileSystem(
+        access_key=keys.access_key,
+        secret_key=keys.secret_key,
+        endpoint_override=f"{LOOPBACK}:{home.ports.s3}",
+        scheme="http",
+        region=REGION,
+        allow_bucket_creation=True,
+    )
+    try:
+        files.create_dir(BUCKET)
+    except OSError as error:
+        raise Retryable(f"s3: bucket {BUCKET} can't be made: {error}") from error

@@ -1,0 +1,232 @@
+"""A PostgreSQL server of the home, from the system's programs: loopback only, every connection by password."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from frazil.errors import Retryable, Terminal
+from frazil.runtime import port
+from frazil.runtime.files import PRIVATE_FILE, write_atomically
+from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
+from frazil.runtime.process import Processes, Spec
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
+
+NAME: Final = "postgres"
+INIT: Final = "postgres-init"
+USER: Final = "frazil"
+"""The one login, and the owner of everything."""
+
+GRACE_SECONDS: Final = 30.0
+"""A fast stop writes a checkpoint; under a second for what a stack holds."""
+
+_NOBODY: Final = "nobody"
+"""PostgreSQL refuses to run as root; root's server runs as this user."""
+
+_DEBIAN: Final = Path("/usr/lib/postgresql")
+"""Where Debian keeps every version, each in a folder of that name."""
+
+_START_SECONDS: Final = 60.0
+"""Bounds the way from the process to its first answer: under a second, and longer after a kill."""
+
+_INIT_SECONDS: Final = 120.0
+"""Bounds the making of the data folder, 2 s on an idle machine."""
+
+_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({"shared_buffers": "64MB", "log_min_messages": "warning"})
+
+
+def start(
+    home: Home,
+    processes: Processes,
+    report: Callable[[str], None],
+    password: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Start the server unless it runs, and wait until it answers. The first start makes its data folder.
+
+    Args:
+        home: The stack; the data lies in `postgres` below it.
+        processes: The home's processes.
+        report: Receives progress lines.
+        password: Of the login, from the first start on.
+        settings: Further settings of the server.
+
+    Raises:
+        Terminal: There is no PostgreSQL on this machine, its port is taken, or its user can't reach the folder.
+        Retryable: It ended or did not answer in time; the end of its log is quoted.
+    """
+    if processes.running(NAME) is None:
+        programs_folder = require_programs(home)
+        processes.stop((NAME, GRACE_SECONDS))
+        port.require_free(home.ports.postgres, PORT_VARIABLES["postgres"], "PostgreSQL")
+        _make_data(home, processes, programs_folder, password, report)
+        listening = {"listen_addresses": LOOPBACK, "port": str(home.ports.postgres), "unix_socket_directories": ""}
+        options = [
+            part for setting in ({**_SETTINGS, **settings} | listening).items() for part in ("-c", "=".join(setting))
+        ]
+        command = [*_someone_else(), str(programs_folder / "postgres"), "-D", str(_data(home)), *options]
+        processes.start(Spec(NAME, command, inherited_environment(), address(home), GRACE_SECONDS))
+    _wait(home, processes, password)
+
+
+def stop(processes: Processes) -> None:
+    """Stop the server with its connections; does nothing when it does not run."""
+    record = processes.running(NAME)
+    if record is not None:
+        with suppress(ProcessLookupError):  # it ended by itself meanwhile
+            os.kill(record.pid, signal.SIGINT)  # at SIGTERM it would wait for its clients to go
+    processes.stop((INIT, GRACE_SECONDS), (NAME, GRACE_SECONDS))
+
+
+def address(home: Home) -> str:
+    """Where the server listens."""
+    return f"{LOOPBACK}:{home.ports.postgres}"
+
+
+def url(home: Home, database: str, password: str) -> str:
+    """SQLAlchemy address of one of its databases, password included."""
+    from sqlalchemy import URL
+
+    database_url = URL.create("postgresql+psycopg2", USER, password, LOOPBACK, home.ports.postgres, database)
+    return database_url.render_as_string(hide_password=False)
+
+
+def jdbc_url(home: Home, database: str) -> str:
+    """JDBC address of one of its databases; login and password are properties there."""
+    return f"jdbc:postgresql://{address(home)}/{database}"
+
+
+def ensure_database(home: Home, database: str, password: str) -> None:
+    """Create a database unless it is there."""
+    from sqlalchemy import text
+
+    with _engine(home, "postgres", password).connect() as connection:
+        rows = connection.execute(text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": database})
+        if rows.first() is None:
+            connection.execute(text(f"CREATE DATABASE {database}"))
+
+
+def require_programs(home: Home) -> Path:
+    """Folder of the programs for the home's data.
+
+    Raises:
+        Terminal: There is no PostgreSQL on this machine, or none of the version that made the data.
+    """
+    file = _data(home) / "PG_VERSION"
+    version = file.read_text(encoding="ascii").strip() if file.is_file() else None
+    folder = programs(version)
+    if folder is not None:
+        return folder
+    if version is not None and programs() is not None:
+        raise Terminal(
+            f"the data at {_data(home)} are of PostgreSQL {version}, and there is no such server on this machine",
+            next_step=f"install PostgreSQL {version} beside the other one, or move the data with pg_upgrade",
+        )
+    raise Terminal(
+        "no PostgreSQL: neither on PATH nor below /usr/lib/postgresql",
+        next_step="install it, such as by `apt-get install postgresql`; no server of its own needs to run",
+    )
+
+
+def programs(version: str | None = None) -> Path | None:
+    """Folder of `initdb` and `postgres`: of PATH, or where Debian keeps them; None if there is none.
+
+    Args:
+        version: Major version that it must be; any if None.
+    """
+    named = shutil.which("initdb")
+    folders = [Path(named).resolve().parent] if named else []
+    folders += sorted(_DEBIAN.glob("*/bin"), key=_version_of, reverse=True)
+    if version is not None:
+        folders = [folder for folder in folders if _version_of(folder) == int(version)]
+    return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
+
+
+def _version_of(folder: Path) -> int:
+    """Major version of a folder's programs; -1 if they don't tell."""
+    if folder.parent.parent == _DEBIAN and folder.parent.name.isdecimal():
+        return int(folder.parent.name)
+    try:
+        command_line = [str(folder / "postgres"), "--version"]
+        output = subprocess.run(command_line, capture_output=True, text=True, check=False, timeout=_INIT_SECONDS).stdout
+    except OSError:
+        return -1
+    match = re.search(r"(\d+)", output)
+    return int(match[1]) if match else -1
+
+
+def _data(home: Home) -> Path:
+    return home.root / "postgres" / "data"
+
+
+def _make_data(
+    home: Home, processes: Processes, programs_folder: Path, password: str, report: Callable[[str], None]
+) -> None:
+    """Make the data folder under another name first: a kill half-way leaves none that looks whole."""
+    data = _data(home)
+    if (data / "PG_VERSION").is_file():
+        return
+    report("postgres: preparing the data folder")
+    folder, fresh, secret = data.parent, data.with_name("data.new"), data.with_name("password")
+    shutil.rmtree(fresh, ignore_errors=True)
+    write_atomically(secret, password, mode=PRIVATE_FILE)
+    _give_away(folder, secret)
+    access = ("--auth=scram-sha-256", f"--username={USER}", f"--pwfile={secret}")
+    command = (str(programs_folder / "initdb"), "--pgdata", str(fresh), "--locale=C", "--encoding=UTF8", *access)
+    status = processes.finish(Spec(INIT, (*_someone_else(), *command), inherited_environment()), _INIT_SECONDS)
+    secret.unlink()
+    if status != 0:
+        raise Retryable(f"postgres: initdb ended with {status}:\n{processes.last_lines(INIT, [password])}")
+    fresh.rename(data)
+
+
+def _someone_else() -> tuple[str, ...]:
+    """What runs a command as another user; nothing unless we are root."""
+    if os.geteuid() != 0:
+        return ()
+    group = pwd.getpwnam(_NOBODY).pw_gid
+    return ("setpriv", f"--reuid={_NOBODY}", f"--regid={group}", "--clear-groups")
+
+
+def _give_away(*places: Path) -> None:
+    if os.geteuid() != 0:
+        return
+    for place in places:
+        shutil.chown(place, _NOBODY, pwd.getpwnam(_NOBODY).pw_gid)
+    reached = subprocess.run([*_someone_else(), "test", "-w", str(places[0])], check=False)
+    if reached.returncode != 0:
+        raise Terminal(
+            f"PostgreSQL does not run as root, and the user {_NOBODY}, who runs it instead, can't reach {places[0]}",
+            next_step="let FRAZIL_HOME name a folder whose parents everybody may enter, or be another user than root",
+        )
+
+
+def _wait(home: Home, processes: Processes, password: str) -> None:
+    from sqlalchemy.exc import OperationalError
+
+    def answers() -> bool:
+        try:
+            _engine(home, "postgres", password).connect().close()
+        except OperationalError:
+            return False
+        return True
+
+    processes.wait_ready(NAME, f"postgres: the server at {address(home)}", answers, _START_SECONDS)
+
+
+def _engine(home: Home, database: str, password: str) -> Engine:
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import NullPool
+
+    return create_engine(url(home, database, password), isolation_level="AUTOCOMMIT", poolclass=NullPool)

@@ -1,0 +1,109 @@
+"""The production profile: its secrets, made once, and what its settings file refers to."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from frazil.devstack import object_store, rest_catalog, schema_registry, spark_cluster
+from frazil.devstack.object_store import BUCKET, Keys
+from frazil.errors import Terminal
+from frazil.runtime.files import PRIVATE_FILE, exclusive, private_folder, write_atomically
+from frazil.runtime.home import Home
+
+if TYPE_CHECKING:
+    from frazil.devstack.secured import Secured
+
+SETTINGS: Final = "production.yaml"
+"""The settings file as it ships; `write_settings` copies it into the home."""
+
+USER: Final = "frazil"
+"""Kafka's name of all clients of the stack."""
+
+WAREHOUSE: Final = f"s3://{BUCKET}/warehouse"
+
+WORKERS: Final = 2
+"""Of the Spark cluster, with a core each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passwords:
+    """Random per home, stored with mode 600, never shown."""
+
+    postgres: str = field(repr=False)
+    s3_access_key: str = field(repr=False)
+    s3_secret_key: str = field(repr=False)
+    spark: str = field(repr=False)
+
+    @property
+    def keys(self) -> Keys:
+        """Login of the S3 server."""
+        return Keys(self.s3_access_key, self.s3_secret_key)
+
+
+def ensure_passwords(home: Home) -> Passwords:
+    """Return the home's passwords, made on the first call."""
+    file = private_folder(home.production) / "passwords.json"
+    with exclusive(home.production / ".lock"):
+        if not file.is_file():
+            passwords = Passwords(*(secrets.token_urlsafe(24) for _ in range(4)))
+            write_atomically(file, json.dumps(asdict(passwords)), mode=PRIVATE_FILE)
+    return _read(file)
+
+
+def settings_file(home: Home) -> Path:
+    """Where the profile's settings are."""
+    return home.production / "settings.yaml"
+
+
+def write_settings(home: Home) -> None:
+    """Write the profile's settings file, whose secrets are references."""
+    text = files(__package__).joinpath(SETTINGS).read_text(encoding="utf-8")
+    write_atomically(settings_file(home), text, mode=PRIVATE_FILE)
+
+
+def references(home: Home) -> dict[str, str]:
+    """What `${local:NAME}` stands for in the profile's settings file, beside `home` and `kafka`. Some are secrets.
+
+    Raises:
+        Terminal: The profile was never started in this home.
+    """
+    passwords, kafka = _read(home.production / "passwords.json"), kafka_access(home)
+    return {
+        "kafka_user": USER,
+        "kafka_password": kafka.users[USER],
+        "kafka_ca": str(kafka.ca),
+        "catalog": rest_catalog.url(home),
+        "registry": schema_registry.url(home),
+        "s3": object_store.url(home),
+        "s3_region": object_store.REGION,
+        "s3_access_key": passwords.s3_access_key,
+        "s3_secret_key": passwords.s3_secret_key,
+        "spark": spark_cluster.url(home.ports.spark_master),
+        "spark_secret": passwords.spark,
+    }
+
+
+def kafka_access(home: Home) -> Secured:
+    """How the broker is secured: made on the first call."""
+    from frazil.devstack.secured import secured  # reads what certificates are made with: not for every command
+
+    folder = home.production / "kafka"
+    private_folder(home.production)
+    with exclusive(home.production / ".kafka.lock"):  # two first calls would mix their certificates
+        return secured(folder, home.ports.kafka_sasl, home.ports.kafka_ssl, (USER,))
+
+
+def _read(file: Path) -> Passwords:
+    try:
+        return Passwords(**json.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise Terminal(f"{file} is not there", next_step="`frazil up --profile production` makes it") from error
+    except (ValueError, TypeError) as error:
+        raise Terminal(
+            f"{file} can't be read", next_step="restore it: the stack's data is behind its passwords"
+        ) from error

@@ -1,0 +1,111 @@
+"""Iceberg's own REST catalog server in one small JVM: loopback only, over SQLite or PostgreSQL, tables in a folder or in S3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from frazil.devstack.object_store import REGION
+from frazil.runtime import port
+from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
+from frazil.runtime.jars import fetch, jar_paths
+from frazil.runtime.java import ensure_java
+from frazil.runtime.process import Processes, Spec
+
+NAME: Final = "rest-catalog"
+GRACE_SECONDS: Final = 15.0
+
+_CONFIGURATION: Final = Path(__file__).with_suffix(".xml")
+_START_SECONDS: Final = 60.0
+"""Bounds the way from the process to its first answer; 1 s was measured."""
+
+_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+
+
+@dataclass(frozen=True, slots=True)
+class Backing:
+    """What the server keeps its tables in.
+
+    Attributes:
+        warehouse: Where it puts tables: a path, or an address in S3.
+        properties: Properties of Jetty's file `rest_catalog.xml`; anybody on the machine can read them.
+        secrets: Environment of the server: login of the database, keys of S3.
+        jars: Further sets of jars.
+    """
+
+    warehouse: str
+    properties: Mapping[str, str]
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    jars: tuple[str, ...] = ()
+
+    @classmethod
+    def folder(cls, home: Home) -> Backing:
+        """A folder of the home, and an SQLite file beside it."""
+        return cls(str(home.warehouse), {"database": f"jdbc:sqlite:{home.catalog}"})
+
+    @classmethod
+    def s3(cls, warehouse: str, endpoint: str, database: str, secrets: Mapping[str, str]) -> Backing:
+        """An S3 server and a PostgreSQL database.
+
+        Args:
+            warehouse: Where it puts tables, such as ``s3://lake/warehouse``.
+            endpoint: Address of the S3 server.
+            database: JDBC address.
+            secrets: CATALOG_USER and CATALOG_PASSWORD of the database, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+        """
+        properties = {
+            "database": database,
+            "clients": "4",
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "s3.endpoint": endpoint,
+            "client.region": REGION,
+        }
+        return cls(warehouse, properties, secrets, ("s3",))
+
+
+def start(home: Home, processes: Processes, report: Callable[[str], None], backing: Backing) -> None:
+    """Start the server unless it runs, and wait until it answers.
+
+    Args:
+        home: The stack; the `rest` jars are fetched if missing.
+        processes: The home's processes.
+        report: Receives progress lines.
+        backing: Where tables and their list are kept.
+
+    Raises:
+        Terminal: The port is taken, or there is no fitting Java.
+        Retryable: It ended or did not answer in time; the end of its log is quoted.
+    """
+    if processes.running(NAME) is None:
+        sets = ("rest", *backing.jars)
+        fetch(home, *sets, report=report)
+        processes.stop((NAME, GRACE_SECONDS))
+        port.require_free(home.ports.catalog, PORT_VARIABLES["catalog"], "the REST catalog")
+        classpath = ":".join(str(path) for name in sets for path in jar_paths(home, name))
+        settings = {"port": str(home.ports.catalog), "warehouse": backing.warehouse, **backing.properties}
+        arguments = [f"{name}={value}" for name, value in settings.items()]
+        command = [str(ensure_java(report).command), *_JVM, "-cp", classpath, "org.eclipse.jetty.xml.XmlConfiguration"]
+        # Credentials for somebody else's S3 stay out.
+        env = {key: setting for key, setting in inherited_environment().items() if not key.startswith("AWS_")}
+        spec = Spec(
+            NAME, [*command, *arguments, str(_CONFIGURATION)], {**env, **backing.secrets}, url(home), GRACE_SECONDS
+        )
+        processes.start(spec)
+    hidden = [secret for name, secret in backing.secrets.items() if name != "CATALOG_USER"]
+
+    def is_up() -> bool:
+        return port.serves(home.ports.catalog, "/v1/config")
+
+    processes.wait_ready(NAME, f"catalog: the server at {url(home)}", is_up, _START_SECONDS, hidden)
+
+
+def stop(processes: Processes) -> None:
+    """Stop the server; does nothing when it does not run."""
+    processes.stop((NAME, GRACE_SECONDS))
+
+
+def url(home: Home) -> str:
+    """Root of its API."""
+    return f"http://{LOOPBACK}:{home.ports.catalog}"

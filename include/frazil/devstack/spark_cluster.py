@@ -1,0 +1,123 @@
+"""A Spark standalone cluster on this machine: a master, and workers with a core each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from frazil.runtime import port
+from frazil.runtime.files import private_folder
+from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment, interpreter_bin
+from frazil.runtime.java import ensure_java
+from frazil.runtime.process import Processes, Spec
+
+MASTER: Final = "spark-master"
+GRACE_SECONDS: Final = 15.0
+"""A worker that is asked to end ends its executors first, 1-3 s."""
+
+_START_SECONDS: Final = 60.0
+"""Bounds the way from the processes to workers that are registered; 4 s on two cores."""
+
+SECRET_VARIABLE: Final = "_SPARK_AUTH_SECRET"  # noqa: S105 - a name
+"""Where Spark's processes look for the secret first (`SecurityManager.ENV_AUTH_SECRET`): arguments can be read by everybody."""
+
+_TIDY: Final = "-Dspark.worker.cleanup.enabled=true -Dspark.worker.cleanup.appDataTtl=86400"
+"""Workers keep a folder of each application, with what its executors wrote: for a day, not for ever."""
+
+_REGISTERED: Final = "Successfully registered with master"
+"""A worker's own word, from which on executors start on it."""
+
+
+def worker(number: int) -> str:
+    """Name of a worker's process."""
+    return f"spark-worker-{number}"
+
+
+def url(port_of_master: int) -> str:
+    """What `master:` of an engine is set to."""
+    return f"spark://{LOOPBACK}:{port_of_master}"
+
+
+def start(
+    home: Home,
+    processes: Processes,
+    report: Callable[[str], None],
+    workers: int,
+    *,
+    memory: str = "1g",
+    secret: str | None = None,
+) -> None:
+    """Start what does not run of the master and its workers, and wait until the workers are registered.
+
+    Args:
+        home: The stack. The master listens on its port `spark_master`; its page and the workers listen on any free ports.
+        processes: The home's processes.
+        report: Receives progress lines.
+        workers: How many, with one core each.
+        memory: What executors on a worker may have together, such as ``1g``.
+        secret: What drivers must know (`SECRET_VARIABLE`); None: whoever reaches the port may run code.
+
+    Raises:
+        Terminal: The port is taken, or there is no fitting Java.
+        Retryable: One of them ended, or the workers are not registered in time; the message quotes its log.
+    """
+    spark_class, env = str(interpreter_bin() / "spark-class"), _environment(secret, report)
+    listening = ("--host", LOOPBACK, "--webui-port", "0")
+    master_url = url(home.ports.spark_master)
+    if processes.running(MASTER) is None:
+        stop(processes, workers)  # workers of another master would go on waiting for it
+        port.require_free(home.ports.spark_master, PORT_VARIABLES["spark_master"], "Spark's master")
+        port_option = ("--port", str(home.ports.spark_master))
+        master = (spark_class, "org.apache.spark.deploy.master.Master", *listening, *port_option)
+        processes.start(Spec(MASTER, master, env, master_url, GRACE_SECONDS))
+    _wait(processes, MASTER, lambda: port.answers(home.ports.spark_master), secret)
+    worker_command = (
+        spark_class,
+        "org.apache.spark.deploy.worker.Worker",
+        *listening,
+        "--cores",
+        "1",
+        "--memory",
+        memory,
+    )
+    for number in range(workers):
+        if processes.running(worker(number)) is None:
+            processes.stop((worker(number), GRACE_SECONDS))  # executors that a crash left
+            folder = private_folder(home.run / worker(number))
+            processes.start(
+                Spec(worker(number), (*worker_command, "--work-dir", str(folder), master_url), env, "", GRACE_SECONDS)
+            )
+    for number in range(workers):
+        _wait(processes, worker(number), partial(_is_registered, processes.log(worker(number))), secret)
+
+
+def stop(processes: Processes, workers: int) -> None:
+    """Stop the cluster; does nothing with what does not run."""
+    processes.stop(*((worker(number), GRACE_SECONDS) for number in range(workers)), (MASTER, GRACE_SECONDS))
+
+
+def _environment(secret: str | None, report: Callable[[str], None]) -> dict[str, str]:
+    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    secret_environment = {} if secret is None else {SECRET_VARIABLE: secret}
+    if secret is not None:
+        options.append("-Dspark.authenticate=true")
+    return {
+        **inherited_environment(),
+        "JAVA_HOME": str(ensure_java(report).home),
+        "PYSPARK_DRIVER_PYTHON": str(interpreter_bin() / "python"),  # by it Spark's scripts find Spark
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(options),
+        "SPARK_WORKER_OPTS": _TIDY,
+        **secret_environment,
+    }
+
+
+def _is_registered(log: Path) -> bool:
+    return _REGISTERED in log.read_text(encoding="utf-8", errors="replace")
+
+
+def _wait(processes: Processes, name: str, is_ready: Callable[[], bool], secret: str | None) -> None:
+    processes.wait_ready(name, f"{name}: it", is_ready, _START_SECONDS, [secret] if secret is not None else ())

@@ -1,0 +1,75 @@
+"""Named places where a test may end, pause or stop this process, as a fault would.
+
+``FRAZIL_CRASH=decide.committing=kill`` ends the process with SIGKILL when it gets there; ``=stop`` pauses it with
+SIGSTOP until somebody continues it, ``=term`` asks it to stop; ``decide.committing:2=kill`` means the second time. Several with commas. Without
+the variable a place costs one look into the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from enum import StrEnum
+
+VARIABLE = "FRAZIL_CRASH"
+
+
+class Failpoint(StrEnum):
+    """Where a run can be hit.
+
+    Commits name their step: decide (the deciding one), follow, record (the ledger), capture (records of a capture).
+    """
+
+    PLANNED = "planned"
+    STAGING = "staging"
+    """In the middle of staging: files are open, nothing is told yet. In the process that writes them."""
+    STAGED = "staged"
+    CREATING = "creating"
+    """Before tables are made that records name."""
+    CREATED = "created"
+    """They are there, and nobody is told of them yet."""
+    EVOLVING = "evolving"
+    """Before a table's schema is changed for records that were read."""
+    EVOLVED = "evolved"
+    """The schema is changed; nothing of the batch is staged for it yet."""
+    AUDITED = "audited"
+    MANIFEST_WRITTEN = "manifest.written"
+    BRANCH_MADE = "branch.made"
+    BRANCH_STAGED = "branch.staged"
+    DECIDE_COMMITTING = "decide.committing"
+    DECIDE_RETRYING = "decide.retrying"
+    """Between two attempts: somebody else committed first, the table was read again."""
+    DECIDE_COMMITTED = "decide.committed"
+    LETTERS_SENDING = "letters.sending"
+    """A dead letter was handed to the producer of the dead-letter topic; each of them passes here."""
+    LETTERS_SENT = "letters.sent"
+    """The brokers have all of them."""
+    CAPTURE_SENDING = "capture.sending"
+    """A record of a capture was handed to the producer; each of them passes here."""
+    CAPTURE_COMMITTING = "capture.committing"
+    """Records and position of a capture are with the broker, their transaction is open."""
+    CAPTURE_COMMITTED = "capture.committed"
+    FOLLOW_COMMITTING = "follow.committing"
+    FOLLOW_RETRYING = "follow.retrying"
+    FOLLOW_COMMITTED = "follow.committed"
+    RECORD_COMMITTING = "record.committing"
+    RECORD_RETRYING = "record.retrying"
+    RECORD_COMMITTED = "record.committed"
+
+
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
+_reached: Counter[str] = Counter()
+
+
+def hit(point: Failpoint) -> None:
+    """Say that the process got to a point; usually nothing happens."""
+    orders = os.environ.get(VARIABLE)
+    if not orders:
+        return
+    _reached[point] += 1
+    for order in orders.split(","):
+        place, _, deed = order.partition("=")
+        name, _, time = place.partition(":")
+        if name == point and _reached[point] == int(time or 1):
+            os.kill(os.getpid(), _SIGNALS[deed])

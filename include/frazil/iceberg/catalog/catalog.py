@@ -1,0 +1,277 @@
+"""The catalog of the settings file, as PyIceberg sees it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Final, Literal
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError, ServerError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random
+
+from frazil.errors import FrazilError, Terminal
+from frazil.iceberg.catalog.folder import Folder
+from frazil.iceberg.catalog.table_properties import refuse_code
+from frazil.iceberg.errors import translated
+from frazil.iceberg.patches import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection for all who read tables
+from frazil.iceberg.patches.storage import opened_storage, with_storage
+from frazil.iceberg.patches.variant import FORMAT_VERSION, metadata_text
+
+if TYPE_CHECKING:
+    from frazil.iceberg.catalog.rest import BoundedRestCatalog
+    from frazil.iceberg.catalog.sql import SharedSqlCatalog
+
+Kind = Literal["jdbc", "rest"]
+
+_CREATE_ATTEMPTS: Final = 5
+_CREATE_SECONDS: Final = 10.0
+"""How often and how long a REST server is asked for a table: it may answer 500 when two make the same one at once, and asked
+again it answers that the table is there.
+"""
+
+
+class Lake:
+    """One catalog and its tables.
+
+    Args:
+        name: Its name in the settings file. SQL catalogs use it as a key column, so Spark must use the same.
+        uri: SQLAlchemy URI of the catalog's database, or the root of a REST catalog's API.
+        warehouse: Where new tables are stored; a REST catalog may know that itself.
+        properties: Further catalog and file-io properties.
+        kind: `jdbc` for the tables of a SQL database, `rest` for a server.
+        table_properties: Properties of tables that have a say in how files are read and written; see
+            `frazil.iceberg.catalog.table_properties`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        uri: str,
+        warehouse: str | None,
+        properties: Mapping[str, str],
+        *,
+        kind: Kind = "jdbc",
+        table_properties: Iterable[str] = (),
+    ) -> None:
+        self.name = name
+        self.uri = uri
+        self.warehouse = warehouse
+        self.properties = properties
+        self.kind = kind
+        self.table_properties = frozenset(table_properties)
+        self._opened: Catalog | None = None
+        self._opening = Lock()
+        self._failure: FrazilError | None = None
+
+    def __repr__(self) -> str:
+        return f"Lake({self.name!r})"
+
+    @property
+    def _catalog(self) -> Catalog:
+        """The catalog, opened once: threads that open one at a time would each make the SQL catalog's tables.
+
+        Who waited while another thread tried in vain has its failure: ten that wait for a dead server wait as long as one.
+        """
+        failure = self._failure
+        with self._opening:
+            if self._opened is None and self._failure is not None and self._failure is not failure:
+                raise self._failure
+            if self._opened is None:
+                try:
+                    self._opened = self._open()
+                except FrazilError as problem:
+                    self._failure = problem
+                    raise
+            return self._opened
+
+    def close(self) -> None:
+        """Close the connections that nobody uses now. The next question opens the catalog again."""
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+    def _open(self) -> Catalog:
+        place = {} if self.warehouse is None else {"warehouse": self.warehouse}
+        given = {**with_storage(self.properties), "uri": self.uri, **place}
+        with translated(f"opening catalog {self.name}"):
+            opened = _rest(self.name, given) if self.kind == "rest" else _sql(self.name, given)
+            opened.table_properties = self.table_properties
+            return opened
+
+    def ask_for_writing(self) -> None:
+        """Change nothing, in the way of a commit: a SQL database refuses that to whoever may only read.
+
+        A REST server can't be asked without a commit: of it only this is known, that it lists its namespaces.
+
+        Raises:
+            Retryable: The catalog can't be reached.
+            Terminal: The database refuses to be written.
+        """
+        with translated(f"asking catalog {self.name} whether it can be written"):
+            if self.kind == "jdbc":
+                _ask_sql_for_writing(self._catalog)
+            else:
+                self._catalog.list_namespaces()
+
+    def storage(self, tables: Iterable[str]) -> Folder | None:
+        """Where files of tables go: the warehouse. A REST server tells it with a table: of the first that is there, else None.
+
+        Raises:
+            Retryable: The catalog can't be reached.
+        """
+        if self.kind == "jdbc":
+            return Folder(self.warehouse or "", self.properties)
+        found = next((of for name in tables if (of := self.find_table(name)) is not None), None)
+        return (
+            None
+            if found is None
+            else Folder(f"{found.location()}/metadata", {**self.properties, **found.io.properties})
+        )
+
+    def find_table(self, name: str) -> Table | None:
+        """The table as it is now, or None if there is none.
+
+        Raises:
+            Retryable: The catalog can't be reached.
+        """
+        with translated(f"loading table {name} of catalog {self.name}"):
+            try:
+                return self._catalog.load_table(name)
+            except NoSuchTableError:
+                return None
+
+    @property
+    def catalogs(self) -> tuple[Lake, ...]:
+        """All catalogs that it has tables in."""
+        return (self,)
+
+    def catalog_of(self, name: str) -> Lake:  # noqa: ARG002 - lakes of several catalogs ask
+        """The catalog that a table is in."""
+        return self
+
+    def branch_of(self, name: str) -> str | None:  # noqa: ARG002 - lakes with branches ask
+        """The branch of a table that is read and written; None stands for main."""
+        return None
+
+    def begin_branch(self, name: str) -> Table:
+        """The table, with the branch that is read and written made from main if it is not there yet."""
+        return self.load_table(name)
+
+    def load_table(self, name: str) -> Table:
+        """The table as it is now.
+
+        Raises:
+            Terminal: There is no such table.
+            Retryable: The catalog can't be reached.
+        """
+        table = self.find_table(name)
+        if table is None:
+            catalog = self.catalog_of(name)
+            raise Terminal(
+                f"there is no table {name} in catalog {catalog.name}",
+                next_step=f"its tables: {', '.join(catalog.tables()) or 'none yet'}",
+            )
+        return table
+
+    def set_property(self, name: str, key: str, value: str) -> None:
+        """Set a property of a table.
+
+        Raises:
+            Retryable: The catalog can't be reached, or others changed the table every time.
+        """
+        found = self.catalog_of(name).load_table(name)
+        with translated(f"setting {key} of table {name}"), found.transaction() as change:
+            change.set_properties({key: value})
+
+    def refuse_code(self, table: Table) -> None:
+        """Refuse a table to an engine, which would run a class that the table names.
+
+        Raises:
+            Terminal: It names one that the settings don't allow.
+        """
+        refuse_code(".".join(table.name()), table.metadata, self.table_properties)
+
+    def create_table(
+        self,
+        name: str,
+        schema: Schema,
+        spec: PartitionSpec,
+        properties: Mapping[str, str],
+        order: SortOrder = UNSORTED_SORT_ORDER,
+    ) -> Table:
+        """Create a table, and its namespaces, unless somebody else did it first. A server that fails over it is asked again.
+
+        Raises:
+            Retryable: The catalog can't be reached, or fails each time.
+        """
+        with translated(f"creating table {name} in catalog {self.name}"):
+            asked = Retrying(
+                retry=retry_if_exception_type(ServerError),
+                stop=stop_after_attempt(_CREATE_ATTEMPTS) | stop_after_delay(_CREATE_SECONDS),
+                wait=wait_random(0.05, 0.5),
+                reraise=True,
+            )
+            return asked(self._create_once, name, schema, spec, properties, order)
+
+    def _create_once(
+        self, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str], order: SortOrder
+    ) -> Table:
+        namespace = tuple(name.split(".")[:-1])
+        for depth in range(1, len(namespace) + 1):
+            self._catalog.create_namespace_if_not_exists(namespace[:depth])
+        try:
+            if self.kind == "jdbc" and properties.get("format-version") == str(FORMAT_VERSION):
+                return self._register(name, schema, spec, properties, order)
+            return self._catalog.create_table(
+                name, schema, partition_spec=spec, sort_order=order, properties=dict(properties)
+            )
+        except TableAlreadyExistsError:
+            return self._catalog.load_table(name)
+
+    def _register(
+        self, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str], order: SortOrder
+    ) -> Table:
+        """Write the first metadata of a table of version 3, which PyIceberg does not, and show it to the catalog."""
+        location = f"{self.warehouse}/{name.replace('.', '/')}"
+        fresh = new_table_metadata(schema, spec, order, location, dict(properties))
+        path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
+        with opened_storage(self.properties, path).new_output(path).create() as stream:
+            stream.write(metadata_text(fresh).encode())
+        return self._catalog.register_table(name, path)
+
+    def tables(self) -> list[str]:
+        """Names of all tables, sorted."""
+        with translated(f"listing catalog {self.name}"):
+            names = {".".join(table) for space in self._namespaces() for table in self._catalog.list_tables(space)}
+        return sorted(names)
+
+    def _namespaces(self, within: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        for namespace in self._catalog.list_namespaces(within):
+            yield namespace
+            yield from self._namespaces(namespace)
+
+
+def _sql(name: str, properties: Mapping[str, str]) -> SharedSqlCatalog:
+    from frazil.iceberg.catalog.sql import open_sql
+
+    return open_sql(name, properties)
+
+
+def _ask_sql_for_writing(catalog: Catalog) -> None:
+    from frazil.iceberg.catalog.sql import ask_for_writing
+
+    ask_for_writing(catalog)
+
+
+def _rest(name: str, properties: Mapping[str, str]) -> BoundedRestCatalog:
+    from frazil.iceberg.catalog.rest import BoundedRestCatalog
+
+    return BoundedRestCatalog(name, **properties)

@@ -1,0 +1,118 @@
+"""PyIceberg's REST catalog, made to answer or fail in bounded time, and to read the past of a table once.
+
+Rests on private names of PyIceberg 0.12; the tests pin them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, cast
+
+from pydantic import BaseModel
+from pydantic_core import from_json
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.io import FileIO
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
+from requests import Session
+
+from frazil.errors import Terminal
+from frazil.iceberg.catalog.table_properties import for_storage, without_code
+from frazil.iceberg.patches.clocks import refuse_skew
+from frazil.iceberg.patches.history_cache import KnownPast, with_past
+
+CONNECT = "rest.client.connection-timeout-ms"
+"""Catalog property, by the name that Iceberg's Java client has for it: how long a connection may take to open."""
+
+ANSWER = "rest.client.socket-timeout-ms"
+"""The same for the wait for an answer, and for each next part of it."""
+
+_DEFAULTS = {CONNECT: 10_000, ANSWER: 60_000}
+"""A connection takes milliseconds; a commit on a busy server may wait for others. PyIceberg itself waits forever."""
+
+
+class BoundedRestCatalog(RestCatalog):
+    """A REST catalog whose requests end, also those that fetch a token. Copies of its tables' metadata share their past.
+
+    Attributes:
+        table_properties: Properties of tables that have a say in how files are read and written, beside what the server says.
+
+    Raises:
+        Terminal: A time limit among the properties is no number of milliseconds.
+    """
+
+    table_properties: frozenset[str] = frozenset()
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Load a table."""
+        table: Table = super().load_table(identifier)
+        table.metadata = with_past(table.metadata)
+        return table
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Commit changes of a table."""
+        refuse_skew(table)
+        done: CommitTableResponse = super().commit_table(table, requirements, updates)
+        return done.model_copy(update={"metadata": without_code(done.metadata, self.table_properties)})
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        # PyIceberg gives the file-io all properties of the table, and over them what the server says of this table.
+        metadata = table_response.metadata
+        told = for_storage(metadata.properties, self.table_properties)
+        bare = metadata.model_copy(update={"properties": told})
+        table = super()._response_to_table(identifier_tuple, table_response.model_copy(update={"metadata": bare}))
+        table.metadata = without_code(metadata, self.table_properties)
+        return table
+
+    @staticmethod
+    def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
+        """Delete what a commit made superfluous; of what the server deleted first, as Iceberg's own does, nobody is warned."""
+        RestCatalog._delete_old_metadata(cast("FileIO", _Forgiving(io)), base, metadata)  # noqa: SLF001 - what it overrides
+
+    def _config_headers(self, session: Session) -> None:
+        # The first thing that PyIceberg does to a new session; the first request follows at once, for a token.
+        super()._config_headers(session)
+        limits = (_seconds(self.properties, CONNECT), _seconds(self.properties, ANSWER))
+        session.request = partial(session.request, timeout=limits)  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True, slots=True)
+class _Forgiving:
+    """A file-io for which what is gone is deleted."""
+
+    io: FileIO
+
+    def delete(self, location: str) -> None:
+        with suppress(FileNotFoundError):
+            self.io.delete(location)
+
+
+def _seconds(properties: Mapping[str, str], key: str) -> float:
+    text = str(properties.get(key, _DEFAULTS[key]))
+    if not text.isdecimal() or int(text) == 0:
+        raise Terminal(f"catalog property {key}: expected milliseconds, found {text!r}")
+    return int(text) / 1000
+
+
+_KNOWN: Final = KnownPast()
+
+
+def _with_known_past(cls: type[BaseModel], text: str) -> Any:
+    """An answer of the server, with a table's metadata in it."""
+    try:
+        body = from_json(text)
+        _KNOWN.fill_in(body["metadata"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return cls.__pydantic_validator__.validate_json(text)  # it is said as always what is wrong with it
+    return cls.model_validate(body)
+
+
+for _answer in (TableResponse, CommitTableResponse):
+    _answer.model_validate_json = classmethod(_with_known_past)  # type: ignore[method-assign, assignment]

@@ -1,0 +1,129 @@
+"""PyIceberg's SQL catalog, opened by many at once, and never made anew over tables that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
+from pyiceberg.exceptions import NamespaceAlreadyExistsError
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from sqlalchemy import false, update
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from frazil.errors import Terminal
+from frazil.iceberg.catalog.metadata_cache import KeepingSqlCatalog
+from frazil.iceberg.patches.storage import StorageFileIO
+
+_METADATA: Final = "metadata"
+_METADATA_FILE: Final = ".metadata.json"
+
+_LEVELS: Final = 5
+"""How deep tables are looked for: namespaces within namespaces are rare. A warehouse may lie in a folder of many other things."""
+
+
+class SharedSqlCatalog(KeepingSqlCatalog):
+    """A SQL catalog whose tables and namespaces may be made by several processes at the same moment."""
+
+    def create_tables(self) -> None:
+        """Make those that are not there. Each that a rival made since we looked ends one try, so a try more than tables do."""
+        for _ in SqlCatalogBaseTable.metadata.tables:
+            try:
+                return super().create_tables()
+            except DBAPIError as error:
+                if "already exists" not in str(error.orig):
+                    raise
+        return super().create_tables()
+
+    def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
+        """Make a namespace."""
+        try:
+            super().create_namespace(namespace, properties)
+        except IntegrityError as error:  # PyIceberg looks first; a rival made it since
+            raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
+
+
+def open_sql(name: str, properties: Mapping[str, str]) -> SharedSqlCatalog:
+    """Open a catalog; a SQLite file is made, and a local folder for the warehouse.
+
+    Raises:
+        Terminal: The SQLite file is gone, and the warehouse holds tables. A new file would know none of them: pipelines that
+            wrote them would begin where they once began.
+    """
+    # Connections are kept for weeks: one that the server closed is opened anew.
+    given = {"pool_pre_ping": "true", **properties}
+    file = _sqlite_file(properties["uri"])
+    if file is not None:
+        _refuse_lost(name, file, properties)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            file.touch()
+        given["uri"] = _of_a_file_that_is_there(properties["uri"], file)
+    warehouse = properties.get("warehouse", "")
+    if warehouse.startswith("file:"):
+        Path(StorageFileIO.parse_location(warehouse)[2]).mkdir(parents=True, exist_ok=True)
+    return SharedSqlCatalog(name, **given)
+
+
+def ask_for_writing(catalog: Catalog) -> None:
+    """Update no row of a SQL catalog: the database looks at permissions all the same.
+
+    Raises:
+        DBAPIError: It refuses.
+        TypeError: The catalog is none of `open_sql`.
+    """
+    if not isinstance(catalog, SqlCatalog):
+        raise TypeError(f"expected a SQL catalog, found {type(catalog).__name__}")
+    with catalog.engine.begin() as connection:
+        connection.execute(update(IcebergTables).where(false()).values(metadata_location=None))
+
+
+def _sqlite_file(uri: str) -> Path | None:
+    url = make_url(uri)
+    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    return Path(str(url.database)) if is_file and not str(url.database).startswith("file:") else None
+
+
+def _of_a_file_that_is_there(uri: str, file: Path) -> str:
+    """A URI whose connections, opened whenever more are needed, don't make the file: it may be lost meanwhile."""
+    opened = make_url(uri).set(database=f"file:{quote(str(file.absolute()))}")
+    return opened.update_query_dict({"mode": "rw", "uri": "true"}).render_as_string(hide_password=False)
+
+
+def _refuse_lost(name: str, file: Path, properties: Mapping[str, str]) -> None:
+    warehouse = properties.get("warehouse")
+    if file.exists() or not warehouse:
+        return
+    scheme, netloc, path = StorageFileIO.parse_location(warehouse)
+    table = _any_table(StorageFileIO(dict(properties)).fs_by_scheme(scheme, netloc), path)
+    if table is None or file.exists():  # meanwhile: a rival began the project, and made the table
+        return
+    raise Terminal(
+        f"opening catalog {name}: its database {file} is not there, but warehouse {warehouse} holds tables, such as {table}",
+        next_step=f"restore {file} from a backup: a new one would know no table and no position. To begin anew on purpose,"
+        f" move the warehouse away. Without a backup: make an empty database (mkdir -p {file.parent} && touch {file}) and register"
+        " each table's newest metadata file before anything runs",
+    )
+
+
+def _any_table(files: FileSystem, folder: str, levels: int = _LEVELS) -> str | None:
+    """Path of the first table found below a folder. A table's own folders are not looked into, nor those that nobody may read."""
+    if levels == 0:
+        return None
+    inside = files.get_file_info(FileSelector(folder, allow_not_found=True))
+    folders = {of.base_name: of.path for of in inside if of.type == FileType.Directory}
+    if _METADATA in folders:
+        found = files.get_file_info(FileSelector(folders[_METADATA]))
+        if any(of.base_name.endswith(_METADATA_FILE) for of in found):
+            return folder
+    for of in sorted(folders.values()):
+        with suppress(PermissionError):  # such as lost+found, where the warehouse is a disk
+            if (table := _any_table(files, of, levels - 1)) is not None:
+                return table
+    return None

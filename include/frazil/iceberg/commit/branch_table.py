@@ -1,0 +1,95 @@
+"""A table as it is on one of its branches, where the rows of a pipeline wait until somebody publishes them.
+
+Everything that reads or moves main, PyIceberg's own transactions included, is given such a table and reads and moves the
+branch: one place knows of branches, and what holds for main holds for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from pyiceberg.table import DataScan, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate, TableRequirement, TableUpdate
+
+from frazil.errors import Terminal
+from frazil.iceberg.commit.refs import HOURLY_TAG
+
+U = TypeVar("U", TableUpdate, TableRequirement)
+
+
+class BranchTable(Table):
+    """A table whose main is one of its branches. A branch that is not there yet looks like main, and can't be moved.
+
+    Args:
+        table: The table.
+        name: Its name, for messages.
+        branch: Name of the branch.
+    """
+
+    def __init__(self, table: Table, name: str, branch: str) -> None:
+        super().__init__(
+            table.name(), table.metadata, table.metadata_location, table.io, table.catalog, dict(table.config)
+        )
+        self._named = name
+        self._branch = branch
+        self.is_begun = branch in table.metadata.refs
+        self.whole = table.metadata
+        self.metadata = on_branch(table.metadata, branch)
+
+    def refresh(self) -> Table:
+        """Read the table again.
+
+        Raises:
+            Terminal: The branch was dropped meanwhile.
+        """
+        super().refresh()
+        if self.is_begun and self._branch not in self.metadata.refs:
+            raise Terminal(
+                f"table {self._named}: branch {self._branch} was dropped while a batch was committed there",
+                next_step=f"make it again, where it ended: ALTER TABLE {self._named} CREATE BRANCH …; then run again",
+            )
+        self.whole = self.metadata
+        self.metadata = on_branch(self.metadata, self._branch)
+        return self
+
+    def scan(self, *args: Any, **options: Any) -> DataScan:
+        """Scan the branch. Without the catalog: a server that plans scans would plan one of main."""
+        scan = super().scan(*args, **options)
+        scan.catalog = None
+        return scan
+
+    def _do_commit(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]) -> None:
+        super()._do_commit(tuple(self._of_branch(updates)), tuple(self._of_branch(requirements)))
+        self.whole = self.metadata
+        self.metadata = on_branch(self.metadata, self._branch)
+
+    def _of_branch(self, parts: Iterable[U]) -> Iterable[U]:
+        for part in parts:
+            if isinstance(part, SetSnapshotRefUpdate) and part.ref_name == MAIN_BRANCH:
+                yield part.model_copy(update={"ref_name": self._branch})
+            elif isinstance(part, AssertRefSnapshotId) and part.ref == MAIN_BRANCH:
+                yield part.model_copy(update={"ref": self._branch})
+            else:
+                yield part
+
+
+def whole(table: Table) -> TableMetadata:
+    """Metadata of a table with all of its branches, main as it is."""
+    return table.whole if isinstance(table, BranchTable) else table.metadata
+
+
+def on_branch(metadata: TableMetadata, branch: str) -> TableMetadata:
+    """Metadata whose main is a branch; as they are if there is no such branch."""
+    ref = metadata.refs.get(branch)
+    if ref is None:
+        return metadata
+    others = {
+        name: other
+        for name, other in metadata.refs.items()
+        if name not in (MAIN_BRANCH, branch) and re.fullmatch(HOURLY_TAG, name) is None  # those are of the other main
+    }
+    return metadata.model_copy(update={"refs": {**others, MAIN_BRANCH: ref}, "current_snapshot_id": ref.snapshot_id})

@@ -1,0 +1,277 @@
+"""The positioned commit: one change that lands only if the table still holds what the batch was planned on.
+
+PyIceberg's transaction asserts the branch head it was built on; on a conflict it refreshes, asks every producer to
+validate itself and rebuilds. That is used as a compare-and-set on what the table holds. The check runs on the loaded
+metadata before the first attempt and on the refreshed metadata before every retry. A change that removes rows is never
+rebuilt on another head: it is computed anew, so that rows others brought or moved meanwhile are seen. No exception
+proves that a commit did not land, so after any of them the table is read again and answers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableUpdate
+
+from frazil import failpoints
+from frazil.batch.facts import StagedFile
+from frazil.batch.manifest import Fit
+from frazil.batch.removal import Removal
+from frazil.errors import FrazilError, OutcomeUnknown, quotable, without_values
+from frazil.failpoints import Failpoint
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import missing_files
+from frazil.iceberg.catalog.table_properties import renewed_properties
+from frazil.iceberg.commit.branch_table import whole
+from frazil.iceberg.commit.expiry import Retention, expiry_updates
+from frazil.iceberg.commit.producer import HeadMoved, Producer, SeenOnce, SnapshotRequest, append_of, overwrite_of
+from frazil.iceberg.commit.refs import head_of
+from frazil.iceberg.commit.removal import Rewrite, Rewriter
+from frazil.iceberg.commit.summary_state import mirror, moved_with
+from frazil.iceberg.errors import as_frazil, foreign, shown
+from frazil.iceberg.files.data_files import data_file, field_types
+
+ATTEMPTS = 5
+"""Transactions tried before giving up; each has PyIceberg's own retries (4) inside. Rivals that move the position end
+it at once, so only catalog faults and foreign appends that win again and again use this up."""
+
+FIRST_PAUSE_SECONDS = 0.2
+"""Before the second attempt; it doubles with each further one, so that all five take three seconds at most."""
+
+REMOVED_KEY = "frazil.rows.removed"
+"""Summary key of a snapshot that came with a removal: how many rows it took out."""
+
+Step = Literal["decide", "follow", "record"]
+"""Which commit of a batch: the deciding one, a follower's, the ledger's."""
+
+_log = logging.getLogger(__name__)
+
+
+class Refused(FrazilError):
+    """The table does not hold what the batch was planned on. The batch never happened; plan again.
+
+    Not an error of the program: caught where batches are driven.
+    """
+
+    label = "refused"
+
+
+def fit_of(metadata: TableMetadata) -> Fit:
+    """The fit of files that are staged for this metadata."""
+    return Fit(str(metadata.table_uuid), metadata.default_spec_id, field_types(metadata))
+
+
+@dataclass(frozen=True)
+class Change:
+    """One commit on one table.
+
+    Attributes:
+        table: Its name.
+        files: Data files that become visible; may be none.
+        summary: Snapshot properties.
+        mirrored: Keys of `summary` that also become table properties.
+        attached: Further properties that name the snapshot as those do; too long for every summary.
+        topics: Property with a list, as JSON, of topics that grows: what it gets beside what it has.
+        fit: What the files were staged for.
+        landed: Finds the snapshot in which this very change landed already, or None.
+        check: Raises Refused if the table does not hold what was planned on.
+        step: Which commit of a batch it is.
+        properties: Further table properties that move in the same commit.
+        removal: Rows that go in the same commit; the new files' rows are not asked.
+        retention: What of the table's past stays; None: nothing goes.
+    """
+
+    table: str
+    files: tuple[StagedFile, ...]
+    summary: Mapping[str, str]
+    mirrored: tuple[str, ...]
+    fit: Fit
+    landed: Callable[[TableMetadata], int | None]
+    check: Callable[[TableMetadata], None]
+    step: Step
+    properties: Mapping[str, str] = field(default_factory=dict)
+    removal: Removal | None = None
+    attached: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    retention: Retention | None = None
+
+
+def commit(lake: Lake, change: Change) -> int:
+    """Land a change, once, and return the id of its snapshot.
+
+    Raises:
+        Refused: The table holds something else than planned, or the files don't fit it any more.
+        OutcomeUnknown: The table can't be read to find out whether the commit landed.
+        Retryable: Other writers won every time.
+        Terminal: Rows can't be removed from this table.
+    """
+    rewriter = Rewriter(change.table, change.removal) if change.removal is not None else None
+    failure: BaseException | None = None
+    for number in range(ATTEMPTS):
+        pause(number, failure)
+        table = loaded(lake, change, failure)
+        landed = change.landed(table.metadata)
+        if landed is not None:
+            return landed
+        validate(change, table.metadata)
+        refuse_lost_files(change.table, change.files, table)
+        try:
+            return _attempt(table, change, rewriter)
+        except Refused:
+            # A rival may have landed this very batch while we tried: rolling forward is anybody's work.
+            landed = change.landed(lake.load_table(change.table).metadata)
+            if landed is None:
+                raise
+            return landed
+        except foreign() as error:
+            _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, shown(error))
+            failure, change = error, without_expiry(change, table, error)
+    return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))
+
+
+def without_expiry(change: Change, table: Table, failure: BaseException) -> Change:
+    """The change for another attempt: not every service lets a commit take snapshots out, and that may stop no batch.
+
+    After a rival it is the same change.
+    """
+    if isinstance(failure, CommitFailedException) or not taken_out(change, whole(table)):
+        return change
+    _log.warning(
+        "table %s: a commit that takes old snapshots out failed, another goes without: %s. If the catalog refuses them, or"
+        " expires snapshots by itself: maintenance: {expiry: false} in the pipeline file",
+        change.table,
+        shown(failure),
+    )
+    return replace(change, retention=None)
+
+
+def pause(number: int, failure: BaseException | None) -> None:
+    """Leave a catalog that is overloaded, or just fell over, some time before attempt `number`; none after a rival."""
+    if failure is not None and not isinstance(failure, CommitFailedException):
+        time.sleep(random.uniform(0.5, 1) * FIRST_PAUSE_SECONDS * 2 ** (number - 1))  # noqa: S311  # no secret
+
+
+def loaded(lake: Lake, change: Change, failure: BaseException | None) -> Table:
+    """The table as it is now, for another attempt if one failed already.
+
+    Raises:
+        OutcomeUnknown: An attempt failed, and the table can't be read.
+    """
+    try:
+        return lake.load_table(change.table)
+    except FrazilError as error:
+        if failure is None:
+            raise
+        raise OutcomeUnknown(
+            f"a commit to table {change.table} was sent and the table can't be read again: {error.message}",
+            next_step="run again: the next plan reads the table and carries on from what it holds",
+        ) from failure
+
+
+def landed_or_raise(lake: Lake, change: Change, failure: BaseException) -> int:
+    """The answer after the last attempt: the table's own, else the failure's."""
+    landed = change.landed(loaded(lake, change, failure).metadata)
+    if landed is not None:
+        return landed
+    raise as_frazil(failure, f"committing to table {change.table}") from quotable(failure)
+
+
+def validate(change: Change, metadata: TableMetadata) -> None:
+    """Hold a change against a table.
+
+    Raises:
+        Refused: Its files don't fit the table, or the table holds something else than planned.
+    """
+    mismatch = change.fit.mismatch(fit_of(metadata))
+    if mismatch is not None:
+        raise Refused(f"table {change.table}: {mismatch}")
+    change.check(metadata)
+
+
+def refuse_lost_files(name: str, files: Sequence[StagedFile], table: Table) -> None:
+    """Refuse to name files that are gone: every scan of the table would fail.
+
+    Raises:
+        Refused: Somebody's orphan removal took some, which no snapshot names before this commit.
+        Retryable: The storage can't be read now.
+    """
+    lost = missing_files(table, [file.path for file in files])
+    if lost:
+        raise Refused(
+            f"table {name}: {len(lost)} of {len(files)} files that were staged are gone, for example"
+            f" {without_values(lost[0])}: an orphan removal took them"
+        )
+
+
+def moved_properties(change: Change, metadata: TableMetadata, snapshot_id: int) -> dict[str, str]:
+    """Table properties that move together with the change's snapshot, over those that the table has."""
+    values = {key: change.summary[key] for key in change.mirrored} | dict(change.attached)
+    for key, topics in change.topics.items():
+        earlier = json.loads(moved_with(metadata, key, change.table)[0]) if key in metadata.properties else ()
+        values[key] = json.dumps(sorted(topics.union(earlier)))
+    moved = {key: mirror(value, snapshot_id) for key, value in values.items()}
+    return moved | dict(change.properties) | renewed_properties(metadata.properties)
+
+
+def taken_out(change: Change, metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+    """The part of a change's commit that takes old snapshots out of a table with all of its branches.
+
+    Their age is counted from the table's last change: a host whose clock is days ahead would take its whole past.
+    """
+    retention = change.retention
+    return () if retention is None else expiry_updates(metadata, change.table, retention, metadata.last_updated_ms)
+
+
+def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
+    head = head_of(table.metadata)
+
+    def validate_again(metadata: TableMetadata) -> None:
+        failpoints.hit(Failpoint(f"{change.step}.retrying"))
+        validate(change, metadata)
+        if rewriter is not None and head_of(metadata) != head:
+            raise HeadMoved(f"rows were removed from snapshot {head}, the head is {head_of(metadata)} now")
+
+    request = SnapshotRequest(
+        change.summary,
+        validate_again,
+        lambda snapshot: moved_properties(change, table.metadata, snapshot),
+        expires=lambda metadata: taken_out(change, metadata),
+    )
+    transaction = SeenOnce(table)
+    producer = produced(transaction, table, change, request, rewriter)
+    failpoints.hit(Failpoint(f"{change.step}.committing"))
+    transaction.commit_transaction()
+    failpoints.hit(Failpoint(f"{change.step}.committed"))
+    return producer.snapshot_id
+
+
+def produced(
+    transaction: Transaction, table: Table, change: Change, request: SnapshotRequest, rewriter: Rewriter | None
+) -> Producer:
+    """The snapshot of a change, staged in a transaction on the head of the request's branch."""
+    rewrite = rewriter.rewrite(table, head_of(table.metadata, request.branch)) if rewriter is not None else Rewrite()
+    if rewriter is not None:
+        request = replace(request, summary={**request.summary, REMOVED_KEY: str(rewrite.rows)})
+    added = [data_file(staged, table.metadata) for staged in (*change.files, *rewrite.added)]
+    if rewriter is not None and rewrite.dropped:
+        producer = overwrite_of(transaction, request, added, rewrite.dropped, rewriter.found_by)
+    else:
+        producer = append_of(transaction, request, added)
+    producer.commit()
+    return producer
+
+
+def snapshot_time(table: Table, snapshot_id: int | None) -> datetime | None:
+    """When a snapshot was made, or None once it is expired."""
+    snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+    return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC) if snapshot is not None else None

@@ -1,0 +1,374 @@
+"""Which snapshots a table lists: recent ones one by one, older ones one per hour, none beyond the age of expiry.
+
+Metadata name every snapshot, and each plan and commit reads and writes all of them: without a bound a batch would cost more
+with the table's age. So each commit of a batch takes old snapshots out, and the last one of each hour gets a tag, which
+readers can name. Snapshots leave the metadata only. Their files stay until orphans are looked for, so that a catalog which
+is restored from a backup opens tables whose files are there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
+from typing import Final
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+
+from frazil.errors import Terminal
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.refs import HOURLY_TAG, BranchName, head_of, send
+from frazil.iceberg.commit.retention_guard import retained_state
+from frazil.iceberg.errors import translated
+from frazil.iceberg.patches.variant import FORMAT_VERSION
+from frazil.pipeline.models.maintenance import Expiry, parse_age
+
+RECENT: Final = 200
+"""Snapshots of a branch that stay whatever comes: more than three hours of a batch a minute. Who goes on from a snapshot, as
+compactions, branches and incremental readers do, needs all that came after it. Each costs a batch 0.1 ms."""
+
+MOST_REMOVED: Final = 100
+"""Snapshots that one batch takes out, so that the first batches on an old table are little slower than others."""
+
+MOST_AGED: Final = 2
+"""Of the recent snapshots, and of the tags of hours, as many go with one batch: the one that it adds, and one to catch up. A host
+whose clock is days ahead makes the whole table that old with its first batch: the second would take all of its past."""
+
+HOLD_KEY: Final = "frazil.snapshots-held"
+"""Table property: `since/end` of each rewrite under way, with blanks between, milliseconds since 1970. Snapshots stay that were made
+at the earliest `since` or later, whose end has not come."""
+
+HOLD: Final = timedelta(hours=3)
+"""The longest time for which a rewrite holds snapshots. At a batch a second each of them is 10,000 at its end."""
+
+NO_HOLD: Final = "0/0"
+_DIGITS: Final = 19
+"""Of the largest number that Java writes."""
+
+_AGE: Final = "history.expire.max-snapshot-age-ms"
+_KEEP: Final = "history.expire.min-snapshots-to-keep"
+_DEFAULT_AGE_MS: Final = 5 * 86_400_000
+_LONGEST_MS: Final = 1_000 * 365 * 86_400_000
+"""For ever, in milliseconds: a table may say 2^63 - 1, which no timedelta holds."""
+_HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What of a table's past stays. Without a value the table's own properties say it.
+
+    Attributes:
+        age: How far back the table can be read.
+        keep: Snapshots of each branch that stay whatever their age.
+    """
+
+    age: timedelta | None = None
+    keep: int | None = None
+
+    @classmethod
+    def by(cls, rules: Expiry) -> Retention:
+        """What a pipeline file says of a table."""
+        return cls(None if rules.older_than is None else parse_age(rules.older_than), rules.keep)
+
+    def age_in(self, properties: Mapping[str, str]) -> timedelta:
+        """The age, else the table's, else five days.
+
+        Raises:
+            Terminal: The table's is no number.
+        """
+        return self.age or timedelta(milliseconds=min(_number(properties, _AGE, _DEFAULT_AGE_MS), _LONGEST_MS))
+
+    def keep_in(self, properties: Mapping[str, str]) -> int:
+        """How many stay, else the table's number, else 1.
+
+        Raises:
+            Terminal: The table's is no number.
+        """
+        return self.keep if self.keep is not None else _number(properties, _KEEP, 1)
+
+
+def _number(properties: Mapping[str, str], key: str, default: int) -> int:
+    text = properties.get(key, str(default))
+    if not (text.isdecimal() and len(text) <= _DIGITS):
+        raise _unreadable(key, text, "a number")
+    return int(text)
+
+
+def _unreadable(key: str, text: str, expected: str) -> Terminal:
+    return Terminal(
+        f"table property {key} is {text[:100]!r}, expected {expected}", next_step="was it edited by hand? Unset it"
+    )
+
+
+def rewrite_hold(metadata: TableMetadata, now_ms: int) -> str:
+    """The hold of a rewrite that begins: its commit looks through all snapshots since the head that it read."""
+    head = metadata.current_snapshot()
+    since = metadata.last_updated_ms if head is None else head.timestamp_ms
+    return f"{since}/{max(now_ms, metadata.last_updated_ms) + _ms(HOLD)}"
+
+
+def with_hold(properties: Mapping[str, str], hold: str, now_ms: int) -> str:
+    """What HOLD_KEY says once a rewrite begins: the holds of others stay until they are over.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    return " ".join([*(f"{since}/{end}" for since, end in _live_holds(properties, now_ms)), hold])
+
+
+def without_hold(properties: Mapping[str, str], hold: str) -> str:
+    """What HOLD_KEY says once a rewrite is over: it takes back its own hold alone."""
+    holds = properties.get(HOLD_KEY, NO_HOLD).split(" ")
+    if hold in holds:
+        holds.remove(hold)
+    return " ".join(holds) or NO_HOLD
+
+
+def _held_since(properties: Mapping[str, str], now_ms: int) -> int | None:
+    """The time from which on rewrites hold snapshots; None if none does.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    return min((since for since, _ in _live_holds(properties, now_ms)), default=None)
+
+
+def _live_holds(properties: Mapping[str, str], now_ms: int) -> list[tuple[int, int]]:
+    text = properties.get(HOLD_KEY, NO_HOLD)
+    found = [re.fullmatch(rf"(\d{{1,{_DIGITS}}})/(\d{{1,{_DIGITS}}})", hold) for hold in text.split(" ")]
+    holds = [(int(hold[1]), int(hold[2])) for hold in found if hold is not None]
+    if len(holds) < len(found):
+        raise _unreadable(HOLD_KEY, text, NO_HOLD)
+    return [(since, end) for since, end in holds if now_ms < end]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotAge:
+    """A snapshot: when it was made, and on which one."""
+
+    id: int
+    made_ms: int
+    parent: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRules:
+    """Where a branch ends, and what of its past stays, if the branch itself says so."""
+
+    head: int
+    keep: int | None = None
+    max_age_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A snapshot with a name, and the age at which the name goes, if it says one."""
+
+    head: int
+    max_age_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """The snapshots that a table lists, its branches and tags, its properties and its format version."""
+
+    snapshots: Sequence[SnapshotAge] = ()
+    branches: Mapping[str, BranchRules] = field(default_factory=dict)
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    format_version: int = 2
+
+    @classmethod
+    def of(cls, metadata: TableMetadata) -> History:
+        """The history that metadata tell."""
+        refs = metadata.refs.items()
+        return cls(
+            tuple(SnapshotAge(s.snapshot_id, s.timestamp_ms, s.parent_snapshot_id) for s in metadata.snapshots),
+            {
+                name: BranchRules(ref.snapshot_id, ref.min_snapshots_to_keep, ref.max_snapshot_age_ms)
+                for name, ref in refs
+                if ref.snapshot_ref_type == SnapshotRefType.BRANCH
+            },
+            {
+                name: Tag(ref.snapshot_id, ref.max_ref_age_ms)
+                for name, ref in refs
+                if ref.snapshot_ref_type == SnapshotRefType.TAG
+            },
+            metadata.properties,
+            metadata.format_version,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What goes from a table's metadata.
+
+    Attributes:
+        ids: Snapshots, the oldest first.
+        tagged: Name -> a snapshot that gets a tag, so that it stays.
+        dropped: Tags that go.
+    """
+
+    ids: tuple[int, ...] = ()
+    tagged: Mapping[str, Tag] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+
+
+def expired(
+    history: History, retention: Retention, now_ms: int, hold_ms: int | None = None, most: int | None = None
+) -> Expired:
+    """What goes from a table's metadata by now.
+
+    Args:
+        history: What the table lists.
+        retention: What stays.
+        now_ms: The present, milliseconds since 1970.
+        hold_ms: Snapshots that were made at this time or later stay, too.
+        most: How many snapshots go at once, at most.
+    """
+    holds = [since for since in (hold_ms, _held_since(history.properties, now_ms)) if since is not None]
+    hold_ms = min(holds, default=None)
+    if history.format_version >= FORMAT_VERSION:  # an engine expires it, which knows no hours
+        return Expired(ids=_by_age(history, retention, now_ms, hold_ms))
+    age_ms = _ms(retention.age_in(history.properties))
+    by_id = {one.id: one for one in history.snapshots}
+    over = sorted(name for name, tag in history.tags.items() if _is_over(name, tag, by_id, now_ms))
+    dropped = tuple(over if most is None else over[:MOST_AGED])
+    old = _by_age(_without(history, dropped), retention, now_ms, hold_ms, recent=RECENT)
+    if most is not None:
+        recent = {one.id for one in islice(_main_line(history), RECENT)}
+        aged = frozenset([number for number in old if number in recent][MOST_AGED:])
+        old = tuple(number for number in old if number not in aged)[:most]
+    hours = dict(_hours(history, frozenset(old), now_ms - age_ms, age_ms))
+    tagged = dict(hours[number] for number in old if number in hours)
+    return Expired(tuple(number for number in old if number not in hours), tagged, dropped)
+
+
+def _by_age(
+    history: History, retention: Retention, now_ms: int, hold_ms: int | None, recent: int | None = None
+) -> tuple[int, ...]:
+    """Snapshots that no tag keeps and no branch, the oldest first. What a branch says of itself counts there, as for Iceberg."""
+    before = now_ms - _ms(retention.age_in(history.properties))
+    keep = retention.keep_in(history.properties)
+    stay = {tag.head for tag in history.tags.values()}
+    past: set[int] = set()
+    for name, branch in history.branches.items():
+        line = tuple(_ancestry(history, branch.head))
+        past |= {one.id for one in line}
+        oldest = before if branch.max_age_ms is None else now_ms - branch.max_age_ms
+        bound = recent if name == MAIN_BRANCH or BranchName.parse(name) is not None else None
+        for place, one in enumerate(line):
+            is_recent = one.made_ms >= oldest and (bound is None or place < bound)
+            is_held = hold_ms is not None and one.made_ms >= hold_ms
+            if place and not (place < (branch.keep or keep) or is_recent or is_held):
+                break
+            stay.add(one.id)
+    limit = before if hold_ms is None else min(before, hold_ms)
+    going = (one for one in history.snapshots if one.id not in stay and (one.id in past or one.made_ms < limit))
+    return tuple(one.id for one in sorted(going, key=lambda one: one.made_ms))
+
+
+def _hours(history: History, old: frozenset[int], before: int, age_ms: int) -> Iterator[tuple[int, tuple[str, Tag]]]:
+    """Of the snapshots of main that are to go, those that were its head at a full hour which the age reaches.
+
+    The tag of a snapshot that was the head for long stays as long after it as that of any other.
+    """
+    for child, one in pairwise(_main_line(history)):
+        if one.id in old and child.made_ms >= before and child.made_ms // _HOUR_MS != one.made_ms // _HOUR_MS:
+            instant = datetime.fromtimestamp(one.made_ms / 1000, UTC)
+            yield one.id, (f"frazil-hourly-{instant:%Y-%m-%dT%H}", Tag(one.id, age_ms + child.made_ms - one.made_ms))
+
+
+def _is_over(name: str, tag: Tag, by_id: Mapping[int, SnapshotAge], now_ms: int) -> bool:
+    """Whether an hour's tag is older than it is to be."""
+    snapshot = by_id.get(tag.head)
+    if re.fullmatch(HOURLY_TAG, name) is None or tag.max_age_ms is None or snapshot is None:
+        return False
+    return now_ms - snapshot.made_ms > tag.max_age_ms
+
+
+def _without(history: History, dropped: Sequence[str]) -> History:
+    tags = {name: tag for name, tag in history.tags.items() if name not in dropped}
+    return History(history.snapshots, history.branches, tags, history.properties, history.format_version)
+
+
+def _main_line(history: History) -> Iterator[SnapshotAge]:
+    main = history.branches.get(MAIN_BRANCH)
+    return _ancestry(history, main.head) if main is not None else iter(())
+
+
+def _ancestry(history: History, head: int) -> Iterator[SnapshotAge]:
+    by_id = {one.id: one for one in history.snapshots}
+    one = by_id.get(head)
+    while one is not None:
+        yield one
+        one = by_id.get(one.parent) if one.parent is not None else None
+
+
+def _ms(age: timedelta) -> int:
+    return int(age.total_seconds() * 1000)
+
+
+def expiry_updates(
+    metadata: TableMetadata, table: str, retention: Retention, now_ms: int, most: int | None = MOST_REMOVED
+) -> tuple[TableUpdate, ...]:
+    """The part of a commit that takes old snapshots out; none of a table of which something would be lost by it.
+
+    Args:
+        metadata: The table's, with all of its branches.
+        table: Its name.
+        retention: What stays.
+        now_ms: The present, milliseconds since 1970.
+        most: How many snapshots go at once, at most.
+    """
+    try:
+        standing = retained_state(metadata, table)
+        if standing.refusal is not None:
+            return ()
+        old = expired(History.of(metadata), retention, now_ms, standing.hold_ms, most)
+    except Terminal:  # a property that nobody can read stops no batch: who needs it says so in a run of its own
+        return ()
+    return (
+        *(_tag(name, tag) for name, tag in old.tagged.items()),
+        *(RemoveSnapshotRefUpdate(ref_name=name) for name in old.dropped),
+        *((RemoveSnapshotsUpdate(snapshot_ids=list(old.ids)),) if old.ids else ()),
+    )
+
+
+def _tag(name: str, tag: Tag) -> SetSnapshotRefUpdate:
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.TAG,
+        snapshot_id=tag.head,
+        max_ref_age_ms=tag.max_age_ms,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+
+
+def expire_snapshots(lake: Lake, table: str, retention: Retention, now_ms: int) -> int:
+    """Take old snapshots out of a table's metadata, in a commit of its own.
+
+    Returns:
+        How many went.
+
+    Raises:
+        Retryable: The catalog is not available now, or others changed the table at the same moment.
+    """
+    with translated(f"expiring snapshots of table {table}"):
+        found = lake.catalog_of(table).load_table(table)
+        updates = expiry_updates(found.metadata, table, retention, now_ms, most=None)
+        if updates:
+            heads = ((name, head_of(found.metadata, name)) for name in found.metadata.refs)
+            send(found, updates, tuple(AssertRefSnapshotId(ref=name, snapshot_id=head) for name, head in heads))
+        return sum(len(update.snapshot_ids) for update in updates if isinstance(update, RemoveSnapshotsUpdate))

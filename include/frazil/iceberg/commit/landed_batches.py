@@ -1,0 +1,66 @@
+"""What a table tells of the batches that landed in it: the offsets of their rows, and where their manifests lie."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import In
+from pyiceberg.table import DataScan, Table
+from pyiceberg.table.metadata import TableMetadata
+
+from frazil.batch.removal import Coordinates, Removal
+from frazil.iceberg.commit.removal import file_rows, row_filter
+from frazil.iceberg.commit.summary_state import ancestry
+from frazil.iceberg.errors import translated
+
+
+def count_rows(table: Table, name: str, removal: Removal) -> int:
+    """How many rows a removal would take out.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    if table.current_snapshot() is None:
+        return 0
+    with translated(f"counting rows of table {name}"):
+        return table.scan(row_filter(removal), selected_fields=(removal.columns.offset,)).count()
+
+
+def offsets_held(table: Table, name: str, removal: Removal) -> pa.Array:
+    """Offsets of the rows that a removal would take out, each once, in no order.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    column = removal.columns.offset
+    with translated(f"reading offsets of table {name}"):
+        rows = table.scan(row_filter(removal), selected_fields=(column,)).to_arrow()
+    return pc.unique(rows.column(column)).cast(pa.int64())
+
+
+def rows_of_batches(
+    table: Table, name: str, columns: Coordinates, numbers: Collection[int]
+) -> Iterator[tuple[str, int, int, int]]:
+    """Topic, partition, offset and batch number of the rows that these batches landed, in no order, in one scan.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    if not numbers or table.metadata.current_snapshot_id is None:
+        return
+    names = (columns.topic, columns.partition, columns.offset, columns.batch)
+    of_batches: Any = In(columns.batch, frozenset(numbers))  # type: ignore[call-arg, arg-type]
+    scan = DataScan(table.metadata, table.io, of_batches, names, snapshot_id=table.metadata.current_snapshot_id)
+    with translated(f"reading rows of {len(numbers)} batches in table {name}"):
+        for task in scan.plan_files():
+            for batch in file_rows(table, task, scan.projection(), scan.row_filter):
+                yield from zip(*(batch.column(of).to_pylist() for of in names), strict=True)
+
+
+def summaries(metadata: TableMetadata) -> Iterator[Mapping[str, str]]:
+    """Summaries of the snapshots of main, newest first, as far as they are not expired."""
+    for snapshot in ancestry(metadata, metadata.current_snapshot_id):
+        yield snapshot.summary.additional_properties if snapshot.summary is not None else {}

@@ -1,0 +1,217 @@
+"""The tables of one pipeline, wherever they are: each in its catalog, on its branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import AssertRefSnapshotId
+
+from frazil.errors import Terminal, quotable
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.branch_table import BranchTable
+from frazil.iceberg.commit.producer import SeenOnce, SnapshotRequest, append_of
+from frazil.iceberg.commit.refs import head_of, send, set_branch
+from frazil.iceberg.commit.summary_state import BATCH_KEY, BRANCH_KEY, POSITION_KEY
+from frazil.iceberg.errors import as_frazil, foreign
+from frazil.iceberg.patches.variant import FORMAT_VERSION
+
+_ATTEMPTS = 10
+"""To begin a branch: several runs may do so at once, and each commit of others is in the way of one attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """Where a destination is: in which catalog, and on which branch of the table; None stands for main."""
+
+    catalog: Lake
+    branch: str | None = None
+
+
+class PipelineCatalog(Lake):
+    """The tables of one pipeline. Those that are no destinations are in the first destination's catalog, on main.
+
+    Args:
+        pipeline: Name of the pipeline.
+        home: The first destination's catalog.
+        places: Where the destinations are.
+        opened: Opens a catalog of the settings by its name.
+        before: Names of catalogs in which the pipeline may have had tables.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        home: Lake,
+        places: Mapping[str, TablePlace],
+        opened: Callable[[str], Lake],
+        before: Iterable[str] = (),
+    ) -> None:
+        super().__init__(home.name, home.uri, home.warehouse, home.properties, kind=home.kind)
+        self._pipeline = pipeline
+        self._home = home
+        self._places = places
+        self._named = opened
+        self._before = tuple(before)
+
+    def decided(self, places: Mapping[str, tuple[str | None, str | None]]) -> PipelineCatalog:
+        """The same, with destinations where a decided batch has them: the file may name another place by now, or none.
+
+        Args:
+            places: Catalog and branch of each; without catalog where the file says.
+        """
+        told = {
+            table: TablePlace(self._used.get(catalog) or self._named(catalog), branch)
+            for table, (catalog, branch) in places.items()
+            if catalog is not None
+        }
+        return PipelineCatalog(self._pipeline, self._home, {**self._places, **told}, self._named, self._before)
+
+    @property
+    def catalogs(self) -> tuple[Lake, ...]:
+        """All catalogs in which the pipeline has tables, or may have had some; that of the first destination first."""
+        used = self._used
+        return (*used.values(), *(self._named(name) for name in self._before if name not in used))
+
+    @property
+    def _used(self) -> dict[str, Lake]:
+        """Those that the file names, open already; that of the first destination first."""
+        return {of.name: of for of in (self._home, *(place.catalog for place in self._places.values()))}
+
+    def catalog_of(self, name: str) -> Lake:
+        """The catalog that a table is in."""
+        return self._places[name].catalog if name in self._places else self._home
+
+    def branch_of(self, name: str) -> str | None:
+        """The branch of a table that the pipeline lands on; None stands for main."""
+        return self._places[name].branch if name in self._places else None
+
+    def find_table(self, name: str) -> Table | None:
+        """The table as it is now, on its branch, or None if there is none.
+
+        Raises:
+            Terminal: The pipeline landed on another branch of it, or the branch is gone.
+            Retryable: The catalog can't be reached.
+        """
+        table = self.catalog_of(name).find_table(name)
+        return table if table is None or name not in self._places else self._seen(name, table)
+
+    def as_landed(self, name: str) -> Table | None:
+        """The table on the branch that the pipeline landed on, whatever branch the file names by now; None if it is not there.
+
+        Raises:
+            Terminal: The branch is gone.
+            Retryable: The catalog can't be reached.
+        """
+        catalog = self.catalog_of(name)
+        table = catalog.find_table(name)
+        if table is None:
+            return None
+        told = table.metadata.properties.get(BRANCH_KEY.format(self._pipeline))
+        return self.decided({name: (catalog.name, told)}).find_table(name)
+
+    def tables(self) -> list[str]:
+        """Names of all tables in the first destination's catalog, sorted."""
+        return self._home.tables()
+
+    def create_table(
+        self,
+        name: str,
+        schema: Schema,
+        spec: PartitionSpec,
+        properties: Mapping[str, str],
+        order: SortOrder = UNSORTED_SORT_ORDER,
+    ) -> Table:
+        """Create a table in its catalog, unless somebody else did it first."""
+        made = self.catalog_of(name).create_table(name, schema, spec, properties, order)
+        return made if self.branch_of(name) is None else self.begin_branch(name)
+
+    def begin_branch(self, name: str) -> Table:
+        """The table, with its branch made from main if it is not there; of a table without rows, from an empty snapshot.
+
+        Not of tables of format version 3, whose metadata PyIceberg can't write: the engine makes it with the first rows.
+
+        Raises:
+            Terminal: The branch was there, and is gone.
+            Retryable: The catalog can't be reached, or others change the table at the same moment.
+        """
+        branch = self.branch_of(name)
+        failure: BaseException = RuntimeError("no attempt")
+        for _ in range(_ATTEMPTS):
+            table = self.catalog_of(name).load_table(name)
+            seen = self._seen(name, table)  # a branch that is gone is not made anew
+            if branch is None or branch in table.metadata.refs or table.format_version >= FORMAT_VERSION:
+                return seen
+            try:
+                _begin(table, branch)
+            except foreign() as error:  # somebody else may have begun it, or writes to main
+                failure = error
+        raise as_frazil(failure, f"making branch {branch} of table {name}") from quotable(failure)
+
+    def _seen(self, name: str, table: Table) -> Table:
+        """The table on its branch, if that is where the pipeline landed before."""
+        branch, properties = self.branch_of(name), table.metadata.properties
+        keys = (key.format(self._pipeline) for key in (POSITION_KEY, BATCH_KEY))
+        told = properties.get(BRANCH_KEY.format(self._pipeline))
+        before = told or (MAIN_BRANCH if any(key in properties for key in keys) else None)
+        if before is not None and before != (branch or MAIN_BRANCH):
+            raise self._moved(name, before, branch or MAIN_BRANCH)
+        if branch is None:
+            return table
+        if before is not None and branch not in table.metadata.refs:
+            raise Terminal(
+                f"pipeline {self._pipeline}: branch {branch} of table {name} is gone, with what the pipeline landed there",
+                next_step="make it again, where it ended: ALTER TABLE … CREATE BRANCH … AS OF VERSION …; its last snapshot is"
+                f" in property {BATCH_KEY.format(self._pipeline)} or {POSITION_KEY.format(self._pipeline)}",
+            )
+        ref = table.metadata.refs.get(branch)
+        if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+            raise Terminal(
+                f"pipeline {self._pipeline}: {branch} of table {name} is a tag, to which nothing can be written",
+                next_step="name another branch, or drop the tag",
+            )
+        return BranchTable(table, name, branch)
+
+    def _moved(self, name: str, before: str, now: str) -> Terminal:
+        key = BRANCH_KEY.format(self._pipeline)
+        how = f"unset table property {key}" if now == MAIN_BRANCH else f"set table property {key} to {now}"
+        return Terminal(
+            f"pipeline {self._pipeline} lands on branch {before} of table {name}, the pipeline file now names {now}",
+            next_step=f"name {before} again; or, once {now} has all that {before} has (a fast-forward), {how}",
+        )
+
+
+def _begin(table: Table, branch: str) -> None:
+    """Make a branch where main ends; of a table without rows, at an empty snapshot.
+
+    Catalogs of PyIceberg let a table begin on main only: a branch can't be there before a snapshot is.
+    """
+    head = head_of(table.metadata) or _empty_snapshot(table.metadata)
+    if head is None:
+        transaction = SeenOnce(table)
+        producer = append_of(transaction, SnapshotRequest({}, validate=lambda _: None, branch=None), ())
+        producer.commit()
+        transaction.commit_transaction()
+        head = producer.snapshot_id
+    send(table, (set_branch(branch, head),), (AssertRefSnapshotId(ref=branch, snapshot_id=None),))
+
+
+def _empty_snapshot(metadata: TableMetadata) -> int | None:
+    """One that a rival, or a run that was killed, made for this already."""
+    for snapshot in metadata.snapshots:
+        rows = snapshot.summary.additional_properties.get("total-records") if snapshot.summary is not None else None
+        if snapshot.parent_snapshot_id is None and rows == "0":
+            return snapshot.snapshot_id
+    return None
+
+
+def branch_note(lake: Lake, pipeline: str, table: str) -> dict[str, str]:
+    """The property that says on which branch a pipeline lands, to be set with its commits; none for main."""
+    branch = lake.branch_of(table)
+    return {} if branch is None else {BRANCH_KEY.format(pipeline): branch}

@@ -1,0 +1,233 @@
+"""Takes rows out of a table by their Kafka coordinates: data files that hold such rows are replaced by their survivors.
+
+Reading uses private names of PyIceberg 0.12's Arrow scan, because its public way holds a whole file decoded in memory;
+a contract test pins them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    LessThan,
+    NotNull,
+    Or,
+)
+from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
+from pyiceberg.schema import Schema
+from pyiceberg.table import DataScan, FileScanTask, Table
+
+from frazil.batch.facts import StagedFile
+from frazil.batch.removal import Coordinates, Removal, RemovedRange
+from frazil.errors import Terminal, without_values
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.errors import translated
+from frazil.iceberg.files.data_files import DataFileWriter
+
+_NO = pa.scalar(False)  # noqa: FBT003  # an Arrow value
+
+_REWRITING = Lock()
+"""Survivors are written for one table at a time: followers are given their parts at the same time, and each writer may
+hold as much as a task of the stage. Looking for what goes needs little memory and waits for nobody.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """How a removal changes the files of one snapshot.
+
+    Attributes:
+        dropped: Data files that hold rows to be removed.
+        added: New files, with the other rows of those files.
+        rows: Rows that go.
+    """
+
+    dropped: tuple[DataFile, ...] = ()
+    added: tuple[StagedFile, ...] = ()
+    rows: int = 0
+
+
+def check_removable(table: Table, name: str, columns: Coordinates, snapshot_id: int | None = None) -> None:
+    """Refuse a table that rows can't be taken out of. Ask before a batch is decided.
+
+    Args:
+        table: The table.
+        name: Its name.
+        columns: Its columns that say where a row came from.
+        snapshot_id: The snapshot that rows are to be taken out of; None for the head of main.
+
+    Raises:
+        Terminal: It lacks a coordinate column, or another engine left equality deletes in it.
+        Retryable: Its manifests can't be read now.
+    """
+    with translated(f"reading manifests of table {name}"):
+        _check(table, name, columns, snapshot_id)
+
+
+def _check(table: Table, name: str, columns: Coordinates, snapshot_id: int | None) -> None:
+    found = {field.name for field in table.schema().fields}
+    lacking = [column for column in _names(columns) if column not in found]
+    if lacking:
+        raise Terminal(
+            f"table {name} has no column {', '.join(lacking)}: rows can't be told by where they came from in Kafka,"
+            " so none can be removed or replaced",
+            next_step="give the pipeline's destination kafka_columns and a new table, or correct the rows by hand",
+        )
+    path = _equality_delete(table, snapshot_id)
+    if path is not None:
+        raise Terminal(
+            f"table {name} has equality deletes, for example {without_values(path)}: another engine wrote them, and rows that they"
+            " delete would come back if files were rewritten here",
+            next_step=f"apply them first, in Spark: CALL <catalog>.system.rewrite_data_files(table => '{name}',"
+            " options => map('delete-file-threshold', '1', 'remove-dangling-deletes', 'true'))",
+        )
+
+
+def _names(columns: Coordinates) -> tuple[str, ...]:
+    return tuple(getattr(columns, field.name) for field in fields(columns))
+
+
+def _equality_delete(table: Table, snapshot_id: int | None) -> str | None:
+    """Path of an equality-delete file, or None if the snapshot has none."""
+    snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else table.current_snapshot()
+    for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+        if manifest.content is not ManifestContent.DELETES:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            if entry.data_file.content is DataFileContent.EQUALITY_DELETES:
+                return entry.data_file.file_path
+    return None
+
+
+def row_filter(removal: Removal) -> BooleanExpression:
+    """The rows that go, as a filter for scan planning. Rows without coordinates or batch number never match."""
+    ranges = [_filter(removal.columns, r) for r in removal.ranges]
+    return Or(*ranges) if len(ranges) > 1 else ranges[0] if ranges else AlwaysFalse()
+
+
+def _filter(columns: Coordinates, of: RemovedRange) -> BooleanExpression:
+    conditions = [
+        _compare(EqualTo, columns.topic, of.topic),
+        _compare(GreaterThanOrEqual, columns.offset, of.start),
+        _compare(GreaterThanOrEqual, columns.batch, of.since),
+    ]
+    if of.partition is None:
+        conditions.append(_compare(NotNull, columns.partition))
+    else:
+        conditions.append(_compare(EqualTo, columns.partition, of.partition))
+    if of.end is not None:
+        conditions.append(_compare(LessThan, columns.offset, of.end))
+    return And(*conditions)
+
+
+def _compare(operator: Any, column: str, *value: str | int) -> BooleanExpression:
+    expression: BooleanExpression = operator(column, *value)
+    return expression
+
+
+def matches(rows: pa.RecordBatch, removal: Removal) -> pa.BooleanArray:
+    """Which rows go: the same question as `row_filter`, answered for rows at hand; never null."""
+    topic, partition, offset, batch = (rows.column(name) for name in _names(removal.columns))
+    topics, partitions = set(pc.unique(topic).to_pylist()), {None, *pc.unique(partition).to_pylist()}
+    mask = pa.repeat(_NO, rows.num_rows)
+    for of in removal.ranges:
+        if of.topic not in topics or of.partition not in partitions:
+            continue
+        conditions = [pc.equal(topic, of.topic), pc.greater_equal(offset, of.start), pc.greater_equal(batch, of.since)]
+        conditions.append(partition.is_valid() if of.partition is None else pc.equal(partition, of.partition))
+        if of.end is not None:
+            conditions.append(pc.less(offset, of.end))
+        mask = pc.or_(mask, pc.fill_null(functools.reduce(pc.and_kleene, conditions), _NO))
+    return mask
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a removal makes of one data file: rows that go, and files of those that stay."""
+
+    rows: int
+    survivors: tuple[StagedFile, ...]
+
+
+class Rewriter:
+    """Carries one removal out on snapshots of one table.
+
+    A file is read and rewritten once, also if the removal is computed again because the head moved: what became of it
+    is remembered by its path and the deletes that apply to it.
+
+    Args:
+        name: Name of the table.
+        removal: What goes.
+    """
+
+    def __init__(self, name: str, removal: Removal) -> None:
+        self.found_by = row_filter(removal)
+        self._name = name
+        self._removal = removal
+        self._known: dict[tuple[str, frozenset[str]], _Outcome] = {}
+
+    def rewrite(self, table: Table, snapshot_id: int | None) -> Rewrite:
+        """What must change in a snapshot. Survivors are written under the table's current partition spec.
+
+        Foreign exceptions pass through: the caller reads the table again, because a file that is gone may only mean
+        that the snapshot is.
+
+        Raises:
+            Terminal: Rows can't be taken out of this table.
+        """
+        _check(table, self._name, self._removal.columns, snapshot_id)
+        if snapshot_id is None:
+            return Rewrite()
+        # Without the catalog the scan is planned here, from manifests, also where a REST server would offer to.
+        scan = DataScan(table.metadata, table.io, row_filter=self.found_by, snapshot_id=snapshot_id)
+        outcomes = [(task.file, self._outcome(table, task)) for task in scan.plan_files()]
+        hit = [(file, outcome) for file, outcome in outcomes if outcome.rows]
+        return Rewrite(
+            tuple(file for file, _ in hit),
+            tuple(survivor for _, outcome in hit for survivor in outcome.survivors),
+            sum(outcome.rows for _, outcome in hit),
+        )
+
+    def _outcome(self, table: Table, task: FileScanTask) -> _Outcome:
+        key = task.file.file_path, frozenset(file.file_path for file in task.delete_files)
+        if key not in self._known:
+            self._known[key] = self._removed(table, task)
+        return self._known[key]
+
+    def _removed(self, table: Table, task: FileScanTask) -> _Outcome:
+        # Coordinates alone are read first: most files go as a whole, or only seem to match by their statistics.
+        coordinates = table.schema().select(*_names(self._removal.columns))
+        going = staying = 0
+        for batch in file_rows(table, task, coordinates):
+            hits = pc.sum(matches(batch, self._removal)).as_py() or 0
+            going, staying = going + hits, staying + batch.num_rows - hits
+        return _Outcome(going, self._survivors(table, task) if going and staying else ())
+
+    def _survivors(self, table: Table, task: FileScanTask) -> tuple[StagedFile, ...]:
+        with _REWRITING:
+            writer = DataFileWriter(staging_table(self._name, table))
+            for batch in file_rows(table, task, table.schema()):
+                writer.write(batch.filter(pc.invert(matches(batch, self._removal))))
+            return writer.close()
+
+
+def file_rows(
+    table: Table, task: FileScanTask, columns: Schema, where: BooleanExpression | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows of one data file as the table shows them, position deletes applied, a batch at a time."""
+    scan = ArrowScan(table.metadata, table.io, columns, where or AlwaysTrue())
+    deletes = _read_all_delete_files(table.io, [task])
+    return scan._record_batches_from_scan_tasks_and_deletes([task], deletes)

@@ -1,0 +1,108 @@
+"""What tables keep of pipelines, looked at before and after snapshots go: none of it may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.table.metadata import TableMetadata
+
+from frazil.iceberg.commit.branch_table import on_branch
+from frazil.iceberg.commit.summary_state import (
+    BATCH_KEY,
+    BRANCH_KEY,
+    DONE_KEY,
+    MADE_KEY,
+    MANIFEST_KEY,
+    POSITION_KEY,
+    TABLES_KEY,
+    TOPICS_KEY,
+    RolledBack,
+    SummaryValue,
+    mirror,
+    moved_with,
+    read_summary,
+)
+
+MARKS: Final = {BATCH_KEY: (POSITION_KEY, MADE_KEY, TOPICS_KEY), DONE_KEY: (TABLES_KEY,)}
+"""Marks that are kept in summaries of snapshots and mirrored in properties -> further properties that move with each."""
+
+_KINDS: Final = {kind: kind.format("") for kind in MARKS}
+_PREFIXES: Final = tuple(_KINDS.values())
+_BRANCH: Final = BRANCH_KEY.format("")
+
+
+@dataclass(frozen=True)
+class RetainedState:
+    """What a table holds of all pipelines that ever wrote to it.
+
+    Attributes:
+        values: Key -> value.
+        hold_ms: Snapshots made at this time or later must stay, as they alone carry a value; None if properties carry all.
+        refusal: Why nothing may go: what the table holds of a pipeline can't be told; None mostly.
+    """
+
+    values: dict[str, str]
+    hold_ms: int | None
+    refusal: str | None
+
+
+def retained_state(metadata: TableMetadata, table: str) -> RetainedState:
+    """What a table holds of pipelines, main and branches alike.
+
+    Raises:
+        Terminal: A property is not readable.
+    """
+    values: dict[str, str] = {}
+    held_since: list[int] = []
+    for kind, pipeline in sorted(set(_keys(metadata))):
+        key = kind.format(pipeline)
+        seen = on_branch(metadata, metadata.properties.get(f"{_BRANCH}{pipeline}", "main"))
+        found = read_summary(seen, key, table)
+        if isinstance(found, RolledBack):
+            return RetainedState(
+                {}, None, f"{key}: main does not descend from snapshot {found.snapshot_id}, which brought it last"
+            )
+        if found is None:
+            continue
+        values[key] = found.value
+        attached = [name for of in MARKS[kind] if (name := of.format(pipeline)) in metadata.properties]
+        moved = {name: moved_with(metadata, name, table) for name in attached}
+        values |= {name: value for name, (value, _) in moved.items()}
+        is_mirrored = _is_mirrored(metadata, key, found) and all(by == found.snapshot_id for _, by in moved.values())
+        carrier = metadata.snapshot_by_id(found.snapshot_id)
+        if carrier is not None and not (is_mirrored and _has_position(metadata, pipeline, found)):
+            held_since.append(carrier.timestamp_ms)
+    return RetainedState(values, min(held_since, default=None), None)
+
+
+def named_manifests(metadata: TableMetadata) -> frozenset[str]:
+    """Manifests of batches that snapshots name: a ledger that is lost is written anew from them."""
+    summaries = (of.summary.additional_properties for of in metadata.snapshots if of.summary is not None)
+    return frozenset(path for of in summaries if (path := of.get(MANIFEST_KEY)) is not None)
+
+
+def _keys(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
+    """Marks that properties or snapshots carry: which one, and of which pipeline."""
+    yield from _marks(metadata.properties)
+    for snapshot in metadata.snapshots:
+        if snapshot.summary is not None:
+            yield from _marks(snapshot.summary.additional_properties)
+
+
+def _marks(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        if name.startswith(_PREFIXES):
+            yield from ((kind, name.removeprefix(of)) for kind, of in _KINDS.items() if name.startswith(of))
+
+
+def _has_position(metadata: TableMetadata, pipeline: str, found: SummaryValue) -> bool:
+    """Whether no position of a closing table would be lost with its snapshot, which says what the batch moved."""
+    key = POSITION_KEY.format(pipeline)
+    return key in metadata.properties or key not in found.summary
+
+
+def _is_mirrored(metadata: TableMetadata, key: str, found: SummaryValue) -> bool:
+    """Whether the property says the same: a table that Spark writes may have it from an earlier batch."""
+    return metadata.properties.get(key) == mirror(found.value, found.snapshot_id)

@@ -1,0 +1,403 @@
+"""What a table holds of a pipeline: a mark in the snapshot summaries of main, mirrored in a table property.
+
+The ancestry of main decides, and the property must agree with it: both move in one commit. The property decides only
+where expiry took our snapshot: it is gone from the metadata, or has a tag alone, and the oldest snapshot that can be
+reached was made on one that is gone too. A rollback is told apart from expiry: there the property names a snapshot that
+main does not descend from although it is still listed, or main carries an older one, or main has a head without a past,
+or lacks an hour that was main's.
+
+What grows with partitions and tables is in no summary, or metadata would grow with their number times the table's age.
+It is in properties that name the snapshot which moved them. The whole position is in the manifest of its batch, too: that
+is read where the property tells of another snapshot, as after a rollback.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from frazil.batch.manifest import Manifest
+from frazil.batch.position import BatchMark, is_whole
+from frazil.errors import Terminal
+from frazil.iceberg.catalog.table import Table, metadata_path, read_text
+from frazil.iceberg.commit.refs import HOURLY_TAG
+from frazil.iceberg.patches.variant import FORMAT_VERSION
+
+POSITION_KEY = "kafka.offsets.{}"
+"""Property of the whole position, and summary key of what a batch moved, by pipeline. Lower-case: Spark lower-cases write
+options."""
+
+BATCH_KEY = "frazil.batch.{}"
+"""Summary key and property of the mark that says which batch a table holds last, by pipeline."""
+
+DONE_KEY = "frazil.done.{}"
+"""Summary key and property of the ledger: the last finished batch, by pipeline."""
+
+TABLES_KEY = "frazil.tables.{}"
+"""Property of the ledger: the UUID of every table of a pipeline and the batch it was given last."""
+
+MADE_KEY = "frazil.made.{}"
+"""Property of a ledger that closes: names of the tables that a pipeline made because records name them, as JSON, by
+pipeline."""
+
+BEGUN_KEY = "frazil.begun.{}"
+"""Property of a ledger that closes: names of the tables that a pipeline began to make, as JSON, by pipeline. It is written
+before they are made: what a run leaves behind that decides nothing counts, too."""
+
+MADE_BY_KEY = "frazil.made-by.{}"
+"""Property of such a table: UUID of the ledger that tells of it, or will, by pipeline."""
+
+TOPICS_KEY = "frazil.topics.{}"
+"""Property of a destination that follows: the topics that a pipeline landed there, as JSON, by pipeline."""
+
+LETTERS_KEY = "frazil.dead-letters"
+"""Property of a dead-letter table: the pipeline that it was made for. Of two that make it at once one is it."""
+
+MANIFEST_KEY = "frazil.manifest"
+"""Summary key: where the manifest of a snapshot's batch lies."""
+
+KIND_KEY = "frazil.kind"
+"""Summary key: what kind of batch a snapshot is of."""
+
+BRANCH_KEY = "frazil.branch.{}"
+"""Property of a destination: the branch that a pipeline lands on, by pipeline, if it is not main."""
+
+IDENTIFIER_KEY = "frazil.identifier.{}"
+"""Property of a destination that follows: the columns that a pipeline merges rows by, as JSON, by pipeline; none: it adds
+rows."""
+
+CLOSING_KEY = "frazil.closing.{}"
+"""Property of the ledger: the pipeline's closing table, by pipeline. Written with batch 0, never changed."""
+
+CHANGES_KEY = "frazil.schema-changes.{}"
+"""Property of a destination: what a pipeline changed of its schema last, and for which batch, by pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryValue:
+    """A value a table holds, the snapshot that brought it and that snapshot's whole summary (empty once expired)."""
+
+    value: str
+    snapshot_id: int
+    summary: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """A table that held more than the ancestry of main tells: main was moved back, or the table replaced.
+
+    Attributes:
+        held: What the ancestry still holds, or None.
+        newest: The value that the table held last, as its property says.
+        snapshot_id: The snapshot that brought it.
+        listed: Whether that snapshot is still in the metadata, so that main could be set to it again.
+        is_past_told: Whether the ancestry says all that main holds. Without `held`, main may still have batches' rows
+            where expiry took the beginning of the ancestry, or where newer content replaced main.
+    """
+
+    held: SummaryValue | None
+    newest: str
+    snapshot_id: int
+    listed: bool
+    is_past_told: bool = field(default=True, compare=False)
+
+
+def mirror(value: str, snapshot_id: int) -> str:
+    """The property that mirrors a summary value."""
+    return json.dumps({"snapshot": snapshot_id, "value": value}, separators=(",", ":"))
+
+
+def read_summary(metadata: TableMetadata, key: str, table: str) -> SummaryValue | RolledBack | None:
+    """What `table` holds under `key`, what is left of it after a rollback, or None if it never held anything.
+
+    A rollback that is followed by others' commits and by an expiry of everything below them looks like expiry alone.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    found, oldest = _in_ancestry(metadata, key)
+    text = metadata.properties.get(key)
+    if text is None:
+        return found
+    value, snapshot_id = _read_mirror(text, key, table)
+    if found is not None and (found.snapshot_id == snapshot_id or _lags(metadata, found, value, snapshot_id)):
+        return found
+    ours = metadata.snapshot_by_id(snapshot_id)
+    cut_off = oldest is not None and _has_past(oldest)
+    if found is None and oldest is not None and cut_off and _is_expired(metadata, ours, oldest):
+        return SummaryValue(value, snapshot_id, {})
+    is_past_told = found is not None or not (cut_off or _may_replace(oldest, ours))
+    return RolledBack(found, value, snapshot_id, ours is not None, is_past_told)
+
+
+def _is_expired(metadata: TableMetadata, ours: Snapshot | None, oldest: Snapshot) -> bool:
+    """Whether our snapshot went from main's past by expiry, although a tag may still list it.
+
+    Hours get their tags when they leave main's past, and only while it has all that pipelines brought. So they are older than
+    what main descends from, or in it: else main was set back to an hour before them.
+    """
+    hours = [one for name in metadata.refs if re.fullmatch(HOURLY_TAG, name) and (one := _tagged(metadata, name))]
+    after = [one for one in hours if _order(one) > _order(oldest)]
+    if after:
+        past = {one.snapshot_id for one in ancestry(metadata, metadata.current_snapshot_id)}
+        if any(one.snapshot_id not in past for one in after):
+            return False
+    if ours is None:
+        return True
+    return _order(ours) < _order(oldest) and any(_order(ours) <= _order(one) for one in hours)
+
+
+def _tagged(metadata: TableMetadata, name: str) -> Snapshot | None:
+    return metadata.snapshot_by_id(metadata.refs[name].snapshot_id)
+
+
+def _order(snapshot: Snapshot) -> tuple[int, int]:
+    """What orders snapshots by when they came."""
+    return snapshot.sequence_number or 0, snapshot.timestamp_ms
+
+
+def _lags(metadata: TableMetadata, found: SummaryValue, value: str, snapshot_id: int) -> bool:
+    """Whether the property is older than what main carries: an engine moves main first, then the property.
+
+    A commit of PyIceberg moves both at once. After a rollback the property is the newer one.
+    """
+    if metadata.format_version < FORMAT_VERSION:
+        return False
+    if metadata.snapshot_by_id(snapshot_id) is not None:
+        return any(of.snapshot_id == snapshot_id for of in ancestry(metadata, found.snapshot_id))
+    return _number(value) < _number(found.value)
+
+
+def _number(value: str) -> int:
+    """The batch number of a mark."""
+    return BatchMark.from_json(value).n
+
+
+def _may_replace(oldest: Snapshot | None, ours: Snapshot | None) -> bool:
+    """Whether the past of main may begin after our snapshot: REPLACE TABLE … AS SELECT makes one with our rows in it."""
+    if oldest is None:
+        return False
+    return ours is None or _order(oldest) > _order(ours)
+
+
+def _has_past(snapshot: Snapshot) -> bool:
+    """Whether a snapshot was made on another one: it names it, or took files from it, or kept some of its files.
+
+    Iceberg's own expiry leaves the ids of parents in their children, PyIceberg's takes them out.
+    """
+    if snapshot.parent_snapshot_id is not None:
+        return True
+    added, kept, taken = (
+        int(_summary(snapshot).get(f"{which}-data-files", 0)) for which in ("added", "total", "deleted")
+    )
+    return taken > 0 or kept > added
+
+
+def mirrored(metadata: TableMetadata, key: str, table: str) -> dict[str, str]:
+    """The values that all pipelines keep in a table under a key such as `POSITION_KEY`, by pipeline.
+
+    Raises:
+        Terminal: A property is not readable.
+    """
+    prefix = key.format("")
+    found = {name: text for name, text in metadata.properties.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): _read_mirror(text, name, table)[0] for name, text in found.items()}
+
+
+def lookup_position(table: Table, pipeline: str, name: str) -> SummaryValue | RolledBack | None:
+    """What the closing table `name` holds last, with the whole position as the value; None if it holds no position.
+
+    Raises:
+        Terminal: The property is not readable; or it tells of another snapshot, and the manifest can't be read.
+        Retryable: The storage can't be read now.
+    """
+    found = read_summary(table.metadata, BATCH_KEY.format(pipeline), name)
+    last, key = still_held(found), POSITION_KEY.format(pipeline)
+    if last is None or not (key in table.metadata.properties or key in last.summary):
+        return found if isinstance(found, RolledBack) else None
+    whole = replace(last, value=_whole_position(table, pipeline, name, last))
+    return replace(found, held=whole) if isinstance(found, RolledBack) else whole
+
+
+def _whole_position(table: Table, pipeline: str, name: str, last: SummaryValue) -> str:
+    key, properties = POSITION_KEY.format(pipeline), table.metadata.properties
+    if is_whole(carried := last.summary.get(key, "")):
+        return carried
+    if key in properties:
+        value, snapshot_id = _read_mirror(properties[key], key, name)
+        if snapshot_id == last.snapshot_id:
+            return value
+    mark = BatchMark.from_json(last.value)
+    path = last.summary.get(MANIFEST_KEY) or manifest_path(table, pipeline, mark)
+    try:
+        return _manifest(table, path, mark).position.to_json()
+    except Terminal as error:
+        raise Terminal(
+            f"pipeline {pipeline}: table {name} holds batch {mark.n} last, in snapshot {last.snapshot_id}; property {key} does"
+            f" not tell of that snapshot, and the manifest with its position can't be read: {path}: {error.message}",
+            next_step="restore that file; or take all rows of the pipeline out and land what Kafka still holds:"
+            f" frazil reset {pipeline} --to earliest --reason …",
+        ) from error
+
+
+def _manifest(table: Table, path: str, mark: BatchMark) -> Manifest:
+    manifest = Manifest.from_json(read_text(table, path))
+    if manifest.mark != mark:
+        raise Terminal(f"it is of {manifest.mark}")
+    return manifest
+
+
+def manifest_path(table: Table, pipeline: str, mark: BatchMark) -> str:
+    """Where the manifest of a batch lies: beside the metadata of its closing table."""
+    return metadata_path(table, f"frazil-{pipeline}-{mark.n}-{mark.batch}.json")
+
+
+def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[str, Mapping[str, Any]]:
+    """Tables that a ledger says were given to a pipeline, each with its UUID and mark; empty before the first batch.
+
+    A rollback of the ledger takes none back: what tables were given is there whatever the ledger says of it.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    body: dict[str, Mapping[str, Any]] = json.loads(_newest(metadata, TABLES_KEY.format(pipeline), table) or "{}")
+    return body
+
+
+def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str, ...]:
+    """Names of the tables that a pipeline made because records name them, by the decided batches that its ledger tells of.
+
+    A rollback of the ledger unmakes none: their rows must go with those of the others.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    return tuple(json.loads(_newest(metadata, MADE_KEY.format(pipeline), table) or "[]"))
+
+
+def _newest(metadata: TableMetadata, key: str, table: str) -> str | None:
+    """The value of a property that moves with snapshots; if it is gone, that of an older snapshot which carries it."""
+    if (text := metadata.properties.get(key)) is not None:
+        return _read_mirror(text, key, table)[0]
+    found, _ = _in_ancestry(metadata, key)
+    return None if found is None else found.value
+
+
+def begun_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozenset[str]:
+    """Names of the tables that a pipeline began to make and that no decided batch tells of.
+
+    Raises:
+        Terminal: The property of those that are told is not readable.
+    """
+    begun = json.loads(metadata.properties.get(BEGUN_KEY.format(pipeline), "[]"))
+    return frozenset(begun) - frozenset(made_tables(metadata, pipeline, table))
+
+
+def held(metadata: TableMetadata, key: str, table: str) -> SummaryValue | None:
+    """What `table` holds under `key`, or None if it never held anything.
+
+    Raises:
+        Terminal: The table was rolled back or replaced, so what it holds can't be told.
+    """
+    return in_full(read_summary(metadata, key, table), key, table)
+
+
+def in_full(found: SummaryValue | RolledBack | None, key: str, table: str) -> SummaryValue | None:
+    """What `table` holds under `key`, from a look at it.
+
+    Raises:
+        Terminal: The table was rolled back or replaced, so what it holds can't be told.
+    """
+    if isinstance(found, RolledBack):
+        raise _refusal(found, key, table)
+    return found
+
+
+def still_held(found: SummaryValue | RolledBack | None) -> SummaryValue | None:
+    """What a table holds, or what a rollback left of it."""
+    return found.held if isinstance(found, RolledBack) else found
+
+
+def mark_of(found: SummaryValue | RolledBack | None) -> BatchMark | None:
+    """The batch that a table holds last, or that a rollback left it with, from a look under `BATCH_KEY` or `DONE_KEY`."""
+    holds = still_held(found)
+    return BatchMark.from_json(holds.value) if holds else None
+
+
+def landed(metadata: TableMetadata, key: str, mark: BatchMark, table: str) -> int | None:
+    """Snapshot that brought exactly this batch, or None. Looks past younger batches, stops at older ones.
+
+    A batch that a rollback took back did not land: whether that matters is the reader's question, not this one's.
+    """
+    for snapshot in ancestry(metadata, metadata.current_snapshot_id):
+        if (text := _summary(snapshot).get(key)) is not None:
+            found = BatchMark.from_json(text)
+            if found == mark:
+                return snapshot.snapshot_id
+            if found.n < mark.n:
+                return None
+    last = read_summary(metadata, key, table)
+    return last.snapshot_id if isinstance(last, SummaryValue) and BatchMark.from_json(last.value) == mark else None
+
+
+def ancestry(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapshot]:
+    """A snapshot and its parents, newest first, as far as the metadata still lists them."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    snapshot = by_id.get(snapshot_id) if snapshot_id is not None else None
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary is not None else {}
+
+
+def _in_ancestry(metadata: TableMetadata, key: str) -> tuple[SummaryValue | None, Snapshot | None]:
+    """The newest value in the ancestry of main, and the snapshot where the search ended."""
+    oldest: Snapshot | None = None
+    for snapshot in ancestry(metadata, metadata.current_snapshot_id):
+        summary = _summary(snapshot)
+        if key in summary:
+            return SummaryValue(summary[key], snapshot.snapshot_id, summary), snapshot
+        oldest = snapshot
+    return None, oldest
+
+
+def _refusal(found: RolledBack, key: str, table: str) -> Terminal:
+    if found.held is not None:
+        return Terminal(
+            f"table {table} was rolled back: its property {key} names snapshot {found.snapshot_id},"
+            f" the newest snapshot of main that carries the key is {found.held.snapshot_id}",
+            next_step=f"restore main to a snapshot that descends from {found.snapshot_id}",
+        )
+    return Terminal(
+        f"table {table} was rolled back or replaced: its property {key} names snapshot {found.snapshot_id},"
+        " which main does not descend from, and no snapshot of main carries the key",
+        next_step=f"restore main to a snapshot that carries {key}, for example {found.snapshot_id}",
+    )
+
+
+def moved_with(metadata: TableMetadata, key: str, table: str) -> tuple[str, int]:
+    """The value of a property that moves with snapshots, and the snapshot that it moved with last.
+
+    Raises:
+        Terminal: The property is not readable.
+    """
+    return _read_mirror(metadata.properties[key], key, table)
+
+
+def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:
+    try:
+        body = json.loads(text)
+        return str(body["value"]), int(body["snapshot"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Terminal(
+            f"table {table}: property {key} is not readable: {text[:200]!r}", next_step="was it edited by hand?"
+        ) from error

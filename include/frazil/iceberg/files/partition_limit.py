@@ -1,0 +1,175 @@
+"""Bounds the partition values that one task gives a table: each is a data file of its own, and an entry of the manifest.
+
+Where Spark writes the files, Iceberg's Java library may name a folder by each value, and no file system takes long names.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from sys import maxsize
+from typing import Final
+from urllib.parse import quote_plus
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from frazil.iceberg.patches.partition_keys import numbered, partition_key
+
+_DIGEST_BYTES: Final = 16
+
+FOLDER_BYTES: Final = 255
+"""Most bytes of a folder's name, in file systems and HDFS."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLayout:
+    """The schema and the partition spec of a table as JSON: plain data that travels to executors.
+
+    Attributes:
+        schema: The schema.
+        spec: The partition spec.
+        folder_bytes: The most bytes of a folder's name, if folders are named by partition values.
+    """
+
+    schema: str
+    spec: str
+    folder_bytes: int | None = None
+
+
+def layout_of(schema: Schema, spec: PartitionSpec, folder_bytes: int | None = None) -> PartitionLayout | None:
+    """Return how a table parts its rows; None if it does not."""
+    if spec.is_unpartitioned():
+        return None
+    return PartitionLayout(schema.model_dump_json(), spec.model_dump_json(), folder_bytes)
+
+
+def folder_bytes(properties: Mapping[str, str], *, by_engine: bool) -> int | None:
+    """Return the most bytes of a folder's name; None if values name no folders, or Frazil's own short names do.
+
+    Args:
+        properties: Those of the table.
+        by_engine: Whether Spark writes its files.
+    """
+    is_hashed = properties.get("write.object-storage.enabled", "false").lower() == "true"
+    has_values = properties.get("write.object-storage.partitioned-paths", "true").lower() == "true"
+    return FOLDER_BYTES if by_engine and (has_values or not is_hashed) else None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLimit:
+    """How many partition values one task may give each table.
+
+    Attributes:
+        limit: The most.
+        layouts: Table -> how it parts its rows; tables that don't are left out.
+        unlimited: Tables that take any number of values: a change that became a dead letter could never come back to them.
+    """
+
+    limit: int = 0
+    layouts: Mapping[str, PartitionLayout] = field(default_factory=dict)
+    unlimited: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_tables(
+        cls,
+        limit: int,
+        tables: Mapping[str, TableMetadata],
+        by_engine: Collection[str] = (),
+        unlimited: Collection[str] = (),
+    ) -> PartitionLimit:
+        """Return the limit of tables that exist, some of which Spark writes."""
+        layouts = {
+            name: layout_of(of.schema(), of.spec(), folder_bytes(of.properties, by_engine=name in by_engine))
+            for name, of in tables.items()
+        }
+        found = {name: layout for name, layout in layouts.items() if layout is not None}
+        return cls(limit, found, frozenset(unlimited))
+
+    def counters(self) -> dict[str, PartitionCounter]:
+        """Return a new counter for each partitioned table."""
+        return {
+            name: PartitionCounter(layout, maxsize if name in self.unlimited else self.limit)
+            for name, layout in self.layouts.items()
+        }
+
+
+class PartitionCounter:
+    """Remembers the partition values that a task has given a table, up to a limit: a `frazil.records.decoder.partitions.PartitionBound`.
+
+    Args:
+        layout: How the table parts its rows.
+        limit: The most values; `sys.maxsize`: any number.
+    """
+
+    def __init__(self, layout: PartitionLayout, limit: int) -> None:
+        self.limit: Final = limit
+        self._schema: Final = Schema.model_validate_json(layout.schema)
+        self._fields: Final = PartitionSpec.model_validate_json(layout.spec).fields
+        self._folder_bytes: Final = layout.folder_bytes
+        self._known: Final[set[bytes]] = set()
+
+    def too_long(self, rows: pa.RecordBatch) -> pa.Int64Array:
+        """Return which rows have a text or binary value whose folder's name is too long, ascending."""
+        refused = np.zeros(len(rows), np.bool_)
+        if self._folder_bytes is None or not len(rows):
+            return pa.array([], pa.int64())
+        table = pa.Table.from_batches([rows])
+        for of in self._fields:
+            key = partition_key(of, self._schema, table) if self._can_count(of, table) else pa.nulls(0)
+            if _is_text_or_binary(key.type):
+                coded = key.dictionary_encode(null_encoding="encode")
+                long = [_folder_length(of.name, value) > self._folder_bytes for value in coded.dictionary.to_pylist()]
+                refused |= np.array(long, np.bool_)[coded.indices.to_numpy()]
+        return pa.array(np.flatnonzero(refused), pa.int64())
+
+    def beyond(self, rows: pa.RecordBatch) -> pa.Int64Array:
+        """Return which rows have a partition value beyond the limit, ascending; values of the others are remembered."""
+        if self.limit == maxsize:
+            return pa.array([], pa.int64())
+        table = pa.Table.from_batches([rows])
+        keys = [partition_key(of, self._schema, table) for of in self._fields if self._can_count(of, table)]
+        if not keys or not len(table):
+            return pa.array([], pa.int64())
+        numbers = numbered(keys).to_numpy()
+        firsts = np.empty(numbers.max() + 1, np.int64)
+        firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]  # the last assignment stays: the first row of each value
+        values = zip(*(key.take(pa.array(firsts)).to_pylist() for key in keys), strict=True)
+        refused = np.array([not self._takes(of) for of in values], np.bool_)
+        return pa.array(np.flatnonzero(refused[numbers]), pa.int64())
+
+    def _takes(self, values: tuple[object, ...]) -> bool:
+        # A text may be as long as a record: a hash of it is remembered.
+        key = blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+        if key not in self._known and len(self._known) < self.limit:
+            self._known.add(key)
+        return key in self._known
+
+    def _can_count(self, of: PartitionField, rows: pa.Table) -> bool:
+        """Whether the values of a field are known here: tables that Spark writes have columns and transforms that are not."""
+        try:
+            partition_key(of, self._schema, rows.slice(0, 0))
+        except (KeyError, NotImplementedError, TypeError, ValueError):
+            return False
+        return True
+
+
+def _is_text_or_binary(of: pa.DataType) -> bool:
+    is_binary = pa.types.is_binary(of) or pa.types.is_large_binary(of) or pa.types.is_fixed_size_binary(of)
+    return bool(is_binary or pa.types.is_string(of) or pa.types.is_large_string(of))
+
+
+def _folder_length(name: str, value: str | bytes | None) -> int:
+    """Bytes of the folder's name as `PartitionSpec.partitionToPath` of Iceberg 1.12 has it."""
+    text = b64encode(value).decode() if isinstance(value, bytes) else value or ""
+    return len(_java_escaped(name)) + 1 + len(_java_escaped(text))
+
+
+def _java_escaped(text: str) -> str:
+    """As `java.net.URLEncoder` writes it: Python keeps `~` and escapes `*`."""
+    return quote_plus(text, safe="*").replace("~", "%7E")

@@ -1,0 +1,255 @@
+"""What a table consists of, counted from its metadata and manifests: no data file is opened, no storage is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Any, Final
+
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
+from pyiceberg.types import DateType, TimestampType, TimestamptzType
+
+from frazil.iceberg.commit.expiry import BranchRules, History, SnapshotAge, Tag
+from frazil.iceberg.errors import translated
+from frazil.iceberg.schema.schema import columns_with_times
+
+MOST_FILES: Final = 200_000
+"""Files that one inspection reads about: 4 s. Of a table with more, the manifests written last are read."""
+
+_DEFAULT_TARGET: Final = 512 * 2**20
+_SMALL: Final = 0.75
+"""Share of the target size below which Spark's rewrite calls a file small."""
+
+_MANIFEST_TARGET: Final = 8 * 2**20
+_EPOCH: Final = date(1970, 1, 1)
+_UNITS: Final = {YearTransform: "year", MonthTransform: "month", DayTransform: "day", HourTransform: "hour"}
+_LITERALS: Final[Mapping[type, str]] = {TimestamptzType: "timestamptz", TimestampType: "timestamp", DateType: "date"}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeField:
+    """The partition field that tells how old a partition is.
+
+    Attributes:
+        column: The column's path, part by part.
+        type: `timestamptz`, `timestamp` or `date`.
+        unit: `year`, `month`, `day` or `hour`.
+    """
+
+    column: tuple[str, ...]
+    type: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFiles:
+    """Data files of one partition. `period` counts years, months, days or hours since 1970; None: not told by time."""
+
+    period: int | None = None
+    files: int = 0
+    bytes: int = 0
+    small_files: int = 0
+    small_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A table as its maintenance sees it.
+
+    Attributes:
+        table: Its name.
+        partitions: Data files, by partition.
+        target_bytes: Size that data files are to have.
+        position_deletes: Files with positions of deleted rows, deletion vectors included.
+        equality_deletes: Files with keys of deleted rows.
+        manifests: Lists of files that a scan reads.
+        manifests_needed: How many would do, each of its target size.
+        snapshots: All snapshots.
+        branches: Name -> where it ends.
+        tags: Name -> a snapshot.
+        properties: The table's.
+        format_version: The table's.
+        is_sorted: Whether the table has a sort order.
+        time_field: What tells the age of partitions, if one field does.
+        is_sample: Whether the table has more files than were read.
+        unreadable: Column that Spark has no type for, so that it can't rewrite the table; None mostly.
+        rows: Rows, as the head's summary says.
+        rows_counted: Rows of the snapshot whose distinct values were counted last; None if none were, or if it is gone.
+    """
+
+    table: str
+    partitions: tuple[PartitionFiles, ...] = ()
+    target_bytes: int = _DEFAULT_TARGET
+    position_deletes: int = 0
+    equality_deletes: int = 0
+    manifests: int = 0
+    manifests_needed: int = 0
+    snapshots: Sequence[SnapshotAge] = ()
+    branches: Mapping[str, BranchRules] = field(default_factory=dict)
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    format_version: int = 2
+    is_sorted: bool = False
+    time_field: TimeField | None = None
+    is_sample: bool = False
+    unreadable: str | None = None
+    rows: int = 0
+    rows_counted: int | None = None
+
+    @property
+    def history(self) -> History:
+        """What says which snapshots go."""
+        return History(self.snapshots, self.branches, self.tags, self.properties, self.format_version)
+
+    @property
+    def files(self) -> int:
+        """Data files."""
+        return sum(of.files for of in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """Their size."""
+        return sum(of.bytes for of in self.partitions)
+
+    @property
+    def small_files(self) -> int:
+        """Data files below 75 % of the target size."""
+        return sum(of.small_files for of in self.partitions)
+
+    @property
+    def deletes(self) -> int:
+        """Delete files."""
+        return self.position_deletes + self.equality_deletes
+
+
+def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = MOST_FILES) -> Inspection:
+    """Count what a table consists of.
+
+    Args:
+        name: Its name.
+        table: The table, on the branch whose files count.
+        metadata: The table's metadata as they are, with all branches.
+        most_files: Bound of the files to read.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    properties = metadata.properties
+    target = int(properties.get("write.target-file-size-bytes", _DEFAULT_TARGET))
+    snapshot, history = table.current_snapshot(), History.of(metadata)
+    with translated(f"reading manifests of table {name}"):
+        manifests = snapshot.manifests(table.io) if snapshot is not None else []
+        files = _Files(metadata, target)
+        read = 0
+        for manifest in sorted(manifests, key=lambda of: -of.sequence_number):
+            if read >= most_files:
+                break
+            read += files.add(manifest.fetch_manifest_entry(table.io, discard_deleted=True))
+    return replace(
+        files.found(name),
+        manifests=len(manifests),
+        manifests_needed=_needed(manifests, properties),
+        snapshots=history.snapshots,
+        branches=history.branches,
+        tags=history.tags,
+        rows=_rows(snapshot),
+        rows_counted=_rows_counted(metadata),
+        is_sample=read < sum((of.added_files_count or 0) + (of.existing_files_count or 0) for of in manifests),
+    )
+
+
+class _Files:
+    """Files of one table, counted."""
+
+    def __init__(self, metadata: TableMetadata, target: int) -> None:
+        self._metadata = metadata
+        self._target = target
+        self._partitions: dict[tuple[Any, ...], PartitionFiles] = {}
+        self._deletes = {DataFileContent.POSITION_DELETES: 0, DataFileContent.EQUALITY_DELETES: 0}
+        self._time = _time_field(metadata.spec(), metadata.schema())
+
+    def add(self, entries: list[ManifestEntry]) -> int:
+        """Count the files of a manifest, and return how many there were."""
+        for entry in entries:
+            file = entry.data_file
+            if file.content != DataFileContent.DATA:
+                self._deletes[file.content] += 1
+                continue
+            values = tuple(file.partition[place] for place in range(len(file.partition)))
+            key = (file.spec_id, *values)
+            seen = self._partitions.get(key) or PartitionFiles(self._period(file.spec_id, values))
+            size = file.file_size_in_bytes
+            is_small = size < _SMALL * self._target
+            self._partitions[key] = replace(
+                seen,
+                files=seen.files + 1,
+                bytes=seen.bytes + size,
+                small_files=seen.small_files + is_small,
+                small_bytes=seen.small_bytes + (size if is_small else 0),
+            )
+        return len(entries)
+
+    def _period(self, spec_id: int, values: tuple[Any, ...]) -> int | None:
+        if self._time is None or spec_id != self._metadata.default_spec_id:
+            return None
+        value = values[self._time[0]]
+        return (value - _EPOCH).days if isinstance(value, date) else value
+
+    def found(self, name: str) -> Inspection:
+        metadata = self._metadata
+        return Inspection(
+            name,
+            tuple(self._partitions.values()),
+            target_bytes=self._target,
+            position_deletes=self._deletes[DataFileContent.POSITION_DELETES],
+            equality_deletes=self._deletes[DataFileContent.EQUALITY_DELETES],
+            properties=dict(metadata.properties),
+            format_version=metadata.format_version,
+            is_sorted=bool(metadata.sort_order().fields) if metadata.sort_orders else False,
+            time_field=self._time[1] if self._time else None,
+            unreadable=next(columns_with_times(metadata.schema()), None),
+        )
+
+
+def _rows(snapshot: Snapshot | None) -> int:
+    summary = snapshot.summary if snapshot is not None else None
+    return int(summary.additional_properties.get("total-records", 0)) if summary is not None else 0
+
+
+def _rows_counted(metadata: TableMetadata) -> int | None:
+    """Rows of the youngest snapshot that has statistics. An expiry takes them with it."""
+    counted = (metadata.snapshot_by_id(of.snapshot_id) for of in metadata.statistics)
+    youngest = max((of for of in counted if of is not None), key=lambda of: of.timestamp_ms, default=None)
+    return None if youngest is None else _rows(youngest)
+
+
+def _needed(manifests: list[ManifestFile], properties: Mapping[str, str]) -> int:
+    """How few manifests would do: of data files and of delete files, by partition spec."""
+    target = int(properties.get("commit.manifest.target-size-bytes", _MANIFEST_TARGET))
+    kinds: dict[tuple[ManifestContent, int], int] = {}
+    for of in manifests:
+        kinds[of.content, of.partition_spec_id] = kinds.get((of.content, of.partition_spec_id), 0) + of.manifest_length
+    return sum(-(-size // target) for size in kinds.values())
+
+
+def _time_field(spec: PartitionSpec, schema: Schema) -> tuple[int, TimeField] | None:
+    """The first partition field by time, and its place among the partition's values."""
+    for place, of in enumerate(spec.fields):
+        column = schema.find_column_name(of.source_id)
+        if column is None:  # it was dropped; what is left of its partition field is void
+            continue
+        kind = type(schema.find_field(of.source_id).field_type)
+        unit = _UNITS.get(type(of.transform))
+        if unit is None and isinstance(of.transform, IdentityTransform) and kind is DateType:
+            unit = "day"
+        if unit is not None and kind in _LITERALS:
+            is_top = any(field.field_id == of.source_id for field in schema.fields)  # its name may have dots
+            return place, TimeField((column,) if is_top else tuple(column.split(".")), _LITERALS[kind], unit)
+    return None

@@ -1,0 +1,262 @@
+"""The ledger and the dead-letter table: their shapes, and reading the ledger back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, BooleanExpression, EqualTo
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.errors import translated
+from frazil.iceberg.ledger.ledger_files import holding, ledger_files, read_ledger_files
+
+UNPARTITIONED = PartitionSpec()
+
+
+def _schema(fields: list[tuple[str, IcebergType, bool, str]]) -> Schema:
+    return Schema(
+        *(NestedField(n, name, of, required=req, doc=doc) for n, (name, of, req, doc) in enumerate(fields, 1))
+    )
+
+
+LEDGER_SCHEMA = _schema(
+    [
+        ("pipeline", StringType(), True, "Pipeline name"),
+        ("n", LongType(), True, "Batch number"),
+        ("epoch", IntegerType(), True, "Epoch of the position"),
+        ("batch", StringType(), True, "Batch id"),
+        ("run", StringType(), True, "Id of the run that planned the batch"),
+        ("kind", StringType(), True, "start | ingest | replay | dead_letters | reset | rewind | repair | settle"),
+        ("table", StringType(), True, "Table this row is about"),
+        (
+            "role",
+            StringType(),
+            True,
+            "destination | dead_letters | ledger (it closes the batch) | left (named no more)",
+        ),
+        (
+            "snapshot_id",
+            LongType(),
+            False,
+            "Snapshot in which the batch became visible; null if the batch had nothing for the table",
+        ),
+        ("rows", LongType(), True, "Rows the batch put into the table"),
+        ("files", LongType(), True, "Data files"),
+        ("bytes", LongType(), True, "Bytes of the data files"),
+        ("records_read", LongType(), True, "Records read from Kafka"),
+        ("records_written", LongType(), True, "Records that became rows"),
+        ("records_dead", LongType(), True, "Records that became dead letters"),
+        ("records_filtered", LongType(), True, "Records left out on purpose"),
+        ("dead_codes", StringType(), True, "Dead letters per reason code, as JSON"),
+        ("position", StringType(), True, "Position after the batch, as JSON"),
+        ("planned_at", TimestamptzType(), True, "When the ends were fixed"),
+        ("started_at", TimestamptzType(), True, "When staging began"),
+        ("decided_at", TimestamptzType(), True, "When the position moved"),
+        ("recorded_at", TimestamptzType(), True, "When this row was written"),
+        ("phases", StringType(), True, "Seconds per phase, as JSON"),
+        ("version", StringType(), True, "Frazil version"),
+        ("config", StringType(), True, "Hash of what decides the outcome of a record: value format and destinations"),
+        ("ranges", StringType(), False, "What was read, as JSON: [[topic, partition, first offset, end], ...]"),
+        ("skipped", StringType(), False, "Offsets given up because they were gone, as JSON like ranges"),
+        (
+            "removed",
+            StringType(),
+            False,
+            "Rows taken out of the table, as JSON: [[topic, partition, start, end, since]]",
+        ),
+        ("bytes_read", LongType(), False, "Bytes of the keys and values read"),
+        ("table_uuid", StringType(), False, "UUID of the table"),
+        ("started_by", StringType(), False, "Who or what started the run"),
+        ("reason", StringType(), False, "Why, in the words of whoever asked"),
+        (
+            "abandoned",
+            LongType(),
+            False,
+            "Batches that a repair of the ledger gave up; rows, at most, of a settle of another table",
+        ),
+        (
+            "records_unknown",
+            LongType(),
+            False,
+            "Of the records written, those with fields that a table of theirs has no column for",
+        ),
+        ("unknown_fields", StringType(), False, "Names of these fields with records each, as JSON: at most 20"),
+        ("table_written", LongType(), False, "Records of the batch that became rows of this table; null: all written"),
+        ("table_dead", LongType(), False, "Records of the batch that are dead letters of this table alone"),
+        ("table_ranges", StringType(), False, "What of ranges is about this table, as JSON; null: all of it"),
+        (
+            "schema_changes",
+            StringType(),
+            False,
+            "Changes of the table's schema for records of the batch, as JSON: [{path, kind, type}]",
+        ),
+        ("table_unknown", LongType(), False, "Of table_written, those with fields that no column of this table takes"),
+        ("table_unknown_fields", StringType(), False, "Names of these fields with records each, as JSON: at most 20"),
+        ("table_upserts", LongType(), False, "Of rows, those that changes leave as they are; null: rows are added"),
+        ("table_deletes", LongType(), False, "Of rows, those that go, each by its key; others are truncates"),
+        (
+            "record_ages",
+            StringType(),
+            False,
+            "Records read by their age at planned_at, as JSON: [[class, records]]; class 0: to 0.1 s, each next 1.1 times older",
+        ),
+        (
+            "lost_from",
+            LongType(),
+            False,
+            "First batch whose part the table of a repair may have lost; skipped: which offsets",
+        ),
+    ]
+)
+
+DEAD_LETTER_SCHEMA = Schema(
+    NestedField(1, "code", StringType(), required=True, doc="Reason code"),
+    NestedField(2, "stage", StringType(), required=True, doc="decode | transform | convert | route"),
+    NestedField(3, "message", StringType(), required=True, doc="What was expected and what was found"),
+    NestedField(4, "path", StringType(), required=False, doc="Field path in the value"),
+    NestedField(5, "key", BinaryType(), required=False, doc="Key, as it came"),
+    NestedField(6, "value", BinaryType(), required=False, doc="Value, as it came"),
+    NestedField(
+        7,
+        "headers",
+        ListType(
+            12,
+            StructType(
+                NestedField(13, "key", StringType(), required=False),
+                NestedField(14, "value", BinaryType(), required=False),
+            ),
+            element_required=False,
+        ),
+        required=False,
+        doc="Headers, as they came",
+    ),
+    NestedField(8, "topic", StringType(), required=True, doc="Kafka topic"),
+    NestedField(9, "partition", IntegerType(), required=True, doc="Kafka partition"),
+    NestedField(10, "offset", LongType(), required=True, doc="Kafka offset"),
+    NestedField(11, "timestamp", TimestamptzType(), required=False, doc="Kafka timestamp"),
+    NestedField(15, "_frazil_batch", LongType(), required=False, doc="Number of the batch that kept it"),
+    NestedField(16, "attempts", IntegerType(), required=False, doc="How often it was decoded; null: once"),
+    NestedField(
+        17, "landed_batch", LongType(), required=False, doc="Number of the batch that landed it after all, if one did"
+    ),
+    NestedField(
+        18,
+        "destination",
+        StringType(),
+        required=False,
+        doc="Table that the record does not fit; null: the record as a whole, it is in no table",
+    ),
+)
+
+
+def ledger_rows(rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows of the ledger as Arrow."""
+    return pa.Table.from_pylist(rows, schema_to_pyarrow(LEDGER_SCHEMA, include_field_ids=False))
+
+
+def first_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One row per batch, a destination's where there is one: what all rows of a batch say, it says once."""
+    n: int | None = None
+    for row in rows:
+        if row["n"] != n:
+            n = row["n"]
+            yield row
+
+
+def _equals(column: str, value: str) -> BooleanExpression:
+    return EqualTo(column, value)  # type: ignore[call-arg, arg-type]  # mypy sees the model's fields, not its __init__
+
+
+def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -> list[dict[str, Any]]:
+    """Rows of one pipeline, of one run if given, by batch number and table. Empty if there is no ledger yet."""
+    found = lake.find_table(table)
+    if found is None:
+        return []
+    of_pipeline = _equals("pipeline", pipeline)
+    where = of_pipeline if run is None else And(of_pipeline, _equals("run", run))
+    with translated(f"reading ledger {table}"):
+        rows: list[dict[str, Any]] = found.scan(row_filter=where).to_arrow().to_pylist()
+    return in_order(rows)
+
+
+def read_letter_rows(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
+    """Rows of one pipeline that matter to its dead letters, in the order and the columns in which they do.
+
+    Batches that only ingested are left out, but for the last one and those before a reset; the position, most of a ledger, is in
+    the rows of these two and of resets only. Empty if there is no ledger yet.
+
+    Raises:
+        Retryable: The catalog or the storage can't be read now.
+    """
+    found = lake.find_table(table)
+    if found is None:
+        return []
+    files = ledger_files(found, table, {})
+    return letter_rows(
+        read_ledger_files(found, table, files, OF_LETTERS, pipeline),
+        lambda numbers: read_ledger_files(found, table, holding(files, numbers), PLACED, pipeline, numbers),
+    )
+
+
+def read_rewinds(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
+    """Of the rows of one pipeline those of rewinds: number, kind and what was taken out. Few files of a ledger have any."""
+    found = lake.find_table(table)
+    if found is None:
+        return []
+    where = And(_equals("pipeline", pipeline), _equals("kind", "rewind"))
+    there = [name for name in ("n", "kind", "removed") if name in found.schema().column_names]
+    with translated(f"reading ledger {table}"):
+        rows: list[dict[str, Any]] = found.scan(row_filter=where, selected_fields=tuple(there)).to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: row["n"])
+
+
+OF_LETTERS = ("pipeline", "n", "kind", "role", "table", "records_written", "removed")
+"""Columns of a ledger that matter to letters."""
+
+PLACED = (*OF_LETTERS, "position")
+"""Those of the batches whose position matters, too."""
+
+
+def letter_rows(rows: pa.Table, placed_rows: Callable[[frozenset[int]], pa.Table]) -> list[dict[str, Any]]:
+    """Rows that matter to dead letters: see `read_letter_rows`.
+
+    Args:
+        rows: The rows of a pipeline, in the columns `OF_LETTERS`.
+        placed_rows: Reads the rows of batches of some numbers, in the columns `PLACED`.
+    """
+    if not len(rows):
+        return []
+    placed = _placed(rows)
+    other = rows.filter(pc.and_(pc.not_equal(rows["kind"], "ingest"), pc.invert(pc.is_in(rows["n"], placed))))
+    return in_order(other.to_pylist() + placed_rows(frozenset(placed.to_pylist())).to_pylist())
+
+
+def _placed(rows: pa.Table) -> pa.Array:
+    """Numbers of the batches whose position matters to letters: resets, those before them, and the last."""
+    numbers = rows["n"]
+    resets = pc.unique(rows.filter(pc.equal(rows["kind"], "reset"))["n"]).to_pylist()
+    before = [pc.max(numbers.filter(pc.less(numbers, n))).as_py() for n in resets]
+    wanted = {*resets, *before, pc.max(numbers).as_py()} - {None}
+    return pa.array(sorted(wanted), pa.int64())
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of a ledger by batch number; those of a batch by table, destinations first."""
+    return sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))

@@ -1,0 +1,351 @@
+"""From declared columns to an Iceberg schema and partition spec, and from a table back to Arrow."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform, Transform, parse_transform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from frazil.errors import Terminal
+from frazil.iceberg.patches.variant import FORMAT_VERSION, VariantType, as_text
+from frazil.iceberg.schema.promotion import coming_columns, has_grown_from, same_shape, takes_table_columns
+from frazil.pipeline.models import pipeline_file
+from frazil.pipeline.models.changes import DELETED, TOLD
+from frazil.pipeline.models.pipeline_file import Destination
+from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
+
+_PLAIN: dict[str, IcebergType] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "date": DateType(),
+    "time": TimeType(),
+    "timestamp": TimestampType(),
+    "timestamptz": TimestamptzType(),
+    "string": StringType(),
+    "uuid": UUIDType(),
+    "binary": BinaryType(),
+    "variant": VariantType(),
+}
+_UNWRITABLE = {
+    ("uuid", "identity"),
+    ("time", "bucket"),
+    ("binary", "truncate"),
+    ("float", "identity"),
+    ("double", "identity"),
+}
+"""Allowed by the table specification, but PyIceberg 0.12 can't write them, or writes 0.0 and -0.0 twice: better refused
+before anything is read."""
+
+_WRITABLE_FORMAT_VERSION = 2
+"""PyIceberg 0.12 reads version 3 and does not write it."""
+
+_FIRST_PARTITION_FIELD_ID = 1000
+"""The table specification reserves ids below 1000 for columns."""
+
+_PARTITIONS: Final = b"frazil.partitions"
+"""Metadata of the columns of rows as Arrow: names of the table's partition fields."""
+
+
+def plain_types() -> dict[IcebergType, str]:
+    """How types without parts are declared."""
+    return {of: name for name, of in _PLAIN.items()}
+
+
+def iceberg_type(of: ColumnType, ids: Iterator[int]) -> IcebergType:
+    """The Iceberg type of a declared type; nested fields take their ids from `ids`."""
+    match of:
+        case Primitive("decimal", (precision, scale)):
+            return DecimalType(precision, scale)
+        case Primitive("fixed", (length,)):
+            return FixedType(length)
+        case Primitive(name):
+            return _PLAIN[name]
+        case ListOf(element):
+            return ListType(next(ids), iceberg_type(element, ids), element_required=False)
+        case MapOf(key, value):
+            return MapType(next(ids), iceberg_type(key, ids), next(ids), iceberg_type(value, ids), value_required=False)
+        case StructOf(fields):
+            return StructType(
+                *(NestedField(next(ids), name, iceberg_type(inner, ids), required=False) for name, inner in fields)
+            )
+
+
+def arrow_type(of: ColumnType) -> pa.DataType:
+    """The Arrow type of a declared type, as tables have it."""
+    return schema_to_pyarrow(
+        as_text(Schema(NestedField(0, "_", iceberg_type(of, itertools.count(1))))), include_field_ids=False
+    )[0].type
+
+
+def declared_schema(destination: pipeline_file.Destination) -> Schema:
+    """Schema of a new table: the declared columns, then the Kafka columns, the batch number, and the mark of soft deletes."""
+    ids = itertools.count(1)
+    is_log = destination.is_history  # of a key it has several rows; of a truncate there is no key
+    required = {name for name, column in destination.columns.items() if column.required and not is_log}
+    fields = [
+        NestedField(next(ids), name, iceberg_type(column.parsed, ids), required=name in required, doc=column.doc)
+        for name, column in destination.columns.items()
+    ]
+    if kafka := destination.kafka_columns:
+        added: list[tuple[str, IcebergType, str]] = [
+            (kafka.topic, StringType(), "Kafka topic of the record"),
+            (kafka.partition, IntegerType(), "Kafka partition of the record"),
+            (kafka.offset, LongType(), "Kafka offset of the record"),
+            (kafka.timestamp, TimestamptzType(), "Kafka timestamp of the record"),
+            (kafka.batch, LongType(), "Number of the batch that landed the record"),
+        ]
+        fields += [NestedField(next(ids), name, of, required=False, doc=doc) for name, of, doc in added]
+    if destination.deleted_column is not None:
+        doc = "Whether the row was deleted"
+        fields.append(NestedField(next(ids), destination.deleted_column, BooleanType(), required=False, doc=doc))
+    if is_log:
+        told = zip(
+            TOLD, (StringType(), IntegerType()), ("What happened", "Number among its record's changes"), strict=True
+        )
+        fields += [NestedField(next(ids), name, of, required=False, doc=doc) for name, of, doc in told]
+    key = () if is_log else destination.identifier
+    return Schema(*fields, identifier_field_ids=[of.field_id for of in fields if of.name in key])
+
+
+def declared_spec(destination: pipeline_file.Destination, schema: Schema) -> PartitionSpec:
+    """Partition spec of a new table. Fields of columns that records are to bring come with those columns.
+
+    Raises:
+        Terminal: A transform does not go with its column; or nothing says which columns the table is to have.
+    """
+    if not destination.columns and destination.evolves == "none":
+        raise Terminal(
+            f"table {destination.table} is not there, and nothing says which columns it is to have",
+            next_step="declare columns, or let records bring them: leave evolve out",
+        )
+    there = {field.name for field in schema.fields}
+    fields = [field for field in destination.partition_fields if destination.columns or field.column in there]
+    numbered = enumerate(fields, _FIRST_PARTITION_FIELD_ID)
+    return PartitionSpec(*(partition_field(field, schema, number, destination.table) for number, field in numbered))
+
+
+def partition_field(field: pipeline_file.PartitionField, schema: Schema, field_id: int, table: str) -> PartitionField:
+    """A field of a partition spec.
+
+    Raises:
+        Terminal: Its transform does not go with the type of its column.
+    """
+    transform = _transform(field)
+    source = next(of for of in schema.fields if of.name == field.column)
+    if not transform.can_transform(source.field_type) or (str(source.field_type), field.transform) in _UNWRITABLE:
+        raise Terminal(f"table {table}: {field} can't partition a column of type {source.field_type}")
+    return PartitionField(source.field_id, field_id, transform, field.name)
+
+
+def declared_order(destination: pipeline_file.Destination, schema: Schema) -> SortOrder:
+    """Sort order of a table, of those columns that it has.
+
+    Raises:
+        Terminal: A field can't be made of its column's type.
+    """
+    fields, there = [], {field.name for field in schema.fields}
+    wanted = zip(destination.sort_by, destination.sort_fields, strict=True)
+    for text, field in ((text, field) for text, field in wanted if destination.columns or field.column in there):
+        transform, source = _transform(field), schema.find_field(field.column)
+        if not transform.can_transform(source.field_type):
+            raise Terminal(f"table {destination.table}: {text} can't sort a column of type {source.field_type}")
+        direction = SortDirection.DESC if field.descending else SortDirection.ASC
+        nulls = NullOrder.NULLS_FIRST if field.nulls_first else NullOrder.NULLS_LAST
+        fields.append(SortField(source.field_id, transform, direction, nulls))
+    return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
+
+
+def check_layout(destination: pipeline_file.Destination) -> None:
+    """Refuse what no table can be made of.
+
+    Raises:
+        Terminal: A field of the partition spec or the sort order can't be made of its column's type.
+    """
+    schema = declared_schema(destination)
+    declared_spec(destination, schema)
+    declared_order(destination, schema)
+
+
+def _transform(field: pipeline_file.PartitionField | pipeline_file.SortField) -> Transform[Any, Any]:
+    return parse_transform(field.transform if field.size is None else f"{field.transform}[{field.size}]")
+
+
+def identity_columns(metadata: TableMetadata) -> tuple[str, ...]:
+    """Columns whose values are partition values as they are."""
+    fields = (field for field in metadata.spec().fields if isinstance(field.transform, IdentityTransform))
+    return tuple(filter(None, (metadata.schema().find_column_name(field.source_id) for field in fields)))
+
+
+def check_destination(table: Table, destination: pipeline_file.Destination, *, fold: bool = False) -> None:
+    """Refuse a table that exists and can't take the declared columns.
+
+    Args:
+        table: As it is.
+        destination: What the pipeline file says of it.
+        fold: Whether names that differ in case only are the same column.
+
+    Raises:
+        Terminal: A column is missing and none that comes, has another type, or is required although the pipeline does not fill it.
+    """
+    found = {field.name: field for field in table.schema().fields}
+    declared = {field.name: field for field in declared_schema(destination).fields}
+    takes_all = takes_table_columns(destination)
+    fits, coming = has_grown_from if takes_all else same_shape, coming_columns(table.schema(), destination, fold=fold)
+    alike = {name.casefold(): f"{name}, with field_names: case_insensitive the same column" for name in found if fold}
+    problems = [
+        f"column {name}: declared {field.field_type}, the table has"
+        f" {found[name].field_type if name in found else alike.get(name.casefold(), 'no such column')}"
+        for name, field in declared.items()
+        if not (name in coming if name not in found else fits(field.field_type, found[name].field_type))
+    ]
+    problems += identifier_problems(table, destination)
+    problems += list(
+        _engine_problems(table) if destination.by_engine else _writer_problems(table, found if takes_all else declared)
+    )
+    if destination.format_version == "3" and table.format_version < FORMAT_VERSION:
+        problems.append(f"format version {table.format_version}: the pipeline declares {FORMAT_VERSION}")
+    problems += [
+        f"column {name}: the table requires a value, the pipeline declares it as optional"
+        for name, field in found.items()
+        if field.required and not takes_all and not (name in declared and declared[name].required)
+    ]
+    if problems:
+        raise Terminal(
+            f"table {destination.table} does not fit its pipeline:\n" + "\n".join(f"  {p}" for p in problems),
+            next_step="change the columns of the pipeline file, or alter the table",
+        )
+
+
+def columns_with_times(schema: Schema) -> Iterator[str]:
+    """Columns that are, or hold, times of day: Iceberg's Spark can't read a table that has one."""
+    for of in schema.fields:
+        if any(isinstance(part.field_type, TimeType) for part in index_by_id(Schema(of)).values()):
+            yield of.name
+
+
+def _engine_problems(table: Table) -> Iterator[str]:
+    """What keeps Spark from writing an existing table."""
+    for name in columns_with_times(table.schema()):
+        yield f"column {name}: it has the type time, and Spark, which writes the table, can't read it"
+
+
+def _writer_problems(table: Table, filled: Collection[str]) -> Iterator[str]:
+    """What keeps PyIceberg from writing files for an existing table."""
+    if table.format_version > _WRITABLE_FORMAT_VERSION:
+        yield f"format version {table.format_version}: files can be written up to version {_WRITABLE_FORMAT_VERSION}"
+    file_format = table.properties.get("write.format.default", "parquet").lower()
+    if file_format != "parquet":
+        yield (
+            f"write.format.default is {file_format}: only Parquet can be written without an engine; for orc, say so in the"
+            f" pipeline file: properties: {{write.format.default: orc}}"
+        )
+    for field in table.spec().fields:
+        source = table.schema().find_field(field.source_id)
+        transform = str(field.transform).partition("[")[0]
+        if table.schema().find_column_name(field.source_id) not in filled:
+            yield f"partition field {field.name}: the pipeline does not fill its column {source.name}"
+        elif (str(source.field_type), transform) in _UNWRITABLE:
+            yield f"partition field {field.name}: {transform} of {source.field_type} can't be written"
+
+
+def arrow_columns(table: Table, destination: pipeline_file.Destination) -> pa.Schema:
+    """The columns of rows with the Arrow types of the table; required ones are not nullable.
+
+    They are the declared ones in their order; or all that the table has, but for the Kafka columns.
+    """
+    names = json.dumps([field.name for field in table.spec().fields])
+    return schema_columns(table.schema(), destination).with_metadata({_PARTITIONS: names.encode()})
+
+
+def partition_names(columns: pa.Schema) -> list[str]:
+    """Names of the partition fields that the table of `arrow_columns` has: its owner may have given it others than the file's."""
+    names: list[str] = json.loads((columns.metadata or {}).get(_PARTITIONS, b"[]"))
+    return names
+
+
+def declared_columns(destination: pipeline_file.Destination) -> pa.Schema:
+    """The columns of rows as Arrow, as `arrow_columns` tells them once the table is made."""
+    return schema_columns(declared_schema(destination), destination)
+
+
+def schema_columns(schema: Schema, destination: pipeline_file.Destination) -> pa.Schema:
+    """The columns of rows, as `arrow_columns` tells them of a table with this schema."""
+    arrow = schema_to_pyarrow(as_text(schema), include_field_ids=False)
+    declared = {name: not column.required for name, column in destination.columns.items()}
+    if takes_table_columns(destination):
+        relaxed = {} if destination.evolves == "full" else declared
+        # The mark stays from when deleted rows did. Others may have added a name of staged rows: records can't bring it.
+        op, place = TOLD
+        others = {*destination.added_columns, op, *([place, DELETED] if destination.is_merged else [])}
+        columns = [marked(field, schema) for field in arrow if field.name not in others]
+        return pa.schema([of.with_nullable(of.nullable and relaxed.get(of.name, True)) for of in columns])
+    return pa.schema([arrow.field(name).with_nullable(nullable) for name, nullable in declared.items()])
+
+
+IDENTIFIES: Final = b"frazil.identifies"
+"""Metadata of an Arrow field: the table has it among its identifier fields."""
+
+
+def marked(field: pa.Field, schema: Schema) -> pa.Field:
+    """A column that says whether it identifies rows of a table with this schema, or has a field that does."""
+    keys = (schema.find_column_name(of) or "" for of in schema.identifier_field_ids)
+    is_key = any(key == field.name or key.startswith(f"{field.name}.") for key in keys)
+    return field.with_metadata({**(field.metadata or {}), IDENTIFIES: b""}) if is_key else field
+
+
+def identifier_columns(table: Table) -> tuple[str, ...]:
+    """Names of a table's identifier fields, in the order of its columns; of one within a struct the path."""
+    schema = table.schema()
+    names = {number: schema.find_column_name(number) or "" for number in schema.identifier_field_ids}
+    return tuple(names[number] for number in sorted(names, key=lambda of: list(schema.field_ids).index(of)))
+
+
+def identifier_problems(table: Table, destination: Destination) -> Iterator[str]:
+    """Two keys that say different things, and columns that a row known by its key alone can't fill.
+
+    A table without a key is fine: an engine need not know it.
+    """
+    found = identifier_columns(table)
+    if found and destination.is_history:
+        yield f"identifier: the table has {', '.join(found)}, of which write: history adds several rows with one value"
+    elif found and destination.identifier and sorted(found) != sorted(destination.identifier):
+        yield f"identifier: declared {', '.join(destination.identifier)}, the table has {', '.join(found)}"
+    if destination.deleted_column is not None and takes_table_columns(destination):
+        filled = {*destination.identifier, destination.order_by, *found}
+        for field in table.schema().fields:
+            if field.required and field.name not in filled:
+                yield f"column {field.name}: the table requires a value, which a row has not that was deleted before it was known"

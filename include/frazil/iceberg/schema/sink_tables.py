@@ -1,0 +1,75 @@
+"""What a table tells that Kafka Connect's Iceberg sink has been writing: its columns, and how far its files are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyiceberg.table import Table
+from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, StructType
+
+from frazil.connect.control import recorded_offsets
+from frazil.errors import Terminal
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.summary_state import ancestry
+from frazil.iceberg.schema.schema import plain_types
+
+
+def columns_of(table: Table, name: str) -> dict[str, dict[str, Any]]:
+    """The columns of a table as a pipeline file declares them: type, required, doc.
+
+    Raises:
+        Terminal: A column has a type that can't be declared.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for field in table.schema().fields:
+        of = _declared(field.field_type, f"table {name}, column {field.name}")
+        required = {"required": True} if field.required else {}
+        found[field.name] = {"type": of, **required, **({"doc": field.doc} if field.doc else {})}
+    return found
+
+
+def committed_control_offsets(lake: Lake, name: str, branch: str, topic: str, group: str) -> dict[int, int] | None:
+    """Offsets of the control topic up to which a branch of a table has the sink's files, by partition; None without table.
+
+    Raises:
+        Terminal: A snapshot names offsets in a form that is not the sink's.
+        Retryable: The catalog can't be reached.
+    """
+    table = lake.find_table(name)
+    if table is None:
+        return None
+    try:
+        return recorded_offsets(_summaries(table, branch), topic, group)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise Terminal(
+            f"table {name}: a snapshot of branch {branch} names offsets of {topic} in an unknown form: {error}",
+            next_step="look at the summaries of its snapshots: kafka.connect.offsets.…",
+        ) from error
+
+
+def _summaries(table: Table, branch: str) -> Iterator[Mapping[str, str]]:
+    reference = table.metadata.refs.get(branch)
+    for snapshot in ancestry(table.metadata, reference.snapshot_id if reference else None):
+        yield snapshot.summary.additional_properties if snapshot.summary is not None else {}
+
+
+def _declared(of: IcebergType, where: str) -> str:
+    match of:
+        case DecimalType():
+            return f"decimal({of.precision},{of.scale})"
+        case FixedType():
+            return f"fixed[{len(of)}]"
+        case ListType():
+            return f"list<{_declared(of.element_type, where)}>"
+        case MapType():
+            return f"map<{_declared(of.key_type, where)}, {_declared(of.value_type, where)}>"
+        case StructType():
+            inner = (f"{field.name}: {_declared(field.field_type, f'{where}.{field.name}')}" for field in of.fields)
+            return f"struct<{', '.join(inner)}>"
+    declared = plain_types().get(of)
+    if declared is None:
+        raise Terminal(
+            f"{where}: the type {of} can't be declared", next_step="leave the column out: name the others by --columns"
+        )
+    return declared

@@ -1,0 +1,286 @@
+"""Create and delete topics, and ask which are compacted, and how long they keep records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, ConfigEntry, ConfigResource, NewTopic, ResourceType, TopicDescription
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from frazil.errors import Retryable, Terminal
+from frazil.kafka.admin.observe import find, topic_id
+from frazil.kafka.client.client import REQUEST_SECONDS, Admin, admin
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.errors import is_existing_topic, is_not_allowed, is_unknown_topic
+
+_BROKER_DEFAULT: Final = -1
+"""Replication factor as the brokers are configured (KIP-464)."""
+
+_SPREAD_SECONDS: Final = 6.0
+"""Bounds the time from the controller's yes until brokers know the change, usually some
+milliseconds. With the one request that may start just before it ends, REQUEST_SECONDS long at most,
+the caller hears within 15 s."""
+
+_SPREAD_WAIT_SECONDS: Final = 0.05
+
+_CLEANUP_POLICY: Final = "cleanup.policy"
+"""Topic configuration: `delete`, `compact`, or both separated by a comma."""
+
+_MAX_BYTES: Final = "max.message.bytes"
+"""Topic configuration: the largest batch of records, once it is compressed."""
+
+_BATCH_BYTES: Final = 1_000_000
+"""Most bytes of a batch where the topic takes more: the client's default."""
+
+_RETENTION_MS: Final = "retention.ms"
+_RETENTION_BYTES: Final = "retention.bytes"
+"""Topic configuration: how long a record, and how much of a partition, is kept; -1 for ever, or all."""
+
+_NO_CONFIG: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRetention:
+    """How long a topic keeps records.
+
+    Attributes:
+        ms: A record's age after which it may go; None if age is no reason.
+        by_size: Whether the size of a partition is a reason, too.
+    """
+
+    ms: int | None
+    by_size: bool
+
+
+def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[str, str] = _NO_CONFIG) -> bool:
+    """Make sure that a topic exists, and that every partition has a leader.
+
+    Args:
+        cluster: Where.
+        name: Name of the topic.
+        partitions: How many partitions it has.
+        config: Configuration of a topic that is created; not compared with one that exists.
+
+    Returns:
+        True if it was created, False if it was there.
+
+    Raises:
+        Terminal: it exists with another number of partitions, or the cluster refuses it.
+        Retryable: no broker answers.
+    """
+    with admin(cluster) as admin_client:
+        created = _create(admin_client, NewTopic(name, partitions, _BROKER_DEFAULT, config=dict(config)))
+        count = _partitions(_until(admin_client, name, _is_led))
+    if count != partitions:
+        raise Terminal(
+            f"{cluster}, topic {name!r} exists with another number of partitions: expected {partitions}, found {count}",
+            next_step=f"go on with {count} partitions, or choose another topic",
+        )
+    return created
+
+
+def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
+    """Make a topic for a producer if it is missing, and return its topic id; None where the broker gives none.
+
+    Args:
+        cluster: Where.
+        name: Name of the topic.
+        partitions: How many partitions a new one gets; not compared with one that exists.
+
+    Raises:
+        Terminal: it can't be made, or must not be seen or written.
+        Retryable: no broker answers.
+    """
+    with admin(cluster) as admin_client:
+        description = find(admin_client, name)
+        if description is None:
+            _create(admin_client, NewTopic(name, partitions, _BROKER_DEFAULT))
+            description = _until(admin_client, name, _is_led)
+        _require_allowed(admin_client, name)
+    return None if description is None else topic_id(description.topic_id)
+
+
+def _require_allowed(admin_client: Admin, name: str) -> None:
+    """Refuse now what a producer would only hear when it sends, with records on their way. Brokers that don't say are believed."""
+    described = admin_client.client.describe_topics(
+        TopicCollection([name]), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
+    )
+    allowed = admin_client.answer(described[name], topic=name).authorized_operations
+    if allowed and AclOperation.WRITE not in allowed:
+        raise Terminal(
+            f"not allowed at {admin_client.cluster}, topic {name!r}: expected Write, found"
+            f" {', '.join(one.name.capitalize() for one in allowed)}",
+            next_step=f"have Write on topic {name} granted",
+        )
+
+
+def delete_topic(cluster: Cluster, name: str) -> None:
+    """Delete a topic and wait until the cluster doesn't know it any more.
+
+    Raises:
+        Terminal: there is no such topic, or it must not be deleted.
+        Retryable: no broker answers.
+    """
+    with admin(cluster) as admin_client:
+        futures = admin_client.client.delete_topics([name], request_timeout=REQUEST_SECONDS)
+        admin_client.answer(futures[name], topic=name)
+        _until(admin_client, name, lambda description: description is None)
+
+
+def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
+    """Find the topics whose configuration lets Kafka remove records in the middle of the log.
+
+    What is in force is told, also where it is the brokers' default. A topic that was compacted in
+    the past and is not any more is not among them.
+
+    Args:
+        cluster: Where.
+        topics: Names of topics. Those that aren't there are left out.
+
+    Raises:
+        Terminal: the configuration of a topic must not be seen, or credentials or settings don't
+            fit.
+        Retryable: no broker answers.
+    """
+    return frozenset(name for name, policy in cleanup_policies(cluster, topics).items() if "compact" in policy)
+
+
+def cleanup_policies(cluster: Cluster, topics: Collection[str]) -> dict[str, frozenset[str]]:
+    """How Kafka removes records of topics, `compact`, `delete` or both, as it is in force; of one that isn't there, nothing.
+
+    Raises:
+        Terminal: the configuration of a topic must not be seen, or credentials or settings don't
+            fit.
+        Retryable: no broker answers.
+    """
+    if not topics:
+        return {}
+    with admin(cluster) as admin_client:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(topics))]
+        futures = admin_client.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
+        return {resource.name: _cleanup_policy(admin_client, resource.name, f) for resource, f in futures.items()}
+
+
+def retention(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicRetention]:
+    """How long topics keep records, as it is in force. Those that aren't there, or must not be seen, are left out.
+
+    Raises:
+        Terminal: credentials or settings don't fit.
+        Retryable: no broker answers.
+    """
+    if not topics:
+        return {}
+    with admin(cluster) as admin_client:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(topics))]
+        futures = admin_client.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
+        configs = {resource.name: _config(admin_client, resource.name, f) for resource, f in futures.items()}
+    return {name: _retention(config) for name, config in configs.items() if config is not None}
+
+
+def _config(admin_client: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> dict[str, ConfigEntry] | None:
+    try:
+        return admin_client.answer(future, topic=topic)
+    except Terminal as e:
+        if isinstance(e.__cause__, KafkaException) and (is_unknown_topic(e.__cause__) or is_not_allowed(e.__cause__)):
+            return None
+        raise
+
+
+def _retention(config: Mapping[str, ConfigEntry]) -> TopicRetention:
+    policy = config[_CLEANUP_POLICY].value or ""
+    if "delete" not in policy:
+        return TopicRetention(None, by_size=False)
+    ms, size = (int(config[name].value or -1) for name in (_RETENTION_MS, _RETENTION_BYTES))
+    return TopicRetention(ms if ms >= 0 else None, by_size=size >= 0)
+
+
+def batch_limit(cluster: Cluster, topic: str, limit: int | None = None) -> int | None:
+    """Return how many bytes a producer may put into one batch of records, so that a topic refuses no batch of records that
+    it takes one by one; None if the topic's limit must not be seen. `limit` is what `record_limit` said, if it was asked.
+
+    Raises:
+        Terminal: there is no such topic, or credentials or settings don't fit.
+        Retryable: no broker answers.
+    """
+    limit = limit or record_limit(cluster, topic)
+    return None if limit is None else min(limit, _BATCH_BYTES)
+
+
+def record_limit(cluster: Cluster, topic: str) -> int | None:
+    """Return how many bytes a record of a topic may have, compressed; None if that must not be seen, or nobody knows it.
+
+    Raises:
+        Terminal: there is no such topic, or credentials or settings don't fit.
+        Retryable: no broker answers.
+    """
+    with admin(cluster) as admin_client:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        future = admin_client.client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+        try:
+            config = admin_client.answer(future, topic=topic)
+        except Terminal as e:
+            if isinstance(e.__cause__, KafkaException) and is_not_allowed(e.__cause__):
+                return None
+            raise
+    entry = config.get(_MAX_BYTES)
+    return None if entry is None or entry.value is None else int(entry.value)
+
+
+def _cleanup_policy(admin_client: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> frozenset[str]:
+    """The cleanup policies of a topic; none of one that isn't there."""
+    try:
+        config = admin_client.answer(future, topic=topic)
+    except Terminal as e:
+        if not isinstance(e.__cause__, KafkaException):
+            raise
+        if is_unknown_topic(e.__cause__):
+            return frozenset()
+        if is_not_allowed(e.__cause__):
+            raise Terminal(
+                f"{e.message}; whether topic {topic!r} is compacted decides whether its records can be read again"
+                " where their rows are taken out",
+                next_step=f"have DescribeConfigs on topic {topic} granted",
+            ) from e
+        raise
+    return frozenset(policy.strip() for policy in (config[_CLEANUP_POLICY].value or "").split(","))
+
+
+def _create(admin_client: Admin, topic: NewTopic) -> bool:
+    future = admin_client.client.create_topics([topic], request_timeout=REQUEST_SECONDS)[topic.topic]
+    try:
+        admin_client.answer(future, topic=topic.topic)
+    except Terminal as e:
+        if isinstance(e.__cause__, KafkaException) and is_existing_topic(e.__cause__):
+            return False
+        raise
+    return True
+
+
+def _until(admin_client: Admin, name: str, holds: Callable[[TopicDescription | None], bool]) -> TopicDescription | None:
+    """Wait for a state of a topic: brokers learn a moment later what the controller decided."""
+    retrying = Retrying(
+        retry=retry_if_result(lambda description: not holds(description)),
+        stop=stop_after_delay(_SPREAD_SECONDS),
+        wait=wait_fixed(_SPREAD_WAIT_SECONDS),
+    )
+    try:
+        return retrying(find, admin_client, name)
+    except RetryError as e:
+        raise Retryable(
+            f"{admin_client.cluster}: its brokers still don't know the change of topic {name!r} after "
+            f" {_SPREAD_SECONDS:.0f} s",
+            next_step="look at the brokers: one of them may be down",
+        ) from e
+
+
+def _is_led(description: TopicDescription | None) -> bool:
+    return description is not None and all(p.leader is not None for p in description.partitions)
+
+
+def _partitions(description: TopicDescription | None) -> int:
+    return 0 if description is None else len(description.partitions)

@@ -1,0 +1,171 @@
+"""Why a broker and a client don't take each other: passwords, tokens, certificates. Each has a setting of its own to mend."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaError
+from cryptography import x509
+
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.kafka.client.cluster import Cluster
+
+_REFUSED: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+    }
+)
+
+_ALERTS: Final = (
+    "alert bad certificate",
+    "alert certificate unknown",
+    "alert certificate expired",
+    "alert certificate required",
+    "alert certificate revoked",
+    "alert unknown ca",
+    "alert access denied",
+    "alert handshake failure",
+)
+"""What a broker answers to a client's certificate, in OpenSSL's words for the alerts of RFC 8446, 6.2. librdkafka reports it as a
+lost connection."""
+
+_NO_ISSUER: Final = ("failed to connect", "could not connect", "resolve host", "timed out", "timeout was reached")
+"""Words of curl, which fetches tokens, for an endpoint that does not answer. Refused credentials come as the endpoint's own words."""
+
+_VERIFY_FAILED: Final = "certificate verify failed"
+_ADDRESS: Final = re.compile(r"ssl://([^/\s]+):(\d+)")
+_LOOK_SECONDS: Final = 2.0
+"""Bounds each step of a look at the broker's certificate; it answered a moment ago."""
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Return whether an error says that one side did not take the other's credentials or certificate."""
+    if error.code() in _REFUSED:
+        return True
+    return error.code() == KafkaError._TRANSPORT and any(alert in error.str() for alert in _ALERTS)
+
+
+def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> FrazilError | None:
+    """Say what is wrong with credentials or certificates, if one of the reports is about them.
+
+    Only a token that can't be fetched because nobody answers is worth another try.
+
+    Args:
+        cluster: Which cluster was asked.
+        where: Its coordinates, perhaps with more, for the message.
+        reports: What a question ended with, or what the client reported on the side.
+    """
+    error = next(filter(is_refusal, reports), None)
+    if error is None:
+        return None
+    detail = cluster.redact(f"{error.str()} ({error.name()})")
+    if any(alert in detail for alert in _ALERTS):
+        return _client_certificate(cluster, where, detail)
+    if _VERIFY_FAILED in detail:
+        return _broker_certificate(cluster, where, detail)
+    if error.code() == KafkaError._SSL:
+        return Terminal(
+            f"{where}: no TLS: {detail}", next_step=f"check {_settings(cluster)}: the keys that begin with ssl."
+        )
+    if "OAUTHBEARER token" in detail and any(words in detail.lower() for words in _NO_ISSUER):
+        mend = f"try again; if it stays, check sasl.oauthbearer.token.endpoint.url of {_settings(cluster)}"
+        return Retryable(f"{where}: the token endpoint does not answer: {detail}", next_step=mend)
+    return Terminal(f"{where} did not accept the credentials: {detail}", next_step=_mend_credentials(cluster, detail))
+
+
+def _mend_credentials(cluster: Cluster, detail: str) -> str:
+    settings, lowered = _settings(cluster), detail.lower()
+    if "oauthbearer token" in lowered:
+        return (
+            f"no token was got: check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and https.ca.location of"
+            f" {settings}"
+        )
+    if "mechanism handshake failed" in lowered or "unsupported sasl mechanism" in lowered:
+        return f"set sasl.mechanism of {settings} to one that the broker has"
+    mechanism = cluster.properties.get("sasl.mechanism") or cluster.properties.get("sasl.mechanisms", "")
+    if mechanism.upper() == "OAUTHBEARER":
+        return f"the token was refused: check its audience, scope and issuer, and sasl.oauthbearer.* of {settings}"
+    return (
+        f"check sasl.username and sasl.password of {settings}: a wrong password, or a user that the broker doesn't know"
+    )
+
+
+def _client_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
+    settings = _settings(cluster)
+    shown = {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"} & cluster.properties.keys()
+    if not shown:
+        what, mend = (
+            "wants a certificate of the client, and has got none",
+            f"set ssl.certificate.location of {settings}",
+        )
+    elif (ended := _expired(cluster)) is not None:
+        what = f"refused the client's certificate, which expired at {ended:%Y-%m-%dT%H:%M:%SZ}"
+        mend = f"renew the certificate that {settings} name"
+    else:
+        what = "refused the client's certificate"
+        mend = (
+            f"let an authority sign it that the broker trusts, and check the ssl.certificate and ssl.key of {settings}"
+        )
+    return Terminal(f"{where} {what}: {detail}", next_step=mend)
+
+
+def _expired(cluster: Cluster) -> datetime | None:
+    """When the client's own certificate expired; None if it did not, or can't be read here."""
+    text = cluster.properties.get("ssl.certificate.pem")
+    path = cluster.properties.get("ssl.certificate.location")
+    with suppress(OSError, ValueError):
+        pem = text.encode() if text else Path(path or "").read_bytes()
+        ended = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+        return ended if ended < datetime.now(UTC) else None
+    return None
+
+
+def _broker_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
+    """A client says only that it does not trust a certificate: a second look says why."""
+    why = _distrust(cluster, detail)
+    settings = _settings(cluster)
+    if "expired" in why:
+        mend = "renew the broker's certificate"
+    elif "mismatch" in why:
+        mend = f"ask the broker by a name that its certificate has: clusters.{cluster.name}.bootstrap_servers, or the broker's"
+        mend += " advertised.listeners"
+    else:
+        mend = f"let ssl.ca.location of {settings} name the authority that signed the broker's certificate"
+    reason = f" ({why})" if why else ""
+    return Terminal(f"{where}: the broker's certificate is not trusted{reason}: {detail}", next_step=mend)
+
+
+def _distrust(cluster: Cluster, detail: str) -> str:
+    """OpenSSL's reason for not trusting the broker's certificate; empty if it can't be found out."""
+    match = _ADDRESS.search(detail)
+    if match is None:
+        return ""
+    host, port = match[1].strip("[]"), int(match[2])
+    try:
+        context = ssl.create_default_context(
+            cafile=cluster.properties.get("ssl.ca.location"), cadata=cluster.properties.get("ssl.ca.pem")
+        )
+        with (
+            socket.create_connection((host, port), timeout=_LOOK_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    except (OSError, ValueError):
+        return ""
+
+
+def _settings(cluster: Cluster) -> str:
+    return f"clusters.{cluster.name}.properties of the settings"

@@ -1,0 +1,298 @@
+"""Clients of librdkafka with explicit time limits, that print nothing by themselves.
+
+Property names: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from frazil.kafka.client.admin_pool import AdminPool
+from frazil.kafka.client.authentication import is_refusal
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.errors import translate
+
+REQUEST_SECONDS: Final = 8.0
+"""Bounds one question to a cluster, looking for a reachable broker included. An answer takes
+milliseconds, a broker that just changed its leaders some seconds; whoever waits at a terminal
+should hear within 15 s that nobody is there."""
+
+STALL_SECONDS: Final = 12.0
+"""Bounds the time without any progress while records flow: twice what a leader change takes, and
+below the 15 s after which silence looks like a hang. It restarts with every record, so it does not
+limit the size of a transfer."""
+
+STATISTICS_SECONDS: Final = 3.0
+"""How often a consumer tells how far it has fetched: some times within STALL_SECONDS, and rarely enough to cost nothing."""
+
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    # One request on an open connection. Below STALL_SECONDS, so that a frozen broker costs a
+    # reconnect, not the transfer.
+    "socket.timeout.ms": 10_000,
+    # One TCP and TLS set-up. An address that swallows packets leaves time for a second one within
+    # REQUEST_SECONDS.
+    "socket.connection.setup.timeout.ms": 3_000,
+    # Longest pause between two attempts to connect (default 10 s): a broker that is back is found
+    # at once.
+    "reconnect.backoff.max.ms": 1_000,
+    # Brokers drop idle connections by design; a line in the log for each would only teach people to
+    # ignore it.
+    "log.connection.close": False,
+    "client.id": "frazil",
+}
+
+_CONSUMER: Final[dict[str, Any]] = {
+    # Required by the client even where partitions are assigned and nothing is ever committed to the
+    # group.
+    "group.id": "frazil",
+    # Bounds how long a commit waits for the group's coordinator (default 45 s).
+    "session.timeout.ms": int(REQUEST_SECONDS * 1_000),
+    "heartbeat.interval.ms": 2_000,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    # An offset that is not there is an error with coordinates; another offset in its place would
+    # lose or repeat records.
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    # The only sign that a range which ends in transaction markers or aborted records has been read
+    # to its end.
+    "enable.partition.eof": True,
+    "check.crcs": True,
+    # How long a broker holds a fetch at the end of the log (default 500 ms): bounds what each tail
+    # of markers costs.
+    "fetch.wait.max.ms": 50,
+    # How long the client rests when it holds enough ahead (default 1 s): decoding is through with that much in less.
+    "fetch.queue.backoff.ms": 20,
+    # How long it rests before it fetches again what it could not unpack (default 500 ms): the reader passes over it.
+    "fetch.error.backoff.ms": 20,
+    # The client raises fetch.max.bytes to it; it bounds nothing else of a consumer.
+    "message.max.bytes": 1_000,
+}
+
+FETCH_BYTES: Final = 8 * 1024
+"""Most bytes of one answer of a broker, as they are in the log; the first batch of records is in it whatever its size is.
+
+The client unpacks a whole answer before it hands out its first record, and 4 bytes of zstd may become 128 KiB: 256 MiB for
+each broker that is read at once. Larger answers read no faster where batches are large; with batches of 16 KB they save a
+fifth of the client's CPU, and from far brokers they save time."""
+
+_CONSUMER_DEFAULTS: Final[dict[str, Any]] = {
+    "fetch.max.bytes": FETCH_BYTES,
+    # Unpacked records held ahead (default 64 MiB). An answer may go beyond it once.
+    "queued.max.messages.kbytes": 16 * 1024,
+    # The largest answer, and the largest batch of records that zstd is unpacked to (default 100,000,000).
+    "receive.message.max.bytes": 128 * 2**20,
+}
+
+_PRODUCER: Final[dict[str, Any]] = {"enable.idempotence": True, "acks": "all"}
+
+_PRODUCER_DEFAULTS: Final[dict[str, Any]] = {
+    "compression.type": "lz4",
+    # Where Kafka's own Java client puts a key, so that both agree on a key's partition.
+    "partitioner": "murmur2_random",
+    # Batches fill up within a few milliseconds at any rate worth batching for, and nobody notices
+    # the wait at others.
+    "linger.ms": 10,
+    # Records without a key go to all partitions from the first one on, not to one for some milliseconds, then another:
+    # a thousand of them would all lie in one.
+    "sticky.partitioning.linger.ms": 0,
+    # Records waiting in this process; beyond them the sender waits for the broker. About 10 MB of
+    # small records.
+    "queue.buffering.max.messages": 50_000,
+    # The same of large records (default 1 GiB); room for one of the largest.
+    "queue.buffering.max.kbytes": 256 * 1024,
+    # The largest that librdkafka takes: the topic's own limit decides, and its refusal names the topic.
+    "message.max.bytes": 1_000_000_000,
+    # The last resort for a single record. STALL_SECONDS without any acknowledgement ends the
+    # transfer long before.
+    "message.timeout.ms": 60_000,
+}
+
+_TRANSACTIONS: Final[dict[str, Any]] = {
+    # After it the broker aborts what a producer left open, and readers of committed records go on. Nobody waits for it
+    # as a rule: the next producer of the name aborts it at once.
+    "transaction.timeout.ms": 60_000,
+    # A record may live as long as its transaction.
+    "message.timeout.ms": 60_000,
+}
+
+_LOG: Final = logging.getLogger(__name__)
+# Without any handler, logging's last resort would print warnings to stderr; with this one the
+# application decides.
+_LOG.addHandler(logging.NullHandler())
+
+_Client = TypeVar("_Client", AdminClient, Consumer, Producer)
+_Answer = TypeVar("_Answer")
+
+
+class ErrorLog:
+    """What a client reported on the side: why connections failed, the reason behind a time-out."""
+
+    def __init__(self) -> None:
+        self._latest: dict[tuple[int, bool], KafkaError] = {}
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take a report of librdkafka, which repeats itself: the latest per code is kept.
+
+        Of a lost connection also the latest that says why: others of the same code may follow it.
+        """
+        self._latest[error.code(), is_refusal(error)] = error
+
+    def __iter__(self) -> Iterator[KafkaError]:
+        return iter(tuple(self._latest.values()))
+
+    def forget(self) -> None:
+        """Forget them: they tell of connections of the past."""
+        self._latest.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """An admin client whose answers are results or errors of Frazil."""
+
+    cluster: Cluster
+    client: AdminClient
+    complaints: ErrorLog = field(default_factory=ErrorLog)
+
+    def answer(self, future: Future[_Answer], *, topic: str | None = None, partition: int | None = None) -> _Answer:
+        """Wait for an answer.
+
+        Args:
+            future: What the client returned for a request with a time limit.
+            topic: Topic that was asked about, for the message.
+            partition: Partition that was asked about, for the message.
+
+        Raises:
+            FrazilError: see `frazil.kafka.client.errors.translate`. Its cause is the KafkaException.
+        """
+        try:
+            return future.result()
+        except KafkaException as e:
+            self.client.poll(0)  # serves the complaints
+            raise translate(e, self.cluster, self.complaints, topic=topic, partition=partition) from e
+
+    def begin_anew(self) -> None:
+        """Forget what happened while nobody asked: it must not explain a failure of the next question."""
+        self.client.poll(0)  # serves the complaints
+        self.complaints.forget()
+
+    def close(self) -> None:
+        """Close the connections. Waits for the client's threads."""
+        with self.client:
+            pass
+
+
+def _admin(cluster: Cluster) -> Admin:
+    complaints = ErrorLog()
+    return Admin(cluster, _build(AdminClient, cluster, complaints), complaints)
+
+
+_ADMINS: Final = AdminPool(_admin)
+
+
+@contextmanager
+def admin(cluster: Cluster) -> Iterator[Admin]:
+    """The process's admin client of a cluster, for some questions. Threads may ask it at the same time.
+
+    Raises:
+        Terminal: the cluster's properties are not valid.
+    """
+    with _ADMINS.lent(cluster) as admin_client:
+        yield admin_client
+
+
+def consumer(
+    cluster: Cluster,
+    complaints: ErrorLog,
+    group: str | None = None,
+    statistics: Callable[[str], object] | None = None,
+    *,
+    committed: bool = True,
+) -> Consumer:
+    """A consumer for assigned partitions: no member of a group, no automatic offset.
+
+    Args:
+        cluster: Where.
+        complaints: Takes what the client reports on the side.
+        group: Consumer group whose committed offsets it is for.
+        statistics: Takes librdkafka's statistics, JSON, every `STATISTICS_SECONDS` in which the consumer is polled.
+        committed: Whether it hands out committed records only.
+
+    Raises:
+        Terminal: the cluster's properties are not valid.
+    """
+    own: dict[str, Any] = {} if group is None else {"group.id": group}
+    if statistics is not None:
+        own |= {"stats_cb": statistics, "statistics.interval.ms": int(STATISTICS_SECONDS * 1_000)}
+    if not committed:
+        own |= {"isolation.level": "read_uncommitted"}
+    return _build(Consumer, cluster, complaints, _CONSUMER_DEFAULTS, _CONSUMER | own)
+
+
+def producer(cluster: Cluster, complaints: ErrorLog, *, batch_bytes: int | None = None) -> Producer:
+    """An idempotent producer that waits for all in-sync replicas.
+
+    Args:
+        cluster: Where.
+        complaints: Takes what the client reports on the side.
+        batch_bytes: Most bytes of a batch of several records: a topic's limit is one of batches, and records that it takes
+            one by one may be too large together. None for the client's default.
+
+    Raises:
+        Terminal: the cluster's properties are not valid.
+    """
+    return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER | _batches(batch_bytes))
+
+
+def transactional_producer(
+    cluster: Cluster, complaints: ErrorLog, name: str, *, batch_bytes: int | None = None, seconds: float | None = None
+) -> Producer:
+    """A producer for transactions. Once initialised, it is the only one of its name that can commit.
+
+    Args:
+        cluster: Where.
+        complaints: Takes what the client reports on the side.
+        name: Name of the producer.
+        batch_bytes: As of `producer`.
+        seconds: How long a transaction may be open, at most `transaction.max.timeout.ms` of the brokers, 15 minutes unless
+            they say otherwise; None for the usual minute.
+
+    Raises:
+        Terminal: the cluster's properties are not valid.
+    """
+    own = {"transactional.id": name, **_TRANSACTIONS} | _batches(batch_bytes)
+    if seconds is not None:
+        own |= dict.fromkeys(("transaction.timeout.ms", "message.timeout.ms"), int(seconds * 1_000))
+    return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER | own)
+
+
+def _batches(size: int | None) -> dict[str, Any]:
+    """The first record of a batch is taken whatever its size is; no other one is beyond this size."""
+    return {} if size is None else {"batch.size": size}
+
+
+def _build(
+    make: Callable[[dict[str, Any]], _Client],
+    cluster: Cluster,
+    complaints: ErrorLog,
+    defaults: Mapping[str, Any] = _NONE,
+    required: Mapping[str, Any] = _NONE,
+) -> _Client:
+    """Make a client: the settings may change defaults, not what correctness rests on."""
+    hooks = {"error_cb": complaints, "logger": _LOG}
+    properties = {**_DEFAULTS, **defaults, **cluster.properties, **required, **hooks}
+    try:
+        return make(properties)
+    except KafkaException as e:
+        raise translate(e, cluster, complaints) from e

@@ -1,0 +1,341 @@
+"""What a Kafka error means for the caller: here errors of librdkafka become errors of Frazil."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.kafka.client.authentication import refusal
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+
+_AUTHORISATION: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_UNKNOWN_TOPIC: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+_ACTIVE_GROUP: Final = frozenset(
+    {
+        # What a commit from outside gets while the group has members.
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.NON_EMPTY_GROUP,
+    }
+)
+_FENCED: Final = frozenset(
+    {
+        # What a producer hears whose name another one has taken over, by the step it is at.
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+    }
+)
+_OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+_UNREACHABLE: Final = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        # Nobody told who coordinates a group.
+        KafkaError._WAIT_COORD,
+    }
+)
+_REFUSED: Final = frozenset(
+    {
+        KafkaError._INVALID_ARG,
+        KafkaError._INVALID_TYPE,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TOPIC_ALREADY_EXISTS,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._UNSUPPORTED_FEATURE,
+    }
+)
+_MOVING: Final = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+        # The same of the coordinator of a group, as at the first use of a cluster's groups.
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        # What librdkafka reports for a partition whose leader it can't find yet ("No leaders
+        # found").
+        KafkaError._NOENT,
+    }
+)
+
+PLAN_AGAIN: Final = "run again: the next plan refuses or skips exactly what is gone, by source.on_data_loss"
+"""Next step where offsets went after they were planned. Only a plan knows what the pipeline file says of that."""
+
+
+def is_moving(error: KafkaException) -> bool:
+    """Return whether a partition has no leader now, or a group no coordinator: after creation, in a failover."""
+    return _kafka_error(error).code() in _MOVING
+
+
+def is_unknown_topic(error: KafkaException) -> bool:
+    """Return whether the cluster doesn't have the topic."""
+    return _kafka_error(error).code() in _UNKNOWN_TOPIC
+
+
+def is_existing_topic(error: KafkaException) -> bool:
+    """Return whether a topic could not be created because it is there already."""
+    return _kafka_error(error).code() == KafkaError.TOPIC_ALREADY_EXISTS
+
+
+def is_not_allowed(error: KafkaException) -> bool:
+    """Return whether the credentials were accepted, but lack a permission."""
+    return _kafka_error(error).code() in _AUTHORISATION
+
+
+def is_timeout(error: KafkaException) -> bool:
+    """Return whether no answer came in time, for whatever reason."""
+    return _kafka_error(error).code() == KafkaError._TIMED_OUT
+
+
+def is_out_of_range(error: KafkaException | KafkaError) -> bool:
+    """Return whether the log does not hold the offset that was asked for."""
+    return _kafka_error(error).code() in _OUT_OF_RANGE
+
+
+def translate(
+    error: KafkaException | KafkaError,
+    cluster: Cluster,
+    complaints: Iterable[KafkaError] = (),
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+) -> FrazilError:
+    """Say what an error of the Kafka client means and what to do about it.
+
+    Args:
+        error: What the operation ended with.
+        cluster: Which cluster was asked.
+        complaints: What the client reported on the side: a time-out's reason is found there.
+        topic: Which topic was asked for, if one was.
+        partition: Which partition of it, if one was.
+
+    Returns:
+        `Terminal` where a person must act (settings, credentials, permissions, a missing topic),
+        `Retryable` for everything else: reading and planning again does no harm. Offsets that went
+        while they were read are among the latter: what to do about them is decided by a plan.
+    """
+    cause, where = _kafka_error(error), _where(cluster, topic, partition)
+    # Refused credentials reach the caller as a time-out only; the reason arrives on the side.
+    reports = (cause, *complaints) if cause.code() in _UNREACHABLE else (cause,)
+    if (refused := refusal(cluster, where, reports)) is not None:
+        return refused
+    if cause.code() in _UNREACHABLE:
+        return unreachable(cluster, complaints)
+    if cause.code() in _UNKNOWN_TOPIC and topic is not None:
+        return unknown_topic(cluster, topic, partition)
+    detail = cluster.redact(f"{cause.str()} ({cause.name()})")
+    if cause.code() in _AUTHORISATION:
+        return Terminal(f"not allowed at {where}: {detail}", next_step=_permission(cause, topic))
+    return _by_code(cause, cluster, where, detail)
+
+
+def translate_group(
+    error: KafkaException | KafkaError,
+    cluster: Cluster,
+    group: str,
+    complaints: Iterable[KafkaError] = (),
+    *,
+    topic: str | None = None,
+) -> FrazilError:
+    """Say what an error about a consumer group means and what to do about it; otherwise as `translate`."""
+    code = _kafka_error(error).code()
+    where = f"{cluster}, consumer group {group!r}"
+    if code in _ACTIVE_GROUP:
+        return Terminal(
+            f"{where} has active members, so its offsets can't be written from outside",
+            next_step=f"stop whoever consumes as {group}: the name is kept for the mirror of a pipeline's position",
+        )
+    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return Terminal(
+            f"not allowed at {where}: {cluster.redact(_kafka_error(error).str())}",
+            next_step=f"have Read on group {group} granted (Read includes Describe)",
+        )
+    return translate(error, cluster, complaints, topic=topic)
+
+
+def is_too_large(error: KafkaException | KafkaError) -> bool:
+    """Return whether a broker, or the client, refuses a record for its size."""
+    return _kafka_error(error).code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+class RecordTooLarge(Terminal):
+    """A topic refuses a record, or the batch that it was sent in.
+
+    Attributes:
+        record: The record.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str, record: OutgoingRecord, counts: str = "") -> None:
+        self.record = record
+        super().__init__(
+            f"{cluster}, topic {topic!r} refuses a record of {record.size:,} bytes, or the batch that it is in{counts}",
+            next_step=f"raise max.message.bytes of topic {topic}",
+        )
+
+
+class Fenced(Retryable):
+    """Another producer of the same name took over; what this one left open is aborted."""
+
+
+def translate_transaction(
+    error: KafkaException | KafkaError,
+    cluster: Cluster,
+    name: str,
+    complaints: Iterable[KafkaError] = (),
+    *,
+    topic: str,
+) -> FrazilError:
+    """Say what an error of a transactional producer means and what to do about it; otherwise as `translate`.
+
+    A fatal one ends this producer only, so it is no reason for a person to act: the next one begins anew.
+    """
+    failed = _kafka_error(error)
+    where = f"{cluster}, topic {topic!r}, transactional id {name!r}"
+    if failed.code() in _FENCED:
+        return Fenced(f"{where}: another producer took over ({failed.str()})", next_step="try again")
+    if failed.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return Terminal(
+            f"not allowed at {where}: {cluster.redact(failed.str())}",
+            next_step=f"have Write on transactional id {name} granted",
+        )
+    if failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return Terminal(
+            f"not allowed at {where}: {cluster.redact(failed.str())}",
+            next_step=f"have Write on topic {topic} granted",
+        )
+    if failed.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return Terminal(
+            f"{where}: a record is larger than the topic takes: {failed.str()}",
+            next_step=f"raise max.message.bytes of topic {topic}",
+        )
+    return translate(KafkaError(failed.code(), failed.str(), fatal=False), cluster, complaints, topic=topic)
+
+
+def _by_code(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> FrazilError:
+    if is_out_of_range(cause):
+        return Retryable(f"{where} doesn't have the requested offset: {detail}", next_step=PLAN_AGAIN)
+    if cause.code() in _REFUSED or cause.fatal():
+        return Terminal(
+            f"{where} refused: {detail}",
+            next_step=f"check clusters.{cluster.name} of the settings and what was asked for",
+        )
+    return Retryable(f"{where} failed: {detail}", next_step="try again; if it stays, look at the broker's log")
+
+
+def _permission(error: KafkaError, topic: str | None) -> str:
+    """What to have granted; docs/security.md has the whole list."""
+    code, resource = error.code(), "the topic" if topic is None else f"topic {topic}"
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return f"have Read on {resource} granted to ingest it (Read includes Describe), Write to send to it, Create to make it"
+    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return "have Read on the consumer group granted (Read includes Describe)"
+    if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return "have Write on the transactional id granted (Write includes Describe)"
+    # What an idempotent producer is told that may write to no topic at all.
+    return f"have Write on {resource} granted; brokers before Kafka 3.0 want IdempotentWrite on the cluster as well"
+
+
+def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retryable:
+    """Nobody answers at the cluster's addresses."""
+    return Retryable(
+        f"no broker of {cluster} answered in time{reasons(cluster, complaints)}",
+        next_step="start the embedded broker with `frazil up --only kafka`, "
+        f"or check clusters.{cluster.name}.bootstrap_servers of the settings, and security.protocol of its properties",
+    )
+
+
+def reasons(cluster: Cluster, complaints: Iterable[KafkaError]) -> str:
+    """What connections failed with, to be put behind a message; empty if nothing was reported."""
+    messages = sorted(c.str() for c in complaints if c.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE})
+    return f": {cluster.redact('; '.join(messages))}" if messages else ""
+
+
+def unknown_topic(cluster: Cluster, topic: str, partition: int | None = None) -> Terminal:
+    """The cluster answered that it doesn't have the topic, or not this partition of it."""
+    missing = f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
+    return Terminal(
+        f"{cluster} has no {missing}",
+        next_step="correct the name, have Read on it granted if it is there, or create the topic: "
+        f"frazil produce {topic} --partitions N --file LINES, or kafka-topics.sh --create --bootstrap-server {cluster.bootstrap_servers} "
+        f"--topic {topic} --partitions N",
+    )
+
+
+def _kafka_error(error: KafkaException | KafkaError) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    inner: KafkaError = error.args[0]
+    return inner
+
+
+def _where(cluster: Cluster, topic: str | None, partition: int | None) -> str:
+    parts = [str(cluster)]
+    if topic is not None:
+        parts.append(f"topic {topic!r}")
+    if partition is not None:
+        parts.append(f"partition {partition}")
+    return ", ".join(parts)
+
+
+_SECONDS: Final = 5.0
+"""Bounds waiting for a leader or coordinator, usually well below a second. With the one request that
+may start just before it ends, REQUEST_SECONDS long at most, the caller hears within 15 s."""
+
+_WAIT_SECONDS: Final = 0.1
+
+
+class Changed(Retryable):
+    """A topic or partition was there at one question and not at the next: only asking anew tells what is there."""
+
+
+def while_changing() -> Retrying:
+    """Repeat a question as long as it fails for what passes by itself within moments."""
+    return Retrying(
+        retry=retry_if_exception(_passes),
+        stop=stop_after_delay(_SECONDS),
+        wait=wait_fixed(_WAIT_SECONDS),
+        reraise=True,
+    )
+
+
+def _passes(error: BaseException) -> bool:
+    moving = isinstance(error.__cause__, KafkaException) and is_moving(error.__cause__)
+    return moving or isinstance(error, Changed)

@@ -1,0 +1,127 @@
+"""Consumed messages as an Arrow batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka._types import HeadersType
+
+from frazil.records.model.kafka_schema import BAD_HEADERS, KAFKA_SCHEMA, NOT_UNPACKED, UNREAD_BYTES, unread_headers
+
+Place = tuple[str, int]
+"""Topic and partition of a message."""
+
+_HEADERS: Final = KAFKA_SCHEMA.field("headers").type
+
+_MICROSECONDS: Final = 1_000
+"""In a millisecond, the unit of Kafka's timestamps."""
+
+_LARGEST_MS: Final = (2**63 - 1) // _MICROSECONDS
+"""Beyond it (the year 294247) a time in microseconds does not fit into 64 bits: a broken clock's,
+read as null."""
+
+
+def place_of(message: Message) -> Place:
+    """Topic and partition of a consumed message. Typed as optional for those that an application makes itself."""
+    return cast("Place", (message.topic(), message.partition()))
+
+
+def to_batch(messages: Sequence[Message], max_record_bytes: int) -> pa.RecordBatch:
+    """Turn messages into a batch of `KAFKA_SCHEMA`, in their order.
+
+    Key, value and header value are null where Kafka has null; headers are null for a record without
+    any. A record of a message format without timestamps has null for both timestamp columns.
+
+    Args:
+        messages: Consumed messages without errors.
+        max_record_bytes: Most bytes of key, value and headers. If a record has more, the batch has the further column
+            `UNREAD_BYTES`, and nothing of that record but where and when it was. It also has it if the name of a header is
+            not UTF-8: that record has no headers.
+    """
+    # Methods by `map`: a call from C, as often as there are records and columns, is a third of one from Python.
+    keys, values = list(map(Message.key, messages)), list(map(Message.value, messages))
+    headers, bad = _headers(messages)
+    columns = [
+        pa.array(list(map(Message.topic, messages)), pa.string()),
+        pa.array(list(map(Message.partition, messages)), pa.int32()),
+        pa.array(list(map(Message.offset, messages)), pa.int64()),
+        *_times(messages),
+    ]
+    largest = sum(max(map(len, filter(None, parts)), default=0) for parts in (keys, values))
+    # Most records have no headers: only with some is each looked at by itself.
+    if largest <= max_record_bytes and not bad and not any(headers):
+        payload = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), pa.nulls(len(headers), _HEADERS)]
+        return pa.RecordBatch.from_arrays([*columns, *payload], schema=KAFKA_SCHEMA)
+    pairs = list(map(_pairs, headers))
+    sizes = list(map(_size, keys, values, pairs))
+    too_large = {position: size for position, size in enumerate(sizes) if size > max_record_bytes}
+    for position, size in too_large.items():
+        keys[position] = values[position] = None
+        pairs[position] = unread_headers(size)
+    payload = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), pa.array(pairs, _HEADERS)]
+    batch = pa.RecordBatch.from_arrays([*columns, *payload], schema=KAFKA_SCHEMA)
+    unread = dict.fromkeys(bad, BAD_HEADERS) | too_large
+    if not unread:
+        return batch
+    return batch.append_column(UNREAD_BYTES, pa.array(map(unread.get, range(len(sizes))), pa.int64()))
+
+
+def unreadable_batch(topic: str, partition: int, start: int, end: int) -> pa.RecordBatch:
+    """Return a batch of the offsets `start` <= o < `end` as records that can't be unpacked; it has `UNREAD_BYTES`."""
+    count = end - start
+    columns_by_name = {
+        "topic": pa.repeat(pa.scalar(topic), count),
+        "partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
+        "offset": pa.arange(start, end),
+        "headers": pa.repeat(pa.scalar(unread_headers(NOT_UNPACKED), _HEADERS), count),
+    }
+    columns = [columns_by_name.get(field.name, pa.nulls(count, field.type)) for field in KAFKA_SCHEMA]
+    batch = pa.RecordBatch.from_arrays(columns, schema=KAFKA_SCHEMA)
+    return batch.append_column(UNREAD_BYTES, pa.repeat(pa.scalar(NOT_UNPACKED, pa.int64()), count))
+
+
+def _headers(messages: Sequence[Message]) -> tuple[list[HeadersType | None], list[int]]:
+    """The headers of each message, and which ones have a name that is not UTF-8: there the client fails.
+
+    It must not be asked again for those: it would then answer with a list that has no name, whose use ends the process. It is
+    called from C, since a call that the interpreter has specialised would not notice that it failed.
+    """
+    headers: list[HeadersType | None] = []
+    bad = []
+    answers = map(Message.headers, messages)
+    while len(headers) < len(messages):
+        try:
+            headers.extend(answers)
+        except SystemError:
+            bad.append(len(headers))
+            headers.append(None)
+    return headers, bad
+
+
+def _size(key: bytes | None, value: bytes | None, headers: Sequence[Mapping[str, Any]] | None) -> int:
+    """Bytes of key, value, names and values of headers."""
+    own = sum(len(header["key"].encode()) + len(header["value"] or b"") for header in headers or ())
+    return len(key or b"") + len(value or b"") + own
+
+
+def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
+    """The columns `timestamp` and `timestamp_type`; Kafka's number of the type is one less than librdkafka's."""
+    kinds, stamps = zip(*map(Message.timestamp, messages), strict=True) if messages else ((), ())
+    kind, ms = pa.array(kinds, pa.int32()), pa.array(stamps, pa.int64())
+    is_told = pc.not_equal(kind, TIMESTAMP_NOT_AVAILABLE)
+    fits = pc.and_(is_told, pc.and_(pc.less_equal(ms, _LARGEST_MS), pc.greater_equal(ms, -_LARGEST_MS)))
+    us = pc.multiply(pc.if_else(fits, ms, None), _MICROSECONDS)
+    return us.cast(KAFKA_SCHEMA.field("timestamp").type), pc.if_else(is_told, pc.subtract(kind, 1), None).cast(
+        pa.int32()
+    )
+
+
+def _pairs(headers: HeadersType | None) -> list[dict[str, Any]] | None:
+    if not headers:
+        return None
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return [{"key": key, "value": value} for key, value in pairs]

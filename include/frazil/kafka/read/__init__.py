@@ -1,0 +1,1 @@
+"""Exact ranges of partitions as Arrow batches."""

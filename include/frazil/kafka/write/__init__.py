@@ -1,0 +1,1 @@
+"""Records that Frazil sends: dead letters and captures."""

@@ -1,0 +1,207 @@
+"""Send records to a topic, each of them acknowledged by all in-sync replicas."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from frazil.errors import FrazilError, OutcomeUnknown
+from frazil.kafka.admin.observe import describe
+from frazil.kafka.admin.topics import batch_limit
+from frazil.kafka.client.client import STALL_SECONDS, ErrorLog, admin, producer
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.errors import RecordTooLarge, is_too_large, reasons, translate
+from frazil.kafka.client.record import OutgoingRecord
+
+_SERVE_EVERY_RECORDS: Final = 500
+"""How often acknowledgements are taken while records are sent as fast as possible: a poll for each
+would cost more than the sending."""
+
+_POLL_SECONDS: Final = 0.1
+"""How long to wait for acknowledgements before looking at the time limit and the progress again."""
+
+_OUTCOME_UNKNOWN: Final = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What was sent.
+
+    Attributes:
+        count: Acknowledged records.
+        offsets: Partition -> first and last acknowledged offset.
+        seconds: From the first record to the last acknowledgement.
+    """
+
+    count: int
+    offsets: Mapping[int, tuple[int, int]]
+    seconds: float
+
+
+def produce(
+    cluster: Cluster,
+    topic: str,
+    records: Iterable[OutgoingRecord],
+    rate: float | None = None,
+    progress: Callable[[int], None] | None = None,
+    limit: int | None = None,
+) -> Produced:
+    """Send records and wait until every one is acknowledged.
+
+    A record lands once, however often the client retries.
+
+    Args:
+        cluster: Where.
+        topic: An existing topic. Records with equal keys go to the same partition, in order.
+        records: What to send; taken one by one, so they may be endless or larger than memory.
+        rate: Records per second, exact over the whole time; None for as fast as possible.
+        progress: Called with the number of acknowledged records whenever it has grown.
+        limit: The topic's `record_limit`; None to ask for it.
+
+    Raises:
+        RecordTooLarge: the topic refuses a record for its size.
+        Terminal: the topic is missing, or permissions or settings don't fit.
+        Retryable: no broker answers; nothing was sent.
+        OutcomeUnknown: records were sent and not acknowledged; the message says how many.
+    """
+    with admin(cluster) as admin_client:
+        describe(admin_client, [topic])
+    complaints = ErrorLog()
+    client = producer(cluster, complaints, batch_bytes=batch_limit(cluster, topic, limit))
+    sending = _Sending(cluster, topic, client, complaints, progress)
+    try:
+        sending.send(records, rate)
+        sending.confirm()
+    finally:
+        # After success nothing is left; after a failure nothing may arrive later behind the
+        # caller's back.
+        sending.client.purge()
+    return Produced(sending.acknowledged, sending.offsets, time.monotonic() - sending.began)
+
+
+@dataclass(slots=True)
+class _Sending:
+    """One stream of records on its way through a producer."""
+
+    cluster: Cluster
+    topic: str
+    client: Producer
+    complaints: ErrorLog
+    progress: Callable[[int], None] | None
+    handed_over: int = 0
+    acknowledged: int = 0
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    failed: tuple[KafkaError, OutgoingRecord] | None = None
+    began: float = field(default_factory=time.monotonic)
+    moved: float = field(default_factory=time.monotonic)
+
+    def send(self, records: Iterable[OutgoingRecord], rate: float | None) -> None:
+        """Hand every record to the producer, at its time."""
+        for record in records:
+            if rate is not None:
+                self._wait_until(self.began + self.handed_over / rate)
+            elif self.handed_over % _SERVE_EVERY_RECORDS == 0:
+                self._serve(0)
+            self._send(record)
+
+    def confirm(self) -> None:
+        """Wait for the acknowledgements that are missing."""
+        while self.acknowledged < self.handed_over:
+            self._serve(_POLL_SECONDS)
+
+    def _wait_until(self, due: float) -> None:
+        self._serve(0)
+        while (remaining := due - time.monotonic()) > 0:
+            self._serve(min(remaining, _POLL_SECONDS))
+
+    def _send(self, record: OutgoingRecord) -> None:
+        while not self._accepted(record):
+            self._serve(_POLL_SECONDS)  # back-pressure: the queue is full until the broker acknowledges
+        self.handed_over += 1
+
+    def _accepted(self, record: OutgoingRecord) -> bool:
+        try:
+            self.client.produce(
+                self.topic,
+                value=record.value,
+                key=record.key,
+                headers=list(record.headers),
+                timestamp=record.timestamp_ms or 0,
+                on_delivery=partial(self._delivered, record),
+            )
+        except BufferError:
+            return False
+        except KafkaException as e:
+            raise self._refused(e) from e
+        return True
+
+    def _delivered(self, record: OutgoingRecord, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed = self.failed or (error, record)
+            return
+        self.acknowledged += 1
+        partition, offset = message.partition(), message.offset()
+        if partition is not None and offset is not None:
+            first, last = self.offsets.get(partition, (offset, offset))
+            self.offsets[partition] = (min(first, offset), max(last, offset))
+
+    def _serve(self, seconds: float) -> None:
+        """Take acknowledgements for so long; raise when one is a failure or they stay away."""
+        before = self.acknowledged
+        try:
+            self.client.poll(seconds)
+        except KafkaException as e:  # a fatal one, such as no permission at all to write
+            raise self._failure(e.args[0]) from e
+        now = time.monotonic()
+        if self.failed is not None:
+            raise self._failure(*self.failed)
+        if self.acknowledged != before:
+            self._report()
+        if self.acknowledged != before or self.acknowledged == self.handed_over:
+            self.moved = now
+        elif now - self.moved > STALL_SECONDS:
+            raise self._unconfirmed(f"no acknowledgement for {STALL_SECONDS:.0f} s")
+
+    def _report(self) -> None:
+        if self.progress is not None:
+            self.progress(self.acknowledged)
+
+    def _failure(self, error: KafkaError, record: OutgoingRecord | None = None) -> FrazilError:
+        if record is not None and is_too_large(error):
+            return RecordTooLarge(self.cluster, self.topic, record, f"; {self._counts()}")
+        if error.code() in _OUTCOME_UNKNOWN:
+            return self._unconfirmed(error.str())
+        cause = translate(error, self.cluster, self.complaints, topic=self.topic)
+        return type(cause)(f"{cause.message}; {self._counts()}", next_step=cause.next_step)
+
+    def _unconfirmed(self, why: str) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"{self.cluster}, topic {self.topic!r}: {self._counts()}, the others may or may not "
+            f"have arrived: {why}{reasons(self.cluster, self.complaints)}",
+            next_step="check the broker, then compare the topic's end offsets with what was sent",
+        )
+
+    def _refused(self, error: KafkaException) -> FrazilError:
+        cause = translate(error, self.cluster, self.complaints, topic=self.topic)
+        return type(cause)(
+            f"{cause.message}; record {self.handed_over} of the input (from 0) was not sent; {self._counts()}",
+            next_step=cause.next_step,
+        )
+
+    def _counts(self) -> str:
+        return f"{self.acknowledged} of {self.handed_over} sent records acknowledged"

@@ -1,0 +1,111 @@
+"""What two versions of the pipeline files differ in: pipelines that are new, gone, renamed or changed, and by which keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel
+
+from frazil.pipeline.models.pipeline_file import Pipeline
+
+Kind = Literal["new", "removed", "renamed", "changed"]
+
+_HIDDEN = ("properties", "conf")
+"""Keys below which passwords may stand: that something changed is told, not what."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """One key that differs.
+
+    Attributes:
+        path: Its path in the file, such as `limits.max_records`; entries of `destinations` by the name of their table.
+        before: Its value, None if it was not there.
+        after: The same, of the new version.
+    """
+
+    path: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        if any(part in _HIDDEN for part in self.path.split(".")):
+            return self.path
+        return f"{self.path}: {_shown(self.before)} -> {_shown(self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineChange:
+    """One pipeline that differs.
+
+    Attributes:
+        kind: How.
+        name: Its name, the new one if it was renamed.
+        before: As it was, None of a new one.
+        after: As it is, None of one that is gone.
+        keys: What differs in it, of one that is in both.
+    """
+
+    kind: Kind
+    name: str
+    before: Pipeline | None
+    after: Pipeline | None
+    keys: tuple[KeyChange, ...] = ()
+
+    def touches(self, *paths: str) -> bool:
+        """Whether one of these keys, or a key below them, differs."""
+        return any(key.path == path or key.path.startswith(f"{path}.") for key in self.keys for path in paths)
+
+
+def difference(before: Mapping[str, Pipeline], after: Mapping[str, Pipeline]) -> tuple[PipelineChange, ...]:
+    """Compare the pipelines of two versions, by name. One that is gone and one that is new, of the same topics and tables, are
+    one that was renamed.
+    """
+    changes = [
+        PipelineChange("changed", name, before[name], after[name], keys)
+        for name in sorted(before.keys() & after.keys())
+        if (keys := key_changes(before[name], after[name]))
+    ]
+    removed_pipelines = {name: before[name] for name in sorted(before.keys() - after.keys())}
+    for name in sorted(after.keys() - before.keys()):
+        former = next((candidate for candidate in removed_pipelines.values() if _is_same(candidate, after[name])), None)
+        if former is None:
+            changes.append(PipelineChange("new", name, None, after[name]))
+        else:
+            changes.append(PipelineChange("renamed", name, removed_pipelines.pop(former.name), after[name]))
+    return (
+        *changes,
+        *(PipelineChange("removed", name, pipeline, None) for name, pipeline in removed_pipelines.items()),
+    )
+
+
+def key_changes(before: BaseModel, after: BaseModel) -> tuple[KeyChange, ...]:
+    """The keys in which two models of one kind differ, by path."""
+    old, new = (dict(_leaves("", model.model_dump(mode="json"))) for model in (before, after))
+    return tuple(
+        KeyChange(path, old.get(path), new.get(path))
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path)
+    )
+
+
+def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, below in value.items():
+            yield from _leaves(f"{path}.{key}" if path else str(key), below)
+    elif isinstance(value, list) and value and all(isinstance(member, Mapping) for member in value):
+        for number, below in enumerate(value):
+            yield from _leaves(f"{path}.{below.get('table', number)}", below)
+    elif value is not None and value not in ({}, []):
+        yield path, str(value)
+
+
+def _is_same(before: Pipeline, after: Pipeline) -> bool:
+    shared = set(before.tables) & set(after.tables)
+    return bool(shared or before.create is not None) and before.source == after.source
+
+
+def _shown(value: str | None) -> str:
+    return "(none)" if value is None else value

@@ -1,0 +1,163 @@
+"""The folder of pipeline files. Who asks for one pipeline has its file read, not the hundreds beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from frazil.errors import Terminal
+from frazil.pipeline.files.files import UnreadableFileError, read_text
+from frazil.pipeline.files.load import ConfigError, load_pipeline
+from frazil.pipeline.files.references import References
+from frazil.pipeline.models.pipeline_file import Pipeline
+
+_NAME_LINE = re.compile(r"""^["']?name["']?[ \t]*:(.*)$""", re.MULTILINE)
+"""A line that may say how the pipeline is called: keys of the file itself stand at its left edge, unless all of it is in braces."""
+
+_PLAIN = re.compile(r"[ \t]+([a-z0-9_]+)[ \t]*(?:[ \t]#.*)?\r?")
+
+
+class Named(Protocol):
+    """What has a name of its own in a folder of files."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+
+N = TypeVar("N", bound=Named)
+
+
+class Pipelines:
+    """All pipeline files of a folder: those that can be used, and the complaints about the others.
+
+    Read when they are asked for, and then kept.
+
+    Args:
+        folder: Where the files are.
+        references: What references in them stand for.
+
+    Raises:
+        Terminal: There is no such folder.
+    """
+
+    def __init__(self, folder: Path, references: References) -> None:
+        if not folder.is_dir():
+            raise Terminal(
+                f"the folder of pipeline files is not there: {folder}",
+                next_step="make it, or let FRAZIL_PIPELINES name the one that holds them",
+            )
+        self._folder = folder
+        self._references = references
+
+    @property
+    def references(self) -> References:
+        """What references in the files stand for."""
+        return self._references
+
+    def again(self) -> Pipelines:
+        """The same folder, read anew."""
+        return Pipelines(self._folder, self._references)
+
+    @property
+    def usable(self) -> Mapping[str, Pipeline]:
+        """Those that can be used, by name."""
+        return self._all[0]
+
+    @property
+    def broken(self) -> tuple[ConfigError, ...]:
+        """The complaints about the others."""
+        return self._all[1]
+
+    def hidden(self, text: str) -> str:
+        """A text about pipelines, with references in place of what they stand for."""
+        return self._references.hidden(text)
+
+    def find(self, name: str) -> Pipeline | None:
+        """The pipeline of that name; None if there is none, or if it can't be used."""
+        return self._alone(name) or self.usable.get(name)
+
+    def get(self, name: str) -> Pipeline:
+        """The pipeline of that name.
+
+        Raises:
+            ConfigError: Its own file is broken.
+            Terminal: There is none of that name.
+        """
+        if (pipeline := self.find(name)) is not None:
+            return pipeline
+        for error in self.broken:
+            if error.file.stem == name:
+                raise error
+        similar = get_close_matches(name, self.usable, 1)
+        raise Terminal(
+            f"no pipeline is named {name!r}" + (f", did you mean {similar[0]!r}?" if similar else ""),
+            next_step=f"known pipelines: {', '.join(sorted(self.usable)) or 'none'}",
+        )
+
+    def _alone(self, name: str) -> Pipeline | None:
+        """The pipeline, if all were not read yet, and one of the files that may be called so is, and no other."""
+        if "_all" in self.__dict__:
+            return None
+        named: list[Pipeline] = []
+        for path in filter(lambda path: _may_be(path, name), _files(self._folder)):
+            try:
+                pipeline = load_pipeline(path, self._references)
+            except ConfigError:
+                continue  # told when all are read, if nothing else has the name
+            if pipeline.name == name:
+                named.append(pipeline)
+        return named[0] if len(named) == 1 else None
+
+    @cached_property
+    def _all(self) -> tuple[Mapping[str, Pipeline], tuple[ConfigError, ...]]:
+        return load_folder(self._folder, lambda path: load_pipeline(path, self._references))
+
+
+def load_pipelines(folder: Path, references: References) -> Pipelines:
+    """Read every ``*.yaml`` and ``*.yml`` of a folder at once; one broken file does not hide the others.
+
+    Raises:
+        Terminal: There is no such folder.
+    """
+    pipelines = Pipelines(folder, references)
+    _ = pipelines.usable
+    return pipelines
+
+
+def load_folder(folder: Path, load: Callable[[Path], N]) -> tuple[dict[str, N], tuple[ConfigError, ...]]:
+    """Read every ``*.yaml`` and ``*.yml`` of a folder with `load`: what can be used, by name, and the complaints."""
+    named: dict[str, list[tuple[Path, N]]] = {}
+    broken: list[ConfigError] = []
+    for path in _files(folder):
+        try:
+            loaded = load(path)
+        except ConfigError as error:
+            broken.append(error)
+            continue
+        named.setdefault(loaded.name, []).append((path, loaded))
+    usable = {name: files[0][1] for name, files in named.items() if len(files) == 1}
+    for name, files in named.items():
+        if len(files) > 1:  # none of them runs: a copy must not take over the other's position
+            paths = ", ".join(str(path) for path, _ in files)
+            broken += [
+                ConfigError(path, [f"name: {name!r} is the name of several files: {paths}"]) for path, _ in files
+            ]
+    return usable, tuple(broken)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+
+
+def _may_be(path: Path, name: str) -> bool:
+    """Whether a file may hold the pipeline of that name: all but those that plainly say another one."""
+    try:
+        lines = _NAME_LINE.findall(read_text(path, path.parent))
+    except UnreadableFileError:
+        return True
+    plain = _PLAIN.fullmatch(lines[0]) if len(lines) == 1 else None
+    return plain is None or plain[1] == name

@@ -1,0 +1,271 @@
+"""Reads pipeline and settings files: YAML, references, models. Every complaint names the file and the key path."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from frazil.errors import Terminal
+from frazil.pipeline.files.files import MAX_BYTES, UnfitYamlError, UnreadableFileError, parse_yaml, read_text
+from frazil.pipeline.files.problems import problems
+from frazil.pipeline.files.references import REFERENCE, References, ambiguous_connections
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.value import Decoding
+from frazil.pipeline.settings.settings import Settings
+
+M = TypeVar("M", bound=BaseModel)
+
+SCHEMAS = "schemas"
+"""Folder of schema files, beside the folder of pipeline files."""
+
+MAX_IMPORTS: Final = 1_000
+"""Bounds the files that a .proto file imports, and those they import: each costs a look into the folder at every parse of Airflow."""
+
+_IMPORT: Final = re.compile(
+    r"""^[ \t]*import[ \t]+(?:public[ \t]+|weak[ \t]+)?(?:"([^"\n]+)"|'([^'\n]+)')""", re.MULTILINE
+)
+"""An import of a .proto file. One in a comment is read too, if its file is there, and changes nothing."""
+
+
+class ConfigError(Terminal):
+    """A pipeline or settings file that can't be used.
+
+    Attributes:
+        file: The file.
+        problems: One line per problem, each beginning with its key path.
+    """
+
+    def __init__(self, file: Path, problems: list[str]) -> None:
+        self.file = file
+        self.problems = problems
+        super().__init__(
+            "\n  ".join([f"{writable(str(file))}:", *problems]),
+            next_step=f"mend the file, then check it: frazil validate {writable(str(file))}",
+        )
+
+
+def writable(name: str) -> str:
+    """Name of a file as a text that can be stored, also if its bytes are no UTF-8."""
+    return name.encode(errors="backslashreplace").decode()
+
+
+def refuses_by_name(load: Callable[[Path, References], M]) -> Callable[[Path, References], M]:
+    """Make whatever a file still makes its reader raise a complaint about that file, so that it stops no other one."""
+
+    @wraps(load)
+    def loaded(path: Path, references: References) -> M:
+        try:
+            return load(path, references)
+        except (ArithmeticError, ValueError, RecursionError) as error:
+            # Not the error's own text: it may quote what a reference stands for.
+            *_, place = traceback.extract_tb(error.__traceback__)
+            problem = f"file: can't be read: {type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
+        raise ConfigError(path, [problem])
+
+    return loaded
+
+
+@refuses_by_name
+def load_pipeline(path: Path, references: References) -> Pipeline:
+    """Read one pipeline file.
+
+    Raises:
+        ConfigError: It can't be read, isn't YAML, or does not fit the model.
+    """
+    raw = read_yaml(path, path.parent)
+    pipeline = _model(path, raw, Pipeline, references.resolve_allowed).with_parts(raw)
+    if problems := list(_without_source(pipeline)):
+        raise ConfigError(path, problems)
+    halves = {"value": pipeline.value, "key": pipeline.key}
+    try:
+        schemas = {
+            half: _with_schema(path, half, decoding)
+            for half, decoding in halves.items()
+            if decoding is not None and decoding.schema_file
+        }
+    except ConfigError as error:
+        raise ConfigError(path, [*map(references.hidden, error.problems)]) from None
+    return pipeline.model_copy(update=schemas) if schemas else pipeline
+
+
+def _without_source(pipeline: Pipeline) -> Iterator[str]:
+    """Columns of keys that nothing decodes, and a value that no column takes."""
+    has_keys = pipeline.key is not None or any(step.name == "ValueToKey" for step in pipeline.transforms)
+    for key, destination in pipeline.declared.items():
+        of_key = [name for name, column in destination.columns.items() if column.of == "key"]
+        for name in () if has_keys else of_key:
+            yield (
+                f"{key}.columns.{name}.of: keys are not decoded: declare how under key, or let the transform"
+                " ValueToKey make them"
+            )
+        if of_key and len(of_key) == len(destination.columns) and destination.evolves == "none":
+            yield f"{key}.columns: all are of the key: at least one must be of the value"
+
+
+def _with_schema(path: Path, half: str, decoding: Decoding) -> Decoding:
+    """`value` or `key` with the text of its schema file, which decides outcomes as the pipeline file does."""
+    folder = path.parent.parent / SCHEMAS
+    main = folder / str(decoding.schema_file)
+    try:
+        texts = {"": read_text(main, folder)}
+        if decoding.format == "protobuf":
+            _add_imports(texts, folder, main.parent)
+    except UnreadableFileError as error:
+        raise ConfigError(path, [f"{half}.schema_file: {error}"]) from error
+    texts_of_schema: dict[str, Any] = {"schema_": texts.pop("")}
+    return decoding.model_copy(update=texts_of_schema | ({"schema_imports": texts} if texts else {}))
+
+
+def _add_imports(texts: dict[str, str], folder: Path, importing_folder: Path) -> None:
+    """Add the files that a .proto file imports, and after each of them those that it imports itself.
+
+    They are looked for from the folder of schemas on, then beside the file that the pipeline names. What is in neither place may
+    come with the compiler, which says so otherwise.
+    """
+    size = len(texts[""])
+    unread = [_IMPORT.finditer(texts[""])]  # innermost file last: files may import each other in any depth
+    while unread:
+        if (statement := next(unread[-1], None)) is None:
+            unread.pop()
+            continue
+        import_path = statement[1] or statement[2]
+        if import_path in texts:
+            continue
+        places = (root / import_path for root in (folder, importing_folder))
+        if (file := next(filter(_exists, places), None)) is None:
+            continue
+        texts[import_path] = read_text(file, folder)
+        if len(texts) > MAX_IMPORTS + 1:
+            raise UnreadableFileError(f"expected at most {MAX_IMPORTS:,} imported files, found more")
+        size += len(texts[import_path])
+        if size > MAX_BYTES:
+            raise UnreadableFileError(f"expected at most {MAX_BYTES:,} bytes with all imports, found more")
+        unread.append(_IMPORT.finditer(texts[import_path]))
+
+
+def _exists(file: Path) -> bool:
+    try:
+        return file.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def load_settings(path: Path, references: References) -> Settings:
+    """Read the settings file.
+
+    Raises:
+        ConfigError: It can't be read, isn't YAML, or does not fit the model.
+    """
+    raw = read_yaml(path)
+    if ambiguous := list(ambiguous_connections(raw)):
+        raise ConfigError(path, ambiguous)
+    return _model(path, raw, Settings, references.resolve)
+
+
+def load_model(path: Path, model: type[M], references: References) -> M:
+    """Read a pipeline or capture file as a model. It may refer to what the settings allow, and to nothing else.
+
+    Raises:
+        ConfigError: It can't be read, isn't YAML, or does not fit the model.
+    """
+    return _model(path, read_yaml(path, path.parent), model, references.resolve_allowed)
+
+
+def _model(path: Path, raw: Mapping[Any, Any], model: type[M], resolve: Callable[[re.Match[str]], str]) -> M:
+    values: dict[str, str] = {}
+    unresolved: list[str] = []
+    content = _substitute(raw, resolve, (), values, unresolved)
+    if not unresolved:
+        try:
+            return model.model_validate(content)
+        except ValidationError as error:
+            unresolved = problems(model, error, raw, values)
+    # Raised out here: an error that was being handled would be printed with it, and quote values.
+    raise ConfigError(path, unresolved)
+
+
+def read_yaml(path: Path, folder: Path | None = None) -> dict[Any, Any]:
+    """Read a YAML file that has keys and values, without resolving references.
+
+    Args:
+        path: The file.
+        folder: Where it must lie, whatever links lead to it; None: anywhere.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    try:
+        raw = parse_yaml(read_text(path, folder))
+    except UnreadableFileError as error:
+        raise ConfigError(path, [str(error).removeprefix(f"{path} ").removeprefix(f"{path}: ")]) from error
+    except yaml.MarkedYAMLError as error:
+        where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        problem = error.problem if isinstance(error, UnfitYamlError) else f"not YAML: {error.problem}"
+        raise ConfigError(path, [f"{where}{problem}"]) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(path, [f"not YAML: {error}"]) from error
+    if not isinstance(raw, dict):
+        raise ConfigError(
+            path, ["expected keys and values, found " + ("an empty file" if raw is None else type(raw).__name__)]
+        )
+    return raw
+
+
+def resolve_references(node: object, references: References) -> Any:
+    """Values of a pipeline file, with what its references stand for.
+
+    Raises:
+        ValueError: They don't stand for anything now, or are not allowed any more.
+    """
+    problems: list[str] = []
+    values = _substitute(node, references.resolve_allowed, (), {}, problems)
+    if problems:
+        raise ValueError("references that can't be resolved")
+    return values
+
+
+def _substitute(
+    node: object,
+    resolve: Callable[[re.Match[str]], str],
+    key_path: tuple[str, ...],
+    values: dict[str, str],
+    problems: list[str],
+) -> object:
+    """`node` with every reference replaced; complaints are collected, not raised, so that all show at once.
+
+    Args:
+        node: A value of a file.
+        resolve: What a reference stands for, or a KeyError that says why not.
+        key_path: Key path of the value.
+        values: Gets what each reference stood for.
+        problems: Gets the complaints.
+    """
+    if isinstance(node, dict):
+        return {
+            key: _substitute(below, resolve, (*key_path, str(key)), values, problems) for key, below in node.items()
+        }
+    if isinstance(node, list):
+        return [
+            _substitute(below, resolve, (*key_path, str(index)), values, problems) for index, below in enumerate(node)
+        ]
+    if not isinstance(node, str):
+        return node
+
+    def replace(match: re.Match[str]) -> str:
+        if match["escape"]:
+            return match[0].removeprefix("$")
+        try:
+            value = values[match[0]] = resolve(match)
+        except KeyError as error:
+            problems.append(f"{'.'.join(key_path)}: {error.args[0]}")
+            return ""
+        return value
+
+    return REFERENCE.sub(replace, node)

@@ -1,0 +1,62 @@
+"""Reads capture files, which lie in a folder beside that of the pipeline files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from frazil.errors import Terminal
+from frazil.pipeline.files.folder import load_folder
+from frazil.pipeline.files.load import ConfigError, load_model, read_yaml, refuses_by_name
+from frazil.pipeline.files.references import References
+from frazil.pipeline.settings.capture import KINDS, Capture
+
+CAPTURES: Final = "captures"
+"""Folder of capture files, beside the folder of pipeline files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """All capture files of a folder: those that can be used, and the complaints about the others."""
+
+    usable: Mapping[str, Capture]
+    broken: tuple[ConfigError, ...] = ()
+
+    def get(self, name: str) -> Capture:
+        """The capture of that name.
+
+        Raises:
+            ConfigError: Its own file is broken.
+            Terminal: There is none of that name.
+        """
+        if name in self.usable:
+            return self.usable[name]
+        for error in self.broken:
+            if error.file.stem == name:
+                raise error
+        similar = get_close_matches(name, self.usable, 1)
+        raise Terminal(
+            f"no capture is named {name!r}" + (f", did you mean {similar[0]!r}?" if similar else ""),
+            next_step=f"known captures: {', '.join(sorted(self.usable)) or 'none; docs/capture.md says how to make one'}",
+        )
+
+
+@refuses_by_name
+def load_capture(path: Path, references: References) -> Capture:
+    """Read one capture file.
+
+    Raises:
+        ConfigError: It can't be read, isn't YAML, or does not fit the model of its kind.
+    """
+    kind = read_yaml(path, path.parent).get("capture")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ConfigError(path, [f"capture: expected {' or '.join(KINDS)}, found {kind!r}"])
+    return load_model(path, KINDS[kind], references)
+
+
+def load_captures(folder: Path, references: References) -> Captures:
+    """Read every ``*.yaml`` and ``*.yml`` of a folder, none where there is no folder; one broken file does not hide the others."""
+    return Captures(*load_folder(folder, lambda path: load_capture(path, references)))

@@ -1,0 +1,1 @@
+"""The pipeline file as a model. Begin with `pipeline_file`."""

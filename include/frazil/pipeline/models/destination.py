@@ -1,0 +1,335 @@
+"""The tables of a pipeline: destinations, the log of changes beside a merged table, and the template of tables that records name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from frazil.pipeline.models.changes import DELETED, Changes, Write, merge_problems
+from frazil.pipeline.models.columns import TableColumns
+from frazil.pipeline.models.layout import (
+    PartitionField,
+    SortField,
+    check_layout,
+    parse_partition_field,
+    parse_sort_field,
+)
+from frazil.pipeline.syntax.strict import AtKey, BranchName, Model, Namespace, TableName
+from frazil.pipeline.syntax.types import VARIANT, Primitive, holds
+
+
+class KafkaColumns(Model):
+    """Names of the columns that tell where a row came from; replay and verify need them."""
+
+    topic: str = Field("_kafka_topic", description="Topic of the record.")
+    partition: str = Field("_kafka_partition", description="Partition of the record.")
+    offset: str = Field("_kafka_offset", description="Offset of the record.")
+    timestamp: str = Field("_kafka_timestamp", description="Kafka timestamp of the record.")
+    batch: str = Field("_frazil_batch", description="Number of the batch that landed the record.")
+
+
+class TableTemplate(TableColumns):
+    """What a table is like, whatever its name: columns, layout, and how rows become part of it."""
+
+    partition_by: tuple[str, ...] = Field(
+        (),
+        description="Partition fields of a new table in Iceberg's syntax: `document`, `day(created_at)`,"
+        " `bucket(16, id) as shard`, `truncate(4, name)`.",
+    )
+    sort_by: tuple[str, ...] = Field(
+        (),
+        description="Sort order of a new table in Iceberg's syntax: `id`, `day(created_at) desc nulls last`. Rows of each file"
+        " are written in the table's sort order.",
+    )
+    catalog: str | None = Field(
+        None, description="Name of a catalog in the settings file, if it is another one than the pipeline's."
+    )
+    branch: BranchName | None = Field(
+        None,
+        description="Branch of the table that rows land on, to be published by somebody else. Made from main by the first run."
+        " Without: main.",
+    )
+    kafka_columns: KafkaColumns | Literal[False] = Field(
+        default_factory=KafkaColumns,
+        description="Names of the columns for topic, partition, offset, timestamp and batch; `false` leaves them out.",
+    )
+    properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="Table properties set when the table is created, such as `write.parquet.compression-codec`, or"
+        " `format-version`: 2, the default, or 3.",
+    )
+    write: Write = Field(
+        "append",
+        description="`append` adds a row per record; `upsert` keeps one row per key, the last record's; `cdc` applies the"
+        " inserts, updates and deletes that records of `changes` tell of; `history` adds a row per change, with"
+        " what happened in `_frazil_op` and its place among the changes of its record in `_frazil_place`.",
+    )
+    identifier: tuple[str, ...] = Field(
+        (),
+        description="Columns that identify a row, all required: the key of `upsert` and `cdc`. Without, these take the"
+        " identifier fields of the table, which must be there.",
+    )
+    order_by: str | None = Field(
+        None,
+        description="Column that says which of two changes of a key is the later one; a record without a value for it is a"
+        " dead letter. Without, the offset says so, and of changes in two partitions Kafka's timestamp.",
+    )
+    deletes: Literal["hard", "soft"] = Field(
+        "hard",
+        description=f"A deleted row goes, or it stays with `{DELETED}` true, which also keeps older changes from bringing it"
+        " back.",
+    )
+    merge: Literal["merge-on-read", "copy-on-write"] = Field(
+        "merge-on-read",
+        description="How Spark writes changed rows: beside the old files, which readers then merge, or by writing the files"
+        " anew.",
+    )
+    changes: Changes | None = Field(None, description="For `write: cdc` and `history`: how records tell of changes.")
+
+    @field_validator("branch")
+    @classmethod
+    def _main_is_none(cls, value: str | None) -> str | None:
+        return None if value == "main" else value
+
+    @field_validator("partition_by")
+    @classmethod
+    def _partition_syntax(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        [parse_partition_field(text) for text in value]
+        return value
+
+    @field_validator("sort_by")
+    @classmethod
+    def _sort_syntax(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        [parse_sort_field(text) for text in value]
+        return value
+
+    @field_validator("properties", mode="before", json_schema_input_type=dict[str, str | bool | int])
+    @classmethod
+    def _texts(cls, value: object) -> object:
+        """Properties are texts, which YAML reads as numbers and truth values where they look like some."""
+        if not isinstance(value, dict):
+            return value
+        return {
+            name: json.dumps(setting) if isinstance(setting, bool | int) else setting for name, setting in value.items()
+        }
+
+    @property
+    def title(self) -> str:
+        """What complaints call the table."""
+        return "a new table"
+
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """`partition_by` as plain data."""
+        return tuple(parse_partition_field(text) for text in self.partition_by)
+
+    @property
+    def sort_fields(self) -> tuple[SortField, ...]:
+        """`sort_by` as plain data."""
+        return tuple(parse_sort_field(text) for text in self.sort_by)
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """Names of the Kafka columns in their order in the table, or none."""
+        k = self.kafka_columns
+        return (k.topic, k.partition, k.offset, k.timestamp, k.batch) if k else ()
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether rows are merged into the table by their key, which only an engine can do."""
+        return self.write in ("upsert", "cdc")
+
+    @property
+    def is_history(self) -> bool:
+        """Whether rows are changes, one after the other, of which nothing is undone."""
+        return self.write == "history"
+
+    @property
+    def deleted_column(self) -> str | None:
+        """Name of the column that marks deleted rows, or None if they go."""
+        return DELETED if self.is_merged and self.deletes == "soft" else None
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Names of the columns of type variant."""
+        return tuple(name for name, column in self.columns.items() if column.parsed == VARIANT)
+
+    @property
+    def format_version(self) -> str:
+        """Version of the table format that a new table has."""
+        return self.properties.get("format-version", "3" if self.variants else "2")
+
+    @property
+    def file_format(self) -> str:
+        """Format of the table's data files."""
+        return self.properties.get("write.format.default", "parquet").lower()
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether only an engine can write the table: rows are merged into it, its format version is 3, or it is no Parquet."""
+        return self.is_merged or self.format_version == "3" or self.file_format != "parquet"
+
+    @property
+    def takes_tombstones(self) -> bool:
+        """Whether a record without value can delete a row of the table: values are rows, and a key identifies them."""
+        return self.write in ("upsert", "history") and self.changes is None
+
+    @property
+    def absent_types(self) -> frozenset[str]:
+        """Types that the table can't have: Spark has no times, and PyIceberg 0.12 reads no UUIDs from ORC files."""
+        of_orc = {"uuid"} if self.file_format == "orc" else set()
+        return frozenset({"time", *of_orc}) if self.by_engine else frozenset()
+
+    @model_validator(mode="after")
+    def _version_fits(self) -> TableTemplate:
+        if self.variants and self.format_version != "3":
+            raise ValueError(
+                f"properties.format-version is {self.format_version}; columns of type variant"
+                f" ({', '.join(self.variants)}) need 3, which is the default then"
+            )
+        if self.file_format not in ("parquet", "orc"):
+            raise ValueError(
+                f"properties.write.format.default is {self.file_format}: reset, repair and verify read rows without an engine,"
+                " and can do so in parquet and orc only"
+            )
+        if self.file_format == "orc" and self.format_version == "3":
+            raise ValueError(
+                "properties.format-version is 3 and write.format.default is orc: reset, repair and verify read rows without an"
+                " engine, and can read times of ORC files in version 2 only"
+            )
+        for kind in sorted(self.absent_types):
+            for name, column in self.columns.items():
+                if holds(column.parsed, Primitive(kind)):
+                    raise AtKey(
+                        f"columns.{name}",
+                        f"Spark has no type {kind} for it, and only Spark writes tables of format version 3, or of ORC, and those"
+                        " that rows are merged into: declare it as string, which takes its text",
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _fits(self) -> TableTemplate:
+        added = self.added_columns
+        if len(set(added)) < len(added):
+            raise AtKey("kafka_columns", f"expected five names, found one twice: {', '.join(added)}")
+        if shadowed := [name for name in self.columns if name in added]:
+            raise AtKey(f"columns.{shadowed[0]}", "is the name of a Kafka column; rename it under kafka_columns")
+        check_layout(self.title, self.columns, added, (self.partition_fields, self.sort_fields))
+        return self
+
+    @model_validator(mode="after")
+    def _merges(self) -> TableTemplate:
+        for problem in merge_problems(self):
+            raise ValueError(problem)
+        return self
+
+
+class NamedTable(Model):
+    """A table by its name."""
+
+    table: TableName = Field(description="Namespace and name, such as `rpc.pizzas`. Created if it is missing.")
+
+
+class Destination(TableTemplate, NamedTable):
+    """A table and the columns that records are written into."""
+
+    append_history: TableName | None = Field(
+        None,
+        description="For `write: upsert` and `cdc`: a table that gets all changes beside this one, in the same batches, a row"
+        " per change: a destination with `write: history` and the columns of this one. List it yourself for another layout.",
+    )
+
+    @property
+    def title(self) -> str:
+        """What complaints call the table."""
+        return self.table
+
+    def keyed(self, identifier: tuple[str, ...]) -> Destination:
+        """The same with the key that its table says; what the file names stays what it was, and so does its hash."""
+        return type(self).model_construct(self.model_fields_set, **{**dict(self), "identifier": identifier})
+
+
+_SAME: Final = ("catalog", "branch", "columns", "kafka_columns", "identifier", "order_by", "changes")
+"""Keys of a merged destination that its log has, too: what a change is, and where it is kept."""
+
+
+def with_histories(destinations: object) -> object:
+    """Destinations as the file lists them, and behind them the logs that they name and that it does not list itself."""
+    if not isinstance(destinations, list | tuple):
+        return destinations
+    listed = [destination for destination in destinations if isinstance(destination, Mapping)]
+    own_logs = {destination.get("table") for destination in listed if destination.get("write") == "history"}
+    with_log = [
+        destination
+        for destination in listed
+        if isinstance(destination.get("append_history"), str) and destination["append_history"] not in own_logs
+    ]
+    return [*destinations, *map(_history, with_log)]
+
+
+def refuse_shared_logs(destinations: Sequence[Destination]) -> None:
+    """Refuse a log beside two tables: nothing in it would say of which one a change is.
+
+    Raises:
+        AtKey: There is one.
+    """
+    owners: dict[str, str] = {}
+    for number, destination in enumerate(destinations):
+        if (
+            destination.append_history is not None
+            and (owner := owners.setdefault(destination.append_history, destination.table)) != destination.table
+        ):
+            raise AtKey(
+                f"destinations.{number}.append_history",
+                f"{destination.append_history} is the log beside {owner} already: name another one for {destination.table}",
+            )
+
+
+def _history(destination: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: destination[key] for key in _SAME if key in destination} | {
+        "table": destination["append_history"],
+        "write": "history",
+    }
+
+
+MOST_AT_ONCE: Final = 1_000
+"""Tables that one run may make at most."""
+
+
+class Create(TableTemplate):
+    """What tables are like that records name and that are not there yet, and how many of them may be made."""
+
+    max_new_tables: int = Field(
+        100,
+        gt=0,
+        le=MOST_AT_ONCE,
+        description="Tables that one run may make. Records that name further ones become what `route.otherwise` says.",
+    )
+    max_tables: int = Field(
+        1_000,
+        gt=0,
+        le=10_000,
+        description="Tables that the pipeline may make in all its runs together, dropped ones included. Records that name further"
+        " ones become what `route.otherwise` says.",
+    )
+    namespace: Namespace | None = Field(
+        None,
+        description="Namespace of ledger and dead letters. Without, they live beside the first destination; needed if none"
+        " is listed.",
+    )
+
+    @model_validator(mode="after")
+    def _has_a_key(self) -> Create:
+        if self.is_merged and not self.identifier:
+            raise ValueError(
+                f"write: {self.write} needs identifier: a new table has no identifier fields that could be the key"
+            )
+        return self
+
+    def destination(self, table: str) -> Destination:
+        """The table of that name as a destination."""
+        options = {name: getattr(self, name) for name in self.model_fields_set if name in TableTemplate.model_fields}
+        return Destination(table=table, **options)

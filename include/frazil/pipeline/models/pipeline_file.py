@@ -1,0 +1,353 @@
+"""The pipeline file as a model: which topics, how to decode, where to, what to do with bad records, how often."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+
+from frazil.pipeline.models.alerts import Alerts
+from frazil.pipeline.models.changes import Changes
+from frazil.pipeline.models.dead_letters import DeadLetters, DeadLetterTopic, Tolerance
+from frazil.pipeline.models.destination import (
+    Create,
+    Destination,
+    KafkaColumns,
+    TableTemplate,
+    refuse_shared_logs,
+    with_histories,
+)
+from frazil.pipeline.models.engines import INLINE_ENGINE, refuse_unfit_engine
+from frazil.pipeline.models.layout import PartitionField, SortField, parse_partition_field
+from frazil.pipeline.models.limits import Limits
+from frazil.pipeline.models.maintenance import Maintenance
+from frazil.pipeline.models.route import Route
+from frazil.pipeline.models.source import Source, Start
+from frazil.pipeline.models.value import Column, Key, Value
+from frazil.pipeline.syntax.interval import (
+    SHORTEST_IN_SESSION,
+    BatchInterval,
+    Interval,
+    SessionLength,
+    Trigger,
+    parse_duration,
+    parse_interval,
+    refuse_unfit_session,
+)
+from frazil.pipeline.syntax.strict import AtKey, Model, PipelineName
+from frazil.pipeline.transforms.transforms import TransformStep, refuse_work_on_keys
+
+_RULES: Final = 4
+"""Version of what Frazil makes of a record: one more whenever the same file gives some record another outcome."""
+
+DECIDING: Final[dict[str, Any]] = {
+    **dict.fromkeys(("value", "key", "transforms", "destinations", "route"), True),
+    "limits": {"max_record_bytes", "max_name_length", "max_partitions"},
+}
+"""Parts of a pipeline file that decide outcomes."""
+
+__all__ = [
+    "Changes",
+    "Column",
+    "DeadLetterTopic",
+    "DeadLetters",
+    "Destination",
+    "KafkaColumns",
+    "Key",
+    "Limits",
+    "PartitionField",
+    "Pipeline",
+    "SortField",
+    "Tolerance",
+    "Value",
+    "parse_partition_field",
+]
+
+
+class Pipeline(Model):
+    """One pipeline file."""
+
+    name: PipelineName = Field(description="Name of the pipeline: of its DAG, its ledger and its position.")
+    description: str = Field("", description="Shown in the Airflow UI.")
+    owner: str = Field("frazil", description="Who is asked when it fails: a team, a person, a mail address.")
+    interval: BatchInterval = Field(
+        "5m",
+        description="Time between batches: a duration (a minute or more; with `session_for` a second or more) or a cron"
+        " expression, in UTC.",
+    )
+    session_for: SessionLength | None = Field(
+        None,
+        description="How long a run of the schedule stays, such as `10m`, from `1m` to `1d`: it lands a batch at every tick of the"
+        " interval. Without, a run lands what is there and ends.",
+    )
+    catch_up: int | None = Field(
+        None,
+        gt=0,
+        description="Records (offsets) that wait when a run has landed at which Airflow starts the next one at once. Without,"
+        " it waits for its interval.",
+    )
+    trigger: Trigger | None = Field(None, description="When Airflow starts a run before its interval is over.")
+    start: Start = Field(
+        "earliest",
+        description="Where the very first run begins: `earliest`, `latest`, `timestamp: INSTANT`, or"
+        " `offsets: {topic: {partition: offset}}`. Never used again.",
+    )
+    source: Source
+    value: Value = Field(default_factory=Value)
+    key: Key | None = Field(
+        None,
+        description="How the key of a record is decoded, for columns with `of: key` and transforms. Without, it is not.",
+    )
+    transforms: tuple[TransformStep, ...] = Field(
+        (), description="What happens to values between decoding and the columns, in this order."
+    )
+    catalog: str = Field(
+        "lake", description="Name of a catalog in the settings file, of all destinations that don't name another one."
+    )
+    destinations: tuple[Destination, ...] = Field(
+        description="The tables to write: at least one, unless `route.create` makes them. Ledger and dead letters live beside"
+        " the first one."
+    )
+    route: Route | None = Field(
+        None, description="Which records go to which destinations. Without it every record goes to every destination."
+    )
+    dead_letters: DeadLetters = Field(default_factory=DeadLetters)
+    limits: Limits = Field(default_factory=Limits)
+    maintenance: Maintenance = Field(
+        default_factory=Maintenance, description="How the tables are kept in shape, by Airflow and `frazil maintain`."
+    )
+    alerts: Alerts | Literal[False] = Field(
+        default_factory=Alerts, description="What people are told; `false`: nothing."
+    )
+    engine: str = Field(
+        "spark",
+        description="Name of an engine in the settings file; `inline`: this process, for small topics and tests; `auto`: `inline`"
+        " or Spark, by what a run has to read.",
+    )
+
+    _file: Pipeline | None = PrivateAttr(None)
+    _parts: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _auto_created: tuple[str, ...] = PrivateAttr(())
+
+    @field_validator("transforms")
+    @classmethod
+    def _keys_exist(cls, steps: tuple[TransformStep, ...], info: ValidationInfo) -> tuple[TransformStep, ...]:
+        if info.data.get("key", steps) is None:  # else decoded, or complained about already
+            refuse_work_on_keys(steps)
+        return steps
+
+    @field_validator("destinations", mode="before")
+    @classmethod
+    def _histories(cls, value: object) -> object:
+        return with_histories(value)
+
+    @model_validator(mode="after")
+    def _has_a_home(self) -> Pipeline:
+        if self.destinations or (self.create is not None and self.create.namespace is not None):
+            return self
+        if self.create is None:
+            raise AtKey("destinations", "expected at least one, or route.create, which makes them")
+        raise AtKey(
+            "route.create.namespace", "is required where no destination is listed: ledger and dead letters live there"
+        )
+
+    @model_validator(mode="after")
+    def _tables_differ(self) -> Pipeline:
+        refuse_shared_logs(self.destinations)
+        names = [*self.tables, self.dead_letters_table, self.ledger_table]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"destination {', '.join(self.tables)}, dead letters {self.dead_letters_table} and"
+                f" ledger {self.ledger_table} must be {len(names)} tables"
+            )
+        undeclared = [name for name in (self.route.tables if self.route is not None else ()) if name not in self.tables]
+        for table in self.maintenance.tables:
+            if table not in names and self.create is None:
+                raise AtKey(f"maintenance.tables.{table}", f"is none of its tables: {', '.join(names)}")
+        if undeclared:
+            raise AtKey("route", f"names {', '.join(undeclared)}: not among the destinations {', '.join(self.tables)}")
+        return self
+
+    @model_validator(mode="after")
+    def _are_reached(self) -> Pipeline:
+        if self.route is not None:
+            self.route.refuse_unreached(name for name in self.tables if name not in self.histories)
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> Pipeline:
+        refuse_unfit_engine(self.engine, self.declared.values())
+        has = {"catch_up": self.catch_up is not None, "trigger": self.trigger is not None}
+        refuse_unfit_session(self.interval, self.session_for, **has)
+        return self
+
+    @model_validator(mode="after")
+    def _reads_not_its_own_letters(self) -> Pipeline:
+        self.dead_letters.refuse_as_source(self.source.reads)
+        return self
+
+    @property
+    def maintenance_engine(self) -> str:
+        """Name of the engine that carries out maintenance."""
+        return self.maintenance.engine or ("spark" if self.engine == INLINE_ENGINE else self.engine)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the destinations, in their order."""
+        return tuple(destination.table for destination in self.destinations)
+
+    @property
+    def declared(self) -> dict[str, TableTemplate]:
+        """What the file says of tables, by the key where it does."""
+        listed: dict[str, TableTemplate] = {
+            f"destinations.{number}": destination for number, destination in enumerate(self.file.destinations)
+        }
+        return listed if self.create is None else {**listed, "route.create": self.create}
+
+    def destination(self, table: str) -> Destination:
+        """The destination of that name.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return {destination.table: destination for destination in self.destinations}[table]
+
+    @property
+    def histories(self) -> dict[str, str]:
+        """Logs of changes -> the destination that each stands beside: records that go to one go to the other."""
+        return {
+            destination.append_history: destination.table
+            for destination in self.destinations
+            if destination.append_history is not None
+        }
+
+    @property
+    def create(self) -> Create | None:
+        """What tables are like that records name and that are not there; None if none are made."""
+        return self.route.create if self.route is not None else None
+
+    @property
+    def file(self) -> Pipeline:
+        """The pipeline as its file says, without the tables that it made."""
+        return self._file or self
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """What its file says that decides outcomes, as it is written, with references in it; empty if it is of no file."""
+        return self.file._parts  # noqa: SLF001 - of this very class
+
+    def with_parts(self, raw: Mapping[Any, Any]) -> Pipeline:
+        """The pipeline, with what its file says."""
+        pipeline = self.model_copy()
+        pipeline._parts = {name: raw[name] for name in DECIDING if name in raw}  # noqa: SLF001 - of this very class
+        return pipeline
+
+    @property
+    def auto_created(self) -> tuple[str, ...]:
+        """Names of the tables that it made, sorted; also those that the file lists, or refuses, by now."""
+        return self._auto_created
+
+    def with_made(self, tables: Iterable[str]) -> Pipeline:
+        """The pipeline with tables that it made as destinations, as far as the file still lets records go there."""
+        file, listed = self.file, set(self.file.tables)
+        if file.route is None or file.create is None:
+            return file
+        names = tuple(sorted(set(tables)))
+        added = [file.create.destination(table) for table in names if table not in listed and file.route.lets(table)]
+        return self._with(added, names)
+
+    def with_template(self, name: str) -> Pipeline:
+        """The pipeline with one more destination, of a table that is not made yet."""
+        if self.create is None:
+            return self
+        return self._with(
+            (*self.destinations[len(self.file.destinations) :], self.create.destination(name)), self.auto_created
+        )
+
+    def _with(self, added: Iterable[Destination], auto_created: tuple[str, ...]) -> Pipeline:
+        """What the file lists, with the keys that tables told of it, and these destinations."""
+        listed = self.destinations[: len(self.file.destinations)]
+        pipeline = self.model_copy(update={"destinations": (*listed, *added)})
+        pipeline._file, pipeline._auto_created = self.file, auto_created  # noqa: SLF001 - of this very class
+        return pipeline
+
+    @property
+    def home_catalog(self) -> str:
+        """Name of the catalog that ledger and dead letters are in: the first destination's, unless the file names the
+        namespace of ledger and dead letters.
+        """
+        return self.catalog if self._names_home else self.file.destinations[0].catalog or self.catalog
+
+    @property
+    def _names_home(self) -> bool:
+        return self.create is not None and self.create.namespace is not None
+
+    @property
+    def catalogs(self) -> tuple[str, ...]:
+        """Names of the catalogs that its tables are in, that of the ledger first."""
+        return tuple(
+            dict.fromkeys(
+                (self.home_catalog, *(destination.catalog or self.catalog for destination in self.destinations))
+            )
+        )
+
+    @property
+    def every(self) -> Interval:
+        """`interval` as plain data."""
+        return parse_interval(self.interval, SHORTEST_IN_SESSION)
+
+    @property
+    def session(self) -> timedelta | None:
+        """`session_for` as plain data."""
+        return None if self.session_for is None else parse_duration(self.session_for)
+
+    @property
+    def schedule(self) -> Interval:
+        """When Airflow starts runs: at every interval, or when a session is over."""
+        return self.every if self.session is None else Interval(every=self.session)
+
+    def forgets_deletes(self, destination: TableTemplate) -> bool:
+        """Whether nothing is left of a deleted row, so that a change from before its deletion would bring it back."""
+        deletes = destination.write == "cdc" or (
+            destination.takes_tombstones and self.value.null_value == "delete" and self.key is not None
+        )
+        return destination.is_merged and deletes and destination.deletes == "hard"
+
+    @property
+    def outcome_fingerprint(self) -> str:
+        """Hash of what decides a record's outcome: the version of the rules, value format, key format, transforms, destinations,
+        route and the limits of records. Two batches with the same one make the same of a record, whatever else was edited.
+        It has only what the file names, so that a newer Frazil, which knows more keys, has the same one. It holds no
+        secrets. Tables that were made are no part of it.
+        """
+        deciding = self.file.model_dump(mode="json", include=DECIDING, exclude_unset=True)
+        if not deciding.get("limits"):
+            deciding.pop("limits", None)
+        return hashlib.sha256(json.dumps([_RULES, deciding]).encode()).hexdigest()[:12]
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of ledger and dead letters: the one that the file names for them, or the first destination's."""
+        if self.create is not None and self.create.namespace is not None:
+            return self.create.namespace
+        return self.file.destinations[0].table.rpartition(".")[0]
+
+    @property
+    def consumer_group(self) -> str | None:
+        """Name of the consumer group that mirrors the position, or None."""
+        group = self.source.consumer_group
+        return None if group is False else group or f"frazil-{self.name}"
+
+    @property
+    def ledger_table(self) -> str:
+        """Name of the ledger."""
+        return f"{self.namespace}.{self.name}__ledger"
+
+    @property
+    def dead_letters_table(self) -> str:
+        """Name of the dead-letter table."""
+        return self.dead_letters.table or f"{self.namespace}.{self.name}__dead_letters"

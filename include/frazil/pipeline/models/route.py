@@ -1,0 +1,133 @@
+"""How a pipeline file says which records go to which tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from frazil.pipeline.models.destination import Create
+from frazil.pipeline.syntax.patterns import Expression, matches, refuse_unknown_groups
+from frazil.pipeline.syntax.strict import AtKey, Model, TableName
+
+
+def _passes(name: str, allow: tuple[str, ...], deny: tuple[str, ...]) -> bool:
+    allowed = not allow or any(matches(pattern, name) for pattern in allow)
+    return allowed and not any(matches(pattern, name) for pattern in deny)
+
+
+class StaticRoute(Model):
+    """Tables by the value of a field, as the pipeline file lists them."""
+
+    field: str = Field(min_length=1, description="Field of the value, after transforms: a name or a path, `data.kind`.")
+    tables: dict[TableName, Expression] = Field(
+        min_length=1,
+        description="Destination -> regular expression that must match the whole value. A record goes to every"
+        " destination whose expression matches.",
+    )
+
+
+class FieldRoute(Model):
+    """The value of a field names the table."""
+
+    name: str = Field(min_length=1, description="Field of the value, after transforms: a name or a path, `data.table`.")
+    allow: tuple[Expression, ...] = Field(
+        (),
+        description="Regular expressions, of which one must match the whole name. None listed: every destination. With"
+        " `create` there must be some: records must not be able to make tables anywhere.",
+    )
+    deny: tuple[Expression, ...] = Field((), description="Regular expressions, of which none may match it.")
+    lower_case: bool = Field(
+        False,
+        description="Whether the value is made lower-case before it names a table, as Kafka Connect's sink does. Then no"
+        " destination may have capitals: no record would go there.",
+    )
+
+
+class TopicRoute(Model):
+    """The topic names the table."""
+
+    rename: dict[Expression, TableName] = Field(
+        default_factory=dict,
+        description="Regular expression that matches a whole topic, as transforms left it -> destination, which may take up"
+        " groups of the expression: `shop.orders_\\1`. The first that matches counts; a topic that none matches names its"
+        " destination itself.",
+    )
+    deny: tuple[Expression, ...] = Field(
+        (), description="Regular expressions, of which none may match the whole name of the destination."
+    )
+
+    @field_validator("rename")
+    @classmethod
+    def _groups_are_there(cls, value: dict[str, str]) -> dict[str, str]:
+        for expression, name in value.items():
+            refuse_unknown_groups(expression, name)
+        return value
+
+    @property
+    def names(self) -> Iterable[str]:
+        """Names of tables that topics get, as far as they are in the file."""
+        return [name for name in self.rename.values() if "\\" not in name]
+
+
+class Route(Model):
+    """Which records go to which destinations. One of `static`, `field` and `topic`."""
+
+    static: StaticRoute | None = Field(None, description="By the value of a field, with a list of destinations.")
+    field: FieldRoute | None = Field(None, description="By a field whose value is the name of the destination.")
+    topic: TopicRoute | None = Field(None, description="By the topic.")
+    create: Create | None = Field(
+        None,
+        description="Tables that `field` or `topic` names and that are not there are made. Without, only destinations that"
+        " the file lists get records.",
+    )
+    otherwise: Literal["dead_letter", "filter", "fail"] = Field(
+        "dead_letter",
+        description="What becomes of a record that no destination is for, because nothing matches, the field is null or"
+        " missing, or it names another table, or one that can't be made: a dead letter, left out and counted, or the run"
+        " fails.",
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Route:
+        ways = [name for name in ("static", "field", "topic") if getattr(self, name) is not None]
+        if len(ways) != 1:
+            raise ValueError(f"expected one of static, field and topic, found {' and '.join(ways) or 'none'}")
+        return self
+
+    @model_validator(mode="after")
+    def _creates_within_bounds(self) -> Route:
+        if self.create is None:
+            return self
+        if self.static is not None:
+            raise AtKey("create", "static lists every table: name them under destinations, or route by field or topic")
+        if self.field is not None and not self.field.allow:
+            raise AtKey("field.allow", "is required with create: records name the tables, and must not do so freely")
+        return self
+
+    def lets(self, table: str) -> bool:
+        """Whether records may go to a table that was made, as far as its name says."""
+        if self.field is not None:
+            return _passes(table, self.field.allow, self.field.deny)
+        return self.topic is not None and _passes(table, (), self.topic.deny)
+
+    def refuse_unreached(self, tables: Iterable[str]) -> None:
+        """Refuse destinations that no record can name.
+
+        Raises:
+            AtKey: They are not in lower case, and the names in records become so.
+        """
+        if self.field is None or not self.field.lower_case:
+            return
+        if lost := [name for name in tables if name != name.lower()]:
+            raise AtKey(
+                "route.field.lower_case", f"no record goes to {', '.join(lost)}: lower-case names are no others"
+            )
+
+    @property
+    def tables(self) -> Iterable[str]:
+        """Names of the tables that it names, and that must be destinations of the file."""
+        if self.static is not None:
+            return self.static.tables.keys()
+        return self.topic.names if self.topic is not None and self.create is None else ()

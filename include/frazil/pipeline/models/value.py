@@ -1,0 +1,262 @@
+"""How values and keys are read: the part of the pipeline file about decoding, and about each column."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from frazil.pipeline.syntax.strict import AtKey, Model
+from frazil.pipeline.syntax.types import VARIANT, ColumnType, holds, parse_type
+
+_GROUP = "frazil.formats"
+"""Entry points of own formats."""
+
+_WITH_SCHEMA = ("avro", "protobuf", "json-schema")
+
+FORMATS = (
+    *("json", "json-envelope", *_WITH_SCHEMA, "delimited"),
+    *("string", "bytes", "boolean", "short", "int", "long", "float", "double"),
+)
+"""Formats that come with Frazil."""
+
+_MEANT_FOR = (
+    (("registry",), _WITH_SCHEMA),
+    (("schema_", "schema_file"), ("avro", "protobuf")),
+    (("message", "schema_imports"), ("protobuf",)),
+    (("validate_schema",), ("json-schema",)),
+    (("fields",), ("json", "delimited")),
+    (("delimiter", "quote", "escape", "null_text", "header"), ("delimited",)),
+    (("duplicate_keys",), ("json",)),
+)
+"""Options that some formats have only."""
+
+_WORD = re.compile(r"[a-z]+")
+
+
+class Decoding(Model):
+    """How bytes become fields: what values and keys have in common."""
+
+    format: str = Field(
+        "json",
+        description="`json` (an object of the declared columns), `json-envelope` (Kafka Connect's, with its schema), `avro`,"
+        " `protobuf`, `json-schema`, `delimited` (CSV), or one value alone, which becomes the field `value`: `string`, `bytes`,"
+        " `boolean`, `short`, `int`, `long`, `float`, `double`. Other packages may bring more.",
+    )
+    registry: str | None = Field(
+        None,
+        description="`avro`, `protobuf`, `json-schema`: name of a Schema Registry in the settings file. All bytes name the"
+        " schema that they were written with: in front of them, or in a header.",
+    )
+    schema_: str | None = Field(
+        None,
+        alias="schema",
+        description="`avro`, `protobuf`: the one schema of all, if they name none: Avro, or the text of a .proto file.",
+    )
+    schema_file: str | None = Field(
+        None,
+        description="The same in a file, by its path from the folder `schemas` beside the folder of pipeline files.",
+    )
+    schema_imports: dict[str, str] = Field(
+        {},
+        description="`protobuf` with `schema`: texts of the files that it imports, by the names under which it does. With"
+        " `schema_file` they are read from the folder `schemas`, or from beside that file.",
+    )
+    message: str | None = Field(None, description="`protobuf` with a schema: name of the message.")
+    validate_schema: bool = Field(True, description="`json-schema`: whether values are held against their schema.")
+    fields: tuple[str, ...] | dict[str, str] | None = Field(
+        None,
+        description="`delimited`: names of the fields of a line. `json`: what an object holds, as name -> type. Keys need"
+        " it; of values it is asked where transforms come before the columns, and is else the columns.",
+    )
+    delimiter: str = Field(",", description="`delimited`: one character between fields.")
+    quote: str | None = Field('"', description="`delimited`: one character around a field, or null for none.")
+    escape: str | None = Field(None, description="`delimited`: one character that makes the next one plain.")
+    null_text: str | None = Field(
+        "", description="`delimited`: what stands for null where it is not quoted; null for nothing."
+    )
+    header: bool = Field(False, description="`delimited`: the first of two lines has the names, in any order.")
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        installed_names = entry_points(group=_GROUP).names
+        if name in FORMATS or name in installed_names:
+            return name
+        similar = get_close_matches(name, [*FORMATS, *installed_names], 1)
+        hint = f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join([*FORMATS, *installed_names])}"
+        raise ValueError(f"{name!r} is no format{hint}")
+
+    @field_validator("fields")
+    @classmethod
+    def _typed(cls, fields: tuple[str, ...] | dict[str, str] | None) -> tuple[str, ...] | dict[str, str] | None:
+        if not isinstance(fields, dict):
+            return fields
+        parsed = {name: parse_type(text) for name, text in fields.items()}
+        if any(holds(field_type, VARIANT) for field_type in parsed.values()):
+            raise ValueError("a field has no type variant: only a column that takes the whole value can be one")
+        return {name: str(field_type) for name, field_type in parsed.items()}
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        set_options = self.model_fields_set
+        for names, formats in _MEANT_FOR:
+            for name in names:
+                if name in set_options and self.format not in formats:
+                    *first_formats, last = formats
+                    described = f"{', '.join(first_formats)} or {last}" if first_formats else last
+                    raise AtKey(name.rstrip("_"), f"is for format {described}; the format is {self.format}")
+        if self.format == "delimited" and not isinstance(self.fields, tuple):
+            raise AtKey("fields", "format delimited needs the names of the fields of a line, as a list")
+        if self.format == "json" and isinstance(self.fields, tuple):
+            raise AtKey("fields", "fields of format json have types: write name: type")
+        if self.null_text and any(sign in self.null_text for sign in (self.delimiter, "\r", "\n")):
+            raise AtKey("null_text", f"{self.null_text!r} has a delimiter or line break in it, so no field can be it")
+        self._knows_its_schema()
+        return self
+
+    def _knows_its_schema(self) -> None:
+        sources = [name for name in ("registry", "schema_", "schema_file") if getattr(self, name) is not None]
+        if self.format in _WITH_SCHEMA and len(sources) != 1:
+            raise ValueError(f"format {self.format} needs one of registry, schema or schema_file")
+        if self.format == "json-schema" and self.registry is None:
+            raise ValueError("format json-schema needs a registry")
+        if self.format == "protobuf" and (self.message is None) != (self.registry is not None):
+            raise AtKey("message", "is needed with a schema; with a registry each value names its own")
+
+
+class Value(Decoding):
+    """How the value of a record is decoded."""
+
+    null_value: Literal["delete", "filter", "dead_letter"] = Field(
+        "delete",
+        description="What a record without a value (a tombstone) means. `delete`: in tables with `write: upsert`, and in"
+        " `history` without `changes`, it deletes the row of its key (`key` says how that is decoded); other tables count it"
+        " and leave it out. `filter`: all do. `dead_letter`: it is a dead letter.",
+    )
+    empty_value: Literal["dead_letter", "filter"] = Field(
+        "dead_letter", description="A value of 0 bytes becomes a dead letter, or is counted and left out."
+    )
+    unknown_fields: Literal["ignore", "rescue", "fail"] = Field(
+        "ignore",
+        description="Fields at the top level of a value that no column takes: `ignore` leaves them out and counts the"
+        " records that had any, `rescue` keeps them as one JSON object in `rescued_column` (null if there are none), `fail`"
+        " makes the record a dead letter.",
+    )
+    rescued_column: str = Field(
+        "_rescued", description="Column for rescued fields: declare it as an optional string column."
+    )
+    duplicate_keys: Literal["last", "dead_letter"] = Field(
+        "last",
+        description="An object that names a field twice, at any level: the last one counts, or the record is a dead letter.",
+    )
+    field_names: Literal["exact", "case_insensitive"] = Field(
+        "exact",
+        description="Whether `Id` fills the column `id`. Of fields that differ in case only the last one counts, or they"
+        " are duplicate keys. Keys of maps and names in JSON texts stay as they are.",
+    )
+    casts: Literal["none", "text"] = Field(
+        "none",
+        description="`text` lets numbers and booleans into string columns, as the text they were sent as, and"
+        " numbers sent as text into the times of a column with `unit`.",
+    )
+
+    @property
+    def folds_names(self) -> bool:
+        """Whether names that differ in case only are one name."""
+        return self.field_names == "case_insensitive"
+
+    @model_validator(mode="after")
+    def _has_meaning(self) -> Value:
+        if self.casts == "text" and self.format == "bytes":
+            raise AtKey("casts", "text is for numbers and booleans; format bytes has none")
+        if "rescued_column" in self.model_fields_set and self.unknown_fields != "rescue":
+            raise AtKey("rescued_column", f"is for unknown_fields: rescue; it is {self.unknown_fields}")
+        return self
+
+
+class Key(Decoding):
+    """How the key of a record is decoded. A record without key has null in each column that takes a field of it."""
+
+    @model_validator(mode="after")
+    def _says_its_fields(self) -> Key:
+        if self.format == "json" and not self.fields:
+            raise AtKey("fields", "keys of format json need them: what a key holds, as name: type")
+        return self
+
+
+class Column(Model):
+    """One column of a destination."""
+
+    type: str = Field(description="Type in Iceberg's spelling: long, decimal(10,2), list<string>, struct<a: int> …")
+    required: bool = Field(False, description="A record without a value for it is a dead letter.")
+    doc: str | None = Field(None, description="Comment stored with the column.")
+    source: tuple[str, ...] | None = Field(
+        None,
+        alias="from",
+        description="The field it is taken from, if not the one of its name: a name, as it stands, or a list of names from"
+        " the top level down, such as `[customer, address, zip]`. `[]` takes the whole value, or the whole key, as JSON: into"
+        " a column of type string or variant.",
+    )
+    of: Literal["value", "key"] = Field(
+        "value", description="Whether it takes a field of the value or of the key, which `key` of the file decodes."
+    )
+    default: Any = Field(
+        None,
+        description="Value for a missing field (and for null, if required), written as a JSON record would carry it. A field"
+        " that `value.fields` or `key.fields` declares is null where it is missing.",
+    )
+    unit: Literal["s", "ms", "us", "ns"] | None = Field(
+        None,
+        description="What numbers count that are sent for times: since 1970-01-01T00:00Z, or for the type time since"
+        " midnight. Texts are read as well; a number that comes as text counts in `delimited` and with `casts: text`.",
+    )
+    local_time: Literal["keep", "dead_letter"] = Field(
+        "keep",
+        description="A text with an offset in a timestamp without zone: the wall clock it shows is kept and the offset"
+        " dropped, or the record is a dead letter.",
+    )
+
+    @field_validator("type")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        return str(parse_type(value))
+
+    @field_validator("source", mode="before", json_schema_input_type=tuple[str, ...] | str | None)
+    @classmethod
+    def _one_name(cls, value: object) -> object:
+        if isinstance(value, str):
+            return (value,)
+        if value is not None and not isinstance(value, list | tuple):
+            raise ValueError(f"expected a name or a list of names, found {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> Column:
+        if self.source == () and self.type not in ("string", "variant"):
+            raise AtKey("from", f"[] takes the whole value as JSON; the type is {self.type}, not string or variant")
+        if self.parsed == VARIANT and self.source != ():
+            raise AtKey("from", "type variant takes the whole value, or the whole key: write from: []")
+        if self.parsed != VARIANT and holds(self.parsed, VARIANT):
+            raise AtKey("type", f"{self.type}: a variant is a column of its own, with from: []")
+        if self.source == () and self.has_default:
+            raise AtKey("default", "from: [] takes the whole value, which is never missing: a default has no meaning")
+        words = set(_WORD.findall(self.type))
+        if self.unit is not None and not words & {"time", "timestamp", "timestamptz"}:
+            raise AtKey("unit", f"is for time, timestamp and timestamptz; the type is {self.type}")
+        if self.local_time != "keep" and "timestamp" not in words:
+            raise AtKey("local_time", f"is for timestamp; the type is {self.type}")
+        return self
+
+    @property
+    def has_default(self) -> bool:
+        """Whether a default is declared, be it null."""
+        return "default" in self.model_fields_set
+
+    @property
+    def parsed(self) -> ColumnType:
+        """The type as plain data."""
+        return parse_type(self.type)

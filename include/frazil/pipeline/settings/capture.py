@@ -1,0 +1,226 @@
+"""The capture file as a model: what is read from files or a database, and the topic it goes to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import PurePath
+from typing import Final, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE
+from frazil.pipeline.settings.settings import Settings, missing_setting
+from frazil.pipeline.syntax.interval import Interval, parse_duration, parse_interval
+from frazil.pipeline.syntax.patterns import compiled
+from frazil.pipeline.syntax.strict import AtKey, Model, PipelineName, TopicName
+
+_QUOTED: Final = r'"[^"]+"|`[^`]+`|\[[^\]]+\]'
+_TABLE: Final = re.compile(rf"([\w$#]+|{_QUOTED})(\.([\w$#]+|{_QUOTED})){{0,3}}")
+"""Names, with dots between them; all else would be SQL."""
+
+_COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
+
+JdbcMode = Literal["bulk", "incrementing", "timestamp", "timestamp+incrementing"]
+
+
+class _Capture(Model):
+    """What all captures have."""
+
+    name: PipelineName = Field(description="Name of the capture: of its DAG and its position.")
+    description: str = Field("", description="Shown in the Airflow UI.")
+    owner: str = Field("frazil", description="Who is asked when it fails: a team, a person, a mail address.")
+    interval: str = Field(
+        "5m", description="Time between runs: a duration of a minute or more, or a cron expression, in UTC."
+    )
+    cluster: str = Field("local", description="Name of a cluster in the settings file.")
+    topic: TopicName = Field(description="Topic that the records go to.")
+    partitions: int | None = Field(
+        None, ge=1, description="How many partitions the topic gets if it is missing. Without, it must be there."
+    )
+    start: Literal["beginning", "end"] = Field(
+        "beginning", description="Whether the very first run takes what is there already. Never used again."
+    )
+    max_records: int = Field(20_000, ge=1, description="Most records of one transaction.")
+
+    @property
+    def schedule(self) -> Interval:
+        """The interval, parsed."""
+        return parse_interval(self.interval)
+
+    @field_validator("interval")
+    @classmethod
+    def _is_interval(cls, text: str) -> str:
+        parse_interval(text)
+        return text
+
+
+class FileCapture(_Capture):
+    """Each line that is appended to files becomes a record."""
+
+    capture: Literal["file"] = Field(description="What is captured: `file` or `jdbc`.")
+    paths: tuple[str, ...] = Field(
+        min_length=1,
+        description="Absolute paths; `*`, `?` and `[…]` stand for parts of names, `**` for folders. Take the names that rotation"
+        " gives in too, as in `/var/log/shop/access.log*`: `.gz` files are read unpacked.",
+    )
+    key: Literal["file"] | None = Field(
+        None,
+        description="`file`: the key of a record is the path under which its file was first seen. Without: no key.",
+    )
+    key_pattern: str | None = Field(
+        None,
+        description="Regular expression of RE2 that is looked for in each line; its first group is the key. A line in which that"
+        " finds nothing has no key.",
+    )
+    headers: bool = Field(
+        True, description="Whether records say where they are from: `frazil.file`, `frazil.offset` and `frazil.line`."
+    )
+    on_data_loss: Literal["fail", "skip"] = Field(
+        "fail",
+        description="What happens when a file was truncated, or is gone with bytes that were not captured. `fail`: the run is"
+        " refused, until a person says where to go on. `skip`: it is said in the log, and the rest goes on.",
+    )
+
+    @field_validator("paths")
+    @classmethod
+    def _are_absolute(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        if relative := [path for path in paths if not PurePath(path).is_absolute()]:
+            raise ValueError(f"{relative[0]!r} is not absolute: Airflow runs in folders of its own")
+        return paths
+
+    @field_validator("key_pattern")
+    @classmethod
+    def _has_a_group(cls, pattern: str | None) -> str | None:
+        if pattern is None:
+            return None
+        if compiled(pattern).groups == 0:
+            raise ValueError("has no group: what is to be the key stands in round brackets")
+        return pattern
+
+    @model_validator(mode="after")
+    def _has_one_key(self) -> Self:
+        if self.key is not None and self.key_pattern is not None:
+            raise AtKey("key_pattern", "goes without key: a record has one")
+        return self
+
+
+class JdbcCapture(_Capture):
+    """Rows of a database, asked for in a query, become records: JSON objects."""
+
+    capture: Literal["jdbc"] = Field(description="What is captured: `file` or `jdbc`.")
+    database: str = Field(description="Name of a database in the settings file.")
+    table: str | None = Field(None, min_length=1, description="Table or view, as the database spells it.")
+    query: str | None = Field(
+        None, min_length=1, description="A SELECT in the database's own words, in place of `table`; without ORDER BY."
+    )
+    mode: JdbcMode = Field(
+        description="`bulk`: all rows, each time. `incrementing`: rows with a larger number than before. `timestamp`: rows"
+        " changed since. `timestamp+incrementing`: both, the number orders rows of one time."
+    )
+    incrementing_column: str | None = Field(None, description="Whole number that grows with each new row, never null.")
+    timestamp_column: str | None = Field(
+        None, description="Time of a row's last change, never null; without a time zone it is taken for UTC."
+    )
+    delay: str = Field(
+        "30s",
+        description="Rows younger than that are left to the next run: transactions that began earlier may commit later. Longer"
+        " than the longest of them, and than clocks differ.",
+    )
+    key: tuple[str, ...] = Field((), description="Columns that make the key: a JSON object. Without: no key.")
+    engine: str = Field(
+        "spark",
+        description="Name of an engine in the settings file, of type submit or managed: the job starts a Spark of its own.",
+    )
+
+    @property
+    def held_back(self) -> timedelta:
+        """How long rows are left alone."""
+        return parse_duration(self.delay)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Columns by which rows are ordered, and the position is told."""
+        columns = {
+            "bulk": (),
+            "incrementing": (self.incrementing_column,),
+            "timestamp": (self.timestamp_column,),
+            "timestamp+incrementing": (self.timestamp_column, self.incrementing_column),
+        }[self.mode]
+        return tuple(column for column in columns if column is not None)
+
+    @field_validator("delay")
+    @classmethod
+    def _is_duration(cls, text: str) -> str:
+        parse_duration(text)
+        return text
+
+    @field_validator("table")
+    @classmethod
+    def _is_a_name(cls, table: str | None) -> str | None:
+        if table is not None and not _TABLE.fullmatch(table):
+            raise ValueError(f"{table!r} is no name of a table or view; SQL of your own is a query")
+        return table
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        if (self.table is None) == (self.query is None):
+            raise AtKey("table", "expected either table or query")
+        return self
+
+    @model_validator(mode="after")
+    def _has_the_columns_of_its_mode(self) -> Self:
+        for name in ("timestamp", "incrementing"):
+            column, key = getattr(self, f"{name}_column"), f"{name}_column"
+            if (name in self.mode) != (column is not None):
+                message = (
+                    f"is required by mode {self.mode}" if column is None else f"mode {self.mode} has no use for it"
+                )
+                raise AtKey(key, message)
+            if column is not None and not _COLUMN.fullmatch(column):
+                raise AtKey(
+                    key, f"{column!r} is no plain name of a column; a query can give it one: SELECT … AS changed_at"
+                )
+        return self
+
+
+Capture = FileCapture | JdbcCapture
+
+KINDS: Final[dict[str, type[FileCapture | JdbcCapture]]] = {"file": FileCapture, "jdbc": JdbcCapture}
+"""Model of each kind of capture."""
+
+
+def unknown_in_capture(capture: Capture, settings: Settings) -> Iterator[str]:
+    """What a capture names that the settings don't know, one line per key, with the nearest known name."""
+    yield from missing_setting("cluster", capture.cluster, settings.clusters, "clusters")
+    yield from beyond_reach(capture, settings)
+    if isinstance(capture, FileCapture):
+        return
+    yield from missing_setting("database", capture.database, settings.databases, "databases")
+    if capture.engine in (INLINE_ENGINE, AUTO_ENGINE):
+        yield f"engine: {capture.engine}: rows of a database are read by Spark: name an engine of the settings"
+        return
+    yield from missing_setting("engine", capture.engine, settings.engines, "engines")
+    engine = settings.engines.get(capture.engine)
+    if engine is not None and engine.type == "connect" and not engine.managed:
+        yield f"engine: {capture.engine} is of type {engine.type}; a capture starts a Spark of its own, with the driver's jars: type submit, or a managed engine"
+
+
+def beyond_reach(capture: Capture, settings: Settings) -> Iterator[str]:
+    """What a capture would read that the settings don't let captures read, one line per key."""
+    if isinstance(capture, FileCapture):
+        folders = settings.captures.folders
+        for number, path in enumerate(capture.paths):
+            if ".." in PurePath(path).parts or not any(PurePath(path).is_relative_to(folder) for folder in folders):
+                yield (
+                    f"paths.{number}: {path} is in no folder that the settings list under captures.folders, so no capture reads it;"
+                    f" listed: {', '.join(folders) or 'none'}"
+                )
+    elif capture.query is not None:
+        database = settings.databases.get(capture.database)
+        if database is not None and not database.queries:
+            yield (
+                f"query: the settings let captures of {capture.database} read tables and views, not ask queries; they can allow it:"
+                f" databases.{capture.database}.queries: true"
+            )

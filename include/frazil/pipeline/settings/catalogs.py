@@ -1,0 +1,107 @@
+"""Catalogs of the settings file as a model, and the kinds of catalogs that are none here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from frazil.pipeline.syntax.strict import Model
+
+REFUSED_CATALOGS: Final[Mapping[str, str]] = {
+    "hadoop": "PyIceberg, by which Frazil commits, has no Hadoop catalog, and a commit by renaming a file is not safe in an"
+    " object store. Register the tables in a catalog of type jdbc (SQLite on one machine, PostgreSQL beyond it) or rest",
+    "hive": "no Hive Metastore was tested. Use a server that speaks Iceberg's REST protocol, type: rest, or type: jdbc",
+    "glue": "Glue by its own protocol was not tested. It has an endpoint of Iceberg's REST protocol: type: rest",
+    "dynamodb": "it was not tested. Use type: rest or type: jdbc",
+    "bigquery": "it was not tested. Its metastore has an endpoint of Iceberg's REST protocol: type: rest",
+    "nessie": "Nessie speaks Iceberg's REST protocol: type: rest, uri: https://HOST/iceberg",
+    "polaris": "Polaris speaks Iceberg's REST protocol: type: rest, uri: https://HOST/api/catalog",
+    "s3tables": "S3 Tables speaks Iceberg's REST protocol: type: rest",
+    "sql": "PyIceberg's SQL catalog is type: jdbc here, since Spark and PyIceberg share it",
+}
+"""Kinds of catalogs that people know, and why they are none here."""
+
+
+class CatalogSettings(Model):
+    """An Iceberg catalog that Spark and PyIceberg share. Its name here is its name in both."""
+
+    type: Literal["jdbc", "rest"] = Field(
+        "jdbc",
+        description="`jdbc`: the tables of a SQL database (SQLite on one machine). `rest`: a server that speaks Iceberg's REST"
+        " protocol (Polaris, Lakekeeper, Gravitino, S3 Tables and others).",
+    )
+    uri: str = Field(
+        description="`jdbc`: the database, such as sqlite:////var/lib/frazil/catalog.db or postgresql://user:password@host/lake;"
+        " `rest`: the root of the server's API, such as https://catalog.example.org/api/catalog",
+        repr=False,
+    )
+    warehouse: str | None = Field(
+        None,
+        description="`jdbc`: where table data is stored, such as file:///var/lib/frazil/warehouse; `rest`: name or place of"
+        " the warehouse, for servers that have several.",
+    )
+    properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="Further catalog and file-io properties; for `rest` such as credential, token, oauth2-server-uri,"
+        " header.NAME or rest.client.socket-timeout-ms.",
+        repr=False,
+    )
+
+    table_properties: tuple[str, ...] = Field(
+        (),
+        description="Further properties that pipeline files may give their tables, and that may come from a table where files are"
+        " read and written. Without: Iceberg's own `read.*`, `write.*`, `commit.*`, `history.*` and `compatibility.*`, but for"
+        " classes (`*.impl`) and places (`*.path`), and a few names; of a table nothing that has a say in its storage, such as"
+        " `s3.endpoint`.",
+    )
+
+    @field_validator("type", mode="before")
+    @classmethod
+    def _is_taken(cls, value: object) -> object:
+        reason = REFUSED_CATALOGS.get(str(value).lower())
+        if reason is not None:
+            raise ValueError(f"{value} is not taken: {reason} (docs/catalogs.md)")
+        return value
+
+    @property
+    def address(self) -> str:
+        """The uri for PyIceberg: of PostgreSQL with the driver that `frazil[postgres]` brings, unless it names another."""
+        return _POSTGRESQL.sub("postgresql+psycopg2://", self.uri) if self.type == "jdbc" else self.uri
+
+    @model_validator(mode="after")
+    def _fits_its_type(self) -> Self:
+        if self.type == "jdbc" and self.warehouse is None:
+            raise ValueError("warehouse is required by type jdbc: where table data is stored")
+        if self.type == "jdbc" and not _DATABASE.match(self.uri):
+            raise ValueError(
+                "uri of type jdbc must begin with sqlite:/// or postgresql://user:password@host/database, which PyIceberg"
+                " opens and Spark's jdbc: address is made of; other databases are not tested"
+            )
+        return self
+
+
+_HARMLESS: Final = re.compile(
+    r"(read|write|commit|history|compatibility)\.(?!.*\.(impl|path)$).*"
+    r"|format-version|gc\.enabled|schema\.name-mapping\.default|comment|owner|engine\.hive\.enabled"
+)
+"""Properties of a table that only say what it is like. A class would run in every process that writes it, and the storage is the
+catalog's: `s3.endpoint` of a table would send the catalog's credentials there.
+"""
+
+
+def refused_properties(names: Iterable[str], allowed: Collection[str]) -> Iterator[str]:
+    """Properties that a pipeline file must not give a table.
+
+    Args:
+        names: What it names.
+        allowed: `table_properties` of the catalog.
+    """
+    return (name for name in names if name not in allowed and not _HARMLESS.fullmatch(name))
+
+
+_POSTGRESQL: Final = re.compile(r"^postgresql://")
+_DATABASE: Final = re.compile(r"sqlite:///|postgresql(\+psycopg2?)?://|\$\{")
+"""Or a reference to a variable that is not looked up yet."""

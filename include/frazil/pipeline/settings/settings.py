@@ -1,0 +1,317 @@
+"""The settings file as a model: named Kafka clusters, catalogs, Schema Registries and engines. Pipelines only name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Final, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from frazil.pipeline.models.alerts import AlertSettings, unknown_channels
+from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE, AutoEngine
+from frazil.pipeline.models.maintenance import Age
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.catalogs import CatalogSettings, refused_properties
+from frazil.pipeline.settings.databases import CaptureSettings, DatabaseSettings
+from frazil.pipeline.syntax.strict import Model
+
+
+class ClusterSettings(Model):
+    """A Kafka cluster, in the properties of librdkafka."""
+
+    bootstrap_servers: str = Field(description="host:port, several with commas.")
+    properties: dict[str, str] = Field(
+        default_factory=dict, description="Further librdkafka properties, such as security.protocol.", repr=False
+    )
+
+
+class RegistrySettings(Model):
+    """A Schema Registry with Confluent's API, and further properties of confluent-kafka's client of it."""
+
+    url: str = Field(
+        description="Root of the API, such as https://registry.example.org or https://apicurio.example.org/apis/ccompat/v7;"
+        " several with commas are asked in turn.",
+        repr=False,
+    )
+    user_info: str | None = Field(None, description="Basic authentication: `user:password`.", repr=False)
+    ca_file: str | None = Field(None, description="Certificates to trust (PEM) instead of those that all trust.")
+    certificate_file: str | None = Field(None, description="The client's own certificate (PEM).")
+    key_file: str | None = Field(None, description="Key of that certificate (PEM), if it is in a file of its own.")
+    key_password: str | None = Field(None, description="Password of that key.", repr=False)
+    properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="Further properties of the client, such as bearer.auth.credentials.source, proxy or timeout (seconds).",
+        repr=False,
+    )
+
+    @property
+    def client_properties(self) -> dict[str, str | float]:
+        """All but the address, by the names and with the types that the client has for them."""
+        client_options = {name: getattr(self, key) for key, name in _REGISTRY_CLIENT.items()}
+        java_options = {key: float(value) if key in _NUMBERS else value for key, value in self.properties.items()}
+        return {**java_options, **{name: value for name, value in client_options.items() if value is not None}}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not all(url.strip().startswith(("http://", "https://")) for url in self.url.split(",")):
+            raise ValueError("url must begin with http:// or https://")
+        if self.user_info is not None and ":" not in self.user_info:
+            raise ValueError("user_info must be `user:password`")
+        if self.certificate_file is None and (self.key_file or self.key_password) is not None:
+            raise ValueError("key_file and key_password belong to a certificate_file, which is missing")
+        for key, name in _REGISTRY_CLIENT.items():
+            if name in self.properties:
+                raise ValueError(f"properties: {name} is set by {key}")
+        for name in _NUMBERS & self.properties.keys():
+            try:
+                float(self.properties[name])
+            except ValueError:
+                raise ValueError(f"properties: {name}: expected a number, found {self.properties[name]!r}") from None
+        return self
+
+
+_NUMBERS: Final = frozenset(
+    {"max.retries", "retries.wait.ms", "retries.max.wait.ms", "timeout", "cache.capacity", "cache.latest.ttl.sec"}
+)
+"""Properties that the client wants as numbers; the settings file holds texts."""
+
+_REGISTRY_CLIENT = {
+    "user_info": "basic.auth.user.info",
+    "ca_file": "ssl.ca.location",
+    "certificate_file": "ssl.certificate.location",
+    "key_file": "ssl.key.location",
+    "key_password": "ssl.key.password",
+}
+
+
+class EngineSettings(Model):
+    """How Spark is reached for a batch: started for each run, or warm and shared."""
+
+    type: Literal["submit", "connect"] = Field(
+        "submit",
+        description="`submit`: each run starts Spark with spark-submit. `connect`: runs use a Spark that is up already, a spark"
+        " connect server.",
+    )
+    url: str | None = Field(
+        None,
+        description="`connect`: address of the server, `sc://host:port`; further parameters of the client may follow, as in"
+        " `sc://host:port/;use_ssl=true`, their values percent-encoded. Those that it does not know are headers of its calls.",
+        repr=False,
+    )
+    managed: bool = Field(
+        False,
+        description="`connect`: Frazil runs the server itself, on this machine's loopback interface: `frazil up` starts it,"
+        " `frazil down` stops it, and runs that find none start a Spark of their own, as `submit` does. In place of `url`.",
+    )
+    token: str | None = Field(
+        None,
+        description="`connect`: what the server asks of its clients (its `spark.connect.authenticate.token`). A managed"
+        " server has one of its own. The client sends it over TLS only, or to `localhost`.",
+        repr=False,
+    )
+    master: str = Field(
+        "local[2]",
+        description="Spark master of `frazil run`; under Airflow the connection's host decides. Of a managed server always"
+        " this one.",
+    )
+    connection: str = Field("frazil_spark", description="`submit`: Airflow connection of the Spark master.")
+    driver_memory: str = Field("1g", description="Heap of the driver, or of the managed server.")
+    py_files: Literal["shared", "zip", "preinstalled"] = Field(
+        "shared",
+        description="`submit`: how executors get Frazil's code. `shared`: it is where it is here, on this machine or in the same image."
+        " `zip`: it is sent with each job. `preinstalled`: their Python has it.",
+    )
+    archives: tuple[str, ...] = Field(
+        (),
+        description="`submit`: packed Python environments that Spark unpacks beside each executor, such as"
+        " s3a://bucket/frazil-env.tar.gz#environment. Executors then use `bin/python` of the first.",
+    )
+    pool: str = Field("frazil_spark", description="Airflow pool that bounds how many ingest tasks run at once.")
+    maintenance_pool: str = Field(
+        "frazil_maintenance",
+        description="Airflow pool that bounds how many maintenance tasks run at once. Another one than `pool`: ingestion never"
+        " waits for maintenance.",
+    )
+    conf: dict[str, str] = Field(
+        default_factory=dict,
+        description="Further Spark configuration. Of a server that Frazil does not manage: of the session, so only what can be"
+        " set there.",
+        repr=False,
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_type(self) -> Self:
+        engine_type = "type submit" if self.type == "submit" else "a managed server" if self.managed else "type connect"
+        foreign = [key for key in _FOREIGN_KEYS[engine_type] if key in self.model_fields_set and getattr(self, key)]
+        if foreign:
+            raise ValueError(f"{', '.join(foreign)}: {engine_type} has no such key")
+        if self.conf.get(_DEPLOY_MODE) == "cluster":
+            raise ValueError(f"conf.{_DEPLOY_MODE}: cluster, {_CLUSTER_MODE}")
+        if self.type == "connect" and not self.managed:
+            if self.url is None:
+                raise ValueError("type connect needs url: sc://host:port, or managed: true")
+            if not _SERVER_ADDRESS.fullmatch(self.url):
+                raise ValueError(
+                    "url must be sc://host:port, with further parameters behind /;, their values percent-encoded"
+                )
+            if any(f";{key}=" in self.url for key in ("token", "session_id")):
+                raise ValueError("url: the token has a key of its own, `token`, and sessions get their own ids")
+        return self
+
+
+_DEPLOY_MODE: Final = "spark.submit.deployMode"
+_CLUSTER_MODE: Final = (
+    "and a job's driver stays with who waits for it: its exit code says whether another try can help, it is stopped in order, and hands"
+    " over what a dry run or a session found. (A standalone cluster runs no Python driver at all.) For a driver inside the cluster let"
+    " Airflow run its task there, as its KubernetesExecutor does"
+)
+"""Why a driver that the cluster starts is refused. Of one on YARN or Kubernetes, spark-submit says no more than that it failed."""
+
+_SERVER_ADDRESS: Final = re.compile(r"sc://[^/;:\s]+:\d{1,5}(/(;[^;=/?#\s]+=[^;=/?#\s]*)*)?")
+"""What Spark's client refuses beyond that, it quotes, values and all."""
+
+_FOREIGN_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "type submit": ("url", "managed", "token"),
+    "type connect": ("master", "connection", "driver_memory", "py_files", "archives"),
+    "a managed server": ("url", "token", "connection", "py_files", "archives"),
+}
+"""What says nothing to an engine: silently taken it would be a setting that does nothing."""
+
+
+class ReportSettings(Model):
+    """Where reports on dead letters are kept, and for how long."""
+
+    folder: str | None = Field(
+        None,
+        description="A folder, or a place in an object store such as s3://bucket/frazil/reports, which is opened with the"
+        " file-io properties of the pipeline's catalog. Whatever runs the tasks and shows the pages must see the same one."
+        " Without: `reports` in the state folder.",
+    )
+    older_than: Age = Field("90d", description="Age at which a report may go.")
+    keep: int = Field(20, ge=1, description="Reports of each pipeline that stay whatever their age.")
+
+
+_ALLOWABLE: Final = re.compile(r"(env|file|local):[^${}\s]+")
+
+
+class ReferenceSettings(Model):
+    """What pipelines and captures, which many people may write, may take from the environment of those who run them."""
+
+    allow: tuple[str, ...] = Field(
+        (),
+        description="References that pipeline and capture files may use, such as `env:REGION`. What they stand for is no secret any"
+        " more: it may land in a table. Settings may refer to everything.",
+    )
+
+    @field_validator("allow")
+    @classmethod
+    def _are_references(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not _ALLOWABLE.fullmatch(name):
+                raise ValueError(
+                    f"{name!r}: expected env:NAME, file:/path:key or local:NAME; fields of Airflow connections are for settings"
+                )
+        return names
+
+
+class Settings(Model):
+    """The settings file."""
+
+    environment: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9_]+$",
+        description="Name of this environment, to be set in a copy of another one that uses the same Kafka: it goes into the"
+        " transactional ids and positions of captures, `frazil.capture.ENVIRONMENT.NAME`, so that neither ends or moves the"
+        " other's. Captures that ran without it, or under another name, are refused.",
+    )
+    clusters: dict[str, ClusterSettings] = Field(min_length=1)
+    catalogs: dict[str, CatalogSettings] = Field(min_length=1)
+    registries: dict[str, RegistrySettings] = Field(
+        {}, description="Schema Registries, for values and keys that name the schema that they were written with."
+    )
+    engines: dict[str, EngineSettings] = Field(default_factory=lambda: {"spark": EngineSettings()})
+    auto: AutoEngine = Field(
+        default_factory=AutoEngine, description="What `engine: auto` in a pipeline file stands for."
+    )
+    alerts: AlertSettings | None = Field(
+        None, description="Who is told when something is wrong. Without: nobody, and Airflow has no DAG `monitor`."
+    )
+    reports: ReportSettings = Field(default_factory=ReportSettings)
+    databases: dict[str, DatabaseSettings] = Field({}, description="Databases that captures read.")
+    captures: CaptureSettings = Field(default_factory=CaptureSettings)
+    references: ReferenceSettings = Field(default_factory=ReferenceSettings)
+
+    @model_validator(mode="after")
+    def _has_one_managed_server(self) -> Self:
+        managed = [name for name, engine in self.engines.items() if engine.managed]
+        if len(managed) > 1:
+            raise ValueError(f"engines: {', '.join(managed)} are managed, and there is one managed server")
+        return self
+
+
+def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
+    """What a pipeline names that the settings don't know, one line per key, with the nearest known name."""
+    yield from missing_setting("source.cluster", pipeline.source.cluster, settings.clusters, "clusters")
+    if pipeline.value.registry is not None:
+        yield from missing_setting("value.registry", pipeline.value.registry, settings.registries, "registries")
+    if pipeline.key is not None and pipeline.key.registry is not None:
+        yield from missing_setting("key.registry", pipeline.key.registry, settings.registries, "registries")
+    if pipeline.home_catalog == pipeline.catalog or any(
+        template.catalog is None for template in pipeline.declared.values()
+    ):
+        yield from missing_setting("catalog", pipeline.catalog, settings.catalogs, "catalogs")
+    for key, template in pipeline.declared.items():
+        if template.catalog is not None:
+            yield from missing_setting(f"{key}.catalog", template.catalog, settings.catalogs, "catalogs")
+    yield from _refused_properties(pipeline, settings)
+    yield from missing_setting("engine", pipeline.engine, [*settings.engines, INLINE_ENGINE, AUTO_ENGINE], "engines")
+    if pipeline.engine == AUTO_ENGINE:
+        yield from missing_setting(
+            "engine: auto, which the settings say under auto.engine", settings.auto.engine, settings.engines, "engines"
+        )
+    if pipeline.maintenance.engine is not None:
+        yield from missing_setting("maintenance.engine", pipeline.maintenance.engine, settings.engines, "engines")
+    yield from unknown_channels(pipeline.alerts, settings.alerts)
+
+
+def _refused_properties(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
+    for key, template in pipeline.declared.items():
+        name = template.catalog or pipeline.catalog
+        allowed = settings.catalogs[name].table_properties if name in settings.catalogs else ()
+        for refused in refused_properties(template.properties, allowed):
+            yield (
+                f"{key}.properties.{refused}: is refused, since it may run code, or have a say in the storage, for all who open the table;"
+                f" the settings can allow it: catalogs.{name}.table_properties"
+            )
+
+
+def unfit_catalogs(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
+    """What a pipeline asks of catalogs that they can't do, one line per key.
+
+    The schema of a table of format version 3 is changed by a request to a server. Without one the client writes the metadata
+    itself, which PyIceberg 0.12 does not do for that version (`TableMetadataV3.model_dump_json` raises).
+    """
+    for number, destination in enumerate(pipeline.destinations):
+        name = destination.catalog or pipeline.catalog
+        catalog = settings.catalogs.get(name)
+        if (
+            destination.format_version == "3"
+            and destination.evolves != "none"
+            and catalog is not None
+            and catalog.type != "rest"
+        ):
+            yield (
+                f"destinations.{number}.evolve: {destination.evolves}, but {destination.table} is of format version 3, and in catalog {name} (type:"
+                f" {catalog.type}) such a table can't follow its records: declare its columns and evolve: none, use version 2, or"
+                " a REST catalog"
+            )
+
+
+def missing_setting(key: str, name: str, entries: Collection[str], kind: str) -> Iterator[str]:
+    """A line about a name that the settings don't know, with the nearest known one; nothing if they do."""
+    if name not in entries:
+        similar = get_close_matches(name, entries, 1)
+        hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(sorted(entries))}"
+        yield f"{key}: the settings have no {name!r} under {kind}, {hint}"

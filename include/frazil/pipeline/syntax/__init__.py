@@ -1,0 +1,1 @@
+"""Forms that values of YAML files have: names, types, patterns, intervals, properties."""

@@ -1,0 +1,263 @@
+"""Whole arrays of one scalar type to another: fast ways, each of which doubts rather than guesses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial, reduce
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.records.casting.finalize_times import (
+    Settle,
+    by_carrier,
+    certain,
+    clock_texts,
+    counts,
+    moments,
+    text_times,
+    within,
+)
+from frazil.records.casting.scalar import NO_COLUMNS, FitRules, Pair
+from frazil.records.casting.source import Kind, kind_of
+from frazil.records.json.convert import UUID_BYTES
+from frazil.records.json.intermediate_types import Settled
+from frazil.records.model.json_number import SURE_DOUBLE
+
+_INT64_DIGITS: Final = 19
+_MOST_DIGITS: Final = 76
+_DOUBLE_INTEGER: Final = 1 << 53
+_SINGLE_INTEGER: Final = 1 << 24
+_DOUBLE_DIGITS: Final = 15
+"""A decimal of so many digits, made a double, is still named by them."""
+
+
+def scalar_settle(source: pa.DataType, target: pa.DataType, rules: FitRules) -> Settle | None:
+    """Return what settles one plain type as another, or None where only single values can tell."""
+    if kind_of(source) is Kind.NULL:
+        return partial(_no_values, target)
+    if source == target and target not in NO_COLUMNS:
+        return _same
+    find = None if target in NO_COLUMNS else _WAYS.get((kind_of(source), kind_of(target)))
+    return find(Pair(source, target, rules)) if find else None
+
+
+def _no_values(target: pa.DataType, array: pa.Array) -> Settled:
+    return pa.nulls(len(array), target), None
+
+
+def _same(array: pa.Array) -> Settled:
+    return array, None
+
+
+def _cast(target: pa.DataType, array: pa.Array) -> Settled:
+    return array.cast(target), None
+
+
+def _ints(pair: Pair) -> Settle | None:
+    if pair.source == pa.uint64() or not pa.types.is_signed_integer(pair.target):
+        return None
+    limit = 1 << (pair.target.bit_width - 1)
+    return partial(_bounded, pair.target, -limit, limit - 1)
+
+
+def _bounded(target: pa.DataType, low: int, high: int, array: pa.Array) -> Settled:
+    numbers = array.cast(pa.int64())
+    passed, doubt = certain(numbers, within(numbers, low, high))
+    return passed.cast(target, safe=False), doubt
+
+
+def _int_float(pair: Pair) -> Settle | None:
+    limits = {pa.float64(): _DOUBLE_INTEGER, pa.float32(): _SINGLE_INTEGER}
+    if pair.source == pa.uint64() or pair.target not in limits:
+        return None
+    return partial(_bounded, pair.target, -limits[pair.target], limits[pair.target])
+
+
+def _int_decimal(pair: Pair) -> Settle | None:
+    if pair.source == pa.uint64() or not pa.types.is_decimal128(pair.target) or pair.target.scale < 0:
+        return None
+    whole = min(pair.target.precision - pair.target.scale, _INT64_DIGITS)
+    high = min(10**whole, 1 << 63) - 1
+    return partial(_int_to_decimal, pair.target, high)
+
+
+def _int_to_decimal(target: pa.DataType, high: int, array: pa.Array) -> Settled:
+    numbers = array.cast(pa.int64())
+    passed, doubt = certain(numbers, within(numbers, -high, high))
+    return passed.cast(pa.decimal128(_INT64_DIGITS, 0)).cast(target), doubt
+
+
+def _floats(pair: Pair) -> Settle | None:
+    if pair.source == pa.float64() and pair.target == pa.float32():
+        return _narrow_float
+    return partial(_cast, pair.target) if pa.types.is_float64(pair.target) or pa.types.is_float32(pair.target) else None
+
+
+def _narrow_float(array: pa.Array) -> Settled:
+    made = array.cast(pa.float32(), safe=False)
+    same = pc.or_(pc.equal(made.cast(pa.float64()), array), pc.is_nan(array))
+    return certain(made, same)
+
+
+def _decimals(pair: Pair) -> Settle | None:
+    if not pa.types.is_decimal128(pair.target) or min(pair.source.scale, pair.target.scale) < 0:
+        return None
+    if (
+        pair.target.scale >= pair.source.scale
+        and pair.target.precision - pair.target.scale >= pair.source.precision - pair.source.scale
+    ):
+        return partial(_cast, pair.target)
+    return partial(_narrow_decimal, pair.target)
+
+
+def _narrow_decimal(target: pa.DataType, array: pa.Array) -> Settled:
+    passed, doubt = certain(array, _fits(array, target.precision - target.scale, target.scale))
+    return passed.cast(target), doubt
+
+
+def _fits(array: pa.Array, whole: int, scale: int) -> pa.BooleanArray:
+    """Return where decimals have at most `whole` digits before the point and no more than `scale` after it."""
+    kind = array.type
+    checks = [array.is_valid()]
+    if kind.precision - kind.scale > whole:
+        checks.append(pc.less(pc.abs(array), pa.scalar(Decimal(10) ** whole, kind)))
+    if kind.scale > scale:
+        # Arrow refuses to round where no digit might be left; more digits than any decimal here has are always left.
+        roomy = (
+            array if kind.precision - kind.scale + scale > 0 else array.cast(pa.decimal256(_MOST_DIGITS, kind.scale))
+        )
+        checks.append(pc.equal(pc.round(roomy, ndigits=scale, round_mode="towards_zero"), roomy))
+    return pc.or_kleene(reduce(pc.and_kleene, checks), array.is_null())
+
+
+def _decimal_int(pair: Pair) -> Settle | None:
+    if not 0 <= pair.source.scale < _MOST_DIGITS or not pa.types.is_signed_integer(pair.target):
+        return None
+    return partial(_decimal_to_int, pair.target)
+
+
+def _decimal_to_int(target: pa.DataType, array: pa.Array) -> Settled:
+    # One digit less than the type's largest number has: the few values in between are decided one by one.
+    digits = len(str(1 << (target.bit_width - 1))) - 1
+    passed, doubt = certain(array, _fits(array, digits, 0))
+    return passed.cast(target), doubt
+
+
+def _decimal_float(pair: Pair) -> Settle | None:
+    if (
+        pair.target != pa.float64()
+        or pair.source.precision > _DOUBLE_DIGITS
+        or not 0 <= pair.source.scale <= pair.source.precision
+    ):
+        return None
+    return _decimal_to_double
+
+
+def _decimal_to_double(array: pa.Array) -> Settled:
+    # By text, because parsing rounds correctly; the cast of decimals multiplies by an inexact power of ten.
+    return array.cast(pa.string()).cast(pa.float64()), None
+
+
+def _texts(pair: Pair) -> Settle | None:
+    return partial(_cast, pair.target)
+
+
+_DIGITS: Final = r"^-?[0-9]{1,18}$"
+_DOUBLE: Final = f"^{SURE_DOUBLE}$"
+
+
+def _text_int(pair: Pair) -> Settle | None:
+    bounded = _ints(pair._replace(source=pa.int64())) if pair.rules.text_casts else None
+    return partial(_matching, _DIGITS, bounded) if bounded else None
+
+
+def _matching(form: str, settle: Settle, array: pa.Array) -> Settled:
+    passed, other = certain(array, pc.match_substring_regex(array, form))
+    kind = pa.int64() if form is _DIGITS else pa.float64()
+    made, doubt = settle(passed.cast(kind))
+    return made, doubt if other is None else other if doubt is None else pc.or_(doubt, other)
+
+
+def _text_float(pair: Pair) -> Settle | None:
+    return partial(_matching, _DOUBLE, _same) if pair.rules.text_casts and pair.target == pa.float64() else None
+
+
+def _text_decimal(pair: Pair) -> Settle | None:
+    whole, scale = (pair.target.precision - pair.target.scale, pair.target.scale) if pair.rules.text_casts else (0, 0)
+    if whole < 1 or scale < 0 or not pa.types.is_decimal128(pair.target):
+        return None
+    fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
+    return partial(_plain_decimals, rf"^-?[0-9]{{1,{whole}}}{fraction}$", pair.target)
+
+
+def _plain_decimals(form: str, target: pa.DataType, array: pa.Array) -> Settled:
+    passed, doubt = certain(array, pc.match_substring_regex(array, form))
+    return passed.cast(target), doubt
+
+
+def _int_text(pair: Pair) -> Settle | None:
+    return partial(_cast, pair.target) if pair.rules.number_texts else None
+
+
+def _bytes(pair: Pair) -> Settle | None:
+    if not pa.types.is_fixed_size_binary(pair.target):
+        return partial(_cast, pair.target)
+    return None if pa.types.is_fixed_size_binary(pair.source) else partial(_sized, pair.target)
+
+
+def _sized(target: pa.DataType, array: pa.Array) -> Settled:
+    found = array.cast(pa.binary())
+    passed, doubt = certain(found, pc.equal(pc.binary_length(found), target.byte_width))
+    return passed.cast(target), doubt
+
+
+def _from_uuid(pair: Pair) -> Settle | None:
+    return (
+        None
+        if pa.types.is_fixed_size_binary(pair.target) and pair.target.byte_width != UUID_BYTES
+        else _stored(pair.target)
+    )
+
+
+def _cast_storage(target: pa.DataType, array: pa.Array) -> Settled:
+    return array.storage.cast(target), None
+
+
+def _stored(target: pa.DataType) -> Settle:
+    return partial(_cast_storage, target)
+
+
+def _to_uuid(pair: Pair) -> Settle | None:
+    return partial(_cast, pair.target) if pair.source == pa.binary(UUID_BYTES) else None
+
+
+_WAYS: Final[dict[tuple[Kind, Kind], Callable[[Pair], Settle | None]]] = {
+    (Kind.INT, Kind.INT): _ints,
+    (Kind.INT, Kind.FLOAT): _int_float,
+    (Kind.INT, Kind.DECIMAL): _int_decimal,
+    (Kind.INT, Kind.TEXT): _int_text,
+    (Kind.FLOAT, Kind.FLOAT): _floats,
+    (Kind.DECIMAL, Kind.DECIMAL): _decimals,
+    (Kind.DECIMAL, Kind.INT): _decimal_int,
+    (Kind.DECIMAL, Kind.FLOAT): _decimal_float,
+    (Kind.TEXT, Kind.TEXT): _texts,
+    (Kind.TEXT, Kind.INT): _text_int,
+    (Kind.TEXT, Kind.FLOAT): _text_float,
+    (Kind.TEXT, Kind.DECIMAL): _text_decimal,
+    (Kind.TEXT, Kind.UUID): by_carrier,
+    (Kind.TEXT, Kind.DATE): text_times,
+    (Kind.TEXT, Kind.TIME): text_times,
+    (Kind.TEXT, Kind.STAMP): text_times,
+    (Kind.BYTES, Kind.BYTES): _bytes,
+    (Kind.BYTES, Kind.UUID): _to_uuid,
+    (Kind.UUID, Kind.BYTES): _from_uuid,
+    (Kind.INT, Kind.TIME): counts,
+    (Kind.INT, Kind.STAMP): counts,
+    (Kind.TIME, Kind.TIME): moments,
+    (Kind.TIME, Kind.TEXT): clock_texts,
+    (Kind.STAMP, Kind.STAMP): moments,
+    (Kind.DATE, Kind.STAMP): moments,
+}

@@ -1,0 +1,215 @@
+"""What decoded columns hold: kinds of Arrow types, and their values one by one.
+
+Values are physical, so that each one exists in Python whatever its size: dates and times are integers in the unit of
+their type (Python's datetime ends at year 9999), a struct is a tuple in the order of its fields, a map a list of pairs,
+a uuid its 16 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+NANOS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+"""Nanoseconds of Arrow's time units."""
+
+DAY_NANOS: Final = 86_400 * NANOS["s"]
+
+
+class Kind(Enum):
+    """Kinds of Arrow types; the value is how messages call one."""
+
+    NULL = "null"
+    BOOL = "bool"
+    INT = "integer"
+    FLOAT = "float"
+    DECIMAL = "decimal"
+    TEXT = "text"
+    BYTES = "binary"
+    UUID = "uuid"
+    DATE = "date"
+    TIME = "time"
+    STAMP = "timestamp"
+    STRUCT = "object"
+    LIST = "list"
+    MAP = "map"
+    OTHER = "value"
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    tests = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(test(data_type) for test in tests)
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    tests = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    return any(test(data_type) for test in tests)
+
+
+def _is_list(data_type: pa.DataType) -> bool:
+    tests = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    return any(test(data_type) for test in tests)
+
+
+_TESTS: Final[tuple[tuple[Callable[[pa.DataType], bool], Kind], ...]] = (
+    (types.is_null, Kind.NULL),
+    (types.is_boolean, Kind.BOOL),
+    (types.is_integer, Kind.INT),
+    (types.is_floating, Kind.FLOAT),
+    (types.is_decimal, Kind.DECIMAL),
+    (_is_text, Kind.TEXT),
+    (_is_bytes, Kind.BYTES),
+    (pa.uuid().equals, Kind.UUID),
+    (types.is_date, Kind.DATE),
+    (types.is_time, Kind.TIME),
+    (types.is_timestamp, Kind.STAMP),
+    (types.is_struct, Kind.STRUCT),
+    (_is_list, Kind.LIST),
+    (types.is_map, Kind.MAP),
+)
+_KINDS: Final[dict[int, Kind]] = {}
+"""Kinds that were looked up before, by Arrow's number of the type: extension types share one."""
+
+NESTED: Final = frozenset({Kind.STRUCT, Kind.LIST, Kind.MAP})
+
+
+def kind_of(data_type: pa.DataType) -> Kind:
+    """Return the kind of a plain type; OTHER has no place in a table (durations, unions)."""
+    number = data_type.id
+    if (kind := _KINDS.get(number)) is None:
+        kind = next((kind for test, kind in _TESTS if test(data_type)), Kind.OTHER)
+        if not isinstance(data_type, pa.BaseExtensionType):
+            _KINDS[number] = kind
+    return kind
+
+
+def plain_type(data_type: pa.DataType) -> pa.DataType:
+    """Return what a type holds behind its encoding: dictionaries, run ends, extensions other than uuid."""
+    if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
+        return plain_type(data_type.value_type)
+    if isinstance(data_type, pa.BaseExtensionType) and data_type != pa.uuid():
+        return plain_type(data_type.storage_type)
+    return data_type
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Return an array of `plain_type`, without a copy unless it is encoded. Nested arrays keep theirs."""
+    if types.is_dictionary(array.type):
+        return plain(array.dictionary_decode())
+    if types.is_run_end_encoded(array.type):
+        return plain(pc.run_end_decode(array))
+    if isinstance(array.type, pa.BaseExtensionType) and array.type != pa.uuid():
+        return plain(array.storage)
+    return array
+
+
+def unit_nanos(data_type: pa.DataType) -> int:
+    """Return how many nanoseconds one unit of a date, time or timestamp is."""
+    if types.is_date(data_type):
+        return DAY_NANOS if types.is_date32(data_type) else NANOS["ms"]
+    return NANOS[data_type.unit]
+
+
+def integers(array: pa.Array) -> pa.Array:
+    """Return dates, times or timestamps as the int64 they store."""
+    narrow = types.is_date32(array.type) or types.is_time32(array.type)
+    return array.cast(pa.int32()).cast(pa.int64()) if narrow else array.cast(pa.int64())
+
+
+def as_lists(array: pa.Array) -> pa.Array:
+    """Return lists of fixed size as lists."""
+    if types.is_fixed_size_list(array.type):
+        return array.cast(pa.list_(array.type.value_field))
+    return array
+
+
+def window(array: pa.Array) -> tuple[pa.Array, int, int]:
+    """Return offsets that begin at 0, and where in the items of a (sliced) list or map array they begin and end."""
+    wide = types.is_large_list(array.type)
+    if not len(array):
+        return pa.array([0], pa.int64() if wide else pa.int32()), 0, 0
+    offsets = array.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return pc.subtract(offsets, pa.scalar(first, offsets.type)), first, last
+
+
+def values(array: pa.Array) -> list[Any]:
+    """Return the physical values of an array; null is None."""
+    found = plain(array)
+    kind = kind_of(found.type)
+    if kind is Kind.STRUCT:
+        return _structs(found)
+    if kind is Kind.LIST:
+        lists = as_lists(found)
+        return _runs(lists, values, lists.values)
+    if kind is Kind.MAP:
+        return _runs(found, _pairs, found.keys, found.items)
+    if kind in {Kind.DATE, Kind.TIME, Kind.STAMP}:
+        return _listed(integers(found))
+    if kind is Kind.OTHER:
+        return [None if missing else str(found.type) for missing in found.is_null().to_pylist()]
+    return _listed(found.storage if kind is Kind.UUID else found)
+
+
+def _listed(array: pa.Array) -> list[Any]:
+    listed: list[Any] = array.to_pylist()
+    return listed
+
+
+def _structs(array: pa.StructArray) -> list[Any]:
+    children = [values(child) for child in array.flatten()]
+    rows = list(zip(*children, strict=True)) if children else [()] * len(array)
+    return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
+
+
+def _pairs(keys: pa.Array, items: pa.Array) -> list[Any]:
+    return list(zip(values(keys), values(items), strict=True))
+
+
+def _runs(array: pa.Array, read: Callable[..., list[Any]], *parts: pa.Array) -> list[Any]:
+    offsets, first, last = window(array)
+    found = read(*(part.slice(first, last - first) for part in parts))
+    edges, valid = offsets.to_pylist(), array.is_valid().to_pylist()
+    return [found[edges[row] : edges[row + 1]] if there else None for row, there in enumerate(valid)]
+
+
+STANDS_IN: Final = b"frazil.stands_in"
+"""Metadata of a field without presence: the text that stands for nothing, empty for the zero of any other type."""
+
+
+def sent(field: pa.Field, array: pa.Array) -> pa.BooleanArray:
+    """Return which values of a field are there: not null, and not what stands in where nothing was sent."""
+    values = plain(array)
+    default = (field.metadata or {}).get(STANDS_IN)
+    if default is None:
+        return values.is_valid()
+    return pc.and_kleene(values.is_valid(), pc.fill_null(_differs(values, default.decode()), False))  # noqa: FBT003
+
+
+def is_sent(field: pa.Field, value: object) -> bool:
+    """Return the same of one physical value, as `frazil.records.casting.source` has it."""
+    default = (field.metadata or {}).get(STANDS_IN)
+    if default is None or value is None:
+        return value is not None
+    return value != default.decode() if isinstance(value, str) else bool(value)
+
+
+def _differs(values: pa.Array, default: str) -> pa.BooleanArray:
+    of = values.type
+    if pa.types.is_string(of):
+        return pc.not_equal(values, default)
+    if pa.types.is_binary(of):
+        return pc.greater(pc.binary_length(values), 0)
+    if pa.types.is_boolean(of):
+        return values
+    if pa.types.is_list(of):
+        return pc.greater(pc.list_value_length(values), 0)
+    if pa.types.is_map(of):
+        offsets = values.offsets
+        return pc.greater(pc.subtract(offsets[1:], offsets[:-1]), 0)
+    return pc.not_equal(values, pa.scalar(0, pa.int64()).cast(of))

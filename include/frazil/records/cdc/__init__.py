@@ -1,0 +1,1 @@
+"""Change events become rows to merge, by the key of the table. Pure Arrow."""

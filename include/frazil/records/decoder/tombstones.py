@@ -1,0 +1,159 @@
+"""Records without a value: in tables with one row per key each deletes the row of its key, as in compacted topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from frazil.batch.changes import DELETE, UPSERT
+from frazil.records.casting.fitter import Fitted
+from frazil.records.formats.keys import KeyColumns, KeyDecoder
+from frazil.records.model.dead_letter import DeadCode, Reason
+from frazil.records.model.frame import Frame, Transform
+from frazil.records.model.positions import at
+from frazil.records.model.rows import Block, in_order, no_rows
+from frazil.records.model.spec import RecordSpec
+from frazil.records.model.unknown_fields import NOTHING_UNKNOWN
+from frazil.records.transforms.chain import chain
+from frazil.records.transforms.conditions import Filter, When, WithKey
+from frazil.records.transforms.field_sets import ValueToKey
+from frazil.records.transforms.fields import batch_of
+from frazil.records.transforms.routers import RegexRouter, TimestampRouter
+
+Dead = dict[int, Reason]
+
+_LEAVE_OUT: Final = "; leave tombstones out with value.null_value: filter"
+_NO_FORMAT: Final = (
+    "expected a key that tells which row goes, and the pipeline file does not say how keys are decoded (key)"
+)
+_NO_KEY: Final = "expected a key that tells which row goes, found a record with neither value nor key"
+_MADE_KEY: Final = "expected a key that tells which row goes, and ValueToKey makes the keys of rows from their values"
+_NO_IDENTIFIER: Final = "expected identifier columns that tell which row goes, and the table has none"
+_NO_ORDER: Final = (
+    "expected a value for order_by to tell whether the row is older: a record without value has none; take"
+)
+"""What keeps a tombstone from deleting a row."""
+
+
+def _refusal(message: str) -> Reason:
+    return Reason(DeadCode.NULL_VALUE, message + _LEAVE_OUT)
+
+
+class Tombstones:
+    """Decodes the keys of records without value, and takes them through the transforms of keys and topics.
+
+    Args:
+        spec: What is wanted of the records.
+        keys: Decodes keys; None leaves them.
+    """
+
+    def __init__(self, spec: RecordSpec, keys: KeyDecoder | None) -> None:
+        self._keys: Final = keys
+        self._transforms: Final = tuple(of for of in spec.transforms if _looks_at_no_value(of))
+        self._is_made: Final = any(isinstance(_inner(of), ValueToKey) for of in spec.transforms)
+
+    def frames(self, records: pa.RecordBatch, positions: pa.Int64Array) -> tuple[list[Frame], Dead, list[int]]:
+        """Return records without value by the shape of their keys, reasons of others, and positions of what was left out.
+
+        Args:
+            records: The consumed batch, of `KAFKA_SCHEMA`.
+            positions: Of the records without value, ascending.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses to answer.
+        """
+        if self._keys is None or self._is_made:
+            why = _refusal(_MADE_KEY if self._is_made else _NO_FORMAT)
+            return [], dict.fromkeys(positions.to_pylist(), why), []
+        decoded = self._keys.decode(records, positions)
+        dead, filtered, frames = dict(decoded.dead), list[int](), list[Frame]()
+        for group in decoded.groups:
+            if group.columns is None:
+                dead |= dict.fromkeys(group.positions.to_pylist(), _refusal(_NO_KEY))
+                continue
+            nothing = batch_of([], len(group.positions))
+            done = chain(
+                self._transforms, Frame.of(at(records, group.positions), group.positions, nothing, group.columns)
+            )
+            dead |= done.dead
+            filtered += done.filtered
+            frames += [frame for frame in done.frames if len(frame)]
+        return frames, dead, filtered
+
+
+class DeletedRows:
+    """Fits the keys of records without value to the key of a table.
+
+    Args:
+        spec: What is wanted of the table's records.
+
+    Raises:
+        Terminal: a default does not fit its column.
+    """
+
+    def __init__(self, spec: RecordSpec) -> None:
+        merge = spec.merge
+        self._schema: Final = spec.change_schema
+        self._refused: Final = _refused(spec)
+        self._columns: KeyColumns | None = None
+        if merge is None or self._refused is not None:
+            return
+        # Columns of the key's table are taken from the record's key by the names that their values have.
+        names = {*merge.keys, *spec.of_key}
+        self._columns = KeyColumns(replace(spec.only(names), of_key=frozenset(names)))
+
+    def fit(self, frame: Frame) -> Fitted:
+        """Return the rows to delete: their key, and null in all other columns."""
+        size = len(frame)
+        if self._columns is None or frame.key is None:
+            why = self._refused or _refusal(_NO_KEY)
+            return Fitted(
+                no_rows(self._schema), pa.array([], pa.int64()), dict.fromkeys(range(size), why), NOTHING_UNKNOWN
+            )
+        fitted = self._columns.fit(frame.key, size)
+        known, count = fitted.rows.schema.names, fitted.rows.num_rows
+        *names, op = self._schema.names
+        arrays = [
+            fitted.rows.column(name) if name in known else pa.nulls(count, self._schema.field(name).type)
+            for name in names
+        ]
+        arrays.append(pa.repeat(pa.scalar(DELETE, self._schema.field(op).type), count))
+        return replace(fitted, rows=pa.RecordBatch.from_arrays(arrays, schema=self._schema), ignored=NOTHING_UNKNOWN)
+
+
+def with_deleted(spec: RecordSpec, block: Block, deleted: Sequence[Block]) -> Block:
+    """Return rows as they are and rows to delete together, by the positions of their records."""
+    filled = [of for of in deleted if len(of.positions)]
+    if not filled:
+        return block
+    schema = spec.change_schema
+    ops = pa.repeat(pa.scalar(UPSERT, schema.field(schema.names[-1]).type), block.rows.num_rows)
+    rows = pa.RecordBatch.from_arrays([*block.rows.columns, ops], schema=schema)
+    return in_order([replace(block, rows=rows), *filled], schema)
+
+
+def _refused(spec: RecordSpec) -> Reason | None:
+    """Why no record without value can delete a row of a table; None if one can."""
+    merge = spec.merge
+    if merge is None or not merge.keys:
+        return _refusal(_NO_IDENTIFIER)
+    if merge.order_by is not None and merge.order_by not in {*merge.keys, *spec.of_key}:
+        return _refusal(f"{_NO_ORDER} column {merge.order_by} from the key")
+    return None
+
+
+def _inner(of: Transform) -> Transform:
+    while isinstance(of, When | WithKey):
+        of = of.transform
+    return of
+
+
+def _looks_at_no_value(of: Transform) -> bool:
+    """Whether a transform is about keys, topics, or leaving records out: a record without value takes it, too."""
+    while isinstance(of, When):
+        of = of.transform
+    return isinstance(of, WithKey | RegexRouter | TimestampRouter | Filter)

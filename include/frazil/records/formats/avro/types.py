@@ -1,0 +1,301 @@
+"""Avro schemas to Arrow types and compiled readers.
+
+===================  ==========================================================================
+record               struct; without fields: JSON text
+enum                 string
+fixed, bytes         fixed-size binary, binary
+array, map           list, map from string
+[null, T]            T; everything may be null, a schema's promise is not the table's
+[null, T, U …]       struct with a field per branch, of which one is set, named as Kafka Connect does: a primitive's or
+                     container's kind (`int`, `array`), else the type's name (its full one where two share it)
+null                 string, always null
+a type within        JSON text from there on: no column type nests endlessly. Times in it are numbers (days, microseconds),
+itself               bytes base64, branches not named
+===================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import fastavro
+import pyarrow as pa
+from fastavro.schema import SchemaParseException, UnknownType
+
+from frazil.records.casting.renames import with_former
+from frazil.records.formats.avro import columns, read
+from frazil.records.formats.avro.meanings import leaf_reader
+from frazil.records.formats.logical import Convert, meaning
+from frazil.records.formats.registered import MAX_COLUMNS, reading_schema, unusable_schema
+from frazil.records.json.convert_nested import storage_type
+from frazil.records.model.cells import CellCount, width
+from frazil.records.model.format import WriterSchema
+from frazil.records.model.json_number import Number
+from frazil.records.model.json_text import JsonValue, compact
+
+_FIXED_BYTES: Final = 64 << 10
+"""Of all fixed types of a schema: Arrow keeps the width for nulls too. Those beyond are bytes of any length."""
+
+_LONGEST_FIXED: Final = (1 << 31) - 1
+
+_NULL_COLUMNS: Final = 100
+"""Columns of an item that take no bytes: a list of a few bytes must not become columns of gigabytes."""
+
+Schema = Any
+"""Parsed Avro: a name, a list of branches, or a mapping."""
+
+_PRIMITIVES: Final[Mapping[str, tuple[pa.DataType, read.RowReader]]] = {
+    "null": (pa.string(), read.read_null),
+    "boolean": (pa.bool_(), read.read_boolean),
+    "int": (pa.int32(), read.read_int),
+    "long": (pa.int64(), read.read_long),
+    "float": (pa.float32(), read.read_float),
+    "double": (pa.float64(), read.read_double),
+    "bytes": (pa.binary(), read.read_bytes),
+    "string": (pa.string(), read.read_string),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A compiled type: Arrow type, row reader, and column reader if there is one; `empty` if a value may take no bytes."""
+
+    type: pa.DataType
+    read: read.RowReader
+    columnar: columns.ColumnReader | None
+    empty: bool = False
+
+    @property
+    def stored(self) -> pa.DataType:
+        """The Arrow type that the column reader returns."""
+        return storage_type(self.type)
+
+
+def parse_schema(writer: WriterSchema) -> tuple[Schema, dict[str, Schema]]:
+    """Return a schema with full names throughout, and the types it names.
+
+    Raises:
+        Rejection: UNUSABLE_SCHEMA, it is no Avro schema.
+    """
+    named: dict[str, Schema] = {}
+    with reading_schema(SchemaParseException, UnknownType):
+        for reference in writer.references:
+            fastavro.parse_schema(json.loads(reference.text), named_schemas=named)
+        schema = fastavro.parse_schema(json.loads(writer.text), named_schemas=named)
+    return schema, named
+
+
+def is_record(schema: Schema, named: Mapping[str, Schema]) -> bool:
+    """Whether a value has fields of its own."""
+    definition = named.get(schema, schema) if isinstance(schema, str) else schema
+    return isinstance(definition, Mapping) and definition["type"] in {"record", "error"}
+
+
+class Compiler:
+    """Makes nodes of one schema's types.
+
+    Args:
+        named: The schema's named types by their full names.
+    """
+
+    def __init__(self, named: Mapping[str, Schema]) -> None:
+        self._named: Final = named
+        self._open_records: Final[list[str]] = []
+        self._json: Final[dict[str, read.Recursive]] = {}
+        self.cells: Final = CellCount()
+        self._columns = 0
+        self._nulls = 0
+        self._fixed_bytes = 0
+
+    def node(self, schema: Schema) -> Node:
+        """Return the node of a type.
+
+        Raises:
+            Rejection: UNUSABLE_SCHEMA.
+        """
+        self._columns += 1
+        if self._columns > MAX_COLUMNS:
+            raise unusable_schema(f"more than {MAX_COLUMNS} fields")
+        if isinstance(schema, list):
+            return self._union(schema)
+        kind, schema = self._defined(schema)
+        if kind == "record":
+            return self._record(schema)
+        if kind == "array":
+            item = self._item(schema["items"])
+            columnar = None if item.columnar is None else columns.array(item.columnar, item.stored)
+            return Node(pa.list_(item.type), read.array(item.read, width(item.type), self.cells), columnar)
+        if kind == "map":
+            item = self._item_node(schema["values"])
+            columnar = None if item.columnar is None else columns.entries(item.columnar, item.stored)
+            read_map = read.entries(item.read, 1 + width(item.type), self.cells)
+            return Node(pa.map_(pa.string(), item.type), read_map, columnar)
+        self._nulls += kind == "null"
+        return self._fixed(schema) if kind == "fixed" else _leaf(kind, schema)
+
+    def _fixed(self, schema: Mapping[str, Any]) -> Node:
+        check_fixed(schema)
+        self._fixed_bytes += schema["size"]
+        node = _leaf("fixed", schema)
+        if self._fixed_bytes <= _FIXED_BYTES or not pa.types.is_fixed_size_binary(node.type):
+            return node
+        return Node(pa.binary(), node.read, None)
+
+    def _item_node(self, schema: Schema) -> Node:
+        nulls = self._nulls
+        item = self.node(schema)
+        if self._nulls - nulls > _NULL_COLUMNS:
+            raise unusable_schema(f"items of more than {_NULL_COLUMNS} fields that are always null")
+        return item
+
+    def _defined(self, schema: Schema) -> tuple[str, Mapping[str, Any]]:
+        """Return a type's kind and definition, following names."""
+        while isinstance(schema, str) or isinstance(schema["type"], Mapping | list):
+            if isinstance(schema, str) and schema in _PRIMITIVES:
+                return schema, {}
+            schema = self._named[schema] if isinstance(schema, str) else schema["type"]
+        kind: str = schema["type"]
+        if kind in self._named:
+            return self._defined(self._named[kind])
+        return ("record" if kind == "error" else kind), schema
+
+    def _item(self, schema: Schema) -> Node:
+        item = self._item_node(schema)
+        if item.empty:  # a few bytes could ask for any number of them
+            raise unusable_schema("an array of items that take no bytes")
+        return item
+
+    def _record(self, schema: Mapping[str, Any]) -> Node:
+        name = schema["name"]
+        if name in self._open_records or not schema["fields"]:
+            return Node(pa.string(), _as_text(self._json_read(name)), None, empty=not schema["fields"])
+        if len({field["name"] for field in schema["fields"]}) < len(schema["fields"]):
+            raise unusable_schema(f"a field twice in the record {name[:80]}")
+        self._open_records.append(name)
+        fields = [(field, self.node(field["type"])) for field in schema["fields"]]
+        self._open_records.pop()
+        return Node(
+            pa.struct([_field(field, node.type) for field, node in fields]),
+            read.record([(field["name"], node.read) for field, node in fields]),
+            _record_columns([(field["name"], node) for field, node in fields]),
+            empty=all(node.empty for _, node in fields),
+        )
+
+    def _union(self, branches: list[Schema]) -> Node:
+        nodes = [self.node(branch) for branch in branches]
+        branch_readers = [node.read for node in nodes]
+        value_branches = [index for index, branch in enumerate(branches) if self._defined(branch)[0] != "null"]
+        columnar = {
+            index: nodes[index].columnar or columns.all_suspect(nodes[index].stored) for index in value_branches
+        }
+        if len(value_branches) <= 1:
+            data_type = nodes[value_branches[0]].type if value_branches else pa.string()
+            return Node(data_type, read.union(branch_readers), columns.union(len(nodes), columnar, None))
+        names = dict(zip(value_branches, self._names([branches[index] for index in value_branches]), strict=True))
+        fields = pa.struct([pa.field(name, nodes[index].type) for index, name in names.items()])
+        read_fields = read.union(
+            [_branch_field(names.get(index), read_branch) for index, read_branch in enumerate(branch_readers)]
+        )
+        return Node(fields, read_fields, columns.union(len(nodes), columnar, list(storage_type(fields))))
+
+    def _names(self, branches: list[Schema]) -> list[str]:
+        defined = [self._defined(branch) for branch in branches]
+        full = [schema.get("name", kind) for kind, schema in defined]
+        short = [name.rpartition(".")[2] for name in full]
+        occurrences = Counter(short)
+        return [full[index] if occurrences[name] > 1 else name for index, name in enumerate(short)]
+
+    # --- as JSON: types within themselves ---------------------------------------------------------------------------
+    def _json_read(self, name: str) -> read.RowReader:
+        if name not in self._json:
+            self._json[name] = recursive = read.Recursive()
+            fields = self._named[name]["fields"]
+            recursive.read = read.record([(field["name"], self._json_node(field["type"])) for field in fields])
+        return self._json[name]
+
+    def _json_node(self, schema: Schema) -> read.RowReader:
+        if isinstance(schema, list):
+            return read.union([self._json_node(branch) for branch in schema])
+        kind, schema = self._defined(schema)
+        if kind == "record":
+            return self._json_read(schema["name"])
+        if kind == "array":
+            return read.array(self._json_node(schema["items"]), 0, self.cells)
+        if kind == "map":
+            return read.entries(self._json_node(schema["values"]), 0, self.cells)
+        if kind == "fixed":
+            check_fixed(schema)
+        return _converted(_leaf(kind, schema).read, _as_json)
+
+
+def check_fixed(schema: Mapping[str, Any]) -> None:
+    """Refuse a size that no bytes can have: the parser takes any."""
+    size = schema["size"]
+    if type(size) is not int or not 0 <= size <= _LONGEST_FIXED:
+        raise unusable_schema(f"a fixed type of size {size!r}")
+
+
+def _record_columns(fields: list[tuple[str, Node]]) -> columns.ColumnReader | None:
+    columnar = [(pa.field(name, node.stored), node.columnar) for name, node in fields if node.columnar is not None]
+    return columns.record(columnar) if len(columnar) == len(fields) else None
+
+
+def _field(schema: Mapping[str, Any], data_type: pa.DataType) -> pa.Field:
+    """Return the field of a record, with its aliases as what it was called before."""
+    aliases = schema.get("aliases", ())
+    names = [name for name in aliases if isinstance(name, str)] if isinstance(aliases, list | tuple) else []
+    return with_former(pa.field(schema["name"], data_type), names)
+
+
+def _leaf(kind: str, schema: Mapping[str, Any]) -> Node:
+    if kind == "enum":
+        symbols = schema["symbols"]
+        if not isinstance(symbols, list):
+            raise unusable_schema("symbols of an enum that are no list")
+        return Node(pa.string(), read.enum(symbols), columns.read_enums(symbols))
+    if kind == "fixed":
+        data_type, read_value = pa.binary(schema["size"]), read.fixed(schema["size"])
+    else:
+        data_type, read_value = _PRIMITIVES[kind]
+    empty = kind == "null" or schema.get("size") == 0
+    data_type, convert = meaning(schema, kind) or (data_type, None)
+    columnar = leaf_reader(kind, schema.get("size", 0), data_type, convert)
+    return Node(data_type, read_value if convert is None else _converted(read_value, convert), columnar, empty)
+
+
+def _converted(read_value: read.RowReader, convert: Convert) -> read.RowReader:
+    def read_converted(data: bytes, position: int) -> tuple[object, int]:
+        value, position = read_value(data, position)
+        return convert(value), position
+
+    return read_converted
+
+
+def _branch_field(name: str | None, read_branch: read.RowReader) -> read.RowReader:
+    """Return the reader of a union's branch as a struct's only field that is set; null stays null."""
+    return read_branch if name is None else read.record([(name, read_branch)])
+
+
+def _as_text(read_value: read.RowReader) -> read.RowReader:
+    return _converted(read_value, compact)
+
+
+def _as_json(value: Any) -> JsonValue:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return Number(f"{value:f}")
+    if isinstance(value, float):
+        finite = value - value == 0
+        return Number(repr(value)) if finite else str(value)
+    if value is None or isinstance(value, bool | str):
+        scalar: JsonValue = value
+        return scalar
+    return str(value) if isinstance(value, UUID) else Number(str(value))

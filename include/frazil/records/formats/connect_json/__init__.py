@@ -1,0 +1,1 @@
+"""Kafka Connect's JSON with its schema in every record."""

@@ -1,0 +1,280 @@
+"""Kafka Connect's JSON with its schema in every record: `{"schema": …, "payload": …}`.
+
+That is what JsonConverter writes with `schemas.enable=true`. The schema says what the payload's text, numbers and objects mean
+(`frazil.records.formats.connect_json.types`), so numbers keep every digit, and dates, times, decimals and bytes come out as such.
+
+- An object with other fields than these two is no envelope, as for JsonConverter. Of a repeated key the last one wins.
+- A payload that contradicts its schema in kind (text for a number, null or nothing for a required field) is
+  INVALID_ENVELOPE; one of the right kind that can't be held has the code of its value, such as OUT_OF_RANGE.
+- `"schema": null` leaves a text, a number or a truth value to be what it is. An object or list without schema has no types: its
+  format is `json` with declared columns.
+- A payload of null is a tombstone in an envelope.
+
+Producers send the same schema thousands of times, and it is longer than the payload (Debezium's is some 10 KB). So the text up
+to the payload is remembered with what it means, and a record that begins with such a text is parsed only from there on. The
+outcome is the same, since JSON reads from left to right; whatever is strange behind it is left to the way that parses all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from frazil.records.formats.connect_json.types import Compiler, Slot, to_text
+from frazil.records.formats.json_schema.unknown_fields import UnknownFieldFinder, unknown_field_finder
+from frazil.records.formats.registered import reading_schema
+from frazil.records.json.convert import to_bool, to_float64, to_int
+from frazil.records.json.exact import parse_object
+from frazil.records.model.cells import CellCount, Count, StepSize, json_cells
+from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
+from frazil.records.model.format import BARE, Decoded, Shaped
+from frazil.records.model.json_number import Number, scaled
+from frazil.records.model.json_text import JsonValue, compact, describe
+from frazil.records.model.unknown_fields import UnknownAt
+
+MAX_REMEMBERED: Final = 256
+"""Schemas in memory. A topic has one or a few; a pattern of topics, some per table."""
+
+MAX_REMEMBERED_CHARACTERS: Final = 1 << 18
+"""Of a schema's text that is remembered: 256 of them take 64 MB at most. A longer one is compiled for every record."""
+
+_BEFORE_SCHEMA: Final = re.compile(r'[ \t\r\n]*\{[ \t\r\n]*"schema"[ \t\r\n]*:[ \t\r\n]*')
+_BEFORE_PAYLOAD: Final = re.compile(r'[ \t\r\n]*,[ \t\r\n]*"payload"[ \t\r\n]*:')
+_SKIPPED: Final = json.JSONDecoder(parse_int=Number, parse_float=Number)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shape:
+    """Columns and converter of the payloads of one schema."""
+
+    slot: Slot
+    columns: pa.Schema
+    find_unknown_fields: UnknownFieldFinder | None = None
+    count: Count | None = None
+
+    @classmethod
+    def from_slot(cls, slot: Slot) -> _Shape:
+        if not pa.types.is_struct(slot.type):
+            column = slot.field(BARE).with_nullable(False)  # noqa: FBT003 (Arrow's own signature)
+            return cls(slot, pa.schema([column]), count=json_cells(slot.type))
+        if not slot.type.num_fields:
+            raise Rejection(DeadCode.UNUSABLE_SCHEMA, "expected a struct with fields, found one without")
+        return cls(slot, pa.schema(list(slot.type)), unknown_field_finder(slot.type), json_cells(slot.type))
+
+    def value(self, payload: JsonValue, cells: CellCount) -> object:
+        """Return the payload as what `pa.array` takes for the slot's type."""
+        if self.count is not None:
+            cells.add(self.count(payload))
+        value = self.slot.convert(payload)
+        if value is None:
+            raise _tombstone()
+        return value
+
+    def to_group(self, rows: list[object], positions: list[int]) -> Shaped:
+        """Return the columns of values, with their positions."""
+        return Shaped(self.batch(rows), pa.array(positions, pa.int64()))
+
+    def batch(self, rows: list[object]) -> pa.RecordBatch:
+        data_type = self.slot.type
+        array = pa.array(rows, _storage_type(data_type)).cast(data_type)
+        columns = array.flatten() if pa.types.is_struct(data_type) else [array]
+        return pa.RecordBatch.from_arrays(columns, schema=self.columns)
+
+
+class _Shapes:
+    """Caches shapes by their schema, and by the text that a record begins with. An executor starts with an empty cache."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler: Final = compiler
+        self._by_schema: Final[OrderedDict[str, _Shape | Reason]] = OrderedDict()
+        self._by_beginning: Final[OrderedDict[bytes, _Shape | Reason]] = OrderedDict()
+
+    def __reduce__(self) -> tuple[type[_Shapes], tuple[Compiler]]:
+        return _Shapes, (self._compiler,)
+
+    def lookup(self, raw: bytes) -> tuple[_Shape | Reason, JsonValue] | None:
+        """Return shape and payload of a record that begins with a cached text; None if the record must be parsed whole."""
+        for beginning in reversed(self._by_beginning):
+            if raw.startswith(beginning):
+                self._by_beginning.move_to_end(beginning)
+                return self._payload_after(beginning, raw)
+        return None
+
+    def _payload_after(self, beginning: bytes, raw: bytes) -> tuple[_Shape | Reason, JsonValue] | None:
+        try:
+            rest = parse_object(b'{"payload":' + raw[len(beginning) :])
+        except Rejection:
+            return None  # said again with places counted from the record's first byte
+        return (self._by_beginning[beginning], rest["payload"]) if len(rest) == 1 else None
+
+    def shape(self, schema: JsonValue, raw: bytes) -> _Shape | Reason:
+        """Return the shape of a schema, or why it has none; `raw` is the record, good JSON, that it was found in."""
+        text = compact(schema)
+        shape = self._by_schema.get(text) or self._compile(schema)
+        if len(text) <= MAX_REMEMBERED_CHARACTERS:
+            _remember(self._by_schema, text, shape)
+            beginning = _text_before_payload(raw)
+            if beginning is not None and len(beginning) <= MAX_REMEMBERED_CHARACTERS:
+                _remember(self._by_beginning, beginning, shape)
+        return shape
+
+    def _compile(self, schema: JsonValue) -> _Shape | Reason:
+        try:
+            with reading_schema():
+                return _Shape.from_slot(self._compiler.slot(schema))
+        except Rejection as e:
+            reason = e.reason.within("schema")
+            return Reason(DeadCode.UNUSABLE_SCHEMA, reason.message, reason.path)
+
+
+@dataclass(frozen=True)
+class EnvelopeFormat:
+    """Decodes JSON of Kafka Connect with schemas.
+
+    Attributes:
+        replace_null_with_default: Whether the default of a schema stands in for null; JsonConverter's option
+            `replace.null.with.default`. Without, a missing or null value is null if optional, else a dead letter.
+    """
+
+    replace_null_with_default: bool = True
+    _shapes: _Shapes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_shapes", _Shapes(Compiler(self.replace_null_with_default)))
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode values; those of one schema are one group. See `frazil.records.model.format.Format`."""
+        groups: dict[_Shape, tuple[list[object], list[int]]] = {}
+        dead: dict[int, Reason] = {}
+        unknown_fields: dict[int, tuple[str, ...]] = {}
+        cells, step, done = CellCount(), StepSize(len(values)), list[Shaped]()
+        for position, raw in enumerate(values.to_pylist()):
+            try:
+                shape, value, names = self._value(raw, cells)
+            except Rejection as e:
+                dead[position] = e.reason
+                continue
+            rows, positions = groups.setdefault(shape, ([], []))
+            if names:
+                unknown_fields[position] = names
+            rows.append(value)
+            positions.append(position)
+            if step.is_full(cells.total):
+                done += (shape.to_group(*group) for shape, group in groups.items())
+                for shaped in done[-len(groups) :]:
+                    step.hold(shaped.columns)
+                groups = {}
+        done += (shape.to_group(*group) for shape, group in groups.items())
+        return Decoded(tuple(done), dead, UnknownAt.of(unknown_fields))
+
+    def _value(self, raw: bytes, cells: CellCount) -> tuple[_Shape, object, tuple[str, ...]]:
+        """Return shape, value, and the names of fields that the schema does not name."""
+        cells.begin(len(raw))
+        shape, payload = self._shapes.lookup(raw) or self._parse_envelope(raw)
+        if isinstance(shape, Reason):
+            raise Rejection(shape.code, shape.message, shape.path)
+        try:
+            value = shape.value(payload, cells)
+            return shape, value, () if shape.find_unknown_fields is None else tuple(shape.find_unknown_fields(payload))
+        except Rejection as e:
+            raise _as_envelope_rejection(e) from e
+
+    def _parse_envelope(self, raw: bytes) -> tuple[_Shape | Reason, JsonValue]:
+        document = parse_object(raw)
+        if document.keys() != {"schema", "payload"}:
+            raise Rejection(DeadCode.INVALID_ENVELOPE, f"expected schema and payload, found {_named(document)}")
+        schema, payload = document["schema"], document["payload"]
+        if schema is None:
+            return _schemaless(payload), payload
+        if not isinstance(schema, dict):
+            message = f"expected a schema as object or null, found {describe(schema)}"
+            raise Rejection(DeadCode.INVALID_ENVELOPE, message, "schema")
+        return self._shapes.shape(schema, raw), payload
+
+
+def _named(document: dict[str, JsonValue]) -> str:
+    if not document:
+        return "an object without fields"
+    # A name is shown cut, and so is the list of them.
+    return f"fields {describe([name[:80] for name in list(document)[:20]]).removeprefix('list ')}"
+
+
+_CODES: Final = {
+    DeadCode.WRONG_TYPE: DeadCode.INVALID_ENVELOPE,
+    DeadCode.MISSING_REQUIRED: DeadCode.INVALID_ENVELOPE,
+}
+"""A payload of another kind than its own schema says is no matter of the pipeline's columns."""
+
+
+def _as_envelope_rejection(rejection: Rejection) -> Rejection:
+    reason = rejection.reason.within("payload")
+    return Rejection(_CODES.get(reason.code, reason.code), reason.message, reason.path)
+
+
+def _tombstone() -> Rejection:
+    return Rejection(DeadCode.NULL_VALUE, "expected a payload, found null (a tombstone in an envelope)")
+
+
+def _remember(
+    cache: OrderedDict[str, _Shape | Reason] | OrderedDict[bytes, _Shape | Reason], key: object, shape: _Shape | Reason
+) -> None:
+    cache[key] = shape  # type: ignore[index]
+    cache.move_to_end(key)  # type: ignore[arg-type]
+    if len(cache) > MAX_REMEMBERED:
+        cache.popitem(last=False)
+
+
+def _text_before_payload(raw: bytes) -> bytes | None:
+    """Return what stands before the payload, if that is the schema and nothing else, not even a byte order mark."""
+    text = raw.decode()
+    if (schema_start := _BEFORE_SCHEMA.match(text)) is None:
+        return None
+    _, end = _SKIPPED.raw_decode(text, schema_start.end())
+    before = _BEFORE_PAYLOAD.match(text, end)
+    return None if before is None else text[: before.end()].encode()
+
+
+def _exact_double(value: JsonValue) -> float:
+    """Take a number that a double holds with every digit that was sent."""
+    number = to_float64(value)
+    if isinstance(value, Number) and scaled(Number(repr(number))) != scaled(value):
+        raise Rejection(DeadCode.LOSSY_CAST, f"expected a number that a double holds, found {describe(value)}")
+    return number
+
+
+_TRUTH: Final = _Shape.from_slot(Slot(pa.bool_(), nullable=False, convert=to_bool))
+_TEXT: Final = _Shape.from_slot(Slot(pa.string(), nullable=False, convert=to_text))
+_INTEGER: Final = _Shape.from_slot(Slot(pa.int64(), nullable=False, convert=lambda value: to_int(64, value)))
+_DOUBLE: Final = _Shape.from_slot(Slot(pa.float64(), nullable=False, convert=_exact_double))
+
+
+def _schemaless(payload: JsonValue) -> _Shape:
+    """Return the shape that JsonConverter gives a payload without schema."""
+    if payload is None:
+        raise _tombstone()
+    if isinstance(payload, bool):
+        return _TRUTH
+    if isinstance(payload, Number):
+        return _INTEGER if payload.lstrip("-").isdecimal() else _DOUBLE
+    if isinstance(payload, str):
+        return _TEXT
+    message = f"expected a schema, found null before {describe(payload)}; without schemas the format is json"
+    raise Rejection(DeadCode.UNUSABLE_SCHEMA, message, "schema")
+
+
+def _storage_type(data_type: pa.DataType) -> pa.DataType:
+    """Return a type with uuids as what they store: `pa.array` can't nest them."""
+    if pa.types.is_struct(data_type):
+        return pa.struct([part.with_type(_storage_type(part.type)) for part in data_type])
+    if pa.types.is_list(data_type):
+        return pa.list_(data_type.value_field.with_type(_storage_type(data_type.value_type)))
+    if pa.types.is_map(data_type):
+        return pa.map_(
+            _storage_type(data_type.key_type), data_type.item_field.with_type(_storage_type(data_type.item_type))
+        )
+    return pa.binary(16) if data_type == pa.uuid() else data_type

@@ -1,0 +1,1 @@
+"""Values that are one line of CSV or of a relative."""

@@ -1,0 +1,259 @@
+"""Values that are one line of CSV or of a relative, by RFC 4180, with columns of text.
+
+- A field that begins with the quote ends with one; the quote within it is written twice. It may hold delimiters and line breaks.
+- In a field that does not begin with it, a quote is a character like others: RFC 4180 forbids it, and everyone reads it so.
+- With an escape character, the character behind it stands for itself, in both kinds of field.
+- One line break (CRLF, LF or CR) may end the record. More lines are more records, and a value is one.
+- Blanks belong to the field. One byte order mark at the start of the value is left out, as for JSON.
+- A field without quotes that is exactly the null text is null. With quotes it never is, so `""` is an empty text.
+
+What a text means as a number or time is decided where the declared types are known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import Terminal
+from frazil.records.formats.delimited.block import read_block
+from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
+from frazil.records.model.format import Decoded, Shaped
+from frazil.records.model.json_text import describe
+from frazil.records.model.positions import others
+
+Row = Sequence[str | None]
+
+_BREAKS: Final = ("\r\n", "\n", "\r")
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_NEVER: Final = "(?!)"
+
+
+_MOST_TOO_MANY: Final = 1_000
+"""Fields of a line beyond those that were declared that are counted for a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelimitedFormat:
+    """Decodes lines of fields.
+
+    Attributes:
+        fields: Names of the fields, in the order of the line.
+        delimiter: One character between fields.
+        quote: One character around a field, or None: no field is quoted.
+        escape: One character that makes the next one plain, or None. The quote itself means what None does.
+        null_text: What stands for null, or None: nothing does.
+        header: Whether each value begins with a line of the names, which then may be in any order.
+        blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
+
+    Raises:
+        Terminal: no fields, a name twice, or characters that can't be told apart.
+    """
+
+    fields: tuple[str, ...]
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    null_text: str | None = ""
+    header: bool = False
+    blocks: bool = True
+    _line: _Line = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check(self)
+        escape = None if self.escape == self.quote else self.escape
+        line = _Line(self.delimiter, self.quote, escape, self.null_text, len(self.fields))
+        object.__setattr__(self, "_line", line)
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode values. See `frazil.records.model.format.Format`."""
+        rows, positions = self._block(values)
+        line_rows: list[Row] = []
+        line_positions: list[int] = []
+        dead: dict[int, Reason] = {}
+        for position in others(len(values), positions).to_pylist():
+            try:
+                line_rows.append(self._row(values[position].as_py()))
+                line_positions.append(position)
+            except Rejection as e:
+                dead[position] = e.reason
+        return Decoded(
+            _merge_groups(
+                Shaped(rows, positions), Shaped(self._batch(line_rows), pa.array(line_positions, pa.int64()))
+            ),
+            dead,
+        )
+
+    def _block(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, pa.Int64Array]:
+        """Return what may be parsed as a block: rows and their positions."""
+        signs = self.delimiter + (self.quote or "")
+        plain = signs.isascii() and "\0" not in signs and self.escape in {None, self.quote}
+        if self.blocks and plain and not self.header:
+            columns, positions = read_block(values, len(self.fields), self.delimiter, self.quote, self.null_text)
+            if columns:
+                return pa.RecordBatch.from_arrays(columns, schema=self._schema), positions
+        return self._batch([]), pa.array([], pa.int64())
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return pa.schema([pa.field(name, pa.string()) for name in self.fields])
+
+    def _batch(self, rows: list[Row]) -> pa.RecordBatch:
+        columns = zip(*rows, strict=True) if rows else [() for _ in self.fields]
+        arrays = [pa.array(column, pa.string()) for column in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _row(self, raw: bytes) -> Row:
+        text = _text(raw)
+        row, end = self._line.read(text, 0)
+        if self.header:
+            names, (row, end) = row, self._line.read(text, end)
+            row = self._in_declared_order(names, row)
+        if len(row) != len(self.fields):
+            raise _invalid(f"expected {len(self.fields)} fields, found {_count_text(len(row), len(self.fields))}")
+        if end < len(text):
+            raise _invalid(f"expected one line, found behind it {describe(text[end : end + 81])}")
+        return row
+
+    def _in_declared_order(self, names: Row, row: Row) -> Row:
+        if len(names) != len(self.fields) or set(names) != set(self.fields):
+            raise _invalid(f"expected a line of the declared names, found {self._difference(names)}")
+        if len(row) != len(names):
+            return row
+        by_name = dict(zip(names, row, strict=True))
+        return [by_name[name] for name in self.fields]
+
+    def _difference(self, names: Row) -> str:
+        """Say the first name that is too much, and the first one that is missing: there may be hundreds."""
+        unexpected = [describe(str(name)) for name in names if name not in self.fields]
+        missing = [describe(name) for name in self.fields if name not in names]
+        parts = [
+            *(f"no {name}" for name in missing[:1]),
+            *(f"{name}, which is none of them" for name in unexpected[:1]),
+        ]
+        return ", and ".join(parts) or "one of them twice"
+
+
+class _Line:
+    """Reads one line, field by field: this decides what a value is."""
+
+    def __init__(
+        self, delimiter: str, quote: str | None, escape: str | None, null_text: str | None, limit: int
+    ) -> None:
+        skip = re.escape(escape) if escape else ""
+        pair = f"{skip}." if skip else _NEVER
+        self._bare: Final = re.compile(_unrolled(rf"[^{re.escape(delimiter)}\r\n{skip}]", pair), re.DOTALL)
+        self._quoted: Final = None if quote is None else _between(re.escape(quote), skip, pair)
+        self._pairs: Final = _pairs([sign for sign in (quote, escape) if sign])
+        self._escaped: Final = _pairs([escape]) if escape else None
+        self._delimiter: Final = delimiter
+        self._quote: Final = quote
+        self._null_text: Final = null_text
+        self._limit: Final = limit
+
+    def read(self, text: str, start: int) -> tuple[Row, int]:
+        """Return the fields of the line at `start`, at most 1,000 too many, and where the next line begins.
+
+        Raises:
+            Rejection: INVALID_DELIMITED.
+        """
+        fields: list[str | None] = []
+        position = start
+        while True:
+            value, position = self._field(text, position)
+            fields.append(value)
+            if len(fields) >= self._limit + _MOST_TOO_MANY:
+                return fields, position
+            if not text.startswith(self._delimiter, position):
+                break
+            position += 1
+        line_end = next((line_break for line_break in _BREAKS if text.startswith(line_break, position)), "")
+        if position < len(text) and not line_end:
+            raise _unexpected(text, position)
+        return fields, position + len(line_end)
+
+    def _field(self, text: str, position: int) -> tuple[str | None, int]:
+        if self._quoted is not None and self._quote is not None and text.startswith(self._quote, position):
+            match = self._quoted.match(text, position)
+            if match is None:
+                raise _invalid(
+                    f"expected the quote at position {position} to end, found {describe(text[position : position + 81])}"
+                )
+            return self._pairs.sub(_second, match[1]), match.end()
+        match = self._bare.match(text, position)
+        raw = match[0] if match else ""
+        value = raw if self._escaped is None else self._escaped.sub(_second, raw)
+        return None if raw == self._null_text else value, position + len(raw)
+
+
+def _between(mark: str, skip: str, pair: str) -> re.Pattern[str]:
+    return re.compile(f"{mark}({_unrolled(f'[^{mark}{skip}]', f'{mark}{mark}|{pair}')}){mark}", re.DOTALL)
+
+
+def _pairs(first: list[str]) -> re.Pattern[str]:
+    """Return a pattern of two characters of which the first one only says that the second is plain."""
+    return re.compile(f"[{re.escape(''.join(first))}](.)" if first else _NEVER, re.DOTALL)
+
+
+def _second(pair: re.Match[str]) -> str:
+    return pair[1]
+
+
+def _unrolled(plain: str, special: str) -> str:
+    """Return a pattern of any number of both, without a choice per character."""
+    return f"{plain}*(?:(?:{special}){plain}*)*"
+
+
+def _text(raw: bytes) -> str:
+    if not raw:
+        raise Rejection(DeadCode.EMPTY_VALUE, "expected a line of fields, found a value of 0 bytes")
+    try:
+        return raw.decode().removeprefix(_BYTE_ORDER_MARK)
+    except UnicodeDecodeError as e:
+        message = f"expected UTF-8, found byte 0x{raw[e.start]:02x} at position {e.start}: {e.reason}"
+        raise Rejection(DeadCode.INVALID_UTF8, message) from e
+
+
+def _unexpected(text: str, position: int) -> Rejection:
+    return _invalid(
+        f"expected a delimiter or the end at position {position}, found {describe(text[position : position + 81])}"
+    )
+
+
+def _count_text(count: int, limit: int) -> str:
+    return str(count) if count < limit + _MOST_TOO_MANY else f"at least {count}"
+
+
+def _invalid(message: str) -> Rejection:
+    return Rejection(DeadCode.INVALID_DELIMITED, message)
+
+
+def _merge_groups(from_block: Shaped, from_lines: Shaped) -> tuple[Shaped, ...]:
+    """Return the rows of both as one group, in the order of their positions."""
+    not_empty = [shaped for shaped in (from_block, from_lines) if len(shaped.positions)]
+    if len(not_empty) < len((from_block, from_lines)):
+        return tuple(not_empty)
+    positions = pa.concat_arrays([from_block.positions, from_lines.positions])
+    order = pc.sort_indices(positions)
+    rows = pa.concat_batches([from_block.columns, from_lines.columns])
+    return (Shaped(rows.take(order), positions.take(order)),)
+
+
+def _check(options: DelimitedFormat) -> None:
+    named = {"delimiter": options.delimiter, "quote": options.quote, "escape": options.escape}
+    for name, mark in named.items():
+        if mark is not None and (len(mark) != 1 or mark in "\r\n"):
+            _refuse(f"expected {name} as one character and no line break, found {mark!r}")
+    if options.delimiter in {options.quote, options.escape}:
+        _refuse(f"expected a delimiter other than quote and escape, found {options.delimiter!r}")
+    if not options.fields or len(set(options.fields)) < len(options.fields):
+        _refuse(f"expected one or more fields, each name once, found {', '.join(options.fields) or 'none'}")
+
+
+def _refuse(message: str) -> None:
+    raise Terminal(f"delimited format: {message}", next_step="correct the value format of the pipeline file")

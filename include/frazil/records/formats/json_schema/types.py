@@ -1,0 +1,279 @@
+"""JSON Schemas to Arrow types and converters.
+
+===============================  ======================================================================================
+object with properties           struct of them; what is in the value besides is left out
+object, additionalProperties     map from string, where that is a schema and there are no properties
+array                            list; map, where `connect.type` says so (entries of `key` and `value`)
+string                           string; by `format` date, time, timestamp in UTC, uuid; base64 to binary by
+                                 `contentEncoding` or `connect.type: bytes`
+integer, number                  int64, float64, or narrower by `connect.type`
+boolean                          bool
+Connect's and Debezium's names   in `title`: Date, Time, Timestamp, Decimal and `io.debezium.time.*`
+null or one other type           that type
+anything else                    JSON text: several types, tuples, no type, a schema within itself
+===============================  ======================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from referencing.exceptions import Unresolvable
+
+from frazil.records.formats.logical import INSTANT, TIME, decimal_from_bytes, meaning
+from frazil.records.formats.registered import MAX_COLUMNS, unusable_schema
+from frazil.records.json import times
+from frazil.records.json.convert import (
+    Converter,
+    check_characters,
+    from_text,
+    to_bool,
+    to_bytes,
+    to_decimal,
+    to_float32,
+    to_float64,
+    to_int,
+    to_text,
+    to_uuid,
+    wrong_type,
+)
+from frazil.records.model.dead_letter import Rejection
+from frazil.records.model.json_text import JsonValue, compact
+
+Node = tuple[pa.DataType, Converter]
+"""An Arrow type, and the converter of JSON values to its values; null stays null."""
+
+_CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_WIDTHS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_INT32: Final = 32
+
+
+def json_text(value: JsonValue) -> str:
+    """Take any value as compact JSON text."""
+    text = compact(value)
+    check_characters(text)
+    return text
+
+
+ANYTHING: Final[Node] = (pa.string(), json_text)
+_FORMATS: Final[Mapping[str, Node]] = {
+    "date": (pa.date32(), partial(from_text, "a date as text", times.days)),
+    "time": (TIME, partial(from_text, "a time as text", times.time_micros)),
+    "date-time": (INSTANT, partial(from_text, "a timestamp as text", times.utc_micros)),
+    "uuid": (pa.uuid(), partial(from_text, "a uuid as text", to_uuid)),
+}
+_BINARY: Final[Node] = (pa.binary(), partial(from_text, "binary as base64 text", to_bytes))
+
+
+class Compiler:
+    """Makes nodes of a schema and of those that it refers to."""
+
+    def __init__(self) -> None:
+        self._open_schemas: Final[list[int]] = []
+        self._columns = 0
+
+    def node(self, schema: Any, resolver: Any) -> Node:
+        """Return the node of a schema; its converter takes null too.
+
+        Args:
+            schema: The schema, or part of one.
+            resolver: Finds what it refers to (a resolver of `referencing`).
+
+        Raises:
+            Rejection: UNUSABLE_SCHEMA.
+        """
+        self._columns += 1
+        if self._columns > MAX_COLUMNS:
+            raise unusable_schema(f"more than {MAX_COLUMNS} fields")
+        if not isinstance(schema, Mapping) or id(schema) in self._open_schemas:
+            return _nullable(ANYTHING)
+        self._open_schemas.append(id(schema))
+        node = self._composed(schema, resolver)
+        self._open_schemas.pop()
+        return node
+
+    def _composed(self, schema: Mapping[str, Any], resolver: Any) -> Node:
+        if isinstance(schema.get("$ref"), str):
+            try:
+                resolved = resolver.lookup(schema["$ref"])
+            except Unresolvable as e:
+                raise unusable_schema(f"no schema that {schema['$ref'][:80]!r} refers to") from e
+            return self.node(resolved.contents, resolved.resolver)
+        if (choices := schema.get("oneOf") or schema.get("anyOf")) and isinstance(choices, Sequence):
+            values = [choice for choice in choices if not _is_null(choice)]
+            return self.node(values[0], resolver) if len(values) == 1 else _nullable(ANYTHING)
+        parts = schema.get("allOf")
+        if isinstance(parts, Sequence) and len(parts) == 1 and "properties" not in schema:
+            return self.node(parts[0], resolver)
+        if parts:
+            return self._all_of(schema, parts, resolver)
+        return _nullable(self._typed(schema, resolver))
+
+    def _all_of(self, schema: Mapping[str, Any], parts: Any, resolver: Any) -> Node:
+        """Return the struct of all the fields that parts give a value, the way schemas inherit."""
+        own = {name: value for name, value in schema.items() if name != "allOf"}
+        nodes = [self.node(part, resolver) for part in [*parts, own] if part]
+        structs = [node for node in nodes if pa.types.is_struct(node[0])]
+        names = [field.name for data_type, _ in structs for field in data_type]
+        if not structs or len(set(names)) < len(names):
+            return _nullable(ANYTHING)
+        fields = pa.struct([field for data_type, _ in structs for field in data_type])
+        return _nullable((fields, partial(_merge_structs, [convert for _, convert in structs])))
+
+    def _typed(self, schema: Mapping[str, Any], resolver: Any) -> Node:
+        kind = _kind(schema)
+        if kind == "object":
+            return self._object(schema, resolver)
+        if kind == "array":
+            return self._array(schema, resolver)
+        scalar = _SCALARS.get(kind)
+        return ANYTHING if scalar is None else scalar(schema)
+
+    def _object(self, schema: Mapping[str, Any], resolver: Any) -> Node:
+        properties, additional = schema.get("properties"), schema.get("additionalProperties")
+        if isinstance(properties, Mapping) and properties:
+            nodes = {name: self.node(part, resolver) for name, part in properties.items()}
+            data_type = pa.struct([pa.field(name, node[0]) for name, node in nodes.items()])
+            return data_type, partial(_struct, [(name, node[1]) for name, node in nodes.items()])
+        if isinstance(additional, Mapping) and additional:
+            item_type, item = self.node(additional, resolver)
+            return pa.map_(pa.string(), item_type), partial(_map, item)
+        return ANYTHING
+
+    def _array(self, schema: Mapping[str, Any], resolver: Any) -> Node:
+        items = schema.get("items")
+        if "prefixItems" in schema or isinstance(items, Sequence):
+            return ANYTHING
+        entry = items.get("properties") if isinstance(items, Mapping) else None
+        if schema.get("connect.type") == "map" and isinstance(entry, Mapping) and {"key", "value"} <= entry.keys():
+            (key_type, key), (item_type, item) = (self.node(entry[part], resolver) for part in ("key", "value"))
+            return pa.map_(key_type, item_type), partial(_entries, key, item)
+        item_type, item = self.node(items, resolver)
+        return pa.list_(item_type), partial(_list, item)
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") in ("null", ["null"])
+
+
+def _kind(schema: Mapping[str, Any]) -> str | None:
+    declared = schema.get("type")
+    kinds = {declared} if isinstance(declared, str) else set(declared or ()) - {"null"}
+    if kinds == {"integer", "number"}:
+        return "number"
+    if len(kinds) == 1:
+        return str(kinds.pop())
+    if kinds:
+        return None
+    if "properties" in schema:
+        return "object"
+    values = schema.get("enum", [schema.get("const")])
+    return "string" if all(isinstance(value, str) for value in values) else None
+
+
+def _string(schema: Mapping[str, Any]) -> Node:
+    if schema.get("connect.type") == "bytes":
+        if schema.get("title") == _CONNECT_DECIMAL and (decimal := _connect_decimal(schema)):
+            data_type, precision, scale = decimal
+            return data_type, partial(from_text, "a decimal as base64 text", partial(_digits, precision, scale))
+        return _BINARY
+    if schema.get("contentEncoding") == "base64":
+        return _BINARY
+    return _FORMATS.get(str(schema.get("format")), (pa.string(), to_text))
+
+
+def _integer(schema: Mapping[str, Any]) -> Node:
+    bits = _WIDTHS.get(str(schema.get("connect.type")), 64)
+    title = str(schema.get("title"))
+    named = meaning({"connect.name": title}, "int" if bits == _INT32 else "long")
+    if named is not None:
+        data_type, convert = named
+        return data_type, partial(_convert_integer, bits, convert or int)
+    return (pa.int32() if bits <= _INT32 else pa.int64()), partial(to_int, bits)
+
+
+def _number(schema: Mapping[str, Any]) -> Node:
+    kind = schema.get("connect.type")
+    if kind in _WIDTHS:
+        return _integer(schema)
+    if kind == "bytes" and (decimal := _connect_decimal(schema)):
+        data_type, precision, scale = decimal
+        return data_type, partial(to_decimal, precision, scale)
+    return (pa.float32(), to_float32) if kind == "float32" else (pa.float64(), to_float64)
+
+
+_SCALARS: Final[Mapping[str | None, Callable[[Mapping[str, Any]], Node]]] = {
+    "string": _string,
+    "integer": _integer,
+    "number": _number,
+    "boolean": lambda _: (pa.bool_(), to_bool),
+}
+
+
+def _connect_decimal(schema: Mapping[str, Any]) -> tuple[pa.DataType, int, int] | None:
+    logical_type = meaning({**schema, "connect.name": _CONNECT_DECIMAL}, "bytes")
+    return None if logical_type is None else (logical_type[0], logical_type[0].precision, logical_type[0].scale)
+
+
+def _digits(precision: int, scale: int, text: str) -> Decimal:
+    return decimal_from_bytes(precision, scale, to_bytes(text))
+
+
+def _convert_integer(bits: int, convert: Converter, value: JsonValue) -> object:
+    return convert(to_int(bits, value))
+
+
+def _nullable(node: Node) -> Node:
+    data_type, convert = node
+    return data_type, lambda value: None if value is None else convert(value)
+
+
+def _step(step: str, convert: Converter, value: JsonValue) -> object:
+    try:
+        return convert(value)
+    except Rejection as e:
+        raise e.within(step) from e
+
+
+def _struct(fields: Sequence[tuple[str, Converter]], value: JsonValue) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise wrong_type("object", value)
+    return {name: _step(name, convert, value.get(name)) for name, convert in fields}
+
+
+def _merge_structs(structs: Sequence[Converter], value: JsonValue) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for convert in structs:
+        fields: Any = convert(value)
+        row.update(fields)
+    return row
+
+
+def _list(convert: Converter, value: JsonValue) -> list[object]:
+    if not isinstance(value, list):
+        raise wrong_type("list", value)
+    return [_step(f"[{index}]", convert, item) for index, item in enumerate(value)]
+
+
+def _map(convert: Converter, value: JsonValue) -> list[tuple[str, object]]:
+    if not isinstance(value, dict):
+        raise wrong_type("object", value)
+    for name in value:
+        check_characters(name)
+    return [(name, _step(f"[{compact(name[:20])}]", convert, item)) for name, item in value.items()]
+
+
+def _entries(key: Converter, item: Converter, value: JsonValue) -> list[tuple[object, object]]:
+    if not isinstance(value, list):
+        raise wrong_type("list of entries", value)
+    return [_step(f"[{index}]", partial(_entry, key, item), entry) for index, entry in enumerate(value)]  # type: ignore[misc]
+
+
+def _entry(key: Converter, item: Converter, value: JsonValue) -> tuple[object, object]:
+    if not isinstance(value, dict) or value.get("key") is None:
+        raise wrong_type("an object of key and value", value)
+    return _step("key", key, value["key"]), _step("value", item, value.get("value"))

@@ -1,0 +1,54 @@
+"""The two halves of a record, its value and its key: their bytes on the way to their format."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from frazil.records.formats.header_ids import HEADERS, prepend_schema_ids
+from frazil.records.formats.registered import remap_positions
+from frazil.records.model.format import Decoded, Format, FormatSpec
+from frazil.records.model.positions import mask_without
+
+HalfName = Literal["value", "key"]
+
+
+class PayloadDecoder:
+    """Decodes values, or keys, of consumed records.
+
+    Args:
+        name: Whether values or keys are decoded.
+        spec: Declaration of their format.
+        payload_format: The opened format.
+    """
+
+    def __init__(self, name: HalfName, spec: FormatSpec, payload_format: Format) -> None:
+        self._name: Final = name
+        self._header: Final = None if spec.source is None else HEADERS[name]
+        self._has_path: Final = spec.name == "protobuf"
+        self._format: Final = payload_format
+
+    def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> Decoded:
+        """Decode some records; positions are those in `records`. No bytes make this fail.
+
+        Args:
+            records: The consumed batch, of `KAFKA_SCHEMA`.
+            present: Positions of the records to decode, ascending; their half is not null.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses to answer.
+        """
+        data = _take_positions(records.column(self._name), present)
+        if self._header is None:
+            return remap_positions(self._format.decode(data), present)
+        headers = _take_positions(records.column("headers"), present)
+        framed, dead = prepend_schema_ids(data, headers, self._header, has_path=self._has_path)
+        rows = pa.arange(0, len(framed)).filter(mask_without(len(framed), dead))
+        decoded = remap_positions(self._format.decode(_take_positions(framed, rows)), rows)
+        return remap_positions(Decoded(decoded.groups, dead | dict(decoded.dead), decoded.unknown), present)
+
+
+def _take_positions(column: pa.Array, present: pa.Int64Array) -> pa.Array:
+    return column if len(present) == len(column) else column.take(present)

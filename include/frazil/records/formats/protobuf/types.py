@@ -1,0 +1,241 @@
+"""Messages of Protocol Buffers to Arrow types and compiled readers.
+
+===================================  ==================================================================================
+int32, sint32, sfixed32              int32
+uint32, fixed32, 64-bit ones         int64; uint64 and fixed64: decimal(20, 0)
+float, double, bool, string, bytes   the same
+enum                                 string; a number without name as its digits
+message                              struct, null if it is not set; without fields: JSON text
+repeated, map                        list, map
+optional, oneof, proto2              null if it is not set; a field without presence has its default
+wrappers                             the wrapped scalar, null if it is not set
+Timestamp, Duration                  timestamp in UTC; struct of seconds and nanos, as it is
+Struct, Value, ListValue, Any        JSON text
+google.type.Date, TimeOfDay          date, time; google.type.Decimal: string
+confluent.type.Decimal               decimal as `confluent.field_meta` declares it, else string
+a message within itself              JSON text from there on
+===================================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from frazil.records.casting.renames import with_former
+from frazil.records.casting.source import STANDS_IN
+from frazil.records.formats.protobuf.known import (
+    CONFLUENT_DECIMAL,
+    JSON_TYPES,
+    KNOWN,
+    WRAPPERS,
+    Convert,
+    decimal_of,
+    json_text,
+)
+from frazil.records.formats.protobuf.schema import Schema
+from frazil.records.formats.registered import MAX_COLUMNS, Fields, unusable_schema
+from frazil.records.model.cells import CellCount, width
+from frazil.records.model.dead_letter import DeadCode, Rejection
+from frazil.records.model.format import WriterSchema
+
+
+class FormerNames:
+    """Knows the names that fields had in earlier versions of a schema.
+
+    Args:
+        earlier: Earlier versions, the last one first. One that does not compile is left out.
+
+    Raises:
+        Retryable: the compiler does not come to an end.
+    """
+
+    def __init__(self, earlier: Iterable[WriterSchema] = ()) -> None:
+        self._pools: Final = tuple(_pools(earlier))
+
+    def former_names(self, field: FieldDescriptor) -> Iterator[str]:
+        """Yield the names that the field of this number had in the message, the last one first."""
+        for pool in self._pools:
+            try:
+                fields = pool.FindMessageTypeByName(field.containing_type.full_name).fields_by_number
+            except KeyError:
+                continue
+            if field.number in fields:
+                yield fields[field.number].name
+
+
+def _pools(earlier: Iterable[WriterSchema]) -> Iterator[DescriptorPool]:
+    for writer in earlier:
+        try:
+            yield Schema(writer).pool
+        except Rejection:
+            continue
+
+
+ReadField = Callable[[Any], object]
+"""Takes a message, returns the value of one of its fields."""
+
+
+def _text(value: object) -> object:
+    if isinstance(value, bytes):  # proto2 does not check; the runtime hands out what is no UTF-8 as bytes
+        raise Rejection(DeadCode.INVALID_PROTOBUF, f"expected text in UTF-8, found bytes 0x{value[:20].hex()}")
+    return value
+
+
+_SCALARS: Final[Mapping[int, tuple[pa.DataType, Convert | None]]] = {
+    FieldDescriptor.TYPE_DOUBLE: (pa.float64(), None),
+    FieldDescriptor.TYPE_FLOAT: (pa.float32(), None),
+    FieldDescriptor.TYPE_INT64: (pa.int64(), None),
+    FieldDescriptor.TYPE_UINT64: (pa.decimal128(20, 0), Decimal),
+    FieldDescriptor.TYPE_INT32: (pa.int32(), None),
+    FieldDescriptor.TYPE_FIXED64: (pa.decimal128(20, 0), Decimal),
+    FieldDescriptor.TYPE_FIXED32: (pa.int64(), None),
+    FieldDescriptor.TYPE_BOOL: (pa.bool_(), None),
+    FieldDescriptor.TYPE_STRING: (pa.string(), _text),
+    FieldDescriptor.TYPE_BYTES: (pa.binary(), None),
+    FieldDescriptor.TYPE_UINT32: (pa.int64(), None),
+    FieldDescriptor.TYPE_SFIXED32: (pa.int32(), None),
+    FieldDescriptor.TYPE_SFIXED64: (pa.int64(), None),
+    FieldDescriptor.TYPE_SINT32: (pa.int32(), None),
+    FieldDescriptor.TYPE_SINT64: (pa.int64(), None),
+}
+
+
+def identity(value: object) -> object:
+    """Take a value as it is."""
+    return value
+
+
+class Compiler:
+    """Makes types and readers of one schema's messages.
+
+    Args:
+        pool: Knows the messages.
+        former: Knows how fields were called before.
+    """
+
+    def __init__(self, pool: DescriptorPool, former: FormerNames | None = None) -> None:
+        self._pool: Final = pool
+        self._former: Final = former or FormerNames()
+        self._json: Final = json_text(pool)
+        self._open_messages: Final[list[str]] = []
+        self._columns = 0
+        self.cells: Final = CellCount()
+
+    def message(self, descriptor: Descriptor) -> tuple[pa.StructType, Callable[[Any], Fields]]:
+        """Return the type of a message's fields and what takes them from a message.
+
+        Raises:
+            Rejection: UNUSABLE_SCHEMA.
+        """
+        self._columns += len(descriptor.fields)
+        if self._columns > MAX_COLUMNS:
+            raise unusable_schema(f"more than {MAX_COLUMNS} fields")
+        self._open_messages.append(descriptor.full_name)
+        columns = [(field, *self._field(field)) for field in descriptor.fields]
+        self._open_messages.pop()
+        readers = [(field.name, read_field) for field, _, read_field in columns]
+        declared = [
+            with_former(pa.field(field.name, data_type, metadata=_stands_in(field)), self._former.former_names(field))
+            for field, data_type, _ in columns
+        ]
+        return pa.struct(declared), _fields(readers)
+
+    def _field(self, field: FieldDescriptor) -> tuple[pa.DataType, ReadField]:
+        name = field.name
+        if field.is_repeated and field.message_type is not None and field.message_type.GetOptions().map_entry:
+            return self._map(name, field.message_type)
+        data_type, convert = self._value(field)
+        if field.is_repeated:
+            return pa.list_(data_type), self._repeated(name, width(data_type), convert)
+        if field.has_presence:
+            return data_type, lambda message: convert(getattr(message, name)) if message.HasField(name) else None
+        return data_type, lambda message: convert(getattr(message, name))
+
+    def _map(self, name: str, entry: Descriptor) -> tuple[pa.DataType, ReadField]:
+        key_type, convert_key = self._value(entry.fields_by_name["key"])
+        item_type, convert_item = self._value(entry.fields_by_name["value"])
+        cells_per_entry, cells = 1 + width(item_type), self.cells
+
+        def read_field(message: Any) -> object:
+            entries = getattr(message, name)
+            cells.add(len(entries) * cells_per_entry)
+            return [
+                (convert_key(key), _step(f"[{str(key)[:20]!r}]", convert_item, item)) for key, item in entries.items()
+            ]
+
+        return pa.map_(key_type, item_type), read_field
+
+    def _repeated(self, name: str, cells_per_item: int, convert: Convert) -> ReadField:
+        if convert is identity:
+            return lambda message: list(getattr(message, name))
+        cells = self.cells
+
+        def read_field(message: Any) -> object:
+            items = getattr(message, name)
+            cells.add(len(items) * cells_per_item)
+            return [_step(f"[{index}]", convert, item) for index, item in enumerate(items)]
+
+        return read_field
+
+    def _value(self, field: FieldDescriptor) -> tuple[pa.DataType, Convert]:
+        """Return type and converter of one value of a field."""
+        if field.message_type is not None:
+            return self._message_value(field, field.message_type)
+        if field.enum_type is not None:
+            return pa.string(), _enum(field.enum_type)
+        data_type, convert = _SCALARS[field.type]
+        return data_type, convert or identity
+
+    def _message_value(self, field: FieldDescriptor, descriptor: Descriptor) -> tuple[pa.DataType, Convert]:
+        name = descriptor.full_name
+        if name in KNOWN:
+            return KNOWN[name]
+        if name in WRAPPERS:
+            data_type, convert = self._value(descriptor.fields_by_name["value"])
+            return data_type, lambda wrapper: convert(wrapper.value)
+        if name == CONFLUENT_DECIMAL:
+            return decimal_of(field, self._pool)
+        if name in JSON_TYPES or name in self._open_messages or not descriptor.fields:
+            return pa.string(), self._json
+        return self.message(descriptor)
+
+
+def _stands_in(field: FieldDescriptor) -> dict[bytes, bytes] | None:
+    """Return the metadata that marks a field without presence: its default may stand for an unset field."""
+    if field.has_presence:
+        return None
+    is_one = field.enum_type is not None and not field.is_repeated
+    return {STANDS_IN: str(_enum(field.enum_type)(0)).encode() if is_one else b""}
+
+
+def _enum(descriptor: EnumDescriptor) -> Convert:
+    # Of two names for one number the first one counts.
+    names = {value.number: value.name for value in reversed(descriptor.values)}
+    return lambda number: names.get(number) or str(number)
+
+
+def _fields(readers: list[tuple[str, ReadField]]) -> Callable[[Any], Fields]:
+    def read(message: Any) -> Fields:
+        row: Fields = {}
+        name = ""
+        try:
+            for name, read_field in readers:
+                row[name] = read_field(message)
+        except Rejection as e:
+            raise e.within(name) from e
+        return row
+
+    return read
+
+
+def _step(step: str, convert: Convert, value: object) -> object:
+    try:
+        return convert(value)
+    except Rejection as e:
+        raise e.within(step) from e

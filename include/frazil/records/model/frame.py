@@ -1,0 +1,124 @@
+"""Records on their way from decoding to rows: what transforms take and give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from frazil.records.model.dead_letter import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Decoded records of one shape, row by row.
+
+    Attributes:
+        records: The records as they were consumed, of `KAFKA_SCHEMA`: original topic, offset, bytes. No transform changes
+            them.
+        positions: int64, per row the position of its record in the consumed batch, ascending; rows that came from one
+            record (exploded lists) share it.
+        topic: string, the topic as routing shall see it.
+        value: The fields of the values.
+        key: The fields of the keys; None if keys are not decoded, or none of these records has one.
+        headers: list<struct<key: string, value: binary>>, null where a record has none.
+    """
+
+    records: pa.RecordBatch
+    positions: pa.Int64Array
+    topic: pa.StringArray
+    value: pa.RecordBatch
+    key: pa.RecordBatch | None
+    headers: pa.ListArray
+
+    @classmethod
+    def of(
+        cls, records: pa.RecordBatch, positions: pa.Int64Array, value: pa.RecordBatch, key: pa.RecordBatch | None = None
+    ) -> Frame:
+        """Make the frame of decoded records: each row is one record."""
+        return cls(records, positions, records.column("topic"), value, key, records.column("headers"))
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def take(self, rows: pa.Int64Array) -> Frame:
+        """Return the frame of some rows, also repeated ones."""
+        return Frame(
+            self.records.take(rows),
+            self.positions.take(rows),
+            self.topic.take(rows),
+            self.value.take(rows),
+            None if self.key is None else self.key.take(rows),
+            self.headers.take(rows),
+        )
+
+    def with_value(self, value: pa.RecordBatch) -> Frame:
+        """Return the frame with other fields."""
+        return replace(self, value=value)
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """What a transform made of a frame.
+
+    Rows that differ in their fields go on in frames of their own, so that no record has a field because a neighbour has it.
+
+    Attributes:
+        frame: The rows that go on.
+        dead: Reasons by the position of the record in the consumed batch.
+        filtered: Positions of the records that were left out on purpose, as `Frame.positions` has them.
+        others: Rows that go on with other fields than those of `frame`.
+    """
+
+    frame: Frame
+    dead: Mapping[int, Reason] = field(default_factory=dict)
+    filtered: frozenset[int] = frozenset()
+    others: tuple[Frame, ...] = ()
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """All frames that go on; the rows of a record are in the order of the frames."""
+        return (self.frame, *self.others)
+
+
+class Transform(Protocol):
+    """One step between decoding and rows: a pure function on Arrow columns."""
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Transform a frame; never of no rows.
+
+        A row that fails becomes a reason (`DeadCode.TRANSFORM_FAILED`); its neighbours go on.
+
+        Raises:
+            Terminal: The fields of the frame don't have what the transform is declared on (a wrong type, say): a fault of
+                the pipeline file, not of a record.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class MissingField:
+    """What a transform is declared on and does not find in any record.
+
+    Attributes:
+        option: The option that asks for it, by the name of its attribute; empty if the transform itself does.
+        message: What is asked for, and what is there.
+        name: What is asked for; where records can be of several shapes it tells whether all of them lack it.
+    """
+
+    option: str
+    message: str
+    name: str = ""
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A transform that can say before any record is read what it won't find. What it makes depends on fields, not values."""
+
+    def lacks(self, frame: Frame) -> Iterable[MissingField]:
+        """Say which fields that the transform needs are not there.
+
+        Args:
+            frame: One row of nulls, which has the fields that all records have here; only they count.
+        """

@@ -1,0 +1,61 @@
+"""Positions of records in a batch, ascending, as arrays, and their ages: work on whole batches, none on each record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.batch.facts import FLOOR_SECONDS, GROWTH, LAST
+from frazil.records.model.kafka_schema import TIMESTAMP
+
+
+def mask_without(size: int, left_out: Iterable[int]) -> pa.BooleanArray:
+    """Return true for `size` positions, but for those left out."""
+    marks = bytearray(b"\1") * size
+    for position in left_out:
+        marks[position] = 0
+    return pa.Array.from_buffers(pa.uint8(), size, [None, pa.py_buffer(marks)]).cast(pa.bool_())
+
+
+def others(size: int, taken: pa.Int64Array) -> pa.Int64Array:
+    """Return those of `size` positions that are not among (ascending) `taken`, each of which is there once."""
+    if len(taken) == size:
+        return pa.array([], pa.int64())
+    seen = pc.scatter(taken, taken, max_index=size - 1)
+    return pa.arange(0, size).filter(seen.is_null())
+
+
+def distinct(positions: pa.Int64Array) -> pa.Int64Array:
+    """Return each of ascending positions once."""
+    rises = pc.greater(positions[1:], positions[:-1])
+    return positions if pc.all(rises).as_py() in {True, None} else pc.unique(positions)
+
+
+def at(records: pa.RecordBatch, positions: pa.Int64Array) -> pa.RecordBatch:
+    """Return the records at ascending positions, which may repeat; all of them, each once, without a copy."""
+    is_all = len(positions) == len(records) and len(distinct(positions)) == len(records)
+    return records if is_all else records.take(positions)
+
+
+_MICROSECONDS = 1_000_000
+
+
+def record_ages(timestamps: pa.Array, at: datetime) -> dict[int, int]:
+    """Count by age: class of `frazil.batch.facts` -> records. Those without a timestamp are left out.
+
+    Args:
+        timestamps: Of the records, `frazil.records.model.kafka_schema.TIMESTAMP`.
+        at: The instant at which they are so old.
+    """
+    # Unsafe casts: no timestamp whatever may be a reason to fail.
+    written = timestamps.cast(TIMESTAMP, safe=False).cast(pa.int64())
+    written = written.filter(pc.greater_equal(written, 0))  # Spark has -1 ms where Kafka has no timestamp
+    elapsed = pc.subtract(round(at.timestamp() * _MICROSECONDS), written).cast(pa.float64(), safe=False)
+    age = pc.divide(elapsed, float(_MICROSECONDS))
+    grown = pc.ln(pc.max_element_wise(pc.divide(age, FLOOR_SECONDS), 1.0))
+    classes = pc.min_element_wise(pc.ceil(pc.divide(grown, math.log(GROWTH))), float(LAST)).cast(pa.int64())
+    return {of["values"].as_py(): of["counts"].as_py() for of in pc.value_counts(classes)}

@@ -1,0 +1,1 @@
+"""The sink's transforms of change events: Debezium, DMS, MongoDB."""

@@ -1,0 +1,206 @@
+"""The Iceberg sink's DebeziumTransform: an envelope of Debezium becomes the row it tells of, with `_cdc` beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import Terminal
+from frazil.records.model.changes import Column
+from frazil.records.model.format import BARE
+from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.kafka_schema import TIMESTAMP
+from frazil.records.transforms.cdc.change import Verdict, cdc_struct, choose_image, failures, refuse_field, text_field
+from frazil.records.transforms.fields import batch_of, find, lacking, select
+from frazil.records.transforms.flatten import children
+
+_NAME: Final = "DebeziumTransform"
+_ROWS: Final = pa.array(["c", "r", "u", "d"])
+_NO_ROWS: Final = pa.array(["t", "m"])
+_OPS: Final = {"u": "U", "d": "D"}
+_PLACEHOLDER: Final = re.compile(r"(\{db\}|\{table\})")
+_NEEDED: Final = (("op",), ("after", "before"), ("source.db", "source.schema"), ("source.table", "source.collection"))
+"""Fields without which no envelope becomes a row: one of each."""
+_MICROS: Final = 1000
+_LIMIT: Final = 2**63 // _MICROS - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DebeziumTransform:
+    """Takes the fields of `after` (for op `d` of `before`) and adds a struct about the change.
+
+    A field that only one of both has is there in all rows, null where its image has none.
+
+    The struct has `op` (U for u, D for d, else I), `ts` (timestamp[us, UTC] of `ts_ms`), `offset` (int64, Kafka's), `source`
+    (`<schema or db>.<table>`), `target` (by the pattern) and, if keys are decoded, `key`. Envelopes of other events
+    (truncate `t`, message `m`) are filtered; one without op, source table or the image of its row fails.
+
+    Attributes:
+        target_pattern: Text of `target`, with `{db}` and `{table}`.
+        delete_handling: `none` keeps deleted rows (told by `op`), `drop` filters them, `rewrite` keeps them and adds
+            `__deleted`, text `true` or `false`, to all rows as Debezium's ExtractNewRecordState does.
+        cdc_field: Name of the struct.
+
+    Raises:
+        Terminal: on `apply`: parts of the envelope have another type, or the data has a field of an added name.
+    """
+
+    target_pattern: str = "{db}.{table}"
+    delete_handling: Literal["none", "drop", "rewrite"] = "none"
+    cdc_field: str = "_cdc"
+
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Yield the missing parts of an envelope."""
+        for alternatives in _NEEDED:
+            missing = [
+                missing_field
+                for path in alternatives
+                for missing_field in lacking(frame.value, "", [path], nested=True)
+            ]
+            if len(missing) == len(alternatives):
+                yield missing[0]
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Unwrap the envelopes."""
+        op = text_field(_NAME, frame.value, "op")
+        deleted = pc.fill_null(pc.equal(op, "d"), fill_value=False)
+        before, after = (_image(frame.value, name) for name in ("before", "after"))
+        # Which fields there are must not depend on the rows of this batch.
+        deletions = {} if self.delete_handling == "drop" else before
+        columns = list(choose_image(_NAME, after, deletions, deleted).values())
+        cdc = self._cdc(frame, op)
+        columns += self._added_columns([declared.name for declared, _ in columns], cdc, deleted)
+        keeps_row = self._keeps_row(op, deleted)
+        failed = failures(_verdicts(frame.value, op, deleted, cdc), pc.or_(keeps_row, _is_unknown_op(op)), op)
+        changed = frame.with_value(batch_of(columns, len(frame), like=frame.value))
+        return select(changed, keeps_row, failed)
+
+    def _keeps_row(self, op: pa.StringArray, deleted: pa.BooleanArray) -> pa.BooleanArray:
+        rows = pc.is_in(op, value_set=_ROWS)
+        return pc.and_not(rows, deleted) if self.delete_handling == "drop" else rows
+
+    def _added_columns(self, names: list[str], cdc: pa.StructArray, deleted: pa.BooleanArray) -> list[Column]:
+        added: list[Column] = [(pa.field(self.cdc_field, cdc.type, nullable=False), cdc)]
+        if self.delete_handling == "rewrite":
+            deleted_text = pc.if_else(deleted, "true", "false")
+            added.append((pa.field("__deleted", deleted_text.type, nullable=False), deleted_text))
+        for declared, _ in added:
+            refuse_field(_NAME, declared.name, names)
+        return added
+
+    def _cdc(self, frame: Frame, op: pa.StringArray) -> pa.StructArray:
+        db, table = _database(frame.value), _table(frame.value)
+        facts = {
+            "op": pc.coalesce(*(pc.if_else(pc.equal(op, old), new, None) for old, new in _OPS.items()), pa.scalar("I")),
+            "ts": _instants(frame.value),
+            "offset": frame.records.column("offset"),
+            "source": pc.binary_join_element_wise(db, table, "."),
+            "target": _fill_placeholders(self.target_pattern, {"{db}": db, "{table}": table}),
+        }
+        if frame.key is not None:
+            facts["key"] = frame.key.column(0) if frame.key.schema.names == [BARE] else frame.key.to_struct_array()
+        return cdc_struct(facts)
+
+
+def _verdicts(
+    fields: pa.RecordBatch, op: pa.StringArray, deleted: pa.BooleanArray, cdc: pa.StructArray
+) -> list[Verdict]:
+    before, after = (_valid(fields, name) for name in ("before", "after"))
+    return [
+        (_is_unknown_op(op), f"{_NAME}: expected op as one of c, r, u, d, t, m, found {{}}", "op"),
+        (
+            pc.and_not(deleted, before),
+            f"{_NAME}: expected before, the deleted row, found null or no such field",
+            "before",
+        ),
+        (
+            pc.and_not(pc.invert(deleted), after),
+            f"{_NAME}: expected after for op {{}}, found null or no such field",
+            "after",
+        ),
+        (
+            cdc.field("source").is_null(),
+            f"{_NAME}: expected source.db and source.table, found null or no such field",
+            "source",
+        ),
+        (
+            _is_out_of_range(fields),
+            f"{_NAME}: expected ts_ms in milliseconds since 1970, found a number out of range",
+            "ts_ms",
+        ),
+    ]
+
+
+def _is_unknown_op(op: pa.StringArray) -> pa.BooleanArray:
+    return pc.invert(pc.or_(pc.is_in(op, value_set=_ROWS), pc.is_in(op, value_set=_NO_ROWS)))
+
+
+def _image(fields: pa.RecordBatch, name: str) -> dict[str, Column]:
+    """Return the fields of a row's image; a text (a document in JSON) is a row of one column."""
+    values = find(fields, name, nested=False)
+    if values is None or pa.types.is_null(values.type):
+        return {}
+    if pa.types.is_string(values.type):
+        return {BARE: (pa.field(BARE, values.type), values)}
+    if pa.types.is_struct(values.type):
+        # Rows without the image fail, so it adds no nulls of its own to those that go on.
+        return {
+            declared.name: (declared, v)
+            for declared, v in children(pa.field(name, values.type, nullable=False), values)
+        }
+    raise Terminal(
+        f"{_NAME}: expected {name} as struct or string, found {values.type}", next_step=f"declare {name} as struct"
+    )
+
+
+def _valid(fields: pa.RecordBatch, name: str) -> pa.BooleanArray:
+    values = find(fields, name, nested=False)
+    return pa.repeat(pa.scalar(value=False), fields.num_rows) if values is None else values.is_valid()
+
+
+def _database(fields: pa.RecordBatch) -> pa.StringArray:
+    return pc.coalesce(text_field(_NAME, fields, "source.schema"), text_field(_NAME, fields, "source.db"))
+
+
+def _table(fields: pa.RecordBatch) -> pa.StringArray:
+    return pc.coalesce(text_field(_NAME, fields, "source.table"), text_field(_NAME, fields, "source.collection"))
+
+
+def _millis(fields: pa.RecordBatch) -> pa.Array:
+    values = find(fields, "ts_ms", nested=False)
+    if values is None or pa.types.is_null(values.type):
+        return pa.nulls(fields.num_rows, pa.int64())
+    if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
+        return values
+    raise Terminal(f"{_NAME}: expected ts_ms as long, found {values.type}", next_step="declare ts_ms as long")
+
+
+def _is_out_of_range(fields: pa.RecordBatch) -> pa.BooleanArray:
+    millis = _millis(fields)
+    if pa.types.is_timestamp(millis.type):
+        return pa.repeat(pa.scalar(value=False), fields.num_rows)
+    millis_int64 = millis.cast(pa.int64())
+    out_of_range = pc.or_(
+        pc.greater(millis_int64, pa.scalar(_LIMIT, pa.int64())), pc.less(millis_int64, pa.scalar(-_LIMIT, pa.int64()))
+    )
+    return pc.fill_null(out_of_range, fill_value=False)
+
+
+def _instants(fields: pa.RecordBatch) -> pa.TimestampArray:
+    millis = _millis(fields)
+    if pa.types.is_timestamp(millis.type):
+        return millis.cast(TIMESTAMP)
+    inside = pc.if_else(_is_out_of_range(fields), pa.scalar(None, pa.int64()), millis.cast(pa.int64()))
+    return pc.multiply(inside, pa.scalar(_MICROS, pa.int64())).cast(TIMESTAMP)
+
+
+def _fill_placeholders(pattern: str, values: Mapping[str, pa.StringArray]) -> pa.StringArray:
+    parts = [values.get(part, pa.scalar(part)) for part in _PLACEHOLDER.split(pattern)]
+    size = next(iter(values.values()))
+    every = [pa.repeat(part, len(size)) if isinstance(part, pa.Scalar) else part for part in parts]
+    return pc.binary_join_element_wise(*every, "")

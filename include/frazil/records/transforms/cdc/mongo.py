@@ -1,0 +1,226 @@
+"""The Iceberg sink's MongoDebeziumTransform: documents of Debezium's MongoDB connector, ready for DebeziumTransform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from frazil.records.json.convert import check_characters
+from frazil.records.json.exact import parse_object
+from frazil.records.json.record import ExactDecoder, Row
+from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
+from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.json_text import JsonValue, compact, describe
+from frazil.records.model.spec import RecordSpec
+from frazil.records.transforms.cdc.change import text_field
+from frazil.records.transforms.cdc.extended_json import ExtendedJsonReader
+from frazil.records.transforms.fields import failure, find, lacking, put_column, select
+
+_NAME: Final = "MongoDebezium"
+_UPDATE: Final = "updateDescription"
+_ID: Final = "_id"
+_IMAGES: Final = ("after", "before", _UPDATE)
+"""Fields of which an envelope needs one."""
+_INDEX_DIGITS: Final = 9
+
+_WITHOUT_DOCUMENT: Final = frozenset({"t", "m", "d"})
+"""Events that need none: those of no row, and a delete, whose document the key names."""
+
+Document = dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class MongoDebezium:
+    """Reads `before` and `after`, documents in Extended JSON, as plain JSON or as structs; the envelope stays around them.
+
+    An update without `after` gets one from its `updateDescription`: the document before (if it was sent), the updated fields
+    put in, arrays cut, the removed fields taken out, `_id` from the key. An envelope with none of the three fails, unless it tells
+    of no row (ops `t` and `m`), or of one that went, which the key names (`d`).
+
+    Attributes:
+        array_handling_mode: `array`, or `document`: arrays become objects with the fields `_0`, `_1` ….
+        types: Struct type of a document, to become columns of; None leaves JSON text.
+        decimals: Whether Decimal128 becomes text, as in the sink, or a number, which decimal columns take.
+
+    Raises:
+        Terminal: types that JSON has no form for. On `apply`: before or after is no text.
+    """
+
+    array_handling_mode: Literal["array", "document"] = "array"
+    types: pa.StructType | None = None
+    decimals: Literal["text", "number"] = "text"
+
+    def __post_init__(self) -> None:
+        if self.types is not None:
+            _decoder(self.types)
+
+    def lacks(self, frame: Frame) -> Iterator[MissingField]:
+        """Say that there is none of the fields with a document."""
+        missing = list(lacking(frame.value, "", _IMAGES))
+        if len(missing) == len(_IMAGES):
+            yield missing[0]
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Read the documents."""
+        reader = ExtendedJsonReader(decimals=self.decimals, arrays=self.array_handling_mode)
+        befores: list[str | None] = []
+        afters: list[str | None] = []
+        failed: dict[int, Reason] = {}
+        for row, change in enumerate(_changes(frame)):
+            try:
+                before, after = _read(change, reader)
+            except Rejection as e:
+                before = after = None
+                failed[row] = failure(f"{_NAME}: {e.reason.message} ({e.reason.code})", e.reason.path)
+            befores.append(before)
+            afters.append(after)
+        value = frame.value
+        for name, texts in (("before", befores), ("after", afters)):
+            value = put_column(value, name, self._column(name, texts, failed))
+        return select(frame.with_value(value), failed=failed)
+
+    def _column(self, name: str, texts: list[str | None], failed: dict[int, Reason]) -> pa.Array:
+        if self.types is None:
+            return pa.array(texts, pa.string())
+        decoder = _decoder(self.types)
+        nothing: Row = [None] * self.types.num_fields
+        rows = [nothing if text is None else _row(decoder, name, text, row, failed) for row, text in enumerate(texts)]
+        absent = pa.array([row is nothing or row is None for row in rows], pa.bool_())
+        table = decoder.table([row or nothing for row in rows])
+        return pa.StructArray.from_arrays(table.columns, fields=list(self.types), mask=absent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    before: str | None
+    after: str | None
+    update: Mapping[str, object] | None
+    key: str | None
+    has_row: bool
+
+
+def _changes(frame: Frame) -> list[_Change]:
+    fields = frame.value
+    update = find(fields, _UPDATE, nested=False)
+    key = None if frame.key is None else find(frame.key, "id", nested=False)
+    texts = [text_field(_NAME, fields, name).to_pylist() for name in ("before", "after")]
+    nothing: list[None] = [None] * len(frame)
+    ops = text_field(_NAME, fields, "op").to_pylist()
+    updates = nothing if update is None or not pa.types.is_struct(update.type) else update.to_pylist()
+    keys = nothing if key is None or not pa.types.is_string(key.type) else key.to_pylist()
+    columns = zip(*texts, updates, keys, ops, strict=True)
+    return [
+        _Change(before, after, change, id_, op not in _WITHOUT_DOCUMENT) for before, after, change, id_, op in columns
+    ]
+
+
+def _read(change: _Change, reader: ExtendedJsonReader) -> tuple[str | None, str | None]:
+    """Return both documents as plain JSON."""
+    before, after = _document("before", change.before), _document("after", change.after)
+    if after is None and change.update is not None:
+        # Read again: the merge changes what it is given.
+        after = _apply_update(_document("before", change.before) or {}, change.update)
+        if _ID not in after and change.key is not None:
+            after = {_ID: _id(change.key), **after}
+    if before is None and after is None and change.has_row:
+        raise Rejection(DeadCode.WRONG_TYPE, f"expected before, after or {_UPDATE}, found none of them")
+    return _plain_text(before, reader), _plain_text(after, reader)
+
+
+def _plain_text(document: Document | None, reader: ExtendedJsonReader) -> str | None:
+    if document is None:
+        return None
+    text = compact(reader.value(document))
+    if not text.isascii():
+        check_characters(text)
+    return text
+
+
+def _document(path: str, text: object) -> Document | None:
+    if text is None:
+        return None
+    try:
+        return parse_object(str(text).encode())
+    except Rejection as e:
+        raise e.within(path) from e
+
+
+def _id(key: str) -> JsonValue:
+    """Return the id out of a key's text, which is one JSON value."""
+    return parse_object(f'{{"id":{key}}}'.encode())["id"]
+
+
+def _apply_update(document: Document, update: Mapping[str, object]) -> Document:
+    for name, value in (_document(f"{_UPDATE}.updatedFields", update.get("updatedFields")) or {}).items():
+        _set(document, name, value)
+    for truncation in _as_list(update.get("truncatedArrays")):
+        _truncate_array(document, truncation)
+    for path in _as_list(update.get("removedFields")):
+        _remove(document, str(path))
+    return document
+
+
+def _as_list(value: object) -> list[object]:
+    return list(value) if isinstance(value, list) else []
+
+
+def _set(document: Document, path: str, value: JsonValue) -> None:
+    holder, last = _holder(document, path, make=True)
+    if isinstance(holder, dict):
+        holder[last] = value
+        return
+    if isinstance(holder, list) and last.isdigit() and len(last) <= _INDEX_DIGITS and int(last) <= len(holder):
+        holder[int(last) : int(last) + 1] = [value]
+        return
+    message = f"expected a document with a place for {describe(path)}, found none; is before sent?"
+    raise Rejection(DeadCode.WRONG_TYPE, message, f"{_UPDATE}.updatedFields")
+
+
+def _remove(document: Document, path: str) -> None:
+    holder, last = _holder(document, path, make=False)
+    if isinstance(holder, dict):
+        holder.pop(last, None)
+
+
+def _truncate_array(document: Document, truncation: object) -> None:
+    path, size = (
+        (truncation.get("field"), truncation.get("size", truncation.get("newSize")))
+        if isinstance(truncation, dict)
+        else (None, None)
+    )
+    holder, last = _holder(document, str(path), make=False)
+    array = holder.get(last) if isinstance(holder, dict) else None
+    if not isinstance(array, list) or not isinstance(size, int):
+        message = f"expected an array to cut at {describe(str(path))}, found none; is before sent?"
+        raise Rejection(DeadCode.WRONG_TYPE, message, f"{_UPDATE}.truncatedArrays")
+    del array[size:]
+
+
+def _holder(document: Document, path: str, *, make: bool) -> tuple[JsonValue, str]:
+    """Return the object or list that contains the last step of a dotted path (None if there is none), and that step."""
+    *steps, last = path.split(".")
+    holder: JsonValue = document
+    for step in steps:
+        if isinstance(holder, dict):
+            holder = holder.setdefault(step, {}) if make else holder.get(step)
+        elif isinstance(holder, list) and step.isdigit() and len(step) <= _INDEX_DIGITS and int(step) < len(holder):
+            holder = holder[int(step)]
+        else:
+            return None, last
+    return holder, last
+
+
+def _decoder(types: pa.StructType) -> ExactDecoder:
+    return ExactDecoder(RecordSpec(pa.schema(list(types)), kafka_columns=None))
+
+
+def _row(decoder: ExactDecoder, name: str, text: str, index: int, failed: dict[int, Reason]) -> Row | None:
+    try:
+        return decoder.row(text.encode())
+    except Rejection as e:
+        reason = e.within(name).reason
+        failed.setdefault(index, failure(f"{_NAME}: {reason.message} ({reason.code})", reason.path))
+        return None

@@ -1,0 +1,1 @@
+"""SQL expressions over decoded records, run by DuckDB within bounds."""

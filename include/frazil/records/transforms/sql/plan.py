@@ -1,0 +1,274 @@
+"""Plans for DuckDB: SQL expressions are checked, made one statement, and described by their columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from frazil.errors import Terminal
+from frazil.records.casting.source import Kind, kind_of
+from frazil.records.model.kafka_schema import TIMESTAMP
+from frazil.records.transforms.fields import first_duplicate
+from frazil.records.transforms.sql.bounds import refuse_growth
+from frazil.records.transforms.sql.engine import RELATION, ask, connection, expression_message
+from frazil.records.transforms.sql.parse import (
+    Node,
+    condition_of,
+    expression_sql,
+    left_to_right,
+    parse_select_list,
+    refuse_moments,
+    to_sql,
+    walk,
+)
+from frazil.records.transforms.sql.types import cast_type, quote_identifier
+
+if TYPE_CHECKING:
+    import duckdb
+
+_DEEPEST: Final = 61
+"""Levels of a field that Arrow hands over to DuckDB, which is a struct's field there."""
+
+_STAR_PARTS: Final = ("columns", "replace_list", "rename_list", "qualified_exclude_list")
+"""Parts of a `*` that change which columns it makes, in a way that is not traced here."""
+
+ROW: Final = "_frazil_row"
+EXTRA_COLUMNS: Final = pa.schema(
+    [
+        ("_kafka_topic", pa.string()),
+        ("_kafka_partition", pa.int32()),
+        ("_kafka_offset", pa.int64()),
+        ("_kafka_timestamp", TIMESTAMP),
+        ("_kafka_key", pa.string()),
+        (ROW, pa.int64()),
+    ]
+)
+"""Columns beside the fields; `*` does not stand for them."""
+
+
+class UnfitShape(Terminal):
+    """The expressions are valid, but do not fit the fields of these records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A checked statement.
+
+    Attributes:
+        statement: Returns `ROW` and the columns.
+        trial: Query for `ROW` of rows on which `statement` fails, perhaps not all; None if nothing can fail.
+        schema: The columns, without `ROW`.
+        sources: Per column the field that it passes through unchanged; None if it is computed.
+        star: Index at which the columns of an omitted `*` belong; None if no `*` was omitted.
+    """
+
+    statement: str
+    trial: str | None
+    schema: pa.Schema
+    sources: tuple[str | None, ...]
+    star: int | None = None
+
+
+@lru_cache(maxsize=64)
+def named_columns(select: str, where: str | None) -> frozenset[str] | None:
+    """Return the folded names of fields read and columns made by expressions; None if every field matters.
+
+    Fields with other names merely pass through a `*`.
+    """
+    try:
+        items = parse_select_list(select, f"SELECT {select}")
+        nodes = list(walk([items, [] if where is None else condition_of(where)]))
+    except Terminal:
+        return None
+    stars = [node for node in nodes if node.get("class") == "STAR"]
+    explicit_items = [item for item in items if item["class"] != "STAR"]
+    if stars and not (
+        len(stars) == 1
+        and stars[0] in items
+        and not any(stars[0][part] for part in (*_STAR_PARTS, "exclude_list", "relation_name"))
+        and all(item["alias"] or item["class"] == "COLUMN_REF" for item in explicit_items)
+    ):
+        return None
+    columns = [node["column_names"] for node in nodes if node.get("class") == "COLUMN_REF"]
+    if any(names[0].lower() == RELATION for names in columns) or any(
+        node.get("class") == "POSITIONAL_REFERENCE" for node in nodes
+    ):
+        return None
+    names = [name for names in columns for name in names]
+    return frozenset(
+        name.casefold() for name in (*names, *(item["alias"] for item in explicit_items), *EXTRA_COLUMNS.names)
+    )
+
+
+@lru_cache(maxsize=64)
+def plan(select: str, where: str | None, fields: pa.Schema, *, with_star: bool = True) -> Plan:
+    """Check expressions against fields.
+
+    Args:
+        select: What stands between SELECT and FROM.
+        where: A condition.
+        fields: The fields.
+        with_star: Whether a `*` stands for them; without, it is left out.
+
+    Raises:
+        Terminal: the expressions are no list of plain expressions, or give a type or names that tables don't have.
+        UnfitShape: they don't fit the fields.
+    """
+    refuse_names(fields)
+    _refuse_depth(fields)
+    items = parse_select_list(select, f"SELECT {select}")
+    star = None
+    if not with_star:
+        star = next((index for index, item in enumerate(items) if item["class"] == "STAR"), None)
+        items = [item for item in items if item["class"] != "STAR"]
+    condition = None if where is None else condition_of(where)
+    for expressions, nodes in ((select, items), (where or "", [condition] if condition is not None else [])):
+        refuse_moments(expressions, nodes, fields.names)
+        refuse_growth(expressions, nodes, pa.schema([*fields, *EXTRA_COLUMNS]))
+    trial = _trial(items, condition)
+    sources = _sources(items, fields)
+    names = fields.names
+    for node in walk(items):
+        if node.get("class") == "STAR":
+            node["exclude_list"] += [n for n in EXTRA_COLUMNS.names if n.lower() not in _lowered(node["exclude_list"])]
+    inner = _statement(items, None if condition is None else left_to_right(condition))
+    if condition is not None:
+        _refuse_no_boolean(condition, pa.schema([*fields, *EXTRA_COLUMNS]))
+    statement, columns = _cast_columns(inner, pa.schema([*fields, *EXTRA_COLUMNS]))
+    column_sources = sources if sources is not None and len(sources) == len(columns) else [None] * len(columns)
+    schema = pa.schema(
+        [
+            column if source is None else fields.field(names.index(source)).with_name(column.name)
+            for column, source in zip(columns, column_sources, strict=True)
+        ]
+    )
+    return Plan(statement, trial, schema, tuple(column_sources), star)
+
+
+def refuse_names(fields: pa.Schema) -> None:
+    """Refuse fields that DuckDB can't tell apart.
+
+    Raises:
+        UnfitShape: names differ in case only, or are those of columns beside the fields.
+    """
+    lowered = _lowered([*fields.names, *EXTRA_COLUMNS.names])
+    if duplicate := first_duplicate(lowered):
+        raise UnfitShape(
+            f"Sql: expected names that differ by more than case, found {duplicate} twice",
+            next_step="rename one with ReplaceField first",
+        )
+
+
+def _refuse_depth(fields: pa.Schema) -> None:
+    deep = next((field.name for field in fields if _levels(field.type) > _DEEPEST), None)
+    if deep is not None:
+        raise UnfitShape(
+            f"Sql: expected fields of at most {_DEEPEST} levels, found more in {deep}",
+            next_step="use HoistField behind Sql, or less often",
+        )
+
+
+def _levels(data_type: pa.DataType) -> int:
+    match kind_of(data_type):
+        case Kind.STRUCT:
+            return 1 + max((_levels(field.type) for field in data_type), default=0)
+        case Kind.LIST:
+            return 1 + _levels(data_type.value_type)
+        case Kind.MAP:
+            return 2 + _levels(data_type.item_type)
+    return 0
+
+
+def _lowered(names: list[str]) -> list[str]:
+    return [name.lower() for name in names]
+
+
+def _sources(items: list[Node], fields: pa.Schema) -> list[str | None] | None:
+    """Return per column the field that it passes through, None if computed; None for all if the columns can't be counted."""
+    by_name = {name.lower(): name for name in fields.names}
+    sources: list[str | None] = []
+    for item in items:
+        if item["class"] != "STAR":
+            if any(node.get("class") == "STAR" for node in walk(item)):
+                return None
+            named = item["column_names"] if item["class"] == "COLUMN_REF" else []
+            sources.append(by_name.get(named[0].lower()) if len(named) == 1 else None)
+        elif any(item[part] for part in _STAR_PARTS):
+            return None
+        else:
+            left_out = _lowered(item["exclude_list"])
+            sources += [name for name in fields.names if name.lower() not in left_out]
+    return sources
+
+
+def _statement(items: list[Node], condition: Node | None) -> str:
+    template = f"SELECT {ROW} FROM {RELATION}"  # noqa: S608 - two constants
+    tree = json.loads(ask("SELECT json_serialize_sql(?)", template)[0][0])
+    node = tree["statements"][0]["node"]
+    node["select_list"] += items
+    node["where_clause"] = condition
+    return to_sql(tree)
+
+
+def _trial(items: list[Node], condition: Node | None) -> str | None:
+    """Return the query for rows on which an expression fails; None if no expression can fail."""
+    expressions = [item for item in items if item["class"] not in {"STAR", "COLUMN_REF", "CONSTANT"}]
+    expressions += [pair["value"] for item in items if item["class"] == "STAR" for pair in item["replace_list"]]
+    texts = [
+        expression_sql(item) for item in expressions if not any(node.get("class") == "STAR" for node in walk(item))
+    ]
+    fails = " OR ".join(f"TRY(({expression}) IS NULL) IS NULL" for expression in texts) or "false"
+    if condition is not None:
+        condition_sql = expression_sql(left_to_right(condition))
+        fails = f"CASE WHEN TRY({condition_sql}) IS NULL THEN true WHEN {condition_sql} THEN {fails} ELSE false END"
+    elif not texts:
+        return None
+    return f"SELECT {ROW} FROM {RELATION} WHERE {fails}"  # noqa: S608 - its parts were parsed and checked
+
+
+def _refuse_no_boolean(condition: Node, fields: pa.Schema) -> None:
+    with _empty_relation(fields) as database:
+        ((_, kind, *_),) = database.sql(f"SELECT {expression_sql(condition)} FROM {RELATION}").description  # noqa: S608 - checked
+    if str(kind) not in {"BOOLEAN", '"NULL"'}:
+        raise Terminal(f"Sql: expected where as BOOLEAN, found {kind}", next_step="write a comparison")
+
+
+def _cast_columns(inner: str, fields: pa.Schema) -> tuple[str, pa.Schema]:
+    """Return the statement that casts what `inner` returns, and its columns."""
+    with _empty_relation(fields) as database:
+        described = [(str(c[0]), c[1]) for c in database.sql(inner).description]
+        casts = [
+            f"CAST({quote_identifier(name)} AS {cast_type(kind, name)}) AS {quote_identifier(name)}"
+            for name, kind in described[1:]
+        ]
+        if duplicate := first_duplicate(_lowered([name for name, _ in described])):
+            raise Terminal(f"Sql: two columns are named {duplicate}", next_step="give them names with AS")
+        statement = f"SELECT {', '.join([ROW, *casts])} FROM ({inner})"  # noqa: S608 - its parts were parsed and checked
+        schema = database.sql(statement).to_arrow_table().schema
+    return statement, schema.remove(0)
+
+
+@contextmanager
+def _empty_relation(fields: pa.Schema) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Register a relation without rows, and turn DuckDB's errors into ours."""
+    import duckdb
+
+    database = connection()
+    try:
+        database.register(RELATION, pa.Table.from_batches([], fields))
+        yield database
+    except (duckdb.BinderException, duckdb.CatalogException, duckdb.NotImplementedException) as e:
+        raise UnfitShape(
+            f"Sql: {expression_message(e)}", next_step="correct the expressions, or the fields of the values"
+        ) from e
+    except duckdb.Error as e:
+        raise Terminal(f"Sql: {expression_message(e)}", next_step="correct the expressions") from e
+    finally:
+        with suppress(duckdb.Error):
+            database.unregister(RELATION)

@@ -1,0 +1,1 @@
+"""Transforms of values, and how numbers, dates and texts are written."""

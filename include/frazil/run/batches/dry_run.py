@@ -1,0 +1,350 @@
+"""A dry run: what a run would read, and what would become of it. Commits nothing, makes nothing, finishes nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+import pyarrow as pa
+
+from frazil.batch.audit import check_identity, too_many_dead
+from frazil.batch.facts import (
+    ClusterFacts,
+    Counts,
+    DeadSample,
+    Range,
+    Staged,
+    TopicFacts,
+    TopicPartition,
+    UnknownFields,
+)
+from frazil.batch.plan import PlannedTopic, RunPlan, cut, skipped, start_position
+from frazil.batch.position import Position
+from frazil.batch.schema_change import Demands, SchemaChange
+from frazil.batch.target import LATEST, RunRequest
+from frazil.errors import Terminal
+from frazil.iceberg.catalog.table_properties import PARTITIONED_LAYOUT
+from frazil.iceberg.files.partition_limit import PartitionLayout, PartitionLimit, folder_bytes, layout_of
+from frazil.iceberg.schema.evolution import TableChanges, declared_changes, planned
+from frazil.iceberg.schema.schema import (
+    check_destination,
+    check_layout,
+    declared_columns,
+    declared_schema,
+    declared_spec,
+    schema_columns,
+)
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
+from frazil.project import Project
+from frazil.records.evolution.schema_requests import together
+from frazil.records.model.spec import RecordSpec
+from frazil.run.batches.plan import planned_topics
+from frazil.run.commit.audit import hard_delete_tables
+from frazil.run.staging.auto_create import Refusals, creatable_tables, table_budget
+from frazil.run.staging.record_spec import record_specs, route_of
+from frazil.run.staging.stage import Stage, StageOrder
+from frazil.run.state.context import Clock, Report, RunContext, no_report, utc_now
+from frazil.run.state.evolution import ROUNDS, columns_after, has_late_column
+from frazil.run.state.merge_key import refuse_no_key, refuse_other_key
+from frazil.run.state.pipeline_state import PipelineState, batch_offsets, pipeline_state
+from frazil.run.state.source import observe_source, offsets_of, read_limits, start_target, tolerance_of
+from frazil.run.state.tables import find_tables
+
+
+def stage_for_dry_run(
+    scope: RunContext, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage
+) -> tuple[Staged, tuple[str, ...]]:
+    """The outcome of staging, and the schema changes and tables that a run would make first.
+
+    Raises:
+        Retryable: Kafka, the catalog or the engine is not available now.
+        Terminal: A table does not fit, or a topic is not the one that was planned for.
+    """
+    if not ranges:
+        return Staged(), ()
+    scope.report(f"looking at {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
+    columns, all_staged, changes, all_ranges = dict[str, pa.Schema](), Staged(), list[str](), ranges
+    layouts: dict[str, PartitionLayout] = {}
+    for destination in scope.pipeline.destinations:
+        columns[destination.table], changes_first = _columns(scope, destination, layouts)
+        changes += _change_remarks(destination.table, changes_first)
+    refusals = Refusals()
+    for _ in range(ROUNDS + 1):
+        unlimited = hard_delete_tables(scope.pipeline)
+        limit = PartitionLimit(scope.pipeline.limits.max_partitions, dict(layouts), unlimited)
+        order = replace(_order(scope, ranges, columns, refusals), partitions=limit)
+        staged = stage(order)
+        all_staged = replace(all_staged.merge(staged), demands={}, new_tables=(), again=())
+        if not staged.asks:
+            break
+        changes += _requested_changes(staged.demands, order.specs)
+        columns, ranges = columns_after(columns, staged.demands, order.specs), staged.again
+        # Rows that were counted without a column would have it now, so all ranges are counted again.
+        if has_late_column(all_staged.untold, columns, order.specs):
+            all_staged, ranges = Staged(), all_ranges
+        if staged.new_tables:
+            new = creatable_tables(
+                scope,
+                find_tables(scope.lake, scope.pipeline),
+                staged.new_tables,
+                table_budget(scope, scope.pipeline.auto_created),
+            )
+            scope, refusals = scope.with_created_tables((*scope.pipeline.auto_created, *new.names)), new.refusals
+            columns |= {name: _columns(scope, scope.pipeline.destination(name), layouts)[0] for name in new.names}
+            changes += (f"a run would make table {name}, records name it" for name in new.names)
+    check_identity(plan, observe_source(scope), {r.topic for r in plan.ranges}, scope.pipeline.name)
+    return all_staged, tuple(changes)
+
+
+def _requested_changes(demands: Demands, specs: Mapping[str, RecordSpec]) -> Iterator[str]:
+    for name, requests in demands.items():
+        yield from _change_remarks(name, together(requests, specs[name]))
+
+
+def _change_remarks(table: str, changes: Iterable[SchemaChange]) -> Iterator[str]:
+    return (f"a run would change table {table} first: {change}" for change in changes)
+
+
+def _order(
+    scope: RunContext, ranges: tuple[Range, ...], columns: Mapping[str, pa.Schema], refusals: Refusals
+) -> StageOrder:
+    pipeline = scope.pipeline
+    return StageOrder(
+        pipeline=pipeline.name,
+        n=0,  # no batch has this number and rows
+        cluster=scope.cluster,
+        ranges=ranges,
+        records_per_task=pipeline.limits.records_per_task,
+        specs=record_specs(pipeline, columns, scope.schemas),
+        destinations={},
+        dead_letters=None,
+        payload=pipeline.dead_letters.payload,
+        route=route_of(pipeline, columns, scope.schemas, refused=refusals.names, rest=refusals.rest),
+        limits=read_limits(pipeline),
+    )
+
+
+def _columns(
+    scope: RunContext, destination: Destination, layouts: dict[str, PartitionLayout]
+) -> tuple[pa.Schema, tuple[SchemaChange, ...]]:
+    """The columns of the rows, and the declared ones that the table would get first. A missing table is as the file declares it.
+
+    The partition layout, if there is one, is added to `layouts`.
+    """
+    table = scope.lake.find_table(destination.table)
+    schema = declared_schema(destination) if table is None else table.schema()
+    properties = PARTITIONED_LAYOUT | destination.properties if table is None else table.properties
+    layout = layout_of(
+        schema,
+        declared_spec(destination, schema) if table is None else table.spec(),
+        folder_bytes(properties, by_engine=destination.by_engine),
+    )
+    layouts |= {} if layout is None else {destination.table: layout}
+    if table is None:
+        check_layout(destination)
+        return declared_columns(destination), ()
+    fold = scope.pipeline.value.folds_names
+    check_destination(table, destination, fold=fold)
+    refuse_other_key(scope.pipeline, destination.table, table.metadata)
+    declared = declared_changes(table.schema(), destination, fold=fold)
+    after = planned(table, TableChanges(destination, declared, fold=fold)).schema
+    return schema_columns(after, destination), declared
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """One partition: the offsets asked for, `start` <= o < `end`, up to where they were read, and what they became."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    looked_to: int
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a dry run found.
+
+    Attributes:
+        pipeline: Name of the pipeline.
+        run: Id of the run.
+        offsets: Offsets that were asked for.
+        looked_at: Offsets of them that were read: no more than one batch may have.
+        bytes: Bytes of the keys and values that were read.
+        counts: Records that were read, and how many would be rows, dead letters, or left out on purpose.
+        dead_codes: Dead letters per reason code.
+        samples: The first dead letter found of each code.
+        partitions: The same, partition by partition.
+        too_many_dead: Why a run would not publish these records; None if it would.
+        remarks: What else the next run does or says.
+        seconds: How long it took.
+        unknown_fields: Fields of the records that would be rows which no column takes.
+    """
+
+    pipeline: str
+    run: str
+    offsets: int
+    looked_at: int
+    bytes: int
+    counts: Counts
+    dead_codes: Mapping[str, int]
+    samples: Mapping[str, DeadSample]
+    partitions: tuple[PartitionOutcome, ...]
+    too_many_dead: str | None
+    remarks: tuple[str, ...]
+    seconds: float
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> DryRun:
+        """Read what `to_json` wrote."""
+        body = json.loads(text)
+        body["counts"] = Counts(**body["counts"])
+        body["samples"] = {code: DeadSample(**sample) for code, sample in body["samples"].items()}
+        body["partitions"] = tuple(
+            PartitionOutcome(**p | {"counts": Counts(**p["counts"])}) for p in body["partitions"]
+        )
+        body["unknown_fields"] = UnknownFields(**body["unknown_fields"])
+        return cls(**body | {"remarks": tuple(body["remarks"])})
+
+
+def plan_dry_run(
+    project: Project, pipeline: Pipeline, request: RunRequest, report: Report = no_report, clock: Clock = utc_now
+) -> RunPlan:
+    """The plan of a dry run: the range that the request names, else what the next run would read.
+
+    Returns:
+        A plan, of no ranges if there is nothing to look at.
+
+    Raises:
+        Retryable: Kafka or the catalog is not available now.
+        Terminal: What would stop the next run, too; or what is asked for can't be had.
+    """
+    scope = RunContext.open(project, pipeline, report, clock)
+    state = _current_state(scope)
+    for remark in _remarks(state, pipeline):
+        report(remark)
+    asked_at = scope.stamp()
+    facts = observe_source(scope)
+    position = _position(scope, state, facts)
+    plan = RunPlan(
+        pipeline=pipeline.name,
+        run=request.run,
+        planned_at=asked_at,
+        cluster=facts.cluster_id,
+        topics=_requested_topics(scope, position, facts, request),
+        complete=False,
+        epoch=position.epoch,
+        mode="dry_run",
+        started_by=request.started_by,
+        reason=request.reason,
+    )
+    for r in skipped(plan, position) if request.start is None else ():
+        report(f"gone from Kafka, a run skips them: topic {r.topic}, partition {r.partition}, {r.start} to {r.end - 1}")
+    return plan
+
+
+def _current_state(scope: RunContext) -> PipelineState | None:
+    """Where the pipeline stands, or None if it never ran. What would stop the next run stops this one."""
+    pipeline = scope.pipeline
+    tables = find_tables(scope.lake, pipeline)
+    existing = {} if tables is None else tables.destinations
+    for name in pipeline.tables:
+        refuse_no_key(pipeline, name, existing[name] if name in existing else scope.lake.find_table(name))
+    if tables is None:
+        return None
+    state = pipeline_state(pipeline, tables)
+    if state.loss is not None:
+        raise state.loss
+    return state
+
+
+def _remarks(state: PipelineState | None, pipeline: Pipeline) -> tuple[str, ...]:
+    if state is None or state.position is None:
+        return (f"pipeline {pipeline.name} never ran: the next run writes its start position first",)
+    if state.unfinished and state.mark is not None:
+        return (f"batch {state.mark.n} is decided and not finished: the next run finishes it first",)
+    return ()
+
+
+def _position(scope: RunContext, state: PipelineState | None, facts: ClusterFacts) -> Position:
+    if state is not None and state.position is not None:
+        return state.position
+    return start_position(facts, offsets_of(scope, start_target(scope.pipeline), facts))
+
+
+def _requested_topics(
+    scope: RunContext, position: Position, facts: ClusterFacts, request: RunRequest
+) -> Mapping[str, PlannedTopic]:
+    if request.start is None:
+        return planned_topics(scope, position, facts, request)
+    starts, ends = (offsets_of(scope, target, facts) for target in (request.start, request.end or LATEST))
+    return {name: _topic_between(name, topic, starts, ends) for name, topic in facts.topics.items()}
+
+
+def _topic_between(
+    name: str, topic: TopicFacts, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> PlannedTopic:
+    """The range of each partition; empty for one that only `starts` or only `ends` has."""
+    keys = [(name, number) for number in range(len(topic.partitions))]
+    begin = tuple(starts.get(key, ends.get(key, 0)) for key in keys)
+    return PlannedTopic(
+        topic.id, begin, tuple(max(first, ends.get(key, first)) for key, first in zip(keys, begin, strict=True))
+    )
+
+
+def dry_run(
+    project: Project,
+    pipeline: Pipeline,
+    plan: RunPlan,
+    stage: Stage,
+    report: Report = no_report,
+    clock: Clock = utc_now,
+) -> DryRun:
+    """Read and decode what a dry run looks at, and count. Of a large range only what one batch would have.
+
+    Raises:
+        Retryable: Kafka, the catalog or the engine is not available now.
+        Terminal: What would stop a run, too: the table does not fit, records are gone, a topic was recreated.
+    """
+    if (plan.pipeline, plan.mode) != (pipeline.name, "dry_run"):
+        raise Terminal(f"the plan is a {plan.mode} of pipeline {plan.pipeline}, not a dry run of {pipeline.name}")
+    scope = RunContext.open(project, pipeline, report, clock)
+    began = time.monotonic()
+    state = _current_state(scope)
+    ranges = next(cut(plan.ranges, batch_offsets(pipeline, state)), ())
+    staged, changes = stage_for_dry_run(scope, plan, ranges, stage)
+    tolerance = tolerance_of(pipeline)
+    too_many = too_many_dead(staged, tolerance)
+    alert = [f"a run would publish this and say loudly: {too_many}"] if too_many and not tolerance.fails else []
+    return DryRun(
+        pipeline=pipeline.name,
+        run=plan.run,
+        offsets=plan.records,
+        looked_at=sum(r.span for r in ranges),
+        bytes=staged.bytes,
+        counts=staged.total,
+        dead_codes=dict(sorted(staged.dead_codes.items())),
+        samples=dict(sorted(staged.samples.items())),
+        partitions=tuple(_partition_outcomes(plan, ranges, staged)),
+        too_many_dead=too_many if tolerance.fails else None,
+        remarks=(*_remarks(state, pipeline), *changes, *alert),
+        seconds=round(time.monotonic() - began, 3),
+        unknown_fields=staged.unknown_fields.shown,
+    )
+
+
+def _partition_outcomes(plan: RunPlan, ranges: tuple[Range, ...], staged: Staged) -> Iterator[PartitionOutcome]:
+    read_to = {(r.topic, r.partition): r.end for r in ranges}
+    for r in plan.ranges:
+        key = r.topic, r.partition
+        counts = staged.counts.get(key, Counts())
+        yield PartitionOutcome(r.topic, r.partition, r.start, r.end, read_to.get(key, r.start), counts)

@@ -1,0 +1,136 @@
+"""Running the batches of a plan, one after the other, until its ends are reached."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from frazil import shutdown
+from frazil.batch.facts import Range
+from frazil.batch.plan import RunPlan, advance, cut, remaining, skipped
+from frazil.batch.position import Position
+from frazil.batch.refusal import BATCHES_REFUSED
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.commit.commit import Refused
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.project import Project
+from frazil.run.commit.audit import Ingestion, planned_position, publish, stage_batch
+from frazil.run.commit.manifests import Batch
+from frazil.run.commit.recover import recover
+from frazil.run.repair.replay import replay
+from frazil.run.staging.stage import Stage
+from frazil.run.state.context import Apply, Clock, Report, RunContext, utc_now
+from frazil.run.state.pipeline_state import PipelineState, batch_offsets
+from frazil.run.state.source import mirror_to_consumer_group
+from frazil.run.state.tables import Tables
+from frazil.runtime.drivers import registered
+
+REFUSALS = 3
+"""Batches in a row that may be refused because other runs committed first. Each means that another run made progress."""
+
+
+def ingest(  # noqa: PLR0913 - the last three are options
+    project: Project,
+    pipeline: Pipeline,
+    plan: RunPlan,
+    stage: Stage,
+    report: Report,
+    clock: Clock = utc_now,
+    *,
+    apply: Apply | None = None,
+) -> int:
+    """Run batches until the plan's ends are reached, by this run or another one. Repeating a finished run does nothing.
+
+    Args:
+        project: Settings and connections.
+        pipeline: The pipeline.
+        plan: What to read; made by `frazil.run.batches.plan.plan_run`.
+        stage: The engine.
+        report: Takes one line per phase, for people who watch.
+        clock: Tells the time, UTC.
+        apply: The engine for tables that PyIceberg can't write; only pipelines that have one need it.
+
+    Returns:
+        Number of batches this run published.
+
+    Raises:
+        Retryable: Kafka, the catalog, the storage or the engine is not available now.
+        Terminal: A person must act; nothing undecided was published.
+        OutcomeUnknown: A commit was sent and the table can't be read; the next run finds out.
+        Stopped: A signal asked it to stop. Batches that were decided are finished.
+    """
+    if plan.pipeline != pipeline.name:
+        raise Terminal(f"the plan is of pipeline {plan.pipeline}, not {pipeline.name}")
+    scope = RunContext.open(project, pipeline, report, clock, apply)
+    if plan.mode == "dry_run":
+        raise Terminal("a dry run lands nothing: its plan is not for ingesting")
+    run = Ingestion(scope, plan, stage, scope.pipeline.auto_created)
+    with shutdown.handled(report), registered(project.home, pipeline.name, plan.run, report):
+        return replay(run) if plan.mode == "replay" else _ingest(run)
+
+
+def _ingest(run: Ingestion) -> int:
+    plan = run.plan
+    published = refused = 0
+    wasted = 0.0
+    while True:
+        began = time.monotonic()
+        scope, tables, state = recover(run.scope)
+        run = replace(run, scope=scope)
+        position = planned_position(scope, plan, state)
+        ranges, skipped_ranges = remaining(plan, position), skipped(plan, position)
+        if not ranges and not skipped_ranges:
+            mirror_to_consumer_group(scope, state.position)
+            return published
+        if shutdown.requester():
+            raise shutdown.stopped(f"pipeline {scope.pipeline.name} landed {published} batches of this run")
+        chosen = next(cut(ranges, batch_offsets(scope.pipeline, state)), ())
+        try:
+            position, names = _run_batch(run, tables, state, chosen, wasted)
+        except Refused as refusal:
+            refused, wasted = refused + 1, wasted + time.monotonic() - began
+            scope.report(f"batch {state.newest_batch + 1} refused, planning again: {refusal.message}")
+            if refused > REFUSALS:
+                raise Retryable(
+                    f"pipeline {scope.pipeline.name}: {refused} {BATCHES_REFUSED}: {refusal.message}"
+                ) from refusal
+            continue
+        published, refused, wasted, run = published + 1, 0, 0.0, replace(run, refused_tables=names)
+        if not remaining(plan, position) and not skipped(plan, position):
+            mirror_to_consumer_group(scope, position)  # nothing is left, whoever moved it further since
+            return published
+
+
+def _run_batch(
+    run: Ingestion, tables: Tables, state: PipelineState, ranges: tuple[Range, ...], wasted: float
+) -> tuple[Position, Mapping[str, str]]:
+    """Stage and publish one batch, after `wasted` seconds of tries that were refused.
+
+    Returns the position that it led to, and names that no table is made of, and why.
+    """
+    scope, plan = run.scope, run.plan
+    position = planned_position(scope, plan, state)
+    following = advance(position, ranges, plan)
+    staged = stage_batch(run, tables, following.n, ranges)
+    scope = staged.scope
+    skipped_ranges = skipped(plan, position)
+    for r in skipped_ranges:
+        scope.report(f"SKIPPED, gone from Kafka: topic {r.topic}, partition {r.partition}, {r.start} to {r.end - 1}")
+    batch = Batch(
+        kind="ingest",
+        run=plan.run,
+        position=following,
+        planned_at=plan.planned_at,
+        staged=staged.staged,
+        ranges=ranges,
+        skipped=skipped_ranges,
+        started_at=staged.started_at,
+        phases=staged.phases | ({"redo": round(wasted, 3)} if wasted else {}),
+        started_by=plan.started_by,
+        reason=plan.reason,
+        schema_changes=staged.changes,
+        complete_through=plan.planned_at if plan.complete and not remaining(plan, following) else None,
+    )
+    publish(scope, staged.tables, state, batch)
+    return following, staged.refused_tables

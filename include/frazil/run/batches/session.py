@@ -1,0 +1,322 @@
+"""A session: a run that stays, and lands a batch at every tick of the interval.
+
+At each tick it asks Kafka where the partitions end, over a connection that is kept. Only if one has moved since the last batch
+it plans as any run does: reads the tables, finishes what a crash left, fixes the ends. The batches of a session carry its one
+run id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from frazil import shutdown
+from frazil.batch.plan import RunPlan
+from frazil.batch.session import SessionEnd, next_tick
+from frazil.batch.target import RunRequest
+from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
+from frazil.kafka.admin.observe import log_ends
+from frazil.kafka.client.errors import Changed
+from frazil.pipeline.files.load import SCHEMAS
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.project import Project
+from frazil.run.batches.ingest import ingest
+from frazil.run.batches.plan import PlannedRun, plan_run
+from frazil.run.staging.inline import stage_inline
+from frazil.run.state.context import Clock, Report, utc_now
+from frazil.run.state.engine import chosen_engine, keeps_engine
+from frazil.runtime.drivers import registered
+
+FileStamps = Mapping[str, tuple[int, int, int]]
+"""Path -> what is different once a file was written or replaced: inode, size, time."""
+
+
+def file_stamps(project: Project) -> FileStamps:
+    """Return the stamps of settings, pipeline files and schema files, as far as they are there."""
+    return dict(_file_stamps(project))
+
+
+def _file_stamps(project: Project) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    folder = project.pipelines_folder
+    for file in (project.settings_file, *_files(folder), *_files(folder.parent / SCHEMAS)):
+        try:
+            status = file.stat()
+        except FileNotFoundError:
+            continue  # deleted at this moment: the next comparison shows it
+        yield str(file), (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*")) if folder.is_dir() else []
+
+
+PLAN_EVERY = timedelta(minutes=5)
+"""How old a plan may get while nothing moves: topics appear, and a reset moves the position back."""
+
+PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Before each further try of a tick that failed for what passes: together a broker's restart, or as long as a person needs to
+mend a file. Then the run fails, and whoever started it decides."""
+
+Load = Callable[[], tuple[Project, Pipeline]]
+"""Reads settings and pipeline again."""
+
+Land = Callable[[Project, Pipeline, RunPlan], bool]
+"""Lands a plan, or says that it does not: False."""
+
+Submit = Callable[[RunPlan], str | None]
+"""Does a plan in a job, which stays if the plan says until when; returns what that hands back."""
+
+
+class Session:
+    """The state of a long run between its ticks.
+
+    Args:
+        order: Names pipeline, run, and the end of the session.
+        load: Reads settings and pipeline: at once, and when their files have changed.
+        report: Takes one line per phase, for people who watch.
+        clock: Tells the time, UTC.
+        in_job: Whether it is a job's, for which another session waits: then it ends for files that changed and for a batch that
+            failed, since what the job was started with may not fit any more, and the waiting one starts another.
+
+    Attributes:
+        project: Settings in force.
+        pipeline: The pipeline in force.
+        order: As above.
+        report: As above.
+        in_job: As above.
+        complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in; None if that is unknown.
+        plans: How often it planned.
+    """
+
+    def __init__(
+        self, order: RunPlan, load: Load, report: Report, clock: Clock = utc_now, *, in_job: bool = False
+    ) -> None:
+        self.order, self.report, self.in_job = order, report, in_job
+        self.complete_through: str | None = None
+        self.plans = 0
+        self._load, self._clock = load, clock
+        self.project, self.pipeline = load()
+        if order.until is None or self.pipeline.every.every is None:
+            raise Terminal(
+                f"pipeline {self.pipeline.name}: a session needs an end, and an interval that is a duration",
+                next_step="set interval, such as 10s, and session_for, such as 10m",
+            )
+        self._until = datetime.fromisoformat(order.until)
+        self._files: FileStamps = {}  # they may have changed since they were read: the first tick reads them again
+        self._due: datetime | None = clock()
+        self._landed: Mapping[tuple[str, int], int] | None = None
+        self._planned_at = datetime.min.replace(tzinfo=UTC)
+        self._failures, self._n = 0, 0
+
+    def next_plan(self) -> RunPlan | None:
+        """Wait for a tick at which there is something to do, and plan it.
+
+        Returns:
+            The plan, or None at the end of the session.
+
+        Raises:
+            Stopped: A signal asked it to stop.
+            Terminal: A person must act.
+            Retryable, OutcomeUnknown: What a tick failed for, again and again.
+        """
+        while self._is_due():
+            try:
+                plan = self._tick()
+            except (Retryable, OutcomeUnknown) as error:
+                self.retry_later(error)
+                continue
+            if plan is not None:
+                self._raise_if_stopping()
+                return plan
+            self._schedule_next_tick()
+        return None
+
+    def note_landed(self, plan: RunPlan) -> None:
+        """Take note that a plan was landed, and wait for the next tick."""
+        if plan.complete:
+            self.complete_through = plan.planned_at
+        self._landed = {
+            (name, partition): end for name, topic in plan.topics.items() for partition, end in enumerate(topic.end)
+        }
+        self._schedule_next_tick()
+
+    def note_handed_over(self, plan: RunPlan, end_json: str | None) -> None:
+        """Take note that another process landed a plan, and maybe went on with the session: the next tick plans again.
+
+        Args:
+            plan: As `run_session` returned it.
+            end_json: The end of the session as that process saw it, as JSON; None if it only landed the plan.
+        """
+        through = plan.planned_at if plan.complete else None
+        if end_json is not None:
+            through = SessionEnd.from_json(end_json).complete_through
+        self.complete_through = through or self.complete_through
+        self._landed = None
+        self._schedule_next_tick()
+
+    @property
+    def end(self) -> SessionEnd:
+        """The result of the session."""
+        return SessionEnd(self.complete_through)
+
+    def retry_later(self, error: FrazilError) -> None:
+        """Have the tick tried again after a pause.
+
+        Raises:
+            FrazilError: The very error, once it was tried often enough.
+        """
+        if self._failures == len(PAUSES_SECONDS):
+            raise error
+        pause = PAUSES_SECONDS[self._failures]
+        self._failures, self._landed = self._failures + 1, None
+        self.report(f"tried again in {pause:.0f} s: {error.message}")
+        self._due = self._clock() + timedelta(seconds=pause)
+
+    def _schedule_next_tick(self) -> None:
+        self._failures = 0
+        every = self.pipeline.every.every
+        self._due = None if every is None else next_tick(self._clock(), every, self._until)
+
+    def _is_due(self) -> bool:
+        """Wait for the next tick; whether there is one."""
+        if self._due is not None:
+            shutdown.wait(self._due, self._clock)
+            self._raise_if_stopping()
+        return self._due is not None
+
+    def _raise_if_stopping(self) -> None:
+        if shutdown.requester():
+            raise shutdown.stopped(f"the session of pipeline {self.pipeline.name} ended between two batches")
+
+    def _tick(self) -> RunPlan | None:
+        if not self._is_up_to_date():
+            self._until = self._clock()
+            return None
+        if not self._has_moved():
+            return None
+        planned = self._plan()
+        if planned.position.n != self._n:
+            # Something landed after the failures, such as batches of a job that failed later.
+            self._n, self._failures = planned.position.n, 0
+        if planned.plan is None:
+            self.complete_through = planned.complete_through or self.complete_through
+            topics = planned.position.topics
+            self._landed = {
+                (name, number): end for name, topic in topics.items() for number, end in enumerate(topic.next)
+            }
+        return planned.plan
+
+    def _plan(self) -> PlannedRun:
+        order = self.order
+        request = RunRequest(order.run, started_by=order.started_by, reason=order.reason)
+        self.plans, self._planned_at = self.plans + 1, self._clock()
+        return plan_run(self.project, self.pipeline, request, self.report, self._clock)
+
+    def _has_moved(self) -> bool:
+        """Whether a plan may find something. The tables are not read."""
+        landed = self._landed
+        if landed is None or self._clock() - self._planned_at >= PLAN_EVERY:
+            return True
+        cluster = self.project.cluster(self.pipeline.source.cluster)
+        try:
+            return log_ends(cluster, landed.keys()) != landed
+        except (Changed, Terminal):
+            return True  # a topic is not what it was; the plan says in full what is wrong with it
+
+    def _is_up_to_date(self) -> bool:
+        """Take up what files say by now; whether the session can go on with it.
+
+        Raises:
+            Retryable: They are wrong, such as half written.
+        """
+        current_stamps = file_stamps(self.project)
+        if current_stamps == self._files:
+            return True
+        try:
+            project, pipeline = self._load()
+        except Terminal as error:
+            raise Retryable(f"files changed: {error.message}", next_step=error.next_step) from error
+        self._files = current_stamps
+        if pipeline == self.pipeline and project.settings == self.project.settings:
+            return True
+        what_changed = "the pipeline file or the settings changed"
+        if self.in_job or pipeline.every.every is None:
+            self.report(f"{what_changed}: the session ends here, the next one takes them up")
+            return False
+        self.report(f"{what_changed}: from here on they count as they are now")
+        self.project.close()
+        self.project, self.pipeline, self._landed = project, pipeline, None
+        return True
+
+
+def run_session(session: Session, land: Land) -> RunPlan | None:
+    """Land batches until the session ends.
+
+    Args:
+        session: The session, entered.
+        land: Lands each plan in this process.
+
+    Returns:
+        A plan that `land` does not land: for another process, which stays if the plan says until when. Then see
+        `Session.note_handed_over`. None at the end of the session.
+
+    Raises:
+        Stopped: A signal asked it to stop. Batches that were decided are finished.
+        Terminal: A person must act.
+        Retryable, OutcomeUnknown: What a tick failed for, again and again; in a job what a batch failed for.
+    """
+    home, order = session.project.home, session.order
+    with shutdown.handled(session.report), registered(home, order.pipeline, order.run, session.report):
+        while (plan := session.next_plan()) is not None:
+            try:
+                if not land(session.project, session.pipeline, plan):
+                    return replace(plan, until=order.until) if keeps_engine(session.pipeline) else plan
+            except (Retryable, OutcomeUnknown) as error:
+                if session.in_job:
+                    raise
+                session.retry_later(error)
+            else:
+                session.note_landed(plan)
+    return None
+
+
+def run_session_with_jobs(session: Session, land: Land, submit: Submit) -> None:
+    """Land batches until the session ends: in this process, or in jobs that it starts and waits for.
+
+    Args:
+        session: The session, entered.
+        land: Lands in this process what is for it.
+        submit: Does any other plan in a job. What that fails for is tried again as everything else is, in another job.
+
+    Raises:
+        Stopped: A signal asked it to stop. Batches that were decided are finished.
+        Terminal: A person must act.
+        Retryable, OutcomeUnknown: What a tick or a job failed for, again and again.
+    """
+    while (plan := run_session(session, land)) is not None:
+        try:
+            end_json = submit(plan)
+        except (Retryable, OutcomeUnknown) as error:
+            session.retry_later(error)
+        else:
+            session.note_handed_over(plan, end_json)
+
+
+def inline_lander(report: Report, clock: Clock = utc_now) -> Land:
+    """Return what lands the plans that are for the `inline` engine, and no others.
+
+    Args:
+        report: Takes one line per phase.
+        clock: Tells the time, UTC.
+    """
+
+    def land(project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
+        engine = chosen_engine(pipeline, project.settings.auto, plan)
+        report(f"{pipeline.name}: {plan.records:,} offsets to read, engine {engine.description}")
+        if engine.is_inline:
+            ingest(project, pipeline, plan, stage_inline, report, clock)
+        return engine.is_inline
+
+    return land

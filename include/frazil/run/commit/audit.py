@@ -1,0 +1,316 @@
+"""Staging a batch with an engine, and auditing what came back. Nobody can see its files before it is decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from frazil import shutdown
+from frazil.batch import audit as batch_audit
+from frazil.batch.facts import Range, Staged
+from frazil.batch.manifest import Manifest
+from frazil.batch.plan import RunPlan
+from frazil.batch.position import Position
+from frazil.batch.schema_change import Demands
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.failpoints import Failpoint, hit
+from frazil.iceberg.catalog.table import Table, delete_files, staging_table
+from frazil.iceberg.commit.commit import Refused, fit_of, refuse_lost_files
+from frazil.iceberg.files.data_files import StagingTable
+from frazil.iceberg.files.partition_limit import PartitionLimit
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.commit.commit_batch import decide, roll_forward
+from frazil.run.commit.commit_followers import claim_topics
+from frazil.run.commit.dead_letter_topic import ready_letter_topic
+from frazil.run.commit.manifests import Batch, write_manifest
+from frazil.run.staging.auto_create import Refusals, create_tables, initial_refusals, table_budget
+from frazil.run.staging.record_spec import record_specs, route_of, without_new_columns
+from frazil.run.staging.stage import Stage, StageOrder
+from frazil.run.state.context import RunContext
+from frazil.run.state.evolution import (
+    ROUNDS,
+    columns_of,
+    columns_still_missing,
+    evolve_tables,
+    has_late_column,
+    is_stale,
+    merge_demands,
+)
+from frazil.run.state.pipeline_state import PipelineState
+from frazil.run.state.source import observe_source, read_limits, tolerance_of
+from frazil.run.state.tables import Tables, in_parallel
+
+
+@dataclass(frozen=True)
+class Ingestion:
+    """A run under way.
+
+    Attributes:
+        scope: Its pipeline, catalog and cluster.
+        plan: What it was planned to read.
+        stage: The engine.
+        tables_before: Tables that were created before it began: they don't count towards its own limit.
+        refused_tables: Names that no table was made of so far, and why: no batch asks for them again.
+    """
+
+    scope: RunContext
+    plan: RunPlan
+    stage: Stage
+    tables_before: tuple[str, ...] = ()
+    refused_tables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StagedBatch:
+    """What staging brought.
+
+    Attributes:
+        scope: The pipeline, with the tables that were made for these records.
+        staged: Files and counts.
+        tables: The tables that they were staged for, as they are since.
+        started_at: When it began.
+        phases: Seconds per phase.
+        changes: What of the tables' schemas was changed for these records.
+        refused_tables: Names that no table is made of, and why.
+    """
+
+    scope: RunContext
+    staged: Staged
+    tables: Tables
+    started_at: str
+    phases: dict[str, float]
+    changes: Demands = field(default_factory=dict)
+    refused_tables: Mapping[str, str] = field(default_factory=dict)
+
+
+def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StagedBatch:
+    """Stage ranges and audit the outcome. What fails the audit is deleted.
+
+    Raises:
+        Retryable: Kafka, the storage or the engine is not available now.
+        Terminal: The numbers don't add up, more dead letters than tolerated, or a topic was recreated.
+        Stopped: The run was asked to stop.
+    """
+    scope = run.scope
+    if not ranges:
+        return StagedBatch(scope, Staged(), tables, scope.stamp(), {}, refused_tables=run.refused_tables)
+    scope.report(f"batch {n}: staging {sum(r.span for r in ranges):,} offsets of {len(ranges)} partitions")
+    began = time.monotonic()
+    batch = _stage_until_fitting(run, tables, n, ranges)
+    scope, staged, tables = batch.scope, batch.staged, batch.tables
+    staged_in = time.monotonic() - began
+    total = staged.total
+    how = "stopped at" if staged.stopped else "staged"
+    scope.report(f"batch {n}: {how} {total.written:,} rows, {staged.letters:,} dead letters in {staged_in:.1f} s")
+    if (left_out := staged.unknown_fields.summary) is not None:
+        scope.report(f"batch {n}: {left_out}")
+    try:
+        _audit(scope, run.plan, ranges, staged)
+    except FrazilError as failure:
+        discard(scope, tables, staged, failure)
+        raise
+    hit(Failpoint.AUDITED)
+    refuse_if_stopping(scope, tables, n, staged)
+    phases = {"stage": round(staged_in, 3), "audit": round(time.monotonic() - began - staged_in, 3)}
+    return replace(batch, phases=phases)
+
+
+def _stage_until_fitting(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StagedBatch:
+    """Stage ranges; if records need tables or columns that don't exist, create them and stage those ranges again."""
+    scope, all_staged, staged, pending = run.scope, Staged(), Staged(), ranges
+    changes: Demands = {}
+    started_at = scope.stamp()
+    budget = table_budget(scope, run.tables_before)
+    refusals = initial_refusals(scope, budget, run.refused_tables)
+    for number in range(ROUNDS + 1):  # tables are made in a round of their own
+        order = replace(stage_order(scope, tables, n, pending, refusals), fixed_at=run.plan.planned_at)
+        if number >= ROUNDS - 1:  # fields beyond those that are remembered may ask for columns for ever
+            order = replace(order, specs=without_new_columns(order.specs))
+        staged = run.stage(order)
+        hit(Failpoint.STAGED)
+        all_staged = all_staged.merge(staged)
+        refuse_if_stopping(scope, tables, n, all_staged)
+        if staged.stopped or not staged.asks:
+            return StagedBatch(scope, all_staged, tables, started_at, {}, changes, refusals.names)
+        try:
+            if staged.new_tables:
+                creation = create_tables(scope, tables, staged.new_tables, budget, n)
+                scope, tables, refusals = creation.scope, creation.tables, refusals.merged_with(creation.refusals)
+            after, applied = evolve_tables(scope, tables, staged.demands, order.specs, n)
+        except FrazilError as failure:
+            discard(scope, tables, all_staged, failure)
+            raise
+        # Files that lack a column, or that don't fit the changed tables, are void: their ranges are staged again.
+        is_incomplete = has_late_column(all_staged.untold, columns_of(scope.pipeline, after), order.specs)
+        changes, is_void = merge_demands(changes, applied), is_incomplete or is_stale(scope.pipeline, tables, after)
+        discard(scope, after, all_staged if is_void else Staged(void=staged.void))
+        all_staged = Staged() if is_void else replace(all_staged, demands={}, new_tables=(), again=(), void=())
+        tables, pending = after, ranges if is_void else staged.again
+        scope.report(
+            f"batch {n}: staging {sum(r.span for r in pending):,} offsets again, for the tables as they are now"
+        )
+    discard(scope, tables, all_staged)
+    raise columns_still_missing(scope, n, staged.demands)
+
+
+def _audit(scope: RunContext, plan: RunPlan, ranges: tuple[Range, ...], staged: Staged) -> None:
+    pipeline = scope.pipeline
+    for line in named_letters(staged):
+        scope.report(line)
+    too_many = batch_audit.audit(ranges, staged, pipeline.tables, pipeline.dead_letters_table, tolerance_of(pipeline))
+    if too_many is not None:
+        scope.report(f"ALERT: too many dead letters, published nevertheless: {too_many}")
+    read = {r.topic for r in ranges}
+    batch_audit.check_identity(plan, observe_source(scope), read, pipeline.name)
+
+
+def named_letters(staged: Staged) -> Iterator[str]:
+    """Log lines: one for each dead letter that staging names, then one for all others. They have nothing of a record's content.
+
+    Letters are counted here: a record that does not fit two tables has two. A tolerance counts records.
+    """
+    for letter in staged.named:
+        table = "" if letter.destination is None else f" of table {letter.destination}"
+        yield f"dead letter {letter.code}{table}: topic {letter.topic}, partition {letter.partition}, offset {letter.offset}"
+    more = staged.letters - len(staged.named)
+    if staged.named and more > 0:
+        yield f"and {more:,} more dead letters"
+
+
+def refuse_if_stopping(scope: RunContext, tables: Tables, n: int, staged: Staged) -> None:
+    """Discard an undecided batch if the run was asked to stop.
+
+    Raises:
+        Stopped: It was.
+    """
+    if shutdown.requester():
+        stopped = shutdown.stopped(f"batch {n} of pipeline {scope.pipeline.name} was not decided, and is discarded")
+        discard(scope, tables, staged, stopped)
+        raise stopped
+
+
+def discard(scope: RunContext, tables: Tables, staged: Staged, failure: FrazilError | None = None) -> None:
+    """Delete files that were never part of a commit request. If that fails, too, `failure` is still the error that is raised."""
+    # Each by its own table's way to the storage: catalogs may have different ones.
+    by_name = {scope.pipeline.dead_letters_table: tables.dead_letters, **tables.destinations}
+    try:
+        for name, paths in _paths(by_name, staged).items():
+            delete_files(by_name[name], paths)
+    except FrazilError as error:
+        scope.report(f"staged files are left to orphan removal: {error.message}")
+        if failure is not None:
+            failure.add_note(f"staged files could not be deleted: {error.message}")
+
+
+def _paths(by_name: Mapping[str, Table], staged: Staged) -> dict[str, list[str]]:
+    """Files by the table below which they lie."""
+    paths_by_table = {name: [file.path for file in files] for name, files in staged.files.items()}
+    for path in staged.void:
+        owner = next(
+            (name for name, table in by_name.items() if path.startswith(table.location())), next(iter(by_name))
+        )
+        paths_by_table.setdefault(owner, []).append(path)
+    return paths_by_table
+
+
+def stage_order(scope: RunContext, tables: Tables, n: int, ranges: tuple[Range, ...], refusals: Refusals) -> StageOrder:
+    """What is asked of the engine for one batch."""
+    pipeline = scope.pipeline
+    columns, schemas = columns_of(pipeline, tables), scope.schemas
+    return StageOrder(
+        pipeline=pipeline.name,
+        n=n,
+        cluster=scope.cluster,
+        ranges=ranges,
+        records_per_task=pipeline.limits.records_per_task,
+        specs=record_specs(pipeline, columns, schemas),
+        destinations=row_targets(pipeline, tables),
+        dead_letters=staging_table(pipeline.dead_letters_table, tables.dead_letters),
+        payload=pipeline.dead_letters.payload,
+        names_letters=pipeline.dead_letters.log,
+        route=route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest),
+        tolerance=tolerance_of(pipeline),
+        limits=read_limits(pipeline),
+        partitions=partition_limit(pipeline, tables),
+    )
+
+
+def partition_limit(pipeline: Pipeline, tables: Tables) -> PartitionLimit:
+    """How many partition values a task may give each of the tables, and how long they may be."""
+    table_metadata = {name: table.metadata for name, table in tables.destinations.items()}
+    by_engine = {name for name in table_metadata if pipeline.destination(name).by_engine}
+    return PartitionLimit.of_tables(
+        pipeline.limits.max_partitions, table_metadata, by_engine, hard_delete_tables(pipeline)
+    )
+
+
+def hard_delete_tables(pipeline: Pipeline) -> frozenset[str]:
+    """Tables that dead letters can't be replayed into: they keep nothing of deleted rows."""
+    return frozenset(name for name in pipeline.tables if pipeline.forgets_deletes(pipeline.destination(name)))
+
+
+def row_targets(pipeline: Pipeline, tables: Tables) -> dict[str, StagingTable]:
+    """Destination -> what a task needs to write its rows."""
+    return {
+        name: staging_table(name, table, by_engine=pipeline.destination(name).by_engine)
+        for name, table in tables.destinations.items()
+    }
+
+
+def planned_position(scope: RunContext, plan: RunPlan, state: PipelineState) -> Position:
+    """The position, if the plan is still meant for it.
+
+    Raises:
+        Terminal: There is none any more.
+        Retryable: It was reset since the plan.
+    """
+    if state.position is None:
+        raise Terminal(f"pipeline {scope.pipeline.name} was planned, but its table holds no position any more")
+    if state.position.epoch != plan.epoch:
+        raise Retryable(
+            f"pipeline {scope.pipeline.name} was planned in epoch {plan.epoch} and is in epoch {state.position.epoch}:"
+            " it was reset or rolled back meanwhile",
+            next_step="start a new run; it plans from where the pipeline stands now",
+        )
+    return state.position
+
+
+def publish(scope: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> None:
+    """Write the manifest of a staged batch, decide it, roll it forward.
+
+    Raises:
+        Refused: A rival was first, a table no longer takes its files, or they lay so long that an orphan removal may have
+            taken some of them.
+        Retryable: Kafka, the catalog or the storage is not available now.
+        Terminal: A person must act; the dead-letter topic is looked at before the decision.
+        Stopped: The run was asked to stop, before the decision.
+    """
+    topic = ready_letter_topic(scope, batch)
+    manifest, path = write_manifest(scope, tables, state, replace(batch, letter_topic=topic))
+    _refuse_changed_followers(scope, manifest)
+    refuse_if_stopping(scope, tables, batch.position.n, batch.staged)
+    with shutdown.finishing():
+        snapshot = decide(scope, manifest, path, state)
+        scope.report(f"batch {batch.position.n}: decided, snapshot {snapshot}")
+        roll_forward(scope, manifest, path, state)
+        scope.report(f"batch {batch.position.n}: finished")
+
+
+def _refuse_changed_followers(scope: RunContext, manifest: Manifest) -> None:
+    """Refuse a batch whose files don't fit a follower any more: before the decision they can still be staged again.
+
+    After the decision such a follower would block the pipeline.
+    """
+    names = [part.table for part in manifest.followers]
+    loaded = in_parallel(scope.lake.load_table, names)
+    for part, table in zip(manifest.followers, loaded, strict=True):
+        mismatch = part.fit.mismatch(fit_of(table.metadata))
+        if mismatch is not None:
+            raise Refused(f"table {part.table}: {mismatch}")
+        refuse_lost_files(part.table, part.files, table)
+    loaded_by_name = dict(zip(names, loaded, strict=True))
+    # In one order: of two pipelines that claim the same tables, one gets all of them.
+    for part in sorted(manifest.followers, key=lambda part: part.table):
+        if part.role == "destination":
+            claim_topics(scope.lake, manifest, part, loaded_by_name[part.table].metadata)

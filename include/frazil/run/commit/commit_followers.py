@@ -1,0 +1,267 @@
+"""Giving the followers of a decided batch their parts: destinations at the same time, then the dead letters.
+
+Every step asks first whether it is done already, so it is safe to repeat, and when two do it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from frazil.batch.manifest import Manifest, TablePart
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import TableMetadata
+from frazil.iceberg.commit.commit import Change, Refused, commit
+from frazil.iceberg.commit.pipeline_catalog import branch_note
+from frazil.iceberg.commit.refs import branch_name
+from frazil.iceberg.commit.summary_state import (
+    BATCH_KEY,
+    DONE_KEY,
+    KIND_KEY,
+    MANIFEST_KEY,
+    TOPICS_KEY,
+    SummaryValue,
+    held,
+    landed,
+    mark_of,
+    read_summary,
+)
+from frazil.iceberg.patches.variant import FORMAT_VERSION
+from frazil.run.commit.ledger_entry import ranges_json
+from frazil.run.state.context import Apply, EngineNeeded, RunContext
+from frazil.run.state.merge_key import identifier_property
+from frazil.run.state.pipeline_state import BYTES_KEY, READ_KEY, REPAIRS_KEY, repair_command
+from frazil.run.state.tables import in_parallel, landed_by_another, topics_landed
+
+
+def commit_all_followers(scope: RunContext, manifest: Manifest, path: str) -> dict[str, int]:
+    """Commit the parts of all followers, and return the snapshots in which they became visible.
+
+    A follower that fails does not stop the others: they have their parts when this raises.
+
+    Raises:
+        Terminal: A follower can't take its part: dropped, rolled back, changed.
+        Retryable: One can't be reached now.
+        EngineNeeded: One gets its part by an engine, and there is none.
+    """
+    destinations = [part for part in manifest.followers if part.role == "destination"]
+    letters = [part for part in manifest.followers if part.role != "destination"]
+    snapshots: dict[str, int] = {}
+    failures: list[FrazilError] = []
+    for group in (destinations, letters):
+        for part, outcome in zip(
+            group, in_parallel(lambda part: _commit_or_failure(scope, manifest, part, path), group), strict=True
+        ):
+            if isinstance(outcome, FrazilError):
+                failures.append(outcome)
+            else:
+                snapshots[part.table] = outcome
+    if failures:
+        raise _combined_failure(failures)
+    return snapshots
+
+
+def _commit_or_failure(scope: RunContext, manifest: Manifest, part: TablePart, path: str) -> int | FrazilError:
+    try:
+        return commit_follower(scope, manifest, part, path)
+    except FrazilError as failure:
+        return failure
+
+
+def _combined_failure(failures: Sequence[FrazilError]) -> FrazilError:
+    """One error with all messages. Its type is the gravest one: a `Terminal` goes before what another try may mend."""
+    first, *rest = sorted(
+        failures, key=lambda failure: (not isinstance(failure, Terminal), isinstance(failure, EngineNeeded))
+    )
+    if not rest:
+        return first
+    steps = dict.fromkeys(failure.next_step for failure in (first, *rest) if failure.next_step)
+    combined = type(first)(
+        "; and ".join(failure.message for failure in (first, *rest)), next_step="; and ".join(steps) or None
+    )
+    combined.__cause__ = first
+    return combined
+
+
+def commit_follower(scope: RunContext, manifest: Manifest, part: TablePart, path: str) -> int:
+    """Commit the part of one follower in a decided batch, and return the snapshot in which it became visible.
+
+    Raises:
+        Terminal: It can't take it: dropped, rolled back, changed.
+        EngineNeeded: Only an engine can, and there is none.
+    """
+    lake, key, topics_key = scope.lake, BATCH_KEY.format(manifest.pipeline), TOPICS_KEY.format(manifest.pipeline)
+    topics = {topics_key: _part_topics(manifest, part)} if part.role == "destination" else {}
+    check_last_batch = last_batch_check(key, part.table, manifest)
+
+    def check(metadata: TableMetadata) -> None:
+        check_last_batch(metadata)
+        for brought in topics.values():
+            _refuse_rival(manifest, part.table, brought, metadata)
+
+    change = Change(
+        step="follow",
+        table=part.table,
+        files=part.files,
+        removal=part.removal,
+        summary=snapshot_summary(manifest, path) | {key: manifest.mark.to_json()},
+        mirrored=(key,),
+        topics=topics,
+        properties=branch_note(lake, manifest.pipeline, part.table) | identifier_property(manifest.pipeline, part),
+        fit=part.fit,
+        landed=lambda metadata: landed(metadata, key, manifest.mark, part.table),
+        check=check,
+        retention=scope.retention(part.table),
+    )
+    try:
+        return _land_part(lake, change, manifest, part, scope.apply)
+    except Terminal as refusal:
+        _refuse_missing(lake, manifest, part, refusal)
+        raise
+
+
+def _part_topics(manifest: Manifest, part: TablePart) -> frozenset[str]:
+    """Topics of which this batch may land rows in a destination; for the first batch, all topics of the pipeline."""
+    if manifest.kind == "start":
+        return frozenset(manifest.position.topics)
+    return frozenset(r.topic for r in (*manifest.ranges, *manifest.table_ranges.get(part.table, ())))
+
+
+def claim_topics(lake: Lake, manifest: Manifest, part: TablePart, metadata: TableMetadata) -> None:
+    """Claim the topics of an undecided batch in a destination that other pipelines write, too, by a commit without rows.
+
+    If two pipelines begin to read one topic at the same moment, this commit refuses the second. After two decisions it would be
+    too late: rows don't say whose they are. PyIceberg can't write tables of format version 3, so their claim comes with the rows.
+
+    Raises:
+        Refused: Another pipeline was first, or the table does not fit the batch's files any more.
+    """
+    key, topics = TOPICS_KEY.format(manifest.pipeline), _part_topics(manifest, part)
+
+    def check(current: TableMetadata) -> None:
+        rival = landed_by_another(manifest.pipeline, topics, current, part.table)
+        if rival is not None:
+            raise Refused(rival.description)
+
+    def claimed_in(current: TableMetadata) -> int | None:
+        own = topics_landed(current, part.table).get(manifest.pipeline, frozenset())
+        return current.current_snapshot_id if topics <= own else None
+
+    is_shared = topics_landed(metadata, part.table).keys() - {manifest.pipeline}
+    if is_shared and metadata.format_version < FORMAT_VERSION and claimed_in(metadata) is None:
+        commit(lake, Change(part.table, (), {}, (), part.fit, claimed_in, check, "follow", topics={key: topics}))
+
+
+def _refuse_rival(manifest: Manifest, table: str, topics: frozenset[str], metadata: TableMetadata) -> None:
+    """Two pipelines may begin at the same moment: the second one has landed nothing, and is refused by its first commit here."""
+    rival = landed_by_another(manifest.pipeline, topics, metadata, table) if manifest.kind == "start" else None
+    if rival is not None:
+        raise Terminal(
+            f"{rival.description} while pipeline {manifest.pipeline} began, which has landed nothing; every record would be there twice",
+            next_step=f"give pipeline {manifest.pipeline} another name, and a table of its own in place of {table}",
+        )
+
+
+def _refuse_missing(lake: Lake, manifest: Manifest, part: TablePart, refusal: Terminal) -> None:
+    """Refuse a missing table, and name its repair. A repair needs the table in the pipeline file, which may have dropped it."""
+    if lake.find_table(part.table) is not None:
+        return
+    named = f"name {part.table} under destinations (again, if the file names it no more), then: "
+    raise Terminal(
+        f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but table {part.table} is gone; the pipeline"
+        " waits",
+        next_step=(named if part.role == "destination" else "") + repair_command(manifest.pipeline, part.table),
+    ) from refusal
+
+
+def _land_part(lake: Lake, change: Change, manifest: Manifest, part: TablePart, apply: Apply | None) -> int:
+    if part.operation is None:
+        return land_change(lake, change, manifest)
+    operation, branch = part.operation, branch_name(manifest.pipeline, manifest.position.n)
+    if apply is None:
+        snapshot_id = change.landed(lake.load_table(part.table).metadata)
+        if snapshot_id is None:
+            raise EngineNeeded.for_batch(manifest.pipeline, manifest.position.n, part.table)
+        return snapshot_id
+    return land_change(
+        lake, change, manifest, lambda target_lake, target: apply(target_lake, target, operation, branch)
+    )
+
+
+def last_batch_check(key: str, table: str, manifest: Manifest) -> Callable[[TableMetadata], None]:
+    """A check, for a commit, that the last batch of a table is the one that the manifest expects."""
+
+    def check(metadata: TableMetadata) -> None:
+        find = read_summary if manifest.accepts_rollback(table) else held
+        last = mark_of(find(metadata, key, table))
+        if not manifest.follows(table, last):
+            raise Refused(f"table {table} holds {last} last, expected {manifest.expected_mark(table)}")
+
+    return check
+
+
+def land_change(lake: Lake, change: Change, manifest: Manifest, land: Callable[[Lake, Change], int] = commit) -> int:
+    """Land a change of a decided batch, and return its snapshot.
+
+    Args:
+        lake: The catalog.
+        change: The change.
+        manifest: The batch.
+        land: What lands it: a commit, or an engine.
+
+    Raises:
+        Terminal: The table can't take it.
+        Retryable: Another run finished the batch meanwhile.
+    """
+    try:
+        return land(lake, change)
+    except Refused as refusal:
+        _refuse_overtaken(lake, manifest, refusal)
+        raise Terminal(
+            f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {refusal.message};"
+            " the pipeline waits",
+            next_step=f"undo the change of {change.table} and run again, or: "
+            + repair_command(manifest.pipeline, change.table),
+        ) from refusal
+
+
+def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
+    """A run that was suspended may find its batch finished by another run, or taken back. Nobody has to act then."""
+    done, last = (
+        read_summary(lake.load_table(table).metadata, key.format(manifest.pipeline), table)
+        for table, key in ((manifest.ledger, DONE_KEY), (manifest.closing.table, BATCH_KEY))
+    )
+    recorded = mark_of(done) if isinstance(done, SummaryValue) else None
+    is_finished = recorded is not None and recorded.n >= manifest.position.n
+    if is_finished or not isinstance(last, SummaryValue) or mark_of(last) != manifest.mark:
+        raise Retryable(
+            f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or was taken back",
+            next_step="run again; it plans from where the pipeline stands now",
+        ) from refusal
+
+
+def snapshot_summary(manifest: Manifest, path: str) -> dict[str, str]:
+    """The summary that every snapshot of a batch carries."""
+    counts = manifest.counts
+    summary = {
+        "frazil.pipeline": manifest.pipeline,
+        "frazil.batch": manifest.batch,
+        "frazil.run": manifest.run,
+        KIND_KEY: manifest.kind,
+        "frazil.version": manifest.version,
+        "frazil.config": manifest.config,
+        READ_KEY: str(counts.read),
+        "frazil.rows.written": str(counts.written),
+        "frazil.rows.dead": str(counts.dead),
+        "frazil.rows.filtered": str(counts.filtered),
+        BYTES_KEY: str(manifest.bytes_read),
+        MANIFEST_KEY: path,
+    }
+    optional = {
+        "frazil.complete-through": manifest.complete_through,
+        "frazil.started-by": manifest.started_by or None,
+        "frazil.reason": manifest.reason,
+        REPAIRS_KEY: manifest.repairs,
+        "frazil.skipped": ranges_json(manifest.skipped) if manifest.skipped else None,
+    }
+    return summary | {key: value for key, value in optional.items() if value is not None}

@@ -1,0 +1,249 @@
+"""Decoding dead letters again: the rows of those that fit now, and the letters with their new reasons and attempts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.batch.dead_letters import OpenLetter, Place
+from frazil.batch.facts import Counts, Staged, TopicPartition, UnknownFields
+from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.decoder.redaction import Payload, has_record, redacted
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.outcome import FilterReason
+
+_REASON = ("code", "stage", "message", "path")
+
+
+@dataclass(frozen=True, slots=True)
+class LetterOutcomes:
+    """What decoding some letters again led to.
+
+    Attributes:
+        rows: Table -> rows of those that are good.
+        letters: All letters that came in, as the dead-letter table has them from now on.
+        landed: Records that no tried letter is open for any more: landed, or left out on purpose.
+        landed_in: Table -> those of them whose letter was of it; None: of the record as a whole.
+        counts: Of those, per partition: read, written and filtered.
+        dead_codes: How many are still dead, by reason code.
+        bare: How many were to be tried and keep nothing of their records.
+        bytes: Bytes of the keys and values of the landed ones.
+        unknown_fields: Fields of the landed ones that no column takes.
+    """
+
+    rows: Mapping[str, pa.RecordBatch]
+    letters: pa.RecordBatch
+    landed: frozenset[Place]
+    landed_in: Mapping[str | None, frozenset[Place]]
+    counts: Mapping[TopicPartition, Counts]
+    dead_codes: Mapping[str, int]
+    bare: int = 0
+    bytes: int = 0
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
+
+
+def decode_letters(
+    letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: FanOut, n: int, payload: Payload = "full"
+) -> LetterOutcomes:
+    """Decode the tried ones among letters; the others stay as they are.
+
+    A letter of one table is tried for that table alone. A letter of a record as a whole lands in all tables that the record
+    is meant for, or in none.
+
+    Args:
+        letters: Rows of the dead-letter table.
+        tried: Which letters are decoded again; no two of one record and table.
+        decoder: The present pipeline's.
+        n: Number of the batch that lands them.
+        payload: What letters may tell of their records; new reasons quote no more than that.
+    """
+    tried_mask = _tried_mask(letters, tried)
+    decodable = pc.and_(tried_mask, has_record(letters))
+    chosen = letters.filter(decodable)
+    by_table = {
+        table: _decode_destination(table_letters, table, decoder, n, payload)
+        for table, table_letters in _by_destination(chosen)
+    }
+    parts, landed_in = [*by_table.values()], {table: part.landed for table, part in by_table.items()}
+    still_dead = {place for part in parts for place in part.still_dead}
+    landed = frozenset(place for part in parts for place in part.landed) - still_dead
+    counts: dict[TopicPartition, Counts] = {}
+    for part in parts:
+        for key, part_counts in part.counts.items():
+            counts[key] = counts.get(key, Counts()) + part_counts
+    updated_letters = pa.concat_batches([letters.filter(pc.invert(decodable)), *(part.letters for part in parts)])
+    codes = sum((part.codes for part in parts), Counter[str]())
+    unknown_fields = sum((part.unknown_fields for part in parts), UnknownFields())
+    bare = tried_mask.true_count - decodable.true_count
+    rows = [(table, table_rows) for part in parts for table, table_rows in part.rows.items()]
+    return LetterOutcomes(
+        _rows_by_table(rows),
+        updated_letters,
+        landed,
+        landed_in,
+        counts,
+        dict(codes),
+        bare,
+        sum(part.bytes for part in parts),
+        unknown_fields,
+    )
+
+
+def letter_demands(letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: FanOut) -> Staged:
+    """The missing columns and tables that the tried letters need.
+
+    Args:
+        letters: Rows of the dead-letter table.
+        tried: Which letters are decoded again.
+        decoder: The present pipeline's.
+    """
+    chosen = letters.filter(pc.and_(_tried_mask(letters, tried), has_record(letters)))
+    parts = (decoder.decode(_records(table_letters), only=table) for table, table_letters in _by_destination(chosen))
+    return Staged.merged(Staged(demands=part.demands, new_tables=part.new_tables) for part in parts)
+
+
+def _tried_mask(letters: pa.RecordBatch, tried: Collection[OpenLetter]) -> pa.BooleanArray:
+    keys = zip(_places(letters), letters.column("_frazil_batch").to_pylist(), _destinations(letters), strict=True)
+    return pa.array([OpenLetter(*key) in tried for key in keys], pa.bool_())
+
+
+@dataclass(frozen=True, slots=True)
+class _DestinationOutcomes:
+    """What decoding the letters of one destination again led to."""
+
+    rows: Mapping[str, pa.RecordBatch]
+    letters: pa.RecordBatch
+    landed: frozenset[Place]
+    still_dead: frozenset[Place]
+    counts: Mapping[TopicPartition, Counts]
+    codes: Counter[str]
+    bytes: int
+    unknown_fields: UnknownFields
+
+
+def _decode_destination(
+    letters: pa.RecordBatch, table: str | None, decoder: FanOut, n: int, payload: Payload
+) -> _DestinationOutcomes:
+    outcomes = decoder.decode(_records(letters), only=table)
+    dead = redacted(outcomes.dead, payload, decoder.declared)
+    reasons: dict[Place, dict[str, Any]] = {}
+    for place, reason in zip(_places(dead), _reasons(dead), strict=True):
+        reasons.setdefault(place, reason)
+    if table is not None:
+        reasons |= dict.fromkeys(_rerouted(_without_reason(letters, reasons), table, decoder), _unrouted_reason(table))
+    good_letters = _without_reason(letters, reasons)
+    # What is good of a record that is bad for another table stays with its letter, which is of the whole record.
+    good = decoder.decode(_records(good_letters), only=table) if reasons and outcomes.tables else outcomes
+    size = sum(pc.sum(pc.binary_length(good_letters.column(name))).as_py() or 0 for name in ("key", "value"))
+    return _DestinationOutcomes(
+        good.rows,
+        _updated_letters(letters, reasons, n),
+        frozenset(_places(good_letters)),
+        frozenset(reasons),
+        _landed_counts(good),
+        Counter(str(reason["code"]) for reason in reasons.values()),
+        size,
+        outcomes.unknown if payload == "full" else outcomes.unknown.without_names(),
+    )
+
+
+def _without_reason(letters: pa.RecordBatch, reasons: Mapping[Place, Mapping[str, Any]]) -> pa.RecordBatch:
+    return letters.filter(pa.array([place not in reasons for place in _places(letters)], pa.bool_()))
+
+
+def _rerouted(letters: pa.RecordBatch, table: str, decoder: FanOut) -> list[Place]:
+    """Of good letters of a table, those whose records the route now sends to another table.
+
+    Outcomes count such records and don't name them, so the letters are halved until a part has only them, or none.
+    """
+    records = _records(letters)
+    lost = _routed_away(decoder.decode(records, only=table))
+    # What is meant for no table at all is left out on purpose.
+    count = lost - (_routed_away(decoder.decode(records)) if lost else 0)
+    if count in (0, letters.num_rows):
+        return _places(letters) if count else []
+    half = letters.num_rows // 2
+    parts = (letters.slice(0, half), letters.slice(half))
+    return [place for part in parts for place in _rerouted(part, table, decoder)]
+
+
+def _routed_away(outcomes: FannedOut) -> int:
+    return sum(counts.filtered.get(FilterReason.ROUTE, 0) for counts in outcomes.counts.values())
+
+
+def _unrouted_reason(table: str) -> dict[str, Any]:
+    code = DeadCode.UNROUTED
+    message = (
+        f"the letter is of table {table}, and the record is meant for another one now: it would have a row in neither"
+    )
+    return {"code": str(code), "stage": str(code.stage), "message": message, "path": None}
+
+
+def _landed_counts(outcomes: FannedOut) -> dict[TopicPartition, Counts]:
+    return {
+        (key.topic, key.partition): Counts(
+            counts.written + sum(counts.filtered.values()), counts.written, 0, sum(counts.filtered.values())
+        )
+        for key, counts in outcomes.counts.items()
+    }
+
+
+def _by_destination(letters: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
+    destinations = _destinations(letters)
+    names = dict.fromkeys(destinations) or {None: None}
+    return [
+        (name, letters.filter(pa.array([destination == name for destination in destinations], pa.bool_())))
+        for name in names
+    ]
+
+
+def _destinations(letters: pa.RecordBatch) -> list[str | None]:
+    destinations: list[str | None] = letters.column("destination").to_pylist()
+    return destinations
+
+
+def _rows_by_table(rows: list[tuple[str, pa.RecordBatch]]) -> dict[str, pa.RecordBatch]:
+    tables = dict.fromkeys(table for table, _ in rows)
+    return {name: pa.concat_batches([table_rows for table, table_rows in rows if table == name]) for name in tables}
+
+
+def _places(letters: pa.RecordBatch) -> list[Place]:
+    columns = (letters.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    return [Place(*coordinates) for coordinates in zip(*columns, strict=True)]
+
+
+def _reasons(dead: pa.RecordBatch) -> list[dict[str, Any]]:
+    reasons: list[dict[str, Any]] = dead.select(_REASON).to_pylist()
+    return reasons
+
+
+def _records(letters: pa.RecordBatch) -> pa.RecordBatch:
+    """Letters as the records that they were. The type of their timestamp was not kept; no outcome depends on it."""
+    size = letters.num_rows
+    columns = [
+        pa.nulls(size, field.type) if field.name == "timestamp_type" else letters.column(field.name).cast(field.type)
+        for field in KAFKA_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=KAFKA_SCHEMA)
+
+
+def _updated_letters(letters: pa.RecordBatch, reasons: Mapping[Place, Mapping[str, Any]], n: int) -> pa.RecordBatch:
+    """The tried letters: with one more attempt, and their new reason or the batch that landed them."""
+    places, rows = _places(letters), letters.select([*_REASON, "attempts"]).to_pylist()
+    reason_rows = [
+        row if (reason := reasons.get(place)) is None else reason for place, row in zip(places, rows, strict=True)
+    ]
+    changed: dict[str, list[Any]] = {name: [reason_row[name] for reason_row in reason_rows] for name in _REASON}
+    changed["attempts"] = [(row["attempts"] or 1) + 1 for row in rows]
+    changed["landed_batch"] = [None if place in reasons else n for place in places]
+    columns = [
+        pa.array(changed[field.name], field.type) if field.name in changed else letters.column(field.name)
+        for field in letters.schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=letters.schema)

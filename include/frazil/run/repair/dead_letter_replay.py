@@ -1,0 +1,389 @@
+"""Replay of dead letters: those that decode under the present pipeline file become rows, by a batch of its own.
+
+The position stays. The batch appends the rows and marks their letters as landed; letters that still fail get their
+new reason and one more attempt. A rollback of the closing table behind the batch opens its letters again: a mark counts
+only as long as its batch does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+
+from frazil import shutdown
+from frazil.batch.dead_letters import LetterChoice, OpenLetter, Place, first_of, ranges_of, spans
+from frazil.batch.facts import Counts, Range, Staged, TopicPartition, UnknownFields
+from frazil.batch.position import Position
+from frazil.batch.removal import Removal
+from frazil.batch.schema_change import Demands
+from frazil.batch.target import RunRequest
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.failpoints import Failpoint, hit
+from frazil.iceberg.catalog.table import staging_table
+from frazil.iceberg.commit.commit import Refused
+from frazil.iceberg.files.data_files import DataFileWriter
+from frazil.iceberg.files.row_files import TableWriters
+from frazil.iceberg.ledger.dead_letters import letters_within
+from frazil.iceberg.schema.schema import declared_columns
+from frazil.records.decoder.fan_out import FanOut
+from frazil.records.model.cells import in_steps
+from frazil.records.model.spec import RecordSpec
+from frazil.run.commit.audit import discard, partition_limit, publish, refuse_if_stopping, row_targets
+from frazil.run.commit.manifests import LETTER_COLUMNS, Batch
+from frazil.run.commit.recover import recover
+from frazil.run.repair.dead_letter_decode import LetterOutcomes, decode_letters, letter_demands
+from frazil.run.repair.open_dead_letters import find_open_letters
+from frazil.run.repair.replay import refuse_forgotten_deletes, refuse_without_coordinates
+from frazil.run.staging.auto_create import Refusals, creatable_tables, create_tables, initial_refusals, table_budget
+from frazil.run.staging.record_spec import NO_TABLES_CREATED, record_specs, route_of, without_fail
+from frazil.run.state.context import RunContext
+from frazil.run.state.evolution import DemandFinder, columns_for, columns_of, evolve_for_records
+from frazil.run.state.pipeline_state import PipelineState
+from frazil.run.state.tables import Tables
+from frazil.runtime.drivers import registered
+
+
+@dataclass(frozen=True)
+class LetterReplay:
+    """Letters to be tried by one batch, and where the pipeline stands.
+
+    Attributes:
+        scope: The pipeline, with its catalog and its cluster.
+        tables: Its tables.
+        state: Where it stands.
+        position: Its position.
+        letters: Those to be tried.
+        tables_before: Tables that were made before the first letter was tried.
+        refusals: Why tables that they name are not made.
+    """
+
+    scope: RunContext
+    tables: Tables
+    state: PipelineState
+    position: Position
+    letters: frozenset[OpenLetter]
+    tables_before: tuple[str, ...] = ()
+    refusals: Refusals = field(default_factory=lambda: Refusals(rest=NO_TABLES_CREATED))
+
+    @property
+    def removal(self) -> Removal:
+        """The range of letters that is rewritten: the tried ones, and those between them."""
+        return Removal(LETTER_COLUMNS, spans([letter.place for letter in self.letters]))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Those letters, a part at a time."""
+        return letters_within(self.tables.dead_letters, self.scope.pipeline.dead_letters_table, self.removal)
+
+
+def decoder_of(work: LetterReplay, columns: Mapping[str, pa.Schema], n: int) -> FanOut:
+    """Decodes the letters into rows of these columns."""
+    pipeline, schemas, refusals = work.scope.pipeline, work.scope.schemas, work.refusals
+    route = route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest)
+    counters = partition_limit(pipeline, work.tables).counters()
+    return FanOut(without_fail(record_specs(pipeline, columns, schemas)), route, n, partitions=counters)
+
+
+def demand_finder(work: LetterReplay) -> DemandFinder:
+    """Returns what finds the columns that the letters need and that their tables lack."""
+
+    def find_demands(columns: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
+        specs = record_specs(work.scope.pipeline, columns, work.scope.schemas)
+        if not any(spec.evolution for spec in specs.values()):
+            return {}, specs
+        return _needs(work, columns).demands, specs
+
+    return find_demands
+
+
+def _needs(work: LetterReplay, columns: Mapping[str, pa.Schema]) -> Staged:
+    decoder = decoder_of(work, columns, 0)
+    find_needs = partial(letter_demands, tried=work.letters, decoder=decoder)
+    return Staged.merged(staged for _, staged in in_steps(find_needs, work.batches()))
+
+
+def _missing_tables(work: LetterReplay, budget: int) -> tuple[str, ...]:
+    """Tables that letters name and that are not there."""
+    if not budget:
+        return ()
+    asking = replace(work, refusals=Refusals())
+    return _needs(asking, columns_of(work.scope.pipeline, work.tables)).new_tables
+
+
+def with_new_tables(work: LetterReplay, n: int) -> LetterReplay:
+    """The same, with the missing tables created that letters without a destination name.
+
+    Raises:
+        Terminal, Retryable: As `create_tables`.
+    """
+    if work.scope.pipeline.create is None:
+        return work
+    budget = table_budget(work.scope, work.tables_before)
+    missing_tables = _missing_tables(work, budget)
+    if not missing_tables:
+        return replace(work, refusals=initial_refusals(work.scope, 0)) if not budget else work
+    creation = create_tables(work.scope, work.tables, missing_tables, budget, n)
+    return replace(work, scope=creation.scope, tables=creation.tables, refusals=creation.refusals)
+
+
+def with_supposed_tables(work: LetterReplay) -> tuple[LetterReplay, Mapping[str, pa.Schema]]:
+    """The same as if those tables existed, for a dry run, and the columns of all tables."""
+    columns, budget = columns_of(work.scope.pipeline, work.tables), table_budget(work.scope, work.tables_before)
+    creatable = creatable_tables(work.scope, work.tables, _missing_tables(work, budget), budget)
+    scope = work.scope.with_created_tables((*work.scope.pipeline.auto_created, *creatable.names))
+    columns |= {name: declared_columns(scope.pipeline.destination(name)) for name in creatable.names}
+    return replace(work, scope=scope, refusals=creatable.refusals), columns
+
+
+LETTERS_PER_BATCH = 100_000
+RANGES_PER_BATCH = 1_000
+"""Letters that one batch tries, and ranges of neighbours they may lie in: bounds what the ledger says of it."""
+
+ATTEMPTS = 3
+"""How often letters are staged because other batches were decided meanwhile: their rows carry their batch's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """What became of the letters that were tried.
+
+    Attributes:
+        tried: How many there were.
+        landed: How many are rows now.
+        filtered: How many the present pipeline file leaves out on purpose.
+        dead_codes: How many are still dead, by reason code.
+        bare: How many keep nothing of their records (`dead_letters.payload`), and were left as they are.
+        batches: Numbers of the batches.
+    """
+
+    tried: int = 0
+    landed: int = 0
+    filtered: int = 0
+    dead_codes: Mapping[str, int] | None = None
+    bare: int = 0
+    batches: tuple[int, ...] = ()
+
+    def __add__(self, other: ReplayResult) -> ReplayResult:
+        return ReplayResult(
+            self.tried + other.tried,
+            self.landed + other.landed,
+            self.filtered + other.filtered,
+            dict(Counter(self.dead_codes or {}) + Counter(other.dead_codes or {})),
+            self.bare + other.bare,
+            self.batches + other.batches,
+        )
+
+
+_Progress = tuple[frozenset[OpenLetter], tuple[str, ...]]
+"""Letters that were tried, and tables that were made before the first of them was."""
+
+
+def replay_dead_letters(
+    scope: RunContext, choice: LetterChoice, request: RunRequest, *, dry_run: bool = False
+) -> ReplayResult:
+    """Decode letters again and land what is good now, exactly once.
+
+    Args:
+        scope: The pipeline, with its catalog and its cluster.
+        choice: Which letters.
+        request: Who asks, and why.
+        dry_run: Only report what would become of them.
+
+    Raises:
+        Terminal: The pipeline never ran, or its rows don't say which record they are.
+        Retryable: Other batches were decided each time, or a part is not available now.
+        Stopped: A signal asked it to stop. Batches that were decided are finished.
+    """
+    refuse_without_coordinates(scope)
+    refuse_forgotten_deletes(scope, "the dead letters of pipeline {} can't come home")
+    if dry_run:
+        return _replay_all(scope, choice, request, dry_run=True)
+    with shutdown.handled(scope.report), registered(scope.project.home, scope.pipeline.name, request.run, scope.report):
+        return _replay_all(scope, choice, request, dry_run=False)
+
+
+def _replay_all(scope: RunContext, choice: LetterChoice, request: RunRequest, *, dry_run: bool) -> ReplayResult:
+    """Batch after batch, until no letter is left that was not tried."""
+    total, tried = ReplayResult(dead_codes={}), frozenset[OpenLetter]()
+    while True:
+        letters, batch_result = _replay_batch(
+            scope, choice, request, (tried, scope.pipeline.auto_created), dry_run=dry_run
+        )
+        if not letters:
+            return total
+        total, tried = total + batch_result, tried | letters
+
+
+def _replay_batch(
+    scope: RunContext, choice: LetterChoice, request: RunRequest, progress: _Progress, *, dry_run: bool
+) -> tuple[frozenset[OpenLetter], ReplayResult]:
+    """One batch, staged again while others are decided in between."""
+    tried, before = progress
+    refusal: Refused | None = None
+    for _ in range(ATTEMPTS):
+        scope, tables, state = recover(scope)
+        if state.position is None:
+            raise Terminal(f"pipeline {scope.pipeline.name} never ran: it has no dead letters")
+        open_letters = find_open_letters(scope, tables, state.position, choice, tried)
+        letters = frozenset(first_of(open_letters, LETTERS_PER_BATCH, RANGES_PER_BATCH))
+        if not letters:
+            return letters, ReplayResult()
+        if shutdown.requester():
+            raise shutdown.stopped(
+                f"pipeline {scope.pipeline.name}: {len(tried):,} dead letters were tried, others wait"
+            )
+        work = LetterReplay(scope, tables, state, state.position, letters, before)
+        try:
+            return letters, _preview_batch(work) if dry_run else _land_batch(work, request)
+        except Refused as refused:
+            refusal = refused
+            scope.report(f"refused, staging the letters again: {refused.message}")
+    raise Retryable(
+        f"pipeline {scope.pipeline.name}: landing dead letters was refused {ATTEMPTS} times: {refusal}",
+        next_step=f"pause the DAG ingest__{scope.pipeline.name} meanwhile, or do it at a quiet time",
+    ) from refusal
+
+
+def _preview_batch(work: LetterReplay) -> ReplayResult:
+    work, columns = with_supposed_tables(work)
+    decoder, total = decoder_of(work, columns_for(columns, demand_finder(work)), 0), ReplayResult(dead_codes={})
+    decode = partial(decode_letters, tried=work.letters, decoder=decoder, n=0)
+    for _, outcomes in in_steps(decode, work.batches()):
+        total += _result_of(outcomes, ())
+    return total
+
+
+def _land_batch(work: LetterReplay, request: RunRequest) -> ReplayResult:
+    n = work.position.n + 1
+    started_at, began = work.scope.stamp(), time.monotonic()
+    work.scope.report(f"batch {n}: trying {len(work.letters):,} dead letters again")
+    work = with_new_tables(work, n)
+    scope = work.scope
+    tables, changes = evolve_for_records(scope, work.tables, n, demand_finder(work))
+    work = replace(work, tables=tables)
+    staged, landed_places, result, letters_read = _stage_letters(work, n)
+    hit(Failpoint.STAGED)
+    if not result.tried:
+        discard(scope, work.tables, staged)
+        return replace(result, batches=())
+    refuse_if_stopping(scope, work.tables, n, staged)
+    try:
+        _check(scope, work, staged, result, letters_read)
+        batch = Batch(
+            kind="dead_letters",
+            run=request.run,
+            position=replace(
+                work.position,
+                n=n,
+                topics={name: replace(topic, start=topic.next) for name, topic in work.position.topics.items()},
+            ),
+            planned_at=started_at,
+            staged=staged,
+            ranges=ranges_of(landed_places.places),
+            table_ranges=landed_places.by_table(scope.pipeline.tables),
+            removed_letters=work.removal.ranges,
+            started_at=started_at,
+            phases={"stage": round(time.monotonic() - began, 3)},
+            started_by=request.started_by,
+            reason=request.reason,
+            schema_changes=changes,
+        )
+    except FrazilError as failure:
+        discard(scope, work.tables, staged, failure)
+        raise
+    publish(scope, work.tables, work.state, batch)
+    return result
+
+
+@dataclass(frozen=True)
+class _LandedPlaces:
+    """Records that are no dead letters any more.
+
+    Attributes:
+        places: Those of all tried letters.
+        of_tables: The same by the table of the letter; None for letters of a record as a whole.
+    """
+
+    places: set[Place] = field(default_factory=set)
+    of_tables: dict[str | None, set[Place]] = field(default_factory=dict)
+
+    def add(self, outcomes: LetterOutcomes) -> None:
+        self.places.update(outcomes.landed)
+        for table, places in outcomes.landed_in.items():
+            self.of_tables.setdefault(table, set()).update(places)
+
+    def by_table(self, tables: tuple[str, ...]) -> dict[str, tuple[Range, ...]]:
+        """Destination -> offsets whose letters are closed: its own, and those of records as a whole. Empty for a single one."""
+        whole = self.of_tables.get(None, set())
+        return {table: ranges_of(whole | self.of_tables.get(table, set())) for table in tables} if tables[1:] else {}
+
+
+def _stage_letters(work: LetterReplay, n: int) -> tuple[Staged, _LandedPlaces, ReplayResult, int]:
+    pipeline, tables = work.scope.pipeline, work.tables
+    rows = TableWriters(row_targets(pipeline, tables))
+    letters = DataFileWriter(staging_table(pipeline.dead_letters_table, tables.dead_letters))
+    decoder, landed, result = (
+        decoder_of(work, columns_of(pipeline, tables), n),
+        _LandedPlaces(),
+        ReplayResult(dead_codes={}),
+    )
+    counts: dict[TopicPartition, Counts] = {}
+    extra_rows = size = letters_read = 0
+    unknown_fields = UnknownFields()
+    decode = partial(decode_letters, tried=work.letters, decoder=decoder, n=n, payload=pipeline.dead_letters.payload)
+    for batch, outcomes in in_steps(decode, work.batches()):
+        for table, table_rows in outcomes.rows.items():
+            rows.write(table, table_rows)
+        letters.write(outcomes.letters)
+        landed.add(outcomes)
+        result += _result_of(outcomes, (n,) if not result.batches else ())
+        for key, partition_counts in outcomes.counts.items():
+            counts[key] = counts.get(key, Counts()) + partition_counts
+            extra_rows -= partition_counts.written
+        extra_rows += sum(table_rows.num_rows for table_rows in outcomes.rows.values())
+        size += outcomes.bytes
+        unknown_fields += outcomes.unknown_fields
+        letters_read += batch.num_rows
+        hit(Failpoint.STAGING)
+    files = rows.close() | {letters.name: letters.close()}
+    staged = Staged(counts, files=files, bytes=size, extra_rows=extra_rows, unknown_fields=unknown_fields)
+    return staged, landed, result, letters_read
+
+
+def _result_of(outcomes: LetterOutcomes, batches: tuple[int, ...]) -> ReplayResult:
+    total = sum(outcomes.counts.values(), Counts())
+    tried = total.read + sum(outcomes.dead_codes.values())
+    return ReplayResult(tried, total.written, total.filtered, outcomes.dead_codes, outcomes.bare, batches)
+
+
+def _check(scope: RunContext, work: LetterReplay, staged: Staged, result: ReplayResult, letters_read: int) -> None:
+    """Refuse what does not add up, counted on either side of decoding.
+
+    Args:
+        scope: The pipeline, with its catalog and its cluster.
+        work: What was to be tried.
+        staged: What was written.
+        result: What became of the letters.
+        letters_read: Letters that were read, the untried ones between them included.
+    """
+    pipeline = scope.pipeline
+    expected = {
+        "letters tried": (len(work.letters), result.tried + result.bare),
+        "their outcomes": (result.tried, result.landed + result.filtered + sum((result.dead_codes or {}).values())),
+        "rows": (result.landed + staged.extra_rows, sum(staged.rows(table) for table in pipeline.tables)),
+        "letters written anew": (letters_read, staged.rows(pipeline.dead_letters_table)),
+    }
+    wrong = [
+        f"{what}: {planned} expected, {counted} found"
+        for what, (planned, counted) in expected.items()
+        if planned != counted
+    ]
+    if wrong:
+        raise Terminal(
+            f"the audit failed, nothing was published: {'; '.join(wrong)}",
+            next_step="this is a fault of Frazil, not of the data: please report these numbers",
+        )

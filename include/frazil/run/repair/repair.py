@@ -1,0 +1,387 @@
+"""Repairing a follower or the ledger that lost what it was given: one audited commit, after which the pipeline goes on.
+
+A repair is a batch that is decided like any other, also on top of a decided batch that can't be finished. The table
+keeps what it has up to the position and gets the mark of the repair; what it lost at most is in the ledger's row, as ranges of offsets.
+A replay of what Kafka still holds of them fills the table again. The ledger's rows come from the manifests that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from frazil.batch.facts import Range
+from frazil.batch.manifest import Manifest
+from frazil.batch.position import BatchMark, Position
+from frazil.batch.removal import RemovedRange, at_or_beyond
+from frazil.batch.repair import Row, lost_ranges, lost_removals, readable, unfilled, union
+from frazil.batch.target import RunRequest, Target
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.catalog.table import read_text
+from frazil.iceberg.commit.commit import Refused
+from frazil.iceberg.commit.landed_batches import summaries
+from frazil.iceberg.commit.summary_state import BATCH_KEY, MANIFEST_KEY, RolledBack, landed, manifest_path, read_summary
+from frazil.iceberg.ledger.ledger import read_ledger
+from frazil.kafka.admin.observe import observe
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.commit.audit import publish
+from frazil.run.commit.commit_batch import lake_of_batch, roll_forward
+from frazil.run.commit.dead_letter_topic import send_letters
+from frazil.run.commit.ledger_entry import entry_rows, marks_after
+from frazil.run.commit.manifests import (
+    Batch,
+    coordinate_columns,
+    read_manifest,
+    recovered_manifests,
+    refuse_foreign_parts,
+)
+from frazil.run.repair.replay import refuse_replay
+from frazil.run.state.context import EngineNeeded, RunContext
+from frazil.run.state.merge_key import lacks_key, missing_key_error
+from frazil.run.state.pipeline_state import STATE_READS, PipelineState, read_state, state_kept_moving
+from frazil.run.state.tables import Tables, load_tables, open_tables, to_table_command
+
+Decided = tuple[str, Manifest]
+"""Path of a manifest, and the manifest."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a table lost at most.
+
+    Attributes:
+        ranges: Offsets of the records.
+        removed: Rows that batches after the one it holds took out, and a rollback brought back.
+        recovers: Paths of manifests whose rows the ledger gets.
+        marks: Followers that get the mark of the repair.
+        batches: Of the ledger: batches whose rows nobody can tell any more.
+    """
+
+    ranges: tuple[Range, ...] = ()
+    removed: tuple[RemovedRange, ...] = ()
+    recovers: tuple[str, ...] = ()
+    marks: frozenset[str] = frozenset()
+    batches: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannedRepair:
+    """A repair that can be looked at before it is done.
+
+    Attributes:
+        table: The table.
+        tables: Of the pipeline.
+        state: Where it stands.
+        position: Its position.
+        loss: What the table lost; None if it holds what it was given.
+        fill: What a replay brings back, of this loss and of earlier ones.
+        unrecoverable: What is lost for good: Kafka does not hold it any more.
+        refusal: Why a replay can't bring back what `fill` names; None if it can.
+    """
+
+    table: str
+    tables: Tables
+    state: PipelineState
+    position: Position
+    loss: Loss | None
+    fill: tuple[Range, ...] = ()
+    unrecoverable: tuple[Range, ...] = ()
+    refusal: Terminal | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to do."""
+        return self.loss is not None or (bool(self.fill) and self.refusal is None)
+
+    def replay_request(self, request: RunRequest) -> RunRequest | None:
+        """The replay that fills the table; None if there is nothing to fill, or a replay can't."""
+        if not self.fill or self.refusal is not None:
+            return None
+        starts: dict[str, dict[int, int]] = {}
+        ends: dict[str, dict[int, int]] = {}
+        for r in self.fill:  # ascending
+            starts.setdefault(r.topic, {}).setdefault(r.partition, r.start)
+            ends.setdefault(r.topic, {})[r.partition] = r.end
+        start, end = Target("offsets", offsets=starts), Target("offsets", offsets=ends)
+        return RunRequest(request.run, request.started_by, "replay", start, end, request.reason)
+
+
+def plan_repair(scope: RunContext, table: str) -> PlannedRepair:
+    """Look at what a repair would do. Makes a missing table, and finishes what can be finished without a repair.
+
+    Raises:
+        Terminal: The table is no follower of the pipeline, or another one must be mended first.
+        Retryable: Kafka or the catalog is not available now.
+    """
+    for _ in range(STATE_READS):
+        tables, state = _read(scope, table)
+        current_scope = scope.with_ledger_tables(tables.ledger)
+        if current_scope is not scope:
+            scope = current_scope
+            continue
+        pipeline = scope.pipeline
+        _refuse_other_loss(scope, state, table)
+        decided = _unfinished(scope, tables, state)
+        if decided and _finish(scope, state, decided[-1], table):
+            continue
+        if state.position is None:
+            raise Terminal(f"pipeline {pipeline.name} never ran, so no table lacks anything")
+        is_lost = bool(decided) or table in state.followers_lost
+        if is_lost:
+            for destination in filter(lacks_key, pipeline.destinations):
+                raise missing_key_error(destination, is_there=destination.table in tables.destinations)
+        loss = _loss(scope, tables, state, state.position, table, decided) if is_lost else None
+        return _plan(scope, tables, state, state.position, table, loss)
+    raise state_kept_moving(scope.pipeline)
+
+
+def repair(scope: RunContext, planned: PlannedRepair, request: RunRequest) -> int | None:
+    """Decide a planned repair, and roll it forward. What a replay brings back is another step: see `replay_request`.
+
+    Returns:
+        Number of the repair; None if nothing is lost, so that the replay alone is left.
+
+    Raises:
+        Retryable: Another command was faster; look again.
+    """
+    loss, position = planned.loss, planned.position
+    if loss is None:
+        return None
+    scope = scope.with_ledger_tables(planned.tables.ledger)
+    is_destination = planned.table in planned.tables.destinations
+    n = planned.state.newest_batch + 1
+    topics = {name: replace(topic, start=topic.next) for name, topic in position.topics.items()}
+    batch = Batch(
+        kind="repair",
+        run=request.run,
+        position=replace(position, n=n, topics=topics),
+        planned_at=scope.stamp(),
+        skipped=loss.ranges,
+        removed_letters=() if is_destination else loss.removed,
+        removed_from={planned.table: loss.removed} if is_destination and loss.removed else {},
+        started_by=request.started_by,
+        reason=request.reason,
+        repairs=planned.table,
+        recovers=loss.recovers,
+        abandoned=len(loss.batches),
+        marks=loss.marks,
+    )
+    try:
+        publish(scope, planned.tables, planned.state, batch)
+    except Refused as refusal:
+        raise Retryable(
+            f"pipeline {scope.pipeline.name}: another command was faster ({refusal.message}); nothing was repaired",
+            next_step="repair again; it plans from where the pipeline stands now",
+        ) from refusal
+    except EngineNeeded as need:
+        scope.report(need.message)  # it is decided: the replay, or the next run, finishes it first
+    return n
+
+
+def _read(scope: RunContext, table: str) -> tuple[Tables, PipelineState]:
+    """The tables and where the pipeline stands."""
+    pipeline = scope.pipeline
+
+    def load() -> Tables:
+        # Both may have been dropped; the one that is not asked for shows as lost then, and is repaired next.
+        _, closing = load_tables(scope.lake, pipeline)
+        _refuse_other_table(pipeline, table, closing)
+        return open_tables(scope.lake, pipeline, recreate=_followers(pipeline, closing))
+
+    return read_state(pipeline, load)
+
+
+def _followers(pipeline: Pipeline, closing: str) -> tuple[str, ...]:
+    names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
+    return tuple(name for name in names if name != closing)
+
+
+def _refuse_other_table(pipeline: Pipeline, table: str, closing: str) -> None:
+    followers = _followers(pipeline, closing)
+    if table in followers:
+        return
+    if table != closing:
+        raise Terminal(
+            f"table {table} is no follower of pipeline {pipeline.name}",
+            next_step=f"its followers: {', '.join(followers)}",
+        )
+    raise Terminal(
+        f"table {table} holds the position of pipeline {pipeline.name}, so nothing says what it lost",
+        next_step=f"restore it; rolled back, go on from what it holds: {to_table_command(pipeline.name)}; made anew, take all rows"
+        f" out and land what Kafka still holds: frazil reset {pipeline.name} --to earliest --reason …",
+    )
+
+
+def _refuse_other_loss(scope: RunContext, state: PipelineState, table: str) -> None:
+    """What a table lost is known from the closing table and the ledger: they go first."""
+    lost = state.closing_lost or state.rollback
+    if lost is not None:
+        raise lost
+    ledger = scope.pipeline.ledger_table
+    if table != ledger and ledger in state.followers_lost:
+        raise state.followers_lost[ledger]
+
+
+def _unfinished(scope: RunContext, tables: Tables, state: PipelineState) -> tuple[Decided, ...]:
+    """The decided batches that the ledger does not know yet, the oldest first; empty if the last one is finished."""
+    if not state.unfinished or state.mark is None:
+        return ()
+    manifest, path = read_manifest(tables, scope.pipeline, state.mark, state.manifest)
+    done = -1 if state.last_finished is None else state.last_finished.n
+    earlier = zip(manifest.recovers, recovered_manifests(tables.closing, manifest), strict=True)
+    return (
+        *(
+            (earlier_path, earlier_manifest)
+            for earlier_path, earlier_manifest in earlier
+            if earlier_manifest.position.n > done
+        ),
+        (path, manifest),
+    )
+
+
+def _finish(scope: RunContext, state: PipelineState, last: Decided, table: str) -> bool:
+    """Roll the last batch forward as far as it goes. False: `table` can't take its part, all others have theirs.
+
+    Without an engine this process can't tell whether a part that needs one would fail; that part counts as failed.
+
+    Raises:
+        Terminal: Another table can't take its part, or the dead-letter topic can't.
+    """
+    path, manifest = last
+    refuse_foreign_parts(scope, state, manifest)
+    try:
+        roll_forward(scope, manifest, path, state)
+    except (Terminal, EngineNeeded) as refusal:
+        if table not in state.followers_lost and table not in _without_part(scope, manifest):
+            raise
+        scope.report(refusal.message)
+    else:
+        return True
+    send_letters(scope, manifest)  # nobody rolls that batch forward any more
+    return False
+
+
+def _without_part(scope: RunContext, manifest: Manifest) -> tuple[str, ...]:
+    """The followers that lack their part; the ledger, if none does."""
+    key, lake = BATCH_KEY.format(manifest.pipeline), lake_of_batch(scope.lake, manifest)
+    without_part = (
+        part.table
+        for part in manifest.followers
+        if (table := lake.find_table(part.table)) is None
+        or landed(table.metadata, key, manifest.mark, part.table) is None
+    )
+    return tuple(without_part) or (manifest.ledger,)
+
+
+def _loss(
+    scope: RunContext, tables: Tables, state: PipelineState, position: Position, table: str, decided: Sequence[Decided]
+) -> Loss:
+    if table == scope.pipeline.ledger_table:
+        return _ledger_loss(scope, tables, state, decided)
+    mark = state.followers.get(table) if table in tables.destinations else state.dead_letters
+    after = -1 if mark is None else mark.n
+    rows = [*_ledger(scope), *(row for _, manifest in decided for row in _rows(scope, manifest))]
+    ranges = lost_ranges(rows, table, after, position)
+    # A rewind leaves a table that lost something as it is, also where the position moves behind what that holds.
+    removed = (*lost_removals(rows, table, after), *at_or_beyond(position))
+    if _ledger_lost_rows(rows, after):
+        ranges = union((*ranges, *_all_ranges(position)))
+    if table in tables.destinations and coordinate_columns(scope.pipeline.destination(table)) is None:
+        removed = ()
+    return Loss(ranges, removed, tuple(path for path, _ in decided), frozenset({table}))
+
+
+def _ledger(scope: RunContext) -> list[Row]:
+    return list(read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name))
+
+
+def _rows(scope: RunContext, manifest: Manifest) -> list[Row]:
+    """The rows that the ledger would have of a batch."""
+    snapshots = dict.fromkeys(part.table for part in manifest.parts)
+    return list(entry_rows(manifest, snapshots, None, scope.clock()))
+
+
+def _ledger_lost_rows(rows: Sequence[Row], after: int) -> bool:
+    """Whether the ledger itself lost rows of batches after `after`: then any offset may be lost."""
+    mended = (row for row in rows if row["n"] > after and row["kind"] in ("repair", "settle"))
+    return any(row.get("abandoned") and row.get("skipped") in (None, "[]") for row in mended)
+
+
+def _all_ranges(position: Position) -> Iterator[Range]:
+    for name, topic in position.topics.items():
+        yield from (Range(name, number, 0, end) for number, end in enumerate(topic.next))
+
+
+def _ledger_loss(scope: RunContext, tables: Tables, state: PipelineState, decided: Sequence[Decided]) -> Loss:
+    """The rows of all batches after the one that the ledger holds; their manifests know them."""
+    done = -1 if state.last_finished is None else state.last_finished.n
+    manifests_by_n = {
+        manifest.position.n: (path, manifest)
+        for path, manifest in (*_manifests(scope, tables, state.mark, done), *decided)
+    }
+    manifests = [manifests_by_n[n] for n in sorted(manifests_by_n)]
+    newest = state.mark.n if state.mark is not None else done
+    return Loss(
+        recovers=tuple(path for path, _ in manifests),
+        marks=_followers_ahead(scope, state, [manifest for _, manifest in manifests]),
+        batches=tuple(n for n in range(done + 1, newest + 1) if n not in manifests_by_n),
+    )
+
+
+def _manifests(scope: RunContext, tables: Tables, mark: BatchMark | None, done: int) -> Iterator[Decided]:
+    """Manifests of the batches behind `done` that the closing table had, the newest first, as far as they are there.
+
+    Each names the batch before it, whose snapshot may be expired. Behind one that is gone, the next that a snapshot names.
+    """
+    key, name = BATCH_KEY.format(scope.pipeline.name), scope.pipeline.name
+    named = {
+        BatchMark.from_json(summary[key]): summary[MANIFEST_KEY]
+        for summary in summaries(tables.closing.metadata)
+        if key in summary and MANIFEST_KEY in summary
+    }
+    while mark is not None and mark.n > done:
+        path = named.get(mark) or manifest_path(tables.closing, name, mark)
+        try:
+            manifest = Manifest.from_json(read_text(tables.closing, path))
+        except Terminal as error:
+            scope.report(f"manifest {path} can't be read: {error.message}")
+            mark = next((earlier for earlier in named if earlier.n < mark.n), None)
+            continue
+        yield path, manifest
+        mark = manifest.closing.after
+
+
+def _followers_ahead(scope: RunContext, state: PipelineState, manifests: list[Manifest]) -> frozenset[str]:
+    """Followers that hold a later batch than the rest of the ledger says: they get the repair's mark as they are."""
+    marks = marks_after(state.ledger_marks, *manifests)
+    held_marks = {scope.pipeline.dead_letters_table: state.dead_letters, **state.followers}
+    return frozenset(
+        table
+        for table, mark in held_marks.items()
+        if mark is not None and _holds_batch(scope, table) and (table not in marks or marks[table].mark.n < mark.n)
+    )
+
+
+def _holds_batch(scope: RunContext, table: str) -> bool:
+    last = read_summary(scope.lake.load_table(table).metadata, BATCH_KEY.format(scope.pipeline.name), table)
+    return last is not None and not isinstance(last, RolledBack)
+
+
+def _plan(
+    scope: RunContext, tables: Tables, state: PipelineState, position: Position, table: str, loss: Loss | None
+) -> PlannedRepair:
+    """The repair, with what Kafka still holds of this loss, and of earlier ones that no replay filled, as it was killed."""
+    lost = union((*unfilled(_ledger(scope), table), *(loss.ranges if loss is not None else ())))
+    topics = sorted({r.topic for r in lost if scope.pipeline.source.reads(r.topic)})
+    fill, unrecoverable = readable(lost, position, observe(scope.cluster, topics, absent_ok=True)) if lost else ((), ())
+    return PlannedRepair(table, tables, state, position, loss, fill, unrecoverable, _replay_refusal(scope, fill))
+
+
+def _replay_refusal(scope: RunContext, ranges: Sequence[Range]) -> Terminal | None:
+    if not ranges:
+        return None
+    try:
+        refuse_replay(scope, {r.topic for r in ranges})
+    except Terminal as refusal:
+        return refusal
+    return None

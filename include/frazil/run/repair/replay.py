@@ -1,0 +1,277 @@
+"""Replay: a range is read again, and its rows and dead letters are replaced, all in one moment for every reader."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.batch.facts import Counts, Range, Staged
+from frazil.batch.plan import RunPlan, cut
+from frazil.batch.removal import Removal, RemovedRange, replaced
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.iceberg.catalog.table import Table
+from frazil.iceberg.commit.commit import Refused
+from frazil.iceberg.commit.landed_batches import count_rows, offsets_held
+from frazil.iceberg.commit.summary_state import BATCH_KEY, SummaryValue, mark_of, read_summary
+from frazil.iceberg.ledger.ledger import read_ledger
+from frazil.kafka.read.read import read_range
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
+from frazil.run.commit.audit import Ingestion, StagedBatch, discard, planned_position, publish, stage_batch
+from frazil.run.commit.manifests import LETTER_COLUMNS, Batch, coordinate_columns, row_removal
+from frazil.run.commit.recover import recover
+from frazil.run.state.context import RunContext
+from frazil.run.state.evolution import is_stale, merge_demands
+from frazil.run.state.pipeline_state import PipelineState, batch_offsets
+from frazil.run.state.source import refuse_compacted
+from frazil.run.state.tables import Tables, open_tables
+
+ATTEMPTS = 3
+"""How often a replay is staged because other batches were decided meanwhile: its rows carry their batch's number."""
+
+
+def replay(run: Ingestion) -> int:
+    """Land the plan's ranges again, in place of what they landed before. The position stays.
+
+    However large the range is, it changes in one commit; it is staged in parts, so memory stays bounded.
+
+    Returns:
+        1, or 0 if this very run was finished before.
+
+    Raises:
+        Terminal: The table does not say where its rows came from, the audit failed, or rows would go whose records are
+            gone.
+        Retryable: Other batches were decided each time, or a part is not available now.
+    """
+    scope, plan = run.scope, run.plan
+    refuse_replay(scope, {r.topic for r in plan.ranges})
+    refusal: Refused | None = None
+    for _ in range(ATTEMPTS):
+        scope, tables, state = recover(scope)
+        if _is_done(scope, plan):
+            return 0
+        try:
+            _replay_once(replace(run, scope=scope), tables, state)
+        except Refused as refused:
+            refusal = refused
+            scope.report(f"the replay was refused, staging it again: {refused.message}")
+        else:
+            return 1
+    raise Retryable(
+        f"pipeline {scope.pipeline.name}: the replay was refused {ATTEMPTS} times: {refusal}",
+        next_step=f"pause the DAG ingest__{scope.pipeline.name} while the replay runs, or replay at a quiet time: whatever"
+        " is decided meanwhile makes it begin anew",
+    ) from refusal
+
+
+def refuse_replay(scope: RunContext, topics: Collection[str]) -> None:
+    """Refuse to replay what would not come again as it was.
+
+    Raises:
+        Terminal: A table does not say where its rows came from, or forgets deletes; or one of the topics is compacted.
+        Retryable: No broker answers.
+    """
+    refuse_without_coordinates(scope)
+    refuse_forgotten_deletes(scope)
+    refuse_compacted(scope, topics)
+
+
+def refuse_without_coordinates(scope: RunContext) -> None:
+    """Refuse to replay into tables whose rows don't say where they came from.
+
+    Raises:
+        Terminal: One has no Kafka columns.
+    """
+    without_columns = [
+        name
+        for name, destination in _all_destinations(scope.pipeline).items()
+        if coordinate_columns(destination) is None
+    ]
+    if without_columns:
+        raise Terminal(
+            f"pipeline {scope.pipeline.name} can't be replayed: {', '.join(without_columns)} has no Kafka"
+            " columns (kafka_columns: false), so nobody knows which rows the range landed before",
+            next_step="land the topic into a new table with Kafka columns, with a pipeline of its own",
+        )
+
+
+def refuse_forgotten_deletes(scope: RunContext, what: str = "pipeline {} can't be replayed") -> None:
+    """Refuse to bring old changes to tables that keep nothing of deleted rows: the changes would bring them back.
+
+    Raises:
+        Terminal: One keeps nothing.
+    """
+    forgetful = [
+        name
+        for name, destination in _all_destinations(scope.pipeline).items()
+        if scope.pipeline.forgets_deletes(destination)
+    ]
+    if forgetful:
+        raise Terminal(
+            f"{what.format(scope.pipeline.name)}: {', '.join(forgetful)} keeps nothing of deleted rows (deletes: hard), so"
+            " an old change of a row that was deleted since would bring it back",
+            next_step="a table with deletes: soft takes old changes; this one gets them right only if all that came later"
+            f" comes again, too: frazil reset {scope.pipeline.name} --to earliest --reason …",
+        )
+
+
+def _all_destinations(pipeline: Pipeline) -> dict[str, Destination]:
+    """Destinations by name, and the template of those that records may create."""
+    by_name = {destination.table: destination for destination in pipeline.destinations}
+    return by_name if pipeline.create is None else by_name | {"route.create": pipeline.create.destination("any.table")}
+
+
+def _is_done(scope: RunContext, plan: RunPlan) -> bool:
+    pipeline = scope.pipeline
+    rows = read_ledger(scope.lake, pipeline.ledger_table, pipeline.name, plan.run)
+    return any(row["kind"] == "replay" for row in rows)
+
+
+def _replay_once(run: Ingestion, tables: Tables, state: PipelineState) -> None:
+    scope, plan = run.scope, run.plan
+    position = planned_position(scope, plan, state)
+    removed = replaced(plan.ranges, position)
+    staged = _stage_parts(run, tables, state, position.n + 1, removed)
+    after = {name: replace(topic, start=topic.next) for name, topic in position.topics.items()}
+    batch = Batch(
+        kind="replay",
+        run=plan.run,
+        position=replace(position, n=position.n + 1, topics=after),
+        planned_at=plan.planned_at,
+        staged=staged.staged,
+        ranges=plan.ranges,
+        removed=removed,
+        removed_letters=removed,
+        started_at=staged.started_at,
+        phases=staged.phases,
+        started_by=plan.started_by,
+        reason=plan.reason,
+        schema_changes=staged.changes,
+    )
+    publish(staged.scope, staged.tables, state, batch)
+
+
+def _stage_parts(
+    run: Ingestion, tables: Tables, state: PipelineState, n: int, removed: Sequence[RemovedRange]
+) -> StagedBatch:
+    """All of the range, staged in parts of a batch's size. What can't be published is deleted."""
+    scope = run.scope
+    parts: list[StagedBatch] = []
+    try:
+        for ranges in cut(run.plan.ranges, batch_offsets(scope.pipeline, state)):
+            if parts:
+                _refuse_moved(scope, tables, state)
+            parts.append(stage_batch(run, tables, n, ranges))
+            _refuse_stale(parts[-1].scope, tables, parts)
+            scope, tables = parts[-1].scope, parts[-1].tables
+            run = replace(run, scope=scope, refused_tables=parts[-1].refused_tables)
+        whole = _merge_parts(parts)
+        _refuse_moved(scope, tables, state)
+        refuse_losses(scope, run.plan.ranges, removed, whole.staged)
+    except FrazilError as failure:
+        discard(scope, tables, Staged.merged(part.staged for part in parts), failure)
+        raise
+    return whole
+
+
+def _refuse_moved(scope: RunContext, tables: Tables, state: PipelineState) -> None:
+    """Whatever was decided meanwhile, the rest of a large range would be staged in vain."""
+    key, table = BATCH_KEY.format(scope.pipeline.name), tables.closing_name
+    last = read_summary(scope.lake.load_table(table).metadata, key, table)
+    if not isinstance(last, SummaryValue) or mark_of(last) != state.mark:
+        raise Refused(f"table {table}: another batch was decided, or it was rolled back, while the range was staged")
+
+
+def _refuse_stale(scope: RunContext, before: Tables, parts: Sequence[StagedBatch]) -> None:
+    """Records of a later part may change a table so that files of earlier parts don't fit it any more."""
+    if parts[1:] and is_stale(scope.pipeline, before, parts[-1].tables):
+        raise Refused("records of the range changed a table, and files of earlier ones don't fit it any more")
+
+
+def _merge_parts(parts: Sequence[StagedBatch]) -> StagedBatch:
+    phases = {key: round(sum(part.phases.get(key, 0.0) for part in parts), 3) for key in ("stage", "audit")}
+    staged = Staged.merged(part.staged for part in parts)
+    changes = reduce(merge_demands, (part.changes for part in parts))
+    return StagedBatch(parts[-1].scope, staged, parts[-1].tables, parts[0].started_at, phases, changes)
+
+
+_SHOWN: Final = 5
+"""Lost offsets that a message names per partition."""
+
+_TableRemoval = tuple[Table, str, Removal]
+"""A table, its name, and the rows that go from it."""
+
+
+def refuse_losses(scope: RunContext, ranges: Sequence[Range], removed: Sequence[RemovedRange], staged: Staged) -> None:
+    """Refuse a staged replay that would take out what it can't bring again.
+
+    A range that gave a record for every offset lost none. One with gaps may: a transaction marker or an aborted record never
+    had an outcome, a record that compaction or a deletion within the log removed has one, and it could not come again.
+
+    Rows are counted only where a range has gaps; where they outnumber what was staged (they were lost, are filtered by
+    now, or lie there twice), Kafka is asked for each of their offsets.
+
+    Args:
+        scope: The pipeline, with its catalog and its cluster.
+        ranges: What is read again, at most one range per partition.
+        removed: What goes, one entry for each range.
+        staged: What reading brought.
+
+    Raises:
+        Terminal: Rows or dead letters would be lost; says how many and where.
+        Retryable: Kafka or the storage is not available now.
+    """
+    losses = []
+    tables: Tables | None = None
+    for r, removed_range in zip(ranges, removed, strict=True):
+        counts = staged.counts.get((r.topic, r.partition), Counts())
+        if counts.read == r.span:
+            continue
+        # As they are now: what was loaded before staging may be expired by this time.
+        tables = tables or open_tables(scope.lake, scope.pipeline)
+        removals = _table_removals(scope, tables, removed_range)
+        row_counts = [count_rows(*removal) for removal in removals]
+        outcomes = sum(row_counts)
+        # Of several tables a plus in one must not hide a minus in another one: Kafka is asked wherever there is a gap.
+        may_lose = outcomes > counts.written + counts.dead if not staged.tables else outcomes > 0
+        lost = _lost_offsets(scope, r, removals) if may_lose else []
+        if lost:
+            losses.append(_loss_line(r, outcomes, counts.read, lost))
+    if losses:
+        raise Terminal(
+            f"pipeline {scope.pipeline.name}: the replay would take out rows whose records are gone from Kafka, by"
+            " compaction or deletion, and could not come again; nothing was changed\n" + "\n".join(losses),
+            next_step="replay a range without these offsets; to read what Kafka still holds of it again, land it into a"
+            " new table with a pipeline of its own",
+        )
+
+
+def _table_removals(scope: RunContext, tables: Tables, removed_range: RemovedRange) -> tuple[_TableRemoval, ...]:
+    pipeline = scope.pipeline
+    letters = (tables.dead_letters, pipeline.dead_letters_table, Removal(LETTER_COLUMNS, (removed_range,)))
+    removals = (
+        (name, table, row_removal(pipeline, name, (removed_range,))) for name, table in tables.destinations.items()
+    )
+    return (*((table, name, rows) for name, table, rows in removals if rows is not None), letters)
+
+
+def _lost_offsets(scope: RunContext, r: Range, removals: Sequence[_TableRemoval]) -> list[int]:
+    """Offsets with a row or a dead letter and without a record, ascending."""
+    offsets = pc.unique(pa.chunked_array([offsets_held(*removal) for removal in removals]))
+    first, last = pc.min_max(offsets).values()
+    records = read_range(scope.cluster, r.topic, r.partition, first.as_py(), last.as_py() + 1)
+    readable = pa.chunked_array([batch.column("offset") for batch in records], pa.int64())
+    lost: list[int] = sorted(offsets.filter(pc.invert(pc.is_in(offsets, readable))).to_pylist())
+    return lost
+
+
+def _loss_line(r: Range, outcomes: int, read: int, lost: list[int]) -> str:
+    shown = ", ".join(map(str, lost[:_SHOWN])) + (", …" if len(lost) > _SHOWN else "")
+    return (
+        f"  topic {r.topic}, partition {r.partition}, offsets {r.start} to {r.end - 1}: {outcomes:,} rows and dead letters"
+        f" are there, {read:,} records were read; {len(lost):,} are gone: {shown}"
+    )

@@ -1,0 +1,244 @@
+"""A reset before it is decided: what it finds, also where tables were lost, the batch that it is, and what it takes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from frazil.batch.facts import Range, TopicPartition
+from frazil.batch.position import Position
+from frazil.batch.removal import Removal, RemovedRange
+from frazil.batch.reset import Move, moves
+from frazil.batch.target import RunRequest, Target
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.catalog.table import absent_table
+from frazil.iceberg.commit.landed_batches import count_rows
+from frazil.iceberg.commit.summary_state import BATCH_KEY, DONE_KEY, RolledBack, read_summary
+from frazil.iceberg.schema.schema import check_destination, check_layout
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.commit.manifests import LETTER_COLUMNS, Batch, removed_on_return, row_removal
+from frazil.run.state.context import RunContext
+from frazil.run.state.merge_key import lacks_key, missing_key_error
+from frazil.run.state.pipeline_state import PipelineState, read_state
+from frazil.run.state.tables import Tables, find_tables, load_tables, missing_recorded_tables, tables_of
+
+
+@dataclass(frozen=True)
+class ResetOrder:
+    """Where a pipeline is to go on.
+
+    Attributes:
+        target: The new position; None for the one that the closing table holds.
+        topics: Only these topics move; empty for all.
+        allow_duplicates: Whether records that come again may stand beside the rows they already have. Otherwise a move
+            back takes those rows and dead letters out.
+    """
+
+    target: Target | None
+    topics: tuple[str, ...] = ()
+    allow_duplicates: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedReset:
+    """A reset that can be looked at before it is done.
+
+    Attributes:
+        order: What is asked for.
+        tables: Of the pipeline; one that is not there is empty.
+        state: Where it stands.
+        before: The position that moves.
+        after: The new one.
+        offsets: What the order's target means by now.
+        remarks: What else happens, one line each, for whoever confirms it.
+        kind: Of the batch that it is.
+        removed_rows: Rows that go from each destination.
+        removed: Rows and dead letters that go, because their records come again.
+        skipped: Offsets that should come again and are gone from Kafka: given up.
+        repairs: A follower that was lost, too, and is given the new batch's mark whatever it holds.
+        marks: Followers that get the new batch's mark although nothing goes from them.
+        is_idle: Whether there is nothing to do.
+    """
+
+    order: ResetOrder
+    tables: Tables
+    state: PipelineState
+    before: Position
+    after: Position
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    kind: Literal["reset", "rewind"] = "reset"
+    removed_rows: Mapping[str, tuple[RemovedRange, ...]] = field(default_factory=dict)
+    removed: tuple[RemovedRange, ...] = ()
+    skipped: tuple[Range, ...] = ()
+    repairs: str | None = None
+    marks: frozenset[str] = frozenset()
+    is_idle: bool = False
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """How each partition moves."""
+        return moves(self.before, self.after)
+
+    @property
+    def with_fixed_offsets(self) -> ResetOrder:
+        """The order with the offsets that were shown. Else `latest` or an instant could mean other ones after the confirmation."""
+        if self.order.target is None or self.order.target.kind in ("earliest", "offsets"):
+            return self.order
+        shown: dict[str, dict[int, int]] = {}
+        for (topic, number), offset in self.offsets.items():
+            shown.setdefault(topic, {})[number] = offset
+        return replace(self.order, target=Target("offsets", offsets=shown))
+
+    def has_same_effect(self, shown: PlannedReset) -> bool:
+        """Whether this moves and takes out the same as the reset that was shown."""
+        return (self.moves, self.removed) == (shown.moves, shown.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalCounts:
+    """What a reset takes out.
+
+    Attributes:
+        rows: Destination -> rows that go; those that lose none are left out.
+        dead_letters: Letters that go.
+    """
+
+    rows: Mapping[str, int]
+    dead_letters: int
+
+
+def batch_of(scope: RunContext, planned: PlannedReset, request: RunRequest) -> Batch:
+    """The batch that does a planned reset."""
+    return Batch(
+        kind=planned.kind,
+        run=request.run,
+        position=planned.after,
+        planned_at=scope.stamp(),
+        removed_from=planned.removed_rows,
+        removed_letters=planned.removed,
+        started_by=request.started_by,
+        reason=request.reason,
+        repairs=planned.repairs,
+        skipped=planned.skipped,
+        marks=planned.marks,
+    )
+
+
+def count_removed(scope: RunContext, planned: PlannedReset) -> RemovalCounts:
+    """How many rows and dead letters a planned reset takes out, also of tables that earlier resets passed by.
+
+    Raises:
+        Terminal: Rows would have to go from a table that does not say where they came from.
+        Retryable: The storage can't be read now.
+    """
+    scope = scope.with_ledger_tables(planned.tables.ledger)
+    tables, pipeline, batch = planned.tables, scope.pipeline, batch_of(scope, planned, RunRequest(""))
+    rows = {}
+    for name, table in tables.destinations.items():
+        ranges = (*batch.removed_from.get(name, ()), *removed_on_return(pipeline, planned.state, name, batch))
+        removal = row_removal(pipeline, name, ranges)
+        rows[name] = count_rows(table, name, removal) if removal is not None else 0
+    letters = Removal(LETTER_COLUMNS, batch.removed_letters) if batch.removed_letters else None
+    dead = count_rows(tables.dead_letters, pipeline.dead_letters_table, letters) if letters is not None else 0
+    return RemovalCounts({name: count for name, count in rows.items() if count}, dead)
+
+
+def inspect_tables(scope: RunContext) -> tuple[Tables, PipelineState]:
+    """The tables as they are, and where the pipeline stands. Makes nothing, finishes nothing.
+
+    A table that is not there is an empty one.
+
+    Raises:
+        Terminal: The closing table was rolled back, a follower must be repaired first, or a table does not fit the pipeline.
+        Retryable: The catalog can't be reached.
+    """
+    tables, missing, state = read_tables(scope)
+    if not is_closing_lost(state):
+        if state.rollback is not None:
+            raise state.rollback
+        _refuse_lost(scope, missing, state)
+    _refuse_misfit(scope, tables, missing, state)
+    return tables, state
+
+
+def is_closing_lost(state: PipelineState) -> bool:
+    """Whether the closing table was lost, so that a reset may make tables anew."""
+    return state.closing_lost is not None or (state.rolled_back is not None and state.position is None)
+
+
+def all_rows_gone(state: PipelineState) -> bool:
+    """Whether the closing table was lost, and no reset decided in the new one yet."""
+    return is_closing_lost(state) and (state.rolled_back is not None or not state.unfinished)
+
+
+def lost_follower(pipeline: Pipeline, tables: Tables, state: PipelineState) -> str | None:
+    """The follower that was lost together with the closing table, if one was.
+
+    Raises:
+        Terminal: All three were lost, and two of them still hold something of before.
+    """
+    letters, ledger = pipeline.dead_letters_table, pipeline.ledger_table
+    closes_elsewhere = tables.closing_name != ledger
+    rolled_back = [
+        table
+        for table, metadata, key in (
+            (letters, tables.dead_letters.metadata, BATCH_KEY),
+            *(((ledger, tables.ledger.metadata, DONE_KEY),) if closes_elsewhere else ()),
+            *((name, table.metadata, BATCH_KEY) for name, table in tables.followers.items()),
+        )
+        if isinstance(read_summary(metadata, key.format(pipeline.name), table), RolledBack)
+    ]
+    if rolled_back[1:]:
+        raise Terminal(
+            f"pipeline {pipeline.name}: table {tables.closing_name} was lost, and {' and '.join(rolled_back)} were"
+            " rolled back: a reset can mend one of them with it",
+            next_step=f"roll the other one forward again, or drop {ledger}: it is made anew; then reset",
+        )
+    lost = [
+        *rolled_back,
+        *state.followers_lost,
+        *((ledger,) if state.last_finished is None and closes_elsewhere else ()),
+    ]
+    return lost[0] if lost else None
+
+
+def read_tables(scope: RunContext) -> tuple[Tables, list[str], PipelineState]:
+    """The tables, empty ones for those that are not there, the names of these, and where the pipeline stands."""
+    pipeline, missing = scope.pipeline, list[str]()
+
+    def load() -> Tables:
+        loaded_tables, closing = load_tables(scope.lake, pipeline)
+        missing[:] = [name for name, table in loaded_tables.items() if table is None]
+        return tables_of(
+            pipeline, {name: table or absent_table(name) for name, table in loaded_tables.items()}, closing
+        )
+
+    tables, state = read_state(pipeline, load)
+    return tables, missing, state
+
+
+def _refuse_lost(scope: RunContext, missing: list[str], state: PipelineState) -> None:
+    """A follower that was lost alone is repaired, not reset."""
+    # Names what is gone, or where the pipeline moved to; says nothing where it never ran.
+    if (
+        missing
+        and find_tables(scope.lake, scope.pipeline) is not None
+        and missing_recorded_tables(scope.pipeline, state.ledger_marks, missing)
+    ):
+        raise Retryable(f"pipeline {scope.pipeline.name}: another command made table {', '.join(missing)} meanwhile")
+    for lost in state.followers_lost.values():
+        raise lost
+
+
+def _refuse_misfit(scope: RunContext, tables: Tables, missing: list[str], state: PipelineState) -> None:
+    fold = scope.pipeline.value.folds_names
+    for destination in scope.pipeline.destinations:
+        if lacks_key(destination):
+            raise missing_key_error(destination, is_there=destination.table not in missing)
+        if destination.table in missing:
+            check_layout(destination)
+        elif not state.unfinished and state.rolled_back is None:
+            # Only at rest: an edited file must not keep a decided batch, or a rollback, from being finished.
+            check_destination(tables.destinations[destination.table], destination, fold=fold)

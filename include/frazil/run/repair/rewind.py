@@ -1,0 +1,426 @@
+"""Rewind: the position goes back to what the closing table holds, on demand (`frazil reset --to-table`).
+
+Whoever rolls a table back wants its rows gone or landed again. The last batch that the closing table and the ledger both
+have is what counts. Whatever landed behind it is abandoned: its rows go from the followers, and from the closing table
+where it still has some, its dead letters go, and the next run lands the records again. So one command ends every state in
+which the two say different things: rolled back, restored, two batches of one number, a decided batch without manifest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from frazil.batch.facts import ClusterFacts, Range
+from frazil.batch.manifest import Manifest
+from frazil.batch.position import BatchMark, Position
+from frazil.batch.removal import RemovedRange, landed_after, moved_back
+from frazil.batch.reset import Abandoned, rewound, within_log
+from frazil.errors import Terminal
+from frazil.iceberg.catalog.table import Table, missing_files, read_text
+from frazil.iceberg.commit.landed_batches import summaries
+from frazil.iceberg.commit.summary_state import (
+    BATCH_KEY,
+    KIND_KEY,
+    MANIFEST_KEY,
+    POSITION_KEY,
+    manifest_path,
+    moved_with,
+)
+from frazil.iceberg.ledger.ledger import first_rows, read_ledger
+from frazil.kafka.admin.topics import compacted
+from frazil.run.commit.manifests import coordinate_columns
+from frazil.run.commit.recover import recover
+from frazil.run.repair.reset_batch import PlannedReset, ResetOrder, read_tables
+from frazil.run.state.context import RunContext
+from frazil.run.state.pipeline_state import PipelineState
+from frazil.run.state.source import lost_ends, observe_source
+from frazil.run.state.tables import Tables, open_tables, to_table_command, with_current_columns
+
+
+@dataclass(frozen=True)
+class _History:
+    """What is known of the pipeline's batches.
+
+    Attributes:
+        agreed: Position of the last batch that the closing table and the ledger both have.
+        abandoned: The batches behind it, by number.
+        newest: The farthest position that was reached.
+    """
+
+    agreed: Position
+    abandoned: tuple[Abandoned, ...]
+    newest: Position
+
+
+def preview_rewind(scope: RunContext, order: ResetOrder) -> PlannedReset:
+    """Look at what a rewind would do. Commits nothing, makes nothing, finishes nothing.
+
+    Raises:
+        Terminal: The closing table was lost, or rows would have to go from a table that does not say where they came from.
+        Retryable: Kafka or the catalog is not available now.
+    """
+    scope, tables, missing, state = _read(scope)
+    return _plan(scope, order, tables, state, missing)
+
+
+def _read(scope: RunContext) -> tuple[RunContext, Tables, list[str], PipelineState]:
+    """The tables, those included that records made, the names of those that are not there, and where the pipeline stands."""
+    tables, missing, state = read_tables(scope)
+    current_scope = scope.with_ledger_tables(tables.ledger)
+    return (scope, tables, missing, state) if current_scope is scope else (current_scope, *read_tables(current_scope))
+
+
+def plan_rewind(scope: RunContext, order: ResetOrder) -> PlannedReset:
+    """Plan a rewind that can be done. Where nothing was rolled back, the last batch is finished, and that is all.
+
+    Raises:
+        Terminal: As `preview_rewind`; or a table can't take its part of a decided batch.
+        Retryable: Kafka or the catalog is not available now.
+    """
+    if preview_rewind(scope, order).is_idle:
+        scope, tables, state = recover(scope)
+        return _plan(scope, order, tables, state)
+    scope, tables, missing, state = _read(scope)
+    pipeline = scope.pipeline
+    if pipeline.ledger_table in missing:
+        names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
+        tables, missing = open_tables(scope.lake, pipeline, recreate=names), []
+    tables = with_current_columns(pipeline, tables, missing)
+    return _plan(scope, order, tables, state, missing)
+
+
+def _plan(
+    scope: RunContext, order: ResetOrder, tables: Tables, state: PipelineState, missing: Collection[str] = ()
+) -> PlannedReset:
+    if state.closing_lost is not None:
+        raise state.closing_lost
+    existing = {name: table for name, table in tables.destinations.items() if name not in missing}
+    tables = replace(tables, destinations=existing)  # the next run makes those that are new
+    if order.topics:
+        raise Terminal(
+            "a table holds the rows of all topics, so the position goes back to it in all of them",
+            next_step=f"reset without --topic: {to_table_command(scope.pipeline.name)}",
+        )
+    if not _is_behind(scope, tables, state):
+        return _nothing_to_rewind(scope, order, tables, state)
+    rows = read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name)
+    past = _history(scope, tables, state, rows)
+    agreed, number = past.agreed, state.newest_batch + 1
+    target = rewound(agreed, past.abandoned, n=number, epoch=state.newest_epoch + 1)
+    after = _reachable_position(scope, order, target, past)
+    skipped = tuple(_skipped_ranges(target, after))
+    lost = _lost_followers(scope, tables, state, rows, agreed.n)
+    lost |= {name: "is gone" for name in missing if name == scope.pipeline.dead_letters_table}
+    planned = PlannedReset(
+        order=order,
+        tables=tables,
+        state=state,
+        before=past.newest,
+        after=after,
+        remarks=tuple(_remarks(tables, state, agreed, skipped, lost)),
+        kind="rewind",
+        skipped=skipped,
+        marks=_marked_followers(scope, tables, state, lost, whole=order.allow_duplicates),
+    )
+    if order.allow_duplicates:
+        return planned
+    removed = (*_landed_since(past, after, skipped), *moved_back(agreed, after))
+    emptied = _emptied_destinations(scope, tables, state, agreed, after) - lost.keys()
+    letters = removed if scope.pipeline.dead_letters_table not in lost else ()
+    return replace(planned, removed_rows=dict.fromkeys(emptied, removed), removed=letters)
+
+
+def _is_behind(scope: RunContext, tables: Tables, state: PipelineState) -> bool:
+    """Whether the closing table is behind other tables, or the manifest of its last batch is gone."""
+    if state.rolled_back is not None:
+        return True
+    if not state.unfinished or state.mark is None:
+        return False
+    path = state.manifest or manifest_path(tables.closing, scope.pipeline.name, state.mark)
+    return _manifest(tables.closing, path) is None
+
+
+def _nothing_to_rewind(scope: RunContext, order: ResetOrder, tables: Tables, state: PipelineState) -> PlannedReset:
+    if state.position is None or state.mark is None:
+        raise Terminal(
+            f"pipeline {scope.pipeline.name} never ran, so there is no position to move",
+            next_step="`start` in the pipeline file says where the first run begins",
+        )
+    remark = f"table {tables.closing_name} holds batch {state.mark.n}, the last one: there is nothing to go back to"
+    return PlannedReset(
+        order, tables, state, state.position, state.position, remarks=(remark,), kind="rewind", is_idle=True
+    )
+
+
+def _history(scope: RunContext, tables: Tables, state: PipelineState, rows: list[dict[str, Any]]) -> _History:
+    agreed = _agreed_position(scope, tables, state, rows)
+    recorded = dict(_recorded_batches(rows, agreed.n))
+    batches = recorded | dict(_unrecorded_batches(scope, tables, state, agreed.n, recorded.keys()))
+    positions = [agreed, *(batch.position for _, batch in sorted(batches.items(), key=lambda item: item[0].n))]
+    rewinds = {row["n"] for row in rows if row["kind"] == "rewind"}
+    for before, after in pairwise(positions):
+        # A gap in the numbers before a rewind is of batches that it undid. A repair of the ledger leaves gaps, too.
+        if before.n + 1 < after.n and after.n not in rewinds:
+            batches[BatchMark(after.n - 1, "", after.epoch)] = _unknown_outcome(after)
+    newest = positions[-1]
+    if newest.n < state.newest_batch:
+        batches[BatchMark(state.newest_batch, "", newest.epoch)] = _unknown_outcome(newest)
+    return _History(agreed, tuple(batch for _, batch in sorted(batches.items(), key=lambda item: item[0].n)), newest)
+
+
+def _agreed_position(scope: RunContext, tables: Tables, state: PipelineState, rows: list[dict[str, Any]]) -> Position:
+    """Position of the last batch that both the closing table and the ledger have. A ledger that was dropped does not count."""
+    recorded = {(row["n"], row["batch"]): row["position"] for row in rows}
+    key = BATCH_KEY.format(scope.pipeline.name)
+    texts = (summary[key] for summary in summaries(tables.closing.metadata) if key in summary)
+    held_marks = [*([state.mark] if state.mark is not None else []), *map(BatchMark.from_json, texts)]
+    for mark in held_marks:
+        if (position := recorded.get((mark.n, mark.batch))) is not None:
+            return Position.from_json(position)
+    if state.position is not None:
+        return state.position
+    return _start(scope, tables, rows)
+
+
+def _start(scope: RunContext, tables: Tables, rows: list[dict[str, Any]]) -> Position:
+    """The start position, where the closing table was rolled back behind the pipeline's first commit."""
+    for row in rows:
+        if row["kind"] == "start":
+            return Position.from_json(row["position"])
+    raise Terminal(
+        f"pipeline {scope.pipeline.name}: table {tables.closing_name} was rolled back behind the"
+        " pipeline's first commit, and the ledger does not know where the pipeline began",
+        next_step=f'say where to go on: frazil reset {scope.pipeline.name} --to earliest --reason "table was rolled back"',
+    )
+
+
+def _recorded_batches(rows: list[dict[str, Any]], n: int) -> Iterator[tuple[BatchMark, Abandoned]]:
+    removing = {row["n"] for row in rows if row.get("removed")}
+    repairs = (row["n"] for row in rows if row["kind"] in ("repair", "settle") and row["role"] == "dead_letters")
+    repaired = max(repairs, default=0)
+    for row in first_rows(rows):
+        if row["n"] > n:
+            # A replay's letters are still in their table, and open again, unless that table was repaired meanwhile.
+            is_lost = row["kind"] == "dead_letters" and row["n"] < repaired
+            is_replay = row["kind"] == "replay" or is_lost
+            replayed = tuple(Range(*bounds) for bounds in json.loads(row["ranges"])) if is_replay else ()
+            mark = BatchMark(row["n"], row["batch"], row["epoch"])
+            yield mark, Abandoned(Position.from_json(row["position"]), replayed, is_lost or row["n"] in removing)
+
+
+def _unrecorded_batches(
+    scope: RunContext, tables: Tables, state: PipelineState, n: int, recorded: Iterable[BatchMark]
+) -> Iterator[tuple[BatchMark, Abandoned]]:
+    """Batches that were decided and never recorded: their manifests know what they did.
+
+    Where the manifest of the closing table's last batch is gone, its position and its kind are still known.
+    """
+    recorded_marks = set(recorded)
+    paths = {
+        mark: path
+        for mark, path in _manifest_paths(scope, tables, state).items()
+        if mark.n > n and mark not in recorded_marks
+    }
+    # A manifest that is gone is left out here, and comes last, by the position that its batch left in the table.
+    manifests = {mark: read for mark, path in paths.items() if (read := _manifest(tables.closing, path)) is not None}
+    for path in [path for manifest in manifests.values() for path in manifest.recovers]:
+        earlier = _manifest(tables.closing, path)
+        if earlier is not None and earlier.mark.n > n and earlier.mark not in recorded_marks:
+            manifests.setdefault(earlier.mark, earlier)
+    repaired = max((mark.n for mark, manifest in manifests.items() if manifest.kind in ("repair", "settle")), default=0)
+    for mark, manifest in manifests.items():
+        is_lost = manifest.kind == "dead_letters" and mark.n < repaired
+        replayed = manifest.ranges if manifest.kind == "replay" or is_lost else ()
+        removed = is_lost or any(manifest.taken_out(part) for part in manifest.parts)
+        yield mark, Abandoned(manifest.position, replayed, removed)
+    position, kind = _newest_position(scope, tables)
+    for mark in paths.keys() - manifests.keys():
+        if position is not None and position.n == mark.n:
+            scope.report(f"manifest {paths[mark]} of batch {mark.n} is gone: the batch is taken back")
+            is_told = kind in ("start", "ingest", "reset", "rewind", "dead_letters")
+            yield mark, Abandoned(position, ()) if is_told else _unknown_outcome(position)
+
+
+def _newest_position(scope: RunContext, tables: Tables) -> tuple[Position | None, str | None]:
+    """The newest position that the closing table had, and the kind of its batch; None for what its metadata lost."""
+    metadata, key = tables.closing.metadata, POSITION_KEY.format(scope.pipeline.name)
+    if key not in metadata.properties:
+        return None, None
+    value, snapshot_id = moved_with(metadata, key, tables.closing_name)
+    snapshot = metadata.snapshot_by_id(snapshot_id)
+    summary = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+    return Position.from_json(value), summary.get(KIND_KEY)
+
+
+def _manifest_paths(scope: RunContext, tables: Tables, state: PipelineState) -> dict[BatchMark, str]:
+    """Where the manifests of batches lie, as the snapshots of all tables tell, whether main has them or not."""
+    key, named = BATCH_KEY.format(scope.pipeline.name), {}
+    for table in (tables.closing, tables.dead_letters, *tables.followers.values()):
+        for snapshot in table.metadata.snapshots:
+            summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+            if key in summary and MANIFEST_KEY in summary:
+                named[BatchMark.from_json(summary[key])] = summary[MANIFEST_KEY]
+    for mark in (state.mark, state.rolled_back):
+        if mark is not None and mark not in named:
+            named[mark] = manifest_path(tables.closing, scope.pipeline.name, mark)
+    return named
+
+
+def _manifest(table: Table, path: str) -> Manifest | None:
+    """A manifest; None if it is gone, or is none.
+
+    Raises:
+        Retryable: The storage can't be read now.
+    """
+    if missing_files(table, [path]):
+        return None
+    text = read_text(table, path)
+    try:
+        return Manifest.from_json(text)
+    except Terminal:
+        return None
+
+
+def _unknown_outcome(position: Position) -> Abandoned:
+    """A batch without manifest and ledger rows: it may have replaced any row before its position."""
+    whole = (
+        Range(name, number, 0, offset)
+        for name, topic in position.topics.items()
+        for number, offset in enumerate(topic.next)
+    )
+    return Abandoned(position, tuple(whole))
+
+
+def _reachable_position(scope: RunContext, order: ResetOrder, position: Position, past: _History) -> Position:
+    """The position, no further back than Kafka reaches: rows that can't come again must not go."""
+    reached = (past.agreed, *(batch.position for batch in past.abandoned))
+    farthest = within_log(position, reached, ClusterFacts(position.cluster, {}))
+    if farthest == position:
+        return position  # nothing has to come again, so Kafka is not asked
+    facts = observe_source(scope)
+    if facts.cluster_id != position.cluster:
+        return within_log(position, reached, replace(facts, topics={}))
+    # Compaction leaves gaps where rows were, so of a compacted topic nothing is sure to come again.
+    gaps = compacted(scope.cluster, facts.topics) if not order.allow_duplicates else ()
+    whole = {name: topic for name, topic in facts.topics.items() if name not in gaps}
+    return within_log(position, reached, replace(facts, topics=whole)).with_lost(lost_ends(scope, farthest, facts))
+
+
+def _skipped_ranges(target: Position, reached: Position) -> Iterator[Range]:
+    for name, topic in target.topics.items():
+        for number, (start, end) in enumerate(zip(topic.next, reached.topics[name].next, strict=True)):
+            if start < end:
+                yield Range(name, number, start, end)
+
+
+def _landed_since(past: _History, after: Position, skipped: Iterable[Range]) -> Iterator[RemovedRange]:
+    """Rows of abandoned batches that go. Those of skipped offsets stay, as their records can't come again.
+
+    Each topic has a range of all partitions, however short: by it the ledger says that these batches are undone.
+    """
+    since, positions = past.agreed.n + 1, [batch.position for batch in past.abandoned]
+    for name in sorted({*after.topics, *(name for position in positions for name in position.topics)}):
+        stays = {r.partition: r for r in skipped if r.topic == name}
+        if not stays:
+            yield from landed_after({name: None}, past.agreed.n)
+            continue
+        low = min(r.start for r in stays.values())
+        yield RemovedRange(name, None, 0, low, since)
+        for number in range(len(after.topics[name].next)):
+            gap = stays.get(number, Range(name, number, low, low))
+            if low < gap.start:
+                yield RemovedRange(name, number, low, gap.start, since)
+            yield RemovedRange(name, number, gap.end, None, since)
+        # Of an incarnation that only abandoned batches knew, nothing was skipped.
+        last_since = max(position.topics[name].since for position in positions if name in position.topics)
+        if last_since > after.topics[name].since:
+            yield RemovedRange(name, None, 0, None, last_since)
+
+
+def _lost_followers(
+    scope: RunContext, tables: Tables, state: PipelineState, rows: list[dict[str, Any]], n: int
+) -> dict[str, str]:
+    """Follower -> why it does not hold its batches up to `n`. A rewind leaves these as they are, for a repair."""
+    expected: dict[str, int] = {}
+    for row in rows:
+        if row["n"] <= n and row["snapshot_id"] is not None:
+            expected[row["table"]] = max(row["n"], expected.get(row["table"], 0))
+    followers = {**tables.followers, scope.pipeline.dead_letters_table: tables.dead_letters}
+    marks = {**state.followers, scope.pipeline.dead_letters_table: state.dead_letters}
+    lost = {}
+    for name, table in followers.items():
+        ledger_mark, mark = state.ledger_marks.get(name), marks.get(name)
+        is_new = ledger_mark is not None and ledger_mark.uuid != str(table.metadata.table_uuid)
+        if is_new or (name in expected and (mark is None or mark.n < expected[name])):
+            lost[name] = "was made anew" if is_new else f"lacks batch {expected[name]}"
+    return lost
+
+
+def _emptied_destinations(
+    scope: RunContext, tables: Tables, state: PipelineState, agreed: Position, after: Position
+) -> set[str]:
+    """The destinations from which rows are taken out. One without Kafka columns must not have such rows.
+
+    Raises:
+        Terminal: It may have some.
+    """
+    closing, marks = tables.closing_name, dict(state.followers)
+    holders = {name for name, mark in marks.items() if mark is not None and mark.n > agreed.n}
+    if closing in tables.destinations and (
+        (state.mark is not None and state.mark.n > agreed.n) or moved_back(agreed, after)
+    ):
+        holders.add(closing)
+    emptied = holders | tables.followers.keys()
+    bare = {name for name in emptied if coordinate_columns(scope.pipeline.destination(name)) is None}
+    for name in sorted(bare & holders):
+        raise Terminal(
+            f"pipeline {scope.pipeline.name}: the position of table {closing} goes back to batch {agreed.n}, and table {name} holds"
+            " rows of later ones: it keeps no Kafka columns (kafka_columns: false), so those that come again can't be taken"
+            " out there",
+            next_step=f"restore {closing} as it was, then run; or let them stand beside those that come again:"
+            f' frazil reset {scope.pipeline.name} --to-table --allow-duplicates --reason "table was rolled back"',
+        )
+    return emptied - bare
+
+
+def _marked_followers(
+    scope: RunContext, tables: Tables, state: PipelineState, lost: Mapping[str, str], *, whole: bool
+) -> frozenset[str]:
+    """Followers that get the mark although they lose no rows, so that a late run can't give them an abandoned batch.
+
+    A merged table loses none: changes that come again find their rows. It needs an engine, so it is marked only where the
+    ledger would miss the batch that it holds.
+    """
+    marked = {scope.pipeline.dead_letters_table} if whole or not state.ledger_marks else set()
+    for name in tables.followers:
+        destination, ledger_mark = scope.pipeline.destination(name), state.ledger_marks.get(name)
+        is_astray = ledger_mark is not None and state.follower_mark(name) != ledger_mark.mark
+        if (
+            is_astray
+            if destination.by_engine
+            else whole or not state.ledger_marks or coordinate_columns(destination) is None
+        ):
+            marked.add(name)
+    return frozenset(marked - lost.keys())
+
+
+def _remarks(
+    tables: Tables, state: PipelineState, agreed: Position, skipped: Iterable[Range], lost: Mapping[str, str]
+) -> Iterator[str]:
+    newest = state.rolled_back or state.mark
+    yield (
+        f"table {tables.closing_name} goes on from batch {agreed.n}; the pipeline was at batch {newest.n if newest else '?'}:"
+        " the records of the batches between come again"
+    )
+    for r in skipped:
+        yield (
+            f"topic {r.topic}, partition {r.partition}: {r.start} to {r.end - 1} are gone from Kafka, or may be, as the topic"
+            " is compacted: rows and dead letters that a table has of them stay, what is missing is given up"
+            " (of a compacted topic, --allow-duplicates reads again what Kafka has)"
+        )
+    for table, why in sorted(lost.items()):
+        yield f"table {table} {why}, too: it stays as it is, and the next run says how it is mended"

@@ -1,0 +1,1 @@
+"""Records become files that nobody sees: what is asked of a pipeline file, and the work of every engine."""

@@ -1,0 +1,306 @@
+"""Checks of a pipeline file without records: what can't work, and what its author may not have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from functools import partial
+from uuid import UUID
+
+import pyarrow as pa
+
+from frazil.errors import Terminal
+from frazil.iceberg.schema.schema import declared_columns
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
+from frazil.pipeline.models.route import Route
+from frazil.pipeline.models.value import Column, Decoding
+from frazil.pipeline.syntax.patterns import refused_because
+from frazil.pipeline.transforms.connect import RegexRouter
+from frazil.pipeline.transforms.transform_step import TopicNameMatches
+from frazil.records.casting.source import plain_type
+from frazil.records.casting.type_names import spelled
+from frazil.records.decoder.decode import Decoder
+from frazil.records.decoder.route import Router
+from frazil.records.evolution.types import file_names
+from frazil.records.formats.catalogue import open_format
+from frazil.records.formats.shapes import declared_fields
+from frazil.records.json.record import ExactDecoder
+from frazil.records.model.format import JSON, WriterSchema
+from frazil.records.model.spec import RecordSpec
+from frazil.records.transforms.missing_fields import certain_outputs, missing_fields
+from frazil.run.staging.change_spec import routing_field
+from frazil.run.staging.record_spec import (
+    TEMPLATE,
+    Schemas,
+    format_of,
+    record_spec,
+    record_specs,
+    route_of,
+    template_spec,
+    transform_of,
+)
+
+
+class _UnusedRegistry:
+    """Stands for a registry while a pipeline file is only checked."""
+
+    def schema(self, schema_id: int | UUID) -> WriterSchema | None:  # noqa: ARG002 - what the port has
+        return None
+
+
+def record_problems(pipeline: Pipeline) -> tuple[str, ...]:
+    """What of a pipeline file can't work, as far as it shows without records: one line each, with the key path."""
+    patterns = tuple(
+        f"{key}: {why}" for key, pattern in _patterns(pipeline) if (why := refused_because(pattern)) is not None
+    )
+    attempts = (tuple(_problems(key, attempt)) for key, attempt in _attempts(pipeline))
+    return patterns or next(filter(None, attempts), ())
+
+
+def _patterns(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    """Every regular expression of a pipeline file, with its key path."""
+    if pipeline.source.topics_pattern is not None:
+        yield "source.topics_pattern", pipeline.source.topics_pattern
+    for number, step in enumerate(pipeline.transforms):
+        if isinstance(step, RegexRouter):
+            yield f"transforms.{number}.regex", step.regex
+        if isinstance(step.when, TopicNameMatches):
+            yield f"transforms.{number}.when.pattern", step.when.pattern
+    route = pipeline.route
+    if route is not None and route.static is not None:
+        yield from ((f"route.static.tables.{table}", pattern) for table, pattern in route.static.tables.items())
+    if route is not None and route.field is not None:
+        yield from ((f"route.field.allow.{number}", pattern) for number, pattern in enumerate(route.field.allow))
+        yield from ((f"route.field.deny.{number}", pattern) for number, pattern in enumerate(route.field.deny))
+    if route is not None and route.topic is not None:
+        yield from ((f"route.topic.rename.{pattern}", pattern) for pattern in route.topic.rename)
+        yield from ((f"route.topic.deny.{number}", pattern) for number, pattern in enumerate(route.topic.deny))
+
+
+def _attempts(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
+    """The checks, in this order, each with the key path that it is about; an empty path if its problems name their own."""
+    destinations = pipeline.with_template(TEMPLATE).destinations
+    columns = {destination.table: declared_columns(destination) for destination in destinations}
+    halves = {"value": pipeline.value, "key": pipeline.key}
+    schemas = {
+        half.registry: _UnusedRegistry() for half in halves.values() if half is not None and half.registry is not None
+    }
+    for name, half in halves.items():
+        if half is not None and half.format != JSON:
+            yield name, partial(_check_format, half, schemas)
+    if pipeline.transforms:
+        yield "transforms", lambda: _no_problems([transform_of(step) for step in pipeline.transforms])
+    for key_path, destination in zip(pipeline.declared, destinations, strict=True):
+        for name, column in destination.columns.items():
+            if column.has_default:
+                data_type = columns[destination.table].field(name).type
+                yield f"{key_path}.columns.{name}.default", partial(unfit_default, name, column, data_type)
+        yield f"{key_path}.columns.", partial(_file_name_clashes, columns[destination.table])
+        yield f"{key_path}.columns", partial(_check_decoder, pipeline, columns[destination.table], schemas, destination)
+    yield "destinations", lambda: _no_problems(record_specs(pipeline, columns, schemas))
+    template = template_spec(pipeline, columns, schemas)
+    specs = (*record_specs(pipeline, columns, schemas).values(), *([] if template is None else [template]))
+    for key_path, spec in zip(pipeline.declared, specs, strict=True):
+        yield from _shape_attempts(pipeline, key_path, spec)
+
+
+def _shape_attempts(
+    pipeline: Pipeline, key: str, spec: RecordSpec
+) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
+    """The checks against the declared fields of values and keys."""
+    decoder, columns_path = Decoder(spec, 0), f"{key}.columns."
+    value_shape = declared_fields(spec.format, None if spec.infers else spec.fields)
+    key_shape = None if spec.key is None else declared_fields(spec.key, spec.key_fields)
+    if value_shape is not None:
+        yield "", partial(_missing_field_problems, pipeline, spec, value_shape, key_shape)
+    yield "transforms", partial(_check_transforms, decoder, value_shape, key_shape)
+    if value_shape is not None:
+        after = certain_outputs(spec.transforms, value_shape, key_shape) or []
+        values, keys = (
+            [frame.value.schema for frame in after],
+            [frame.key.schema for frame in after if frame.key is not None],
+        )
+    else:
+        values, keys = [], [] if key_shape is None or spec.transforms else [key_shape]
+    if values and not spec.tells_changes:  # else the columns are about what a change holds
+        yield "", partial(undecided_route, pipeline.route, values, any_case=spec.field_names == "case_insensitive")
+        yield columns_path, partial(unfilled_columns, spec, "value", values)
+    if keys and len(keys) >= len(values):  # else some records have none, or one of any shape
+        yield columns_path, partial(unfilled_columns, spec, "key", keys)
+    yield columns_path, partial(decoder.problems, value_shape, key_shape)
+
+
+def _file_name_clashes(fields: Iterable[pa.Field], path: str = "") -> Iterator[str]:
+    """Columns whose names become the same name in Iceberg's data files."""
+    names: dict[str, str] = {}
+    for field in fields:
+        written = file_names(field.name)
+        owners = {names.setdefault(each, field.name) for each in written} - {field.name}
+        if owners:
+            yield f"{path}{field.name}: Iceberg's files name it {written[0]}, as they name {min(owners)}; give one another name"
+        yield from _file_name_clashes(
+            (field.type.field(index) for index in range(field.type.num_fields)), f"{path}{field.name}."
+        )
+
+
+def _check_decoder(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, destination: Destination) -> Iterable[str]:
+    return _no_problems(Decoder(record_spec(pipeline, columns, schemas, destination), 0))
+
+
+def _check_transforms(decoder: Decoder, fields: pa.Schema | None, key_fields: pa.Schema | None) -> Iterable[str]:
+    return _no_problems(decoder.problems(fields, key_fields))
+
+
+def _missing_field_problems(
+    pipeline: Pipeline, spec: RecordSpec, fields: pa.Schema, key_fields: pa.Schema | None
+) -> Iterator[str]:
+    number = None
+    for number, lack in missing_fields(spec.transforms, fields, key_fields):
+        step = pipeline.transforms[number]
+        option = f".{step.key_of(lack.option)}" if lack.option else ""
+        yield f"transforms.{number}{option}: {step.name}: {lack.message.removeprefix(f'{step.name}: ')}"
+    if number is not None and pipeline.value.format == JSON and not isinstance(pipeline.value.fields, dict):
+        yield "value.fields: not declared, so a JSON value has the fields of the columns before transforms, and no others"
+
+
+def remarks(pipeline: Pipeline) -> tuple[str, ...]:
+    """What a person may not have meant by a pipeline file, though it can be used: one line each."""
+    tables = [table for table in pipeline.tables if table not in pipeline.histories]
+    if pipeline.route is None and len(tables) > 1:
+        return (f"route: without it every record goes to each of {len(tables)} destinations",)
+    decides = routing_field(pipeline.route)
+    if decides is not None and isinstance(pipeline.value.fields, dict) and not (pipeline.transforms or pipeline.key):
+        key, (name, *_) = decides[0], decides[1].split(".")
+        if name not in pipeline.value.fields:
+            return (f"{key}: value.fields does not have {name!r}, {suggest(name, list(pipeline.value.fields))}",)
+    return tuple(_about_new_tables(pipeline))
+
+
+_ANYWHERE = ("frazil_one.a", "frazil_two.b")
+"""Names in namespaces that nobody has: a file that lets both through lets any through."""
+
+
+def _about_new_tables(pipeline: Pipeline) -> Iterator[str]:
+    """Say where records may make tables, if that is anywhere, and which topics name none."""
+    route = pipeline.route
+    if route is None or route.create is None:
+        return
+    if route.field is not None and all(map(route.lets, _ANYWHERE)):
+        yield "route.field.allow: lets records make tables in any namespace"
+    if route.topic is not None and not pipeline.transforms:
+        record_route = route_of(
+            pipeline, {destination.table: declared_columns(destination) for destination in pipeline.destinations}
+        )
+        router = Router(record_route, pipeline.tables)
+        topics = [topic for topic in pipeline.source.topics if not router.finds(topic)]
+        if topics:
+            yield f"route.topic: {', '.join(topics)} names no table: write namespace.table under rename"
+
+
+def _check_format(half: Decoding, schemas: Schemas) -> Iterable[str]:
+    return _no_problems(open_format(format_of(half, schemas)))
+
+
+def _no_problems(_opened: object) -> Iterable[str]:
+    return ()
+
+
+def _problems(key: str, attempt: Callable[[], Iterable[str]]) -> Iterator[str]:
+    try:
+        joint = "" if not key or key.endswith(".") else ": "
+        yield from (f"{key}{joint}{problem}" for problem in attempt())
+    except Terminal as error:
+        yield f"{key.rstrip('.')}: {error.message.removeprefix('record shape: ')}"
+
+
+_NAMED = 20
+"""Fields that a message lists."""
+
+
+def unfilled_columns(spec: RecordSpec, half: str, shapes: Sequence[pa.Schema]) -> Iterator[str]:
+    """Columns that would be null in every row, since no value, or key, of these shapes has their field: one line each."""
+    for column in spec.column_specs:
+        if (column.name in spec.of_key) == (half == "key") and not column.has_default:
+            absent = [
+                _absent_field(column.steps, fields, any_case=spec.field_names == "case_insensitive")
+                for fields in shapes
+            ]
+            if all(absent):
+                # One of the shapes may know what is meant.
+                nearest = next((each for each in absent if each and "did you mean" in each), absent[0])
+                yield f"{column.name}: no {half} has the field {nearest}"
+
+
+def unfit_default(name: str, column: Column, data_type: pa.DataType) -> Iterator[str]:
+    """Why the default of a column can't be read as a JSON record would carry it."""
+    units = {} if column.unit is None else {name: column.unit}
+    schema = pa.schema([pa.field(name, data_type, nullable=not column.required)])
+    try:
+        ExactDecoder(RecordSpec(schema, defaults={name: column.default}, units=units, kafka_columns=None))
+    except Terminal as error:
+        yield error.message.removeprefix(f"column {name}: the default ")
+
+
+def undecided_route(route: Route | None, shapes: Sequence[pa.Schema], *, any_case: bool) -> Iterator[str]:
+    """Why the field that chooses the table never does so for values of these shapes: one line, with the key path."""
+    if (deciding_field := routing_field(route)) is not None:
+        reasons = [_undecided_reason(deciding_field[1], fields, any_case=any_case) for fields in shapes]
+        if all(reasons):
+            yield f"{deciding_field[0]}: {reasons[0]}"
+
+
+def _undecided_reason(path: str, fields: pa.Schema, *, any_case: bool) -> str | None:
+    steps = path.split(".")
+    if (absent := _absent_field(steps, fields, any_case=any_case)) is not None:
+        return f"no value has the field {absent}"
+    kind = _kind(steps, fields, any_case=any_case)
+    if kind is not None and _can_route(kind):
+        return None
+    return f"a text, number or boolean decides; {path!r} is {'not in an object' if kind is None else spelled(kind)}"
+
+
+def suggest(name: str, known_names: Sequence[str]) -> str:
+    """What may have been meant by a name that is not known."""
+    if matches := get_close_matches(name, known_names, 1):
+        return f"did you mean {matches[0]!r}?"
+    more = f" and {len(known_names) - _NAMED} more" if len(known_names) > _NAMED else ""
+    return f"there are {', '.join(known_names[:_NAMED]) or 'none'}{more}"
+
+
+def _absent_field(steps: Sequence[str], fields: Iterable[pa.Field], *, any_case: bool) -> str | None:
+    """The first of the steps that no field has, and what may be meant; None if there may be one."""
+    for depth, step in enumerate(steps):
+        field, names = _field(step, fields, any_case=any_case)
+        if field is None:
+            outer = ".".join(steps[:depth])
+            known_names = [f"{outer}.{name}" if outer else name for name in names]
+            path = ".".join(steps[: depth + 1])
+            return f"{path!r}, {suggest(path, known_names)}"
+        kind = plain_type(field.type)
+        if not pa.types.is_struct(kind):
+            return None
+        fields = kind
+    return None
+
+
+def _kind(steps: Sequence[str], fields: Iterable[pa.Field], *, any_case: bool) -> pa.DataType | None:
+    """The type of the field at the end of steps; None if the way there ends at one without fields."""
+    kind: pa.DataType = pa.struct(list(fields))
+    for step in steps:
+        field = _field(step, kind, any_case=any_case)[0] if pa.types.is_struct(kind) else None
+        if field is None:
+            return None
+        kind = plain_type(field.type)
+    return kind
+
+
+def _field(name: str, fields: Iterable[pa.Field], *, any_case: bool) -> tuple[pa.Field | None, list[str]]:
+    fold = str.casefold if any_case else str
+    listed = list(fields)
+    return next((each for each in listed if fold(each.name) == fold(name)), None), [each.name for each in listed]
+
+
+def _can_route(kind: pa.DataType) -> bool:
+    types = pa.types
+    tests = (types.is_string, types.is_large_string, types.is_integer, types.is_boolean, types.is_decimal)
+    return any(test(kind) for test in tests)

@@ -1,0 +1,329 @@
+"""The decoding rules of a pipeline file as `frazil.records` takes them: plain data that travels to executors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from frazil.batch.changes import OP, PLACE
+from frazil.errors import Terminal
+from frazil.iceberg.schema.schema import IDENTIFIES, arrow_type, declared_columns, partition_names
+from frazil.pipeline.models.changes import DELETED, ENGINE_COLUMNS
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
+from frazil.pipeline.models.value import Decoding
+from frazil.pipeline.syntax.types import parse_type
+from frazil.pipeline.transforms.transform_step import Step
+from frazil.records.casting.type_names import spelled
+from frazil.records.decoder.route import FieldRoute, NewTables, Route, StaticRoute, TopicRoute
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.format import JSON, FormatSpec, SchemaSource, port_type
+from frazil.records.model.frame import Transform
+from frazil.records.model.spec import KafkaColumns, RecordSpec
+from frazil.records.transforms.catalogue import predicate, transform
+from frazil.records.transforms.conditions import WithKey
+from frazil.run.staging.change_spec import change_specs, merge_columns, merge_spec
+
+Schemas = Mapping[str, SchemaSource]
+"""Schema Registries by the names that pipeline files call them."""
+
+TEMPLATE: Final = "new.*"
+"""Stands for tables that are not made yet; records can't name it."""
+
+
+def record_specs(
+    pipeline: Pipeline, columns: Mapping[str, pa.Schema], schemas: Schemas | None = None
+) -> dict[str, RecordSpec]:
+    """How values become rows of each destination.
+
+    Args:
+        pipeline: The pipeline file.
+        columns: Destination -> its declared columns, with the Arrow types of the table.
+        schemas: The Schema Registry that the pipeline names, if it does.
+
+    Raises:
+        Terminal: Transforms that can't be made, or options that don't fit together.
+    """
+    return {table: spec for table, spec in _with_template(pipeline, columns, schemas).items() if table != TEMPLATE}
+
+
+def template_spec(
+    pipeline: Pipeline, columns: Mapping[str, pa.Schema], schemas: Schemas | None = None
+) -> RecordSpec | None:
+    """How values become rows of a table that is not made yet; None if none are made.
+
+    Raises:
+        Terminal: As `record_specs`, whose arguments it takes.
+    """
+    return None if pipeline.create is None else _with_template(pipeline, columns, schemas)[TEMPLATE]
+
+
+def _with_template(
+    pipeline: Pipeline, columns: Mapping[str, pa.Schema], schemas: Schemas | None
+) -> dict[str, RecordSpec]:
+    """The specs of all destinations, and of a template for tables that records create: all share one decoding of values."""
+    if pipeline.create is not None:
+        pipeline = pipeline.with_template(TEMPLATE)
+        columns = {**columns, TEMPLATE: declared_columns(pipeline.destination(TEMPLATE))}
+    specs = {
+        destination.table: record_spec(pipeline, columns[destination.table], schemas, destination)
+        for destination in pipeline.destinations
+    }
+    if (specs_of_changes := change_specs(pipeline, specs)) is not None:
+        return specs_of_changes
+    if any(spec.infers for spec in specs.values()):
+        merged_fields = widest_columns(spec.of_value.columns for spec in specs.values())
+        return {table: replace(spec, fields=merged_fields) for table, spec in specs.items()}
+    is_fitted = any(spec.fields is not None for spec in specs.values())
+    is_shared = len(specs) > 1 or pipeline.route is not None
+    if is_fitted or (is_shared and pipeline.key is not None and pipeline.value.format == JSON):
+        fields = _fields(pipeline.value, _all_columns({table: spec.of_value.columns for table, spec in specs.items()}))
+        _refuse_paths(pipeline, specs)
+        return {table: replace(spec, fields=fields) for table, spec in specs.items()}
+    return specs
+
+
+def _refuse_paths(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> None:
+    """Columns that say where their field is need the fields declared, if several tables share what is decoded."""
+    is_shared = len(specs) > 1 or pipeline.route is not None
+    if is_shared and not isinstance(pipeline.value.fields, dict):
+        path_columns = [
+            f"{table}: {', '.join(spec.of_value.sources)}" for table, spec in specs.items() if spec.of_value.sources
+        ]
+        route = pipeline.route
+        if path_columns or (route is not None and route.topic is None):
+            raise Terminal(
+                "several destinations, transforms or keys, and paths into the value: what the value holds must be declared",
+                next_step="declare the fields of the value: value.fields",
+            )
+
+
+def _all_columns(columns: Mapping[str, pa.Schema]) -> pa.Schema:
+    """The columns of all destinations: what a value holds whose fields are not declared."""
+    by_name: dict[str, pa.Field] = {}
+    for table, schema in columns.items():
+        for column in schema:
+            first = by_name.setdefault(column.name, column)
+            if first.type != column.type:
+                raise Terminal(
+                    f"column {column.name} of {table} is {spelled(column.type)}, another destination has it as"
+                    f" {spelled(first.type)}: what the field is before transforms can't be told",
+                    next_step="declare the fields of the value: value.fields",
+                )
+    return pa.schema(list(by_name.values()))
+
+
+def record_spec(
+    pipeline: Pipeline,
+    columns: pa.Schema,
+    schemas: Schemas | None = None,
+    destination: Destination | None = None,
+) -> RecordSpec:
+    """How records become rows of one destination.
+
+    Args:
+        pipeline: The pipeline file.
+        columns: The declared columns, with the Arrow types of the table.
+        schemas: The Schema Registries that the pipeline names, if it does.
+        destination: Which one; the first if it is left out.
+
+    Raises:
+        Terminal: Transforms that can't be made, or options that don't fit together.
+    """
+    destination = destination or pipeline.destinations[0]
+    value, key, declared = pipeline.value, pipeline.key, destination.columns
+    columns = merge_columns(destination, columns)
+    of_key = frozenset(name for name, column in declared.items() if column.of == "key")
+    of_value = pa.schema([column for column in columns if column.name not in of_key])
+    names = destination.kafka_columns
+    is_shaped = bool(pipeline.transforms) or destination.changes is not None
+    return RecordSpec(
+        columns=columns,
+        format=format_of(value, schemas or {}),
+        fields=_fields(value, of_value) if is_shaped and value.format == JSON else None,
+        key=None if key is None else format_of(key, schemas or {}),
+        key_fields=_fields(key, of_value) if key is not None and key.format == JSON else None,
+        of_key=of_key,
+        infers=infers_fields(pipeline),
+        transforms=tuple(transform_of(step) for step in pipeline.transforms),
+        defaults={name: column.default for name, column in declared.items() if column.has_default},
+        sources={name: column.source for name, column in declared.items() if column.source is not None},
+        variants=frozenset(destination.variants),
+        units={name: column.unit for name, column in declared.items() if column.unit is not None},
+        local_times={name: column.local_time for name, column in declared.items() if column.local_time != "keep"},
+        unknown_fields=value.unknown_fields,
+        rescued_column=value.rescued_column,
+        duplicate_keys=value.duplicate_keys,
+        field_names=value.field_names,
+        casts=value.casts,
+        tombstone="filter" if value.null_value == "delete" and not destination.takes_tombstones else value.null_value,
+        empty_value=value.empty_value,
+        kafka_columns=KafkaColumns(**names.model_dump()) if names else None,
+        merge=merge_spec(pipeline, destination),
+        file_format=destination.file_format,
+        evolution=evolution(destination, of_key, columns, pipeline.limits.max_name_length),
+        declared=None if destination.evolves == "none" else frozenset(declared),
+    )
+
+
+def format_of(half: Decoding, schemas: Schemas) -> FormatSpec:
+    """How values, or keys, are encoded."""
+    return FormatSpec(
+        name=half.format,
+        source=None if half.registry is None else schemas.get(half.registry),
+        schema=half.schema_,
+        schema_imports=tuple(half.schema_imports.items()),
+        message=half.message,
+        validate=half.validate_schema,
+        fields=half.fields if isinstance(half.fields, tuple) else (),
+        delimiter=half.delimiter,
+        quote=half.quote,
+        escape=half.escape,
+        null_text=half.null_text,
+        header=half.header,
+    )
+
+
+def _fields(half: Decoding, columns: pa.Schema) -> pa.Schema:
+    """What a JSON object holds before transforms: all of it optional, since the columns decide what must be there."""
+    if not isinstance(half.fields, dict):
+        return pa.schema([column.with_type(port_type(column.type)).with_nullable(nullable=True) for column in columns])
+    return pa.schema([pa.field(name, _arrow(type_text)) for name, type_text in half.fields.items()])
+
+
+def _arrow(text: str) -> pa.DataType:
+    return port_type(arrow_type(parse_type(text)))
+
+
+def transform_of(step: Step) -> Transform:
+    """One transform of a pipeline file.
+
+    Raises:
+        Terminal: It can't be made.
+    """
+    when = None if step.when is None else predicate(step.when.predicate, step.when.options)
+    built = transform(step.name, _options(step), when=when, negate=step.when is not None and step.when.negate)
+    return WithKey(built) if getattr(step, "target", "value") == "key" else built
+
+
+def _options(step: Step) -> Mapping[str, Any]:
+    """Options with types as Arrow has them."""
+    options = step.options
+    return options | {"types": _arrow(options["types"])} if isinstance(options.get("types"), str) else options
+
+
+NO_TABLES_CREATED: Final = "no table is made here"
+"""The refusal of records that name a missing table, where no tables are created."""
+
+
+def route_of(
+    pipeline: Pipeline,
+    columns: Mapping[str, pa.Schema],
+    schemas: Schemas | None = None,
+    *,
+    refused: Mapping[str, str] | None = None,
+    rest: str | None = NO_TABLES_CREATED,
+) -> Route | None:
+    """How records find their tables; None: each goes to all.
+
+    Args:
+        pipeline: The pipeline.
+        columns: Destination -> columns of its rows.
+        schemas: The Schema Registries that the pipeline names, if it does.
+        refused: Names of tables that can't be made -> why.
+        rest: Why no others are made either; None: records may ask for them.
+    """
+    route, histories = pipeline.route, pipeline.histories
+    if route is None:
+        return None
+    if route.static is not None:
+        static = StaticRoute(_path(route.static.field), route.static.tables)
+        return Route(static, route.otherwise, beside=histories)
+    spec = template_spec(pipeline, columns, schemas)
+    new = None if spec is None else NewTables(spec, refused or {}, rest)
+    if route.field is not None:
+        field_route = FieldRoute(_path(route.field.name), route.field.allow, route.field.deny, route.field.lower_case)
+        return Route(field_route, route.otherwise, new, histories)
+    topic = route.topic
+    topic_route = TopicRoute({}) if topic is None else TopicRoute(topic.rename, topic.deny)
+    return Route(topic_route, route.otherwise, new, histories)
+
+
+def _path(text: str) -> tuple[str, ...]:
+    return tuple(text.split("."))
+
+
+def infers_fields(pipeline: Pipeline) -> bool:
+    """Whether the fields of JSON values are inferred: the file does not declare them, and a table evolves with its records."""
+    follows = any(destination.evolves != "none" for destination in pipeline.destinations)
+    # Rows in change events are compared with the columns one by one; the fields around them are known.
+    tells_changes = any(destination.changes is not None for destination in pipeline.destinations)
+    is_open = pipeline.value.format == JSON and not isinstance(pipeline.value.fields, dict)
+    return follows and is_open and not tells_changes
+
+
+def evolution(
+    destination: Destination, of_key: Collection[str], columns: pa.Schema, max_name_length: int
+) -> Evolution | None:
+    """Which changes records may ask for of a destination; None: none.
+
+    Args:
+        destination: The destination.
+        of_key: Names of the columns that take fields of the key.
+        columns: The columns of its rows, as the table has them.
+        max_name_length: Characters that the name of a column made for records may have.
+    """
+    if destination.evolves == "none":
+        return None
+    # Engines refuse a table with a column that is named as a partition field of another one.
+    declared = (field.name for field in destination.partition_fields if field.name != field.column)
+    partitions = (*declared, *partition_names(columns))
+    merging = (OP, PLACE, DELETED) if destination.is_merged else (OP,)  # the decoder's own, in every table
+    reserved = ENGINE_COLUMNS.union(of_key, destination.added_columns, partitions, merging)
+    keys = (field.name for field in columns if IDENTIFIES in (field.metadata or {}))
+    never_null = frozenset(filter(None, (*destination.identifier, *keys, destination.order_by)))
+    return Evolution(
+        destination.evolves,
+        destination.on_incompatible,
+        destination.max_columns,
+        destination.max_depth,
+        max_name_length,
+        reserved,
+        never_null,
+        as_text=destination.absent_types,
+    )
+
+
+def without_fail(specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec]:
+    """Specs for a replay of dead letters: a letter that still does not fit stays one and does not fail the batch."""
+    return {
+        table: replace(spec, evolution=replace(spec.evolution, on_incompatible="dead_letter"))
+        if spec.evolution is not None and spec.evolution.on_incompatible == "fail"
+        else spec
+        for table, spec in specs.items()
+    }
+
+
+def without_new_columns(specs: Mapping[str, RecordSpec]) -> dict[str, RecordSpec]:
+    """Specs that add no columns: fields without a column are treated as those beyond `max_columns`."""
+    return {
+        table: spec if spec.evolution is None else replace(spec, evolution=replace(spec.evolution, max_columns=0))
+        for table, spec in specs.items()
+    }
+
+
+def widest_columns(columns: Iterable[pa.Schema]) -> pa.Schema:
+    """The columns of all destinations by their names; of one name the decimal with most digits after the point."""
+    by_name: dict[str, pa.Field] = {}
+    for schema in columns:
+        for column in schema:
+            widest = by_name.setdefault(column.name, column)
+            if _scale(column.type) > _scale(widest.type):
+                by_name[column.name] = column
+    return pa.schema(list(by_name.values()))
+
+
+def _scale(data_type: pa.DataType) -> int:
+    return data_type.scale if pa.types.is_decimal(data_type) else -1

@@ -1,0 +1,63 @@
+"""Which engine does a run: the one that its pipeline names, or what `auto` stands for this time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frazil.batch.plan import RunPlan
+from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE, AutoEngine
+from frazil.pipeline.models.pipeline_file import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenEngine:
+    """The engine of a run.
+
+    Attributes:
+        name: `inline`, or the name of an engine in the settings.
+        reason: In words, for the log; empty if there was nothing to choose.
+    """
+
+    name: str
+    reason: str = ""
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the process that runs the plan does the work."""
+        return self.name == INLINE_ENGINE
+
+    @property
+    def description(self) -> str:
+        """Name and reason."""
+        return f"{self.name} ({self.reason})" if self.reason else self.name
+
+
+def needs_writer(pipeline: Pipeline, plan: RunPlan) -> bool:
+    """Whether Spark writes tables in a run: those of the pipeline file, or of a decided batch that waits for it."""
+    return plan.waits or _has_engine_tables(pipeline)
+
+
+def keeps_engine(pipeline: Pipeline) -> bool:
+    """Whether a session stays with the engine that it started: one that is chosen run by run may be another at the next tick."""
+    return pipeline.engine != AUTO_ENGINE or _has_engine_tables(pipeline)
+
+
+def chosen_engine(pipeline: Pipeline, auto: AutoEngine, plan: RunPlan) -> ChosenEngine:
+    """Choose the engine of a run.
+
+    Args:
+        pipeline: The pipeline.
+        auto: What the settings say of `auto`.
+        plan: What the run has to read.
+    """
+    if pipeline.engine != AUTO_ENGINE:
+        return ChosenEngine(pipeline.engine)
+    if needs_writer(pipeline, plan):
+        return ChosenEngine(auto.engine, "auto: Spark writes its tables")
+    few = plan.records < auto.inline_below
+    reason = f"auto: {plan.records:,} offsets, {'fewer than' if few else 'not fewer than'} {auto.inline_below:,}"
+    return ChosenEngine(INLINE_ENGINE if few else auto.engine, reason)
+
+
+def _has_engine_tables(pipeline: Pipeline) -> bool:
+    return any(template.by_engine for template in pipeline.declared.values())

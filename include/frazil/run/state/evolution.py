@@ -1,0 +1,188 @@
+"""Schema evolution of a batch: tables get the columns that its records need, then the records are read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from frazil.batch.schema_change import Demands, Untold, listed
+from frazil.errors import Terminal
+from frazil.iceberg.commit.commit import fit_of
+from frazil.iceberg.schema.evolution import TableChanges, declared_changes, evolve, said, undecided_changes
+from frazil.iceberg.schema.schema import arrow_columns
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.records.evolution.schema_requests import changed, has, together
+from frazil.records.model.spec import RecordSpec
+from frazil.run.state.context import RunContext
+from frazil.run.state.tables import Tables, in_parallel
+
+ROUNDS = 4
+"""How often records are compared with their tables. The first round finds all missing columns; further ones are needed only if
+somebody drops columns meanwhile."""
+
+
+def evolve_tables(
+    scope: RunContext, tables: Tables, demands: Demands, specs: Mapping[str, RecordSpec], n: int
+) -> tuple[Tables, Demands]:
+    """Make the changes that the records of batch `n` need.
+
+    Args:
+        scope: The pipeline, with its catalog and its cluster.
+        tables: As they were when the records were read.
+        demands: What tasks asked for, one by one.
+        specs: What the tasks had.
+        n: Number of the batch, for the log.
+
+    Returns:
+        The tables as they are now, and the changes that this call made.
+
+    Raises:
+        Terminal: A table can't be changed so.
+        Retryable: The catalog is not available now.
+    """
+    applied = {}
+    for name, requests in demands.items():
+        spec, destination = specs[name], scope.pipeline.destination(name)
+        changes = TableChanges(
+            destination, together(requests, spec), scope.pipeline.name, n, fold=spec.fold is not None
+        )
+        applied[name] = evolve(scope.lake, changes)
+        for line in said(applied[name]):
+            scope.report(f"batch {n}: table {name}: {line}")
+    loaded = dict(zip(applied, in_parallel(scope.lake.load_table, applied), strict=True))
+    after = replace(tables, destinations={**tables.destinations, **loaded})
+    return after, {name: changes for name, changes in applied.items() if changes}
+
+
+def with_declared_columns(scope: RunContext, tables: Tables, n: int) -> Tables:
+    """Give tables that evolve the declared columns that they lack, and the partition fields of these.
+
+    Args:
+        scope: The pipeline, with its catalog and its cluster.
+        tables: As they are, at rest: staged files don't fit another layout.
+        n: Number of the next batch, which has the changes on record.
+
+    Raises:
+        Terminal: A table can't be changed so.
+        Retryable: The catalog is not available now.
+    """
+    evolved = {}
+    for name, table in tables.destinations.items():
+        destination, fold = scope.pipeline.destination(name), scope.pipeline.value.folds_names
+        if changes := declared_changes(table.schema(), destination, fold=fold):
+            for line in said(evolve(scope.lake, TableChanges(destination, changes, scope.pipeline.name, n, fold=fold))):
+                scope.report(f"table {name}: {line}, as it is declared")
+            evolved[name] = scope.lake.load_table(name)
+    return replace(tables, destinations={**tables.destinations, **evolved})
+
+
+DemandFinder = Callable[[Mapping[str, pa.Schema]], tuple[Demands, Mapping[str, RecordSpec]]]
+"""Compares records with the columns of their tables; returns the schema changes that they need, and how they were read."""
+
+
+def evolve_for_records(scope: RunContext, tables: Tables, n: int, find_demands: DemandFinder) -> tuple[Tables, Demands]:
+    """Change tables until they have all columns that the records of batch `n` need.
+
+    Args:
+        scope: The pipeline, with its catalog and its cluster.
+        tables: As they are.
+        n: Number of the batch.
+        find_demands: Compares the records with columns; called once per round.
+
+    Raises:
+        Terminal, Retryable: As `evolve_tables`.
+    """
+    changes: Demands = {}
+    demands: Demands = {}
+    for _ in range(ROUNDS):
+        demands, specs = find_demands(columns_of(scope.pipeline, tables))
+        if not demands:
+            return tables, changes
+        tables, applied = evolve_tables(scope, tables, demands, specs, n)
+        changes = merge_demands(changes, applied)
+    raise columns_still_missing(scope, n, demands)
+
+
+def columns_for(columns: Mapping[str, pa.Schema], find_demands: DemandFinder) -> Mapping[str, pa.Schema]:
+    """The columns of rows that the records need; no table is changed."""
+    for _ in range(ROUNDS):
+        demands, specs = find_demands(columns)
+        if not demands:
+            break
+        columns = columns_after(columns, demands, specs)
+    return columns
+
+
+def columns_still_missing(scope: RunContext, n: int, demands: Demands) -> Terminal:
+    """The error for a batch whose tables still lack columns after all rounds."""
+    return Terminal(
+        f"batch {n} of pipeline {scope.pipeline.name}: its tables were changed {ROUNDS} times and still lack"
+        f" {'; '.join(f'{table}: {listed(missing)}' for table, missing in demands.items())}",
+        next_step="does somebody else take columns away from them at the same time? Otherwise this is a fault of Frazil:"
+        " please report it",
+    )
+
+
+def columns_of(pipeline: Pipeline, tables: Tables) -> dict[str, pa.Schema]:
+    """Destination -> the columns of its rows, with the types that the table has."""
+    return {name: arrow_columns(table, pipeline.destination(name)) for name, table in tables.destinations.items()}
+
+
+def columns_after(
+    columns: Mapping[str, pa.Schema], demands: Demands, specs: Mapping[str, RecordSpec]
+) -> dict[str, pa.Schema]:
+    """The columns of rows as they would be after changes that nobody makes."""
+    return {
+        name: changed(schema, together(demands.get(name, ()), specs[name])) if demands.get(name) else schema
+        for name, schema in columns.items()
+    }
+
+
+def is_stale(pipeline: Pipeline, before: Tables, after: Tables) -> bool:
+    """Whether staged files don't fit their tables any more.
+
+    An engine reads the columns of one staged file as those of all, so for it no change of the table is allowed.
+    """
+    for name, table in before.destinations.items():
+        staged_fit, current_fit = fit_of(table.metadata), fit_of(after.destinations[name].metadata)
+        if staged_fit.mismatch(current_fit) or (pipeline.destination(name).by_engine and staged_fit != current_fit):
+            return True
+    return False
+
+
+def has_late_column(untyped: Untold, columns: Mapping[str, pa.Schema], specs: Mapping[str, RecordSpec]) -> bool:
+    """Whether a field that landed without a column has one by now: its record must be staged again, with that column.
+
+    Args:
+        untyped: Table -> paths that got no column, since their values have no type, such as `[]`.
+        columns: Destination -> the columns of its rows, as they are now.
+        specs: How records became rows.
+    """
+    return any(
+        has(columns[name], path, fold=specs[name].fold is not None) for name, paths in untyped.items() for path in paths
+    )
+
+
+def merge_demands(first: Demands, second: Demands) -> Demands:
+    """Changes of two rounds, in their order."""
+    return {table: (*first.get(table, ()), *second.get(table, ())) for table in {**first, **second}}
+
+
+def reported_changes(pipeline: Pipeline, tables: Tables, newest: int, own_changes: Demands) -> Demands:
+    """The schema changes that a batch records: its own, and those of earlier runs that ended before they decided a batch.
+
+    Args:
+        pipeline: The pipeline.
+        tables: Its tables, as they are now.
+        newest: Number of the last decided batch.
+        own_changes: What was changed for the batch's records.
+    """
+    undecided = {
+        name: undecided_changes(table.metadata, pipeline.name, newest) for name, table in tables.destinations.items()
+    }
+    combined = {
+        name: tuple(dict.fromkeys((*changes, *own_changes.get(name, ())))) for name, changes in undecided.items()
+    }
+    return {name: changes for name, changes in combined.items() if changes}

@@ -1,0 +1,486 @@
+"""The tables of a pipeline: loaded, made where pipeline or destination is new, which one closes, and which are shared with others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from frazil.batch.manifest import Manifest
+from frazil.batch.position import Position
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table import Table, TableMetadata, missing_files, read_text
+from frazil.iceberg.catalog.table_properties import LEDGER_PROPERTIES, PARTITIONED_LAYOUT, TABLE_PROPERTIES
+from frazil.iceberg.commit.branch_table import BranchTable
+from frazil.iceberg.commit.summary_state import (
+    BATCH_KEY,
+    CLOSING_KEY,
+    DONE_KEY,
+    KIND_KEY,
+    LETTERS_KEY,
+    MANIFEST_KEY,
+    POSITION_KEY,
+    TABLES_KEY,
+    TOPICS_KEY,
+    SummaryValue,
+    ledger_tables,
+    mirrored,
+    read_summary,
+)
+from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, UNPARTITIONED
+from frazil.iceberg.ledger.own_tables import with_all_columns
+from frazil.iceberg.schema.schema import declared_order, declared_schema, declared_spec
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
+from frazil.pipeline.settings.catalogs import refused_properties
+from frazil.run.state.merge_key import lacks_key, missing_key_error
+
+
+def closing_table(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None]) -> str:
+    """Name of the closing table, from what the tables of a pipeline say; for a new pipeline, what it will be.
+
+    The ledger's word counts. Before its first rows, or where it was lost, the table that holds the position is the one.
+    A pipeline that begins with one destination keeps its position there. One that begins with several, or with one that only
+    an engine can write, or with `route.create`, keeps it in the ledger.
+
+    Args:
+        pipeline: The pipeline.
+        loaded_tables: Its tables by name, None for one that is not there.
+
+    Raises:
+        Terminal: Two tables hold a position: two files began the pipeline at the same moment.
+    """
+    name = pipeline.name
+    holding = [table for table, loaded in loaded_tables.items() if _has_property(loaded, POSITION_KEY.format(name))]
+    if len(holding) > 1:
+        raise Terminal(
+            f"pipeline {name}: tables {' and '.join(sorted(holding))} both hold a position of it: it was begun by two"
+            " pipeline files at the same moment",
+            next_step="drop these tables if nothing landed in them yet, and run again; else give the pipeline a new name",
+        )
+    ledger = loaded_tables.get(pipeline.ledger_table)
+    recorded = ledger.metadata.properties.get(CLOSING_KEY.format(name)) if ledger is not None else None
+    if recorded is not None:
+        return recorded
+    if holding:
+        return holding[0]
+    # A follower's mark without a position anywhere: the ledger, which held it, was lost.
+    is_follower = any(_has_property(loaded_tables.get(table), BATCH_KEY.format(name)) for table in pipeline.tables)
+    return pipeline.ledger_table if is_follower else closing_of_new_pipeline(pipeline)
+
+
+def closing_of_new_pipeline(pipeline: Pipeline) -> str:
+    """Name of the table that will close if the pipeline begins with this file."""
+    if pipeline.create is not None or len(pipeline.tables) > 1 or pipeline.destinations[0].by_engine:
+        return pipeline.ledger_table
+    return pipeline.destinations[0].table
+
+
+def _has_property(table: Table | None, key: str) -> bool:
+    return table is not None and key in table.metadata.properties
+
+
+def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
+    """Refuse a pipeline file that does not name the closing table any more, or says that only an engine can write it.
+
+    Raises:
+        Terminal: It does; the position moves in commits of PyIceberg.
+    """
+    namespace, _, own = closing.rpartition(".")
+    if closing != pipeline.ledger_table and pipeline.create is not None and own == f"{pipeline.name}__ledger":
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps its position in its ledger {closing}, and by the pipeline file its ledger would be"
+            f" {pipeline.ledger_table}",
+            next_step=f"say so in the pipeline file: route.create.namespace: {namespace}",
+        )
+    if closing != pipeline.ledger_table and pipeline.create is not None:
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps its position in table {closing}, and one that makes tables (route.create) keeps it"
+            " in its ledger",
+            next_step="list the tables under destinations, or give the pipeline a new name: its rows begin anew then",
+        )
+    if closing in pipeline.tables and pipeline.destination(closing).by_engine:
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps its position in table {closing}, and the pipeline file now declares it as one that"
+            " only Spark can write (write: upsert or cdc, format version 3, or no Parquet)",
+            next_step=f"declare {closing} as it was, or give the pipeline a new name and another table",
+        )
+    if closing not in (*pipeline.tables, pipeline.ledger_table):
+        raise Terminal(
+            f"pipeline {pipeline.name} keeps its position in table {closing}, the pipeline file now names"
+            f" {', '.join(pipeline.tables)}",
+            next_step=f"name {closing} again, or give the pipeline a new name: its rows begin anew then",
+        )
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+PARALLEL_CALLS: Final = 8
+"""Tables that are loaded at the same time: a catalog takes milliseconds for each, and a pipeline may have a hundred."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of a pipeline as loaded at one moment.
+
+    Attributes:
+        destinations: By name, in the order of the pipeline file.
+        dead_letters: The dead letters.
+        ledger: The ledger.
+        closing_name: Name of the one whose commits decide: a destination, or the ledger.
+    """
+
+    destinations: Mapping[str, Table]
+    dead_letters: Table
+    ledger: Table
+    closing_name: str
+
+    @property
+    def closing(self) -> Table:
+        """The closing table."""
+        return self.destinations.get(self.closing_name, self.ledger)
+
+    @property
+    def followers(self) -> Mapping[str, Table]:
+        """Destinations that follow."""
+        return {name: table for name, table in self.destinations.items() if name != self.closing_name}
+
+
+def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) -> Tables:
+    """Load the tables of a pipeline; make those that are missing, if the pipeline or the destination is new.
+
+    A new destination whose merge key is not known is left out.
+
+    Args:
+        lake: The catalog.
+        pipeline: The pipeline.
+        recreate: Tables that may be made anew although the pipeline ran.
+
+    Raises:
+        Terminal: A table is gone although the pipeline ran before, or the pipeline ran with another destination; or it
+            never ran, and the key of a merged table is not known.
+        Retryable: The catalog can't be reached.
+    """
+    loaded_tables, closing = load_tables(lake, pipeline)
+    missing = [name for name, table in loaded_tables.items() if table is None]
+    if missing:
+        _refuse_if_moved(lake, pipeline)
+        lost = [name for name in _lost_tables(pipeline, loaded_tables, missing) if name not in recreate]
+        if lost:
+            _refuse_if_written(pipeline, loaded_tables, lost, closing)
+        _drop_tables_without_key(pipeline, loaded_tables, missing)
+        for name in missing:
+            if name in loaded_tables:
+                loaded_tables[name] = _create_table(lake, pipeline, name)
+    for name, table in loaded_tables.items():
+        if isinstance(table, BranchTable) and not table.is_begun:  # never one that a batch may be on: see load_tables
+            loaded_tables[name] = lake.begin_branch(name)
+    return _tables(pipeline, loaded_tables, closing)
+
+
+def _drop_tables_without_key(pipeline: Pipeline, loaded_tables: dict[str, Table | None], missing: list[str]) -> None:
+    """A table is not made before its key is known. That stops what the pipeline begins, not what it has to finish."""
+    for name in (name for name in missing if name in pipeline.tables and lacks_key(pipeline.destination(name))):
+        if loaded_tables[pipeline.ledger_table] is None:
+            raise missing_key_error(pipeline.destination(name), is_there=False)
+        del loaded_tables[name]
+
+
+def find_tables(lake: Lake, pipeline: Pipeline) -> Tables | None:
+    """Load the tables of a pipeline and change nothing; None if the pipeline never ran and not all of them exist.
+
+    A destination that is new to the pipeline and is not there yet is left out.
+
+    Raises:
+        Terminal: As `open_tables`.
+        Retryable: The catalog can't be reached.
+    """
+    loaded_tables, closing = load_tables(lake, pipeline)
+    missing = [name for name, table in loaded_tables.items() if table is None]
+    if missing:
+        _refuse_if_moved(lake, pipeline)
+        lost = _lost_tables(pipeline, loaded_tables, missing)
+        if lost:
+            _refuse_if_written(pipeline, loaded_tables, lost, closing)
+            return None
+    existing = {name: table for name, table in loaded_tables.items() if table is not None}
+    return tables_of(pipeline, existing, closing)
+
+
+def _tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None], closing: str) -> Tables:
+    existing = {name: table for name, table in loaded_tables.items() if table is not None}
+    if existing.keys() < loaded_tables.keys():
+        raise Retryable(f"pipeline {pipeline.name}: a table vanished while the tables were opened")
+    return with_current_columns(pipeline, tables_of(pipeline, existing, closing))
+
+
+def with_current_columns(pipeline: Pipeline, tables: Tables, missing: Collection[str] = ()) -> Tables:
+    """The tables, dead letters and ledger with the columns of this Frazil; but for those that are not there."""
+    letters, ledger = pipeline.dead_letters_table, pipeline.ledger_table
+    if letters not in missing:
+        tables = replace(tables, dead_letters=with_all_columns(tables.dead_letters, letters, DEAD_LETTER_SCHEMA))
+    if ledger not in missing:
+        tables = replace(tables, ledger=with_all_columns(tables.ledger, ledger, LEDGER_SCHEMA))
+    return tables
+
+
+def tables_of(pipeline: Pipeline, existing: Mapping[str, Table], closing: str) -> Tables:
+    """Tables by name as the tables of a pipeline."""
+    destinations = {name: existing[name] for name in pipeline.tables if name in existing}
+    return Tables(destinations, existing[pipeline.dead_letters_table], existing[pipeline.ledger_table], closing)
+
+
+def load_tables(lake: Lake, pipeline: Pipeline) -> tuple[dict[str, Table | None], str]:
+    """The tables by name, None for one that is not there, and the name of the closing one.
+
+    Followers are read before the closing table, so none is ever seen ahead of it, whatever another run finishes meanwhile. Which one
+    closes is known once all are read, so the likely one is read last, and only if it is another one, that one again.
+    """
+    last = closing_of_new_pipeline(pipeline)
+    names = [pipeline.ledger_table, pipeline.dead_letters_table, *pipeline.tables]
+    loaded_tables = _find_each(lake, [name for name in names if name != last])
+    loaded_tables |= _find_each(lake, [last])
+    missing = [name for name in names if loaded_tables[name] is None]
+    if loaded_tables[last] is not None and missing:
+        # The closing table is created with the others: another first run may have begun and ended between our two reads.
+        loaded_tables |= _find_each(lake, missing)
+        loaded_tables |= _find_each(lake, [last])
+    loaded_tables = {name: loaded_tables[name] for name in names}
+    closing = closing_table(pipeline, loaded_tables)
+    refuse_other_closing(pipeline, closing)
+    if closing != last and loaded_tables[closing] is not None:
+        loaded_tables[closing] = lake.find_table(closing)
+    return loaded_tables, closing
+
+
+def _find_each(lake: Lake, names: list[str]) -> dict[str, Table | None]:
+    """Tables by name. Missing ones are read twice: another run may create them during the first read."""
+    tables = dict(zip(names, in_parallel(lake.find_table, names), strict=True))
+    missing = [name for name, table in tables.items() if table is None]
+    return tables | dict(zip(missing, in_parallel(lake.find_table, missing), strict=True))
+
+
+def in_parallel(work: Callable[[T], R], inputs: Iterable[T]) -> list[R]:
+    """The results of `work`, in the order of `inputs`; a few at the same time if there are several."""
+    arguments = list(inputs)
+    if len(arguments) <= 1:
+        return [work(item) for item in arguments]
+    with ThreadPoolExecutor(min(PARALLEL_CALLS, len(arguments))) as pool:
+        return list(pool.map(work, arguments))
+
+
+def _create_table(lake: Lake, pipeline: Pipeline, name: str) -> Table:
+    """Create a missing table: the only place that creates tables."""
+    if name == pipeline.dead_letters_table:
+        properties = TABLE_PROPERTIES | {LETTERS_KEY: pipeline.name}
+        return lake.create_table(name, DEAD_LETTER_SCHEMA, UNPARTITIONED, properties)
+    if name == pipeline.ledger_table:
+        return lake.create_table(name, LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES | LEDGER_PROPERTIES)
+    return make_destination(lake, pipeline.destination(name))
+
+
+def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, str] | None = None) -> Table:
+    """Make the table of a destination, unless somebody else did it first.
+
+    Args:
+        lake: Where.
+        destination: What it is like.
+        notes: Further properties.
+    """
+    catalog = lake.catalog_of(destination.table)
+    if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
+        raise Terminal(
+            f"table {destination.table} is not made: its pipeline gives it the property {refused}, which may run code, or have a say in"
+            " the storage, for all who open it",
+            next_step=f"take it out of the file, or list it in the settings: catalogs.{catalog.name}.table_properties",
+        )
+    schema = declared_schema(destination)
+    spec = declared_spec(destination, schema)
+    layout = PARTITIONED_LAYOUT if destination.partition_by else {}
+    version = {"format-version": destination.format_version}
+    modes = {f"write.{operation}.mode": destination.merge for operation in ("merge", "update", "delete")}
+    merged: dict[str, str] = {**modes, **_full_metrics(destination)} if destination.is_merged else {}
+    properties = TABLE_PROPERTIES | layout | version | merged | destination.properties | dict(notes or {})
+    return lake.create_table(destination.table, schema, spec, properties, declared_order(destination, schema))
+
+
+def _full_metrics(destination: Destination) -> dict[str, str]:
+    """Properties for untruncated column bounds of text keys. Keys often begin alike ("order-0000…"), and with truncated bounds
+    a merge could skip no file.
+    """
+    texts = [name for name in destination.identifier if destination.columns[name].type == "string"]
+    return {f"write.metadata.metrics.column.{name}": "full" for name in texts}
+
+
+def _lost_tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None], missing: list[str]) -> list[str]:
+    """Missing tables that the pipeline had, or may have had. A destination that the ledger does not list is new."""
+    ledger = loaded_tables.get(pipeline.ledger_table)
+    recorded = ledger_tables(ledger.metadata, pipeline.name, pipeline.ledger_table) if ledger is not None else {}
+    # The ledger itself is known, too: a pipeline that was given no other table yet has begun all the same.
+    begun = ledger is not None and TABLES_KEY.format(pipeline.name) in ledger.metadata.properties
+    return missing_recorded_tables(
+        pipeline, (pipeline.ledger_table, *recorded) if begun else _first_batch_tables(pipeline, loaded_tables), missing
+    )
+
+
+def _first_batch_tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None]) -> frozenset[str]:
+    """Tables of the pipeline's first batch, if it is decided and not in the ledger yet; else empty."""
+    for name, table in loaded_tables.items():
+        holds = None if table is None else read_summary(table.metadata, BATCH_KEY.format(pipeline.name), name)
+        if table is None or not isinstance(holds, SummaryValue):
+            continue
+        path = holds.summary.get(MANIFEST_KEY)
+        if path is None or POSITION_KEY.format(pipeline.name) not in table.metadata.properties:
+            continue
+        # The manifest of a later batch says nothing of the tables, and may be gone by now.
+        if holds.summary.get(KIND_KEY) != "start" or missing_files(table, [path]):
+            return frozenset()
+        return frozenset(part.table for part in Manifest.from_json(read_text(table, path)).parts)
+    return frozenset()
+
+
+def missing_recorded_tables(pipeline: Pipeline, recorded: Collection[str], missing: list[str]) -> list[str]:
+    """Missing tables that the pipeline had, or may have had, by the tables that the ledger lists. A new destination is none."""
+    return [name for name in missing if not recorded or name in recorded or name not in pipeline.tables]
+
+
+def _refuse_if_written(
+    pipeline: Pipeline, loaded_tables: Mapping[str, Table | None], missing: list[str], closing: str
+) -> None:
+    for name, table in loaded_tables.items():
+        if table is None:
+            continue
+        if any(key.format(pipeline.name) in table.metadata.properties for key in (POSITION_KEY, BATCH_KEY, DONE_KEY)):
+            raise Terminal(
+                f"pipeline {pipeline.name}: table {', '.join(missing)} is gone, but {name} was written by this pipeline",
+                next_step="restore the table (the catalog may still have its last metadata file), or "
+                + _recovery_step(pipeline, closing if closing in missing else missing[0], closing, loaded_tables),
+            )
+
+
+def _recovery_step(pipeline: Pipeline, missing: str, closing: str, loaded_tables: Mapping[str, Table | None]) -> str:
+    if missing == closing:
+        return f"land everything Kafka still holds again: frazil reset {pipeline.name} --to earliest --reason …"
+    table = loaded_tables.get(closing)
+    if missing == pipeline.ledger_table and table is not None and _lost_manifest(pipeline, closing, table):
+        return f"go on from what {closing} holds: {to_table_command(pipeline.name)}"
+    return f"make it anew: frazil repair {pipeline.name} {missing} --reason …"
+
+
+def _lost_manifest(pipeline: Pipeline, name: str, table: Table) -> bool:
+    """Whether the manifest of the last batch is gone, by which a repair would finish it."""
+    last = read_summary(table.metadata, BATCH_KEY.format(pipeline.name), name)
+    path = last.summary.get(MANIFEST_KEY) if isinstance(last, SummaryValue) else None
+    return path is not None and bool(missing_files(table, [path]))
+
+
+def to_table_command(pipeline: str) -> str:
+    """The command that takes the position back to what the closing table holds."""
+    return f'frazil reset {pipeline} --to-table --reason "table was rolled back"'
+
+
+def _refuse_if_moved(lake: Lake, pipeline: Pipeline) -> None:
+    """Refuse a pipeline whose first destination was renamed or moved: it would begin again there, and land everything twice."""
+    own = pipeline.ledger_table.rpartition(".")[2]
+    ledgers = [
+        (catalog, name) for catalog in lake.catalogs for name in catalog.tables() if name.rpartition(".")[2] == own
+    ]
+    for catalog, name in ledgers:
+        closing = catalog.load_table(name).metadata.properties.get(CLOSING_KEY.format(pipeline.name))
+        if closing is None:
+            continue
+        refuse_other_closing(pipeline, closing)
+        if (catalog.name, name) != (lake.catalogs[0].name, pipeline.ledger_table):
+            raise Terminal(
+                f"pipeline {pipeline.name} has its ledger in {name} of catalog {catalog.name}; beside the first destination of"
+                f" the pipeline file it would be {pipeline.ledger_table} of catalog {lake.catalogs[0].name}",
+                next_step=f"name a destination of namespace {name.rpartition('.')[0]}, in catalog {catalog.name}, first again",
+            )
+
+
+def refuse_shared(pipeline: Pipeline, tables: Tables) -> None:
+    """Refuse a table in which another pipeline's rows could be taken for this one's.
+
+    Rows say topic, partition and offset, not the cluster or the pipeline: two pipelines may write one destination as
+    long as no topic name is in both. A dead-letter table belongs to one pipeline.
+
+    Raises:
+        Terminal: A topic of this pipeline landed in the destination by another one, or the letters are another's.
+    """
+    letters = pipeline.dead_letters_table
+    metadata = tables.dead_letters.metadata
+    owner = {metadata.properties[LETTERS_KEY]} if LETTERS_KEY in metadata.properties else set[str]()
+    rivals = (mirrored(metadata, BATCH_KEY, letters).keys() | owner) - {pipeline.name}
+    if rivals:
+        raise Terminal(
+            f"pipeline {pipeline.name}: dead-letter table {letters} is for letters of pipeline {min(rivals)}: a replay or reset"
+            " of one would take out the other's",
+            next_step=f"give pipeline {pipeline.name} a dead-letter table of its own (dead_letters.table; without the key"
+            " it gets one)",
+        )
+    for name, table in tables.destinations.items():
+        refuse_same_topics(pipeline, name, table.metadata)
+
+
+def refuse_same_topics(pipeline: Pipeline, table: str, metadata: TableMetadata) -> None:
+    """Refuse a destination in which another pipeline landed a topic of the same name.
+
+    Args:
+        pipeline: The pipeline.
+        table: Name of the destination.
+        metadata: What it is now.
+
+    Raises:
+        Terminal: It did.
+    """
+    read = topics_landed(metadata, table)
+    own, all_read = read.get(pipeline.name), frozenset[str]().union(*read.values())
+    topics = frozenset(topic for topic in all_read if topic in (own or ()) or pipeline.source.reads(topic))
+    rival = landed_by_another(pipeline.name, topics, metadata, table)
+    if rival is not None:
+        raise Terminal(
+            f"{rival.description} already: with pipeline {pipeline.name} every record would be there twice, and neither could tell its"
+            " rows from the other's",
+            next_step=f"was it renamed? Call it {rival.pipeline} again; otherwise give it a table of its own"
+            if own is None
+            else rival.exclusion_step(pipeline.name),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """Another pipeline that landed topics in a table."""
+
+    pipeline: str
+    topics: tuple[str, ...]
+    table: str
+
+    @property
+    def description(self) -> str:
+        """What the other pipeline landed here, for an error."""
+        return f"pipeline {self.pipeline} landed topic {', '.join(self.topics)} in table {self.table}"
+
+    def exclusion_step(self, pipeline: str) -> str:
+        """The next step for a pipeline that has rows of other topics in the table."""
+        return (
+            f"leave {', '.join(self.topics)} out of the source of pipeline {pipeline}: list its other topics under source.topics, in"
+            " place of a pattern that matches it"
+        )
+
+
+def landed_by_another(pipeline: str, topics: frozenset[str], metadata: TableMetadata, table: str) -> Rival | None:
+    """The first other pipeline that landed one of these topics in a table."""
+    for rival, read in sorted(topics_landed(metadata, table).items()):
+        if rival != pipeline and topics & read:
+            return Rival(rival, tuple(sorted(topics & read)), table)
+    return None
+
+
+def topics_landed(metadata: TableMetadata, table: str) -> dict[str, frozenset[str]]:
+    """The topics that each pipeline lands in a table, whose closing table it is or which follows."""
+    following = {name: frozenset(json.loads(text)) for name, text in mirrored(metadata, TOPICS_KEY, table).items()}
+    closing = mirrored(metadata, POSITION_KEY, table)
+    return following | {name: frozenset(Position.from_json(text).topics) for name, text in closing.items()}

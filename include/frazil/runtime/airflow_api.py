@@ -1,0 +1,298 @@
+"""A small client of Airflow's REST API: start runs, follow them, read why they failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_random_exponential
+
+from frazil.errors import Retryable, Terminal
+from frazil.runtime.airflow_rows import (
+    DagImportError,
+    DagRun,
+    Health,
+    TaskInstance,
+    component_health,
+    dag_run,
+    task_instance,
+)
+from frazil.runtime.waiting import until
+
+COMPONENTS = ("scheduler", "triggerer", "dag_processor")
+"""Processes whose heartbeats the health endpoint reports."""
+
+_REQUEST_SECONDS = 45.0
+"""Bounds one request; parsing and the wait for a busy SQLite file are what makes an answer slow."""
+
+_BUSY_SECONDS = 30.0
+"""How long a request is sent again while Airflow says that its database refused it: SQLite under load."""
+
+_POLL_SECONDS = 0.5
+_PAGE = 1000
+_COOKIE = "_token"
+_NOTE_LIMIT = 1000
+"""Airflow refuses longer run notes."""
+
+
+class AirflowApi:
+    """Talk to one Airflow. Use it as a context manager, or close it.
+
+    Every method raises:
+        Retryable: Airflow does not answer, or answers that it can't now (429, 5xx).
+        Terminal: Airflow refused the request: the login, an unknown DAG or run, invalid parameters,
+            a conflict.
+    """
+
+    def __init__(self, url: str, user: str, password: str) -> None:
+        self._url, self._user, self._password = url.rstrip("/"), user, password
+        self._client = httpx.Client(base_url=self._url, timeout=_REQUEST_SECONDS, trust_env=False)
+        self._token: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def health(self) -> Mapping[str, Health]:
+        """Return the state of every component of `COMPONENTS` that ever ran."""
+        answer = self._send("GET", "/api/v2/monitor/health", {})
+        states = {name: component_health(answer.get(name) or {}, name) for name in COMPONENTS}
+        return {name: state for name, state in states.items() if state is not None}
+
+    def answers(self) -> bool:
+        """Return whether the API server answers and reaches its database."""
+        try:
+            self.health()
+        except Retryable:
+            return False
+        return True
+
+    def dag_ids(self) -> list[str]:
+        """Return the ids of the DAGs that Airflow knows and that still have a file, sorted."""
+        return sorted(dag["dag_id"] for dag in self._pages("/dags", "dags"))
+
+    def paused(self, prefix: str) -> Mapping[str, bool]:
+        """Return whether its schedule is paused, by id, of every DAG whose id begins like this and that still has a file."""
+        rows = self._pages("/dags", "dags", dag_id_prefix_pattern=prefix)
+        return {row["dag_id"]: bool(row["is_paused"]) for row in rows}
+
+    def unpause(self, dag_id: str) -> None:
+        """Let the DAG's schedule run."""
+        self._request("PATCH", f"/dags/{_part(dag_id)}", json={"is_paused": False})
+
+    def pause(self, dag_id: str) -> None:
+        """Stop the DAG's schedule; runs that exist go on."""
+        self._request("PATCH", f"/dags/{_part(dag_id)}", json={"is_paused": True})
+
+    def trigger(
+        self,
+        dag_id: str,
+        *,
+        run_id: str | None = None,
+        conf: Mapping[str, Any] | None = None,
+        logical_date: datetime | None = None,
+        note: str | None = None,
+    ) -> DagRun:
+        """Create a run.
+
+        Args:
+            dag_id: The DAG; a paused one queues its run until it is unpaused.
+            run_id: Name of the run, made up by Airflow when None. Give one to try again safely: a
+                second run of the same name is refused.
+            conf: Parameters, checked by the DAG.
+            logical_date: For a DAG with data intervals, the end of the interval; None for a run
+                without one.
+            note: Shown with the run.
+        """
+        date = logical_date.isoformat() if logical_date else None
+        body: dict[str, Any] = {"logical_date": date, "conf": dict(conf or {}), "note": note}
+        if run_id is not None:
+            body["dag_run_id"] = run_id
+        return dag_run(self._request("POST", f"/dags/{_part(dag_id)}/dagRuns", json=body))
+
+    def run(self, dag_id: str, run_id: str) -> DagRun:
+        """Return one run."""
+        return dag_run(self._request("GET", _run_path(dag_id, run_id)))
+
+    def runs(self, dag_id: str, states: Sequence[str] = ()) -> list[DagRun]:
+        """Return the runs of a DAG that are in one of these states, or all, oldest first."""
+        path = f"/dags/{_part(dag_id)}/dagRuns"
+        return [dag_run(row) for row in self._pages(path, "dag_runs", order_by="run_after", state=list(states))]
+
+    def fail(self, dag_id: str, run_id: str) -> None:
+        """Mark a run failed, and with it its tasks: what works for them is ended, and they are not tried again."""
+        self._request("PATCH", _run_path(dag_id, run_id), json={"state": "failed"})
+
+    def newest_runs(self, dag_ids: Iterable[str], count: int, start: int = 0) -> list[DagRun]:
+        """Return the runs of these DAGs that were due last, newest first, without the first `start`. DAGs that Airflow does not
+        know have none.
+        """
+        body = {"dag_ids": sorted(dag_ids), "order_by": "-run_after", "page_limit": count, "page_offset": start}
+        answer = self._request("POST", "/dags/~/dagRuns/list", json=body)
+        return [dag_run(row) for row in answer["dag_runs"]]
+
+    def wait(self, dag_id: str, run_id: str, timeout_seconds: float) -> DagRun:
+        """Return the run when it has finished.
+
+        Raises:
+            Retryable: It has not within the time.
+        """
+        states = [self.run(dag_id, run_id)]
+
+        def finished() -> bool:
+            states.append(self.run(dag_id, run_id))
+            return states[-1].has_finished
+
+        if not until(finished, timeout_seconds, _POLL_SECONDS):
+            raise Retryable(f"run {run_id} of {dag_id} is still {states[-1].state} after {timeout_seconds:.0f} s")
+        return states[-1]
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
+        """Return the tasks of a run."""
+        return [
+            task_instance(row) for row in self._pages(f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances")
+        ]
+
+    def log(self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1, map_index: int = -1) -> str:
+        """Return a task's log as text, one event per line."""
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{_part(task_id)}/logs/{try_number}"
+        answer = self._request("GET", path, params={"map_index": map_index, "full_content": True})
+        return "\n".join(str(line.get("event", "")) for line in answer["content"])
+
+    def page(self, path: str) -> str:
+        """Return a page as a browser gets it that is logged in: by the cookie which Airflow's login sets."""
+        if self._token is None:
+            self._log_in()
+        answer = self._try("GET", path, {"headers": {"Cookie": f"{_COOKIE}={self._token}"}})
+        if not answer.is_success:
+            self._checked(answer)
+        return answer.text
+
+    def note(self, dag_id: str, run_id: str, text: str) -> None:
+        """Replace the note of a run; at most 1,000 characters are kept."""
+        self._request("PATCH", _run_path(dag_id, run_id), json={"note": text[:_NOTE_LIMIT]})
+
+    def last_event(self, asset: str) -> Mapping[str, Any] | None:
+        """Return the extra of an asset's last event, by the asset's name; None if there is no such asset, or no event."""
+        assets = self._pages("/assets", "assets", name_pattern=asset)
+        asset_id = next((row["id"] for row in assets if row["name"] == asset), None)
+        if asset_id is None:
+            return None
+        last = {"asset_id": asset_id, "order_by": "-timestamp", "limit": 1}
+        events = self._request("GET", "/assets/events", params=last)["asset_events"]
+        return events[0]["extra"] or {} if events else None
+
+    def import_errors(self) -> list[DagImportError]:
+        """Return the DAG files that could not be read."""
+        rows = self._pages("/importErrors", "import_errors")
+        return [DagImportError(row["filename"], row["stack_trace"]) for row in rows]
+
+    def pools(self) -> Mapping[str, int]:
+        """Return the slots of every pool by its name."""
+        return {row["name"]: row["slots"] for row in self._pages("/pools", "pools")}
+
+    def ensure_pool(self, name: str, slots: int, description: str = "") -> None:
+        """Create a pool or resize it: a task whose pool does not exist waits for ever."""
+        if name not in self.pools():
+            self._request("POST", "/pools", json={"name": name, "slots": slots, "description": description})
+        elif self.pools()[name] != slots:
+            body = {
+                "pool": name,
+                "slots": slots,
+                "description": description,
+                "include_deferred": False,
+            }
+            self._request("PATCH", f"/pools/{_part(name)}", json=body)
+
+    def _pages(self, path: str, key: str, **params: str | list[str]) -> list[Mapping[str, Any]]:
+        rows: list[Mapping[str, Any]] = []
+        while True:
+            page = self._request("GET", path, params={**params, "limit": _PAGE, "offset": len(rows)})
+            rows += page[key]
+            if not page[key] or len(rows) >= page["total_entries"]:
+                return rows
+
+    def _request(self, method: str, path: str, **content: Any) -> Any:
+        """Send with the token; fetch a new one once when the old one has expired."""
+        if self._token is None:
+            self._log_in()
+        answer = self._try(method, f"/api/v2{path}", content)
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            self._log_in()
+            answer = self._try(method, f"/api/v2{path}", content)
+        return self._checked(answer)
+
+    def _log_in(self) -> None:
+        self._token = None
+        body = {"username": self._user, "password": self._password}
+        self._token = self._send("POST", "/auth/token", {"json": body})["access_token"]
+
+    def _send(self, method: str, path: str, content: Mapping[str, Any]) -> Any:
+        return self._checked(self._try(method, path, content))
+
+    def _try(self, method: str, path: str, content: Mapping[str, Any]) -> httpx.Response:
+        """Send; again while the database was busy, which undid the request."""
+        retrying = Retrying(
+            retry=retry_if_result(_was_undone),
+            wait=wait_random_exponential(multiplier=0.2, max=3),
+            stop=stop_after_delay(_BUSY_SECONDS),
+            retry_error_callback=lambda last: last.outcome.result() if last.outcome else None,
+        )
+        answer: httpx.Response = retrying(self._once, method, path, content)
+        return answer
+
+    def _once(self, method: str, path: str, content: Mapping[str, Any]) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        try:
+            return self._client.request(method, path, **{"headers": headers, **content})
+        except httpx.TransportError as error:
+            raise Retryable(
+                f"Airflow at {self._url} does not answer {method} {path}: {type(error).__name__} {error}",
+                next_step="`frazil status` shows whether it runs, `frazil up` starts it",
+            ) from error
+
+    def _checked(self, answer: httpx.Response) -> Any:
+        if answer.is_success:
+            return answer.json() if answer.content else None
+        request = f"{answer.request.method} {answer.request.url.path}"
+        message = f"Airflow at {self._url} answered {answer.status_code} to {request}: {_detail(answer)}"
+        if answer.is_server_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            raise Retryable(message)
+        raise Terminal(message)
+
+
+def _was_undone(answer: httpx.Response) -> bool:
+    """Whether Airflow rolled the request back: the reason it gives for every error of its database."""
+    return answer.is_server_error and "Database error" in _detail(answer)
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        content = answer.json()
+    except ValueError:
+        return answer.text[:500]
+    return str(content.get("detail", content) if isinstance(content, dict) else content)[:500]
+
+
+def _part(text: str) -> str:
+    """Quote one path segment: run ids hold `+` and `:`."""
+    return quote(text, safe="")
+
+
+def _run_path(dag_id: str, run_id: str) -> str:
+    return f"/dags/{_part(dag_id)}/dagRuns/{_part(run_id)}"

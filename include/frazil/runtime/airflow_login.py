@@ -1,0 +1,117 @@
+"""How a command reaches Airflow: the home's own, with the login that was made for it, or another one that variables name."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from frazil.errors import Terminal
+from frazil.runtime.files import PRIVATE_FILE, private_folder, write_atomically
+from frazil.runtime.home import Home
+
+if TYPE_CHECKING:
+    from frazil.runtime.airflow_api import AirflowApi
+
+URL_VARIABLE = "FRAZIL_AIRFLOW_URL"
+PASSWORD_VARIABLE = "FRAZIL_AIRFLOW_PASSWORD"  # noqa: S105 - a name
+"""With FRAZIL_AIRFLOW_USER: another Airflow than the home's own, for commands that talk to one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Random per home, stored with mode 600, never shown but the password by `credentials`."""
+
+    jwt: str = field(repr=False)
+    fernet: str = field(repr=False)
+    api: str = field(repr=False)
+    password: str = field(repr=False)
+
+    def values(self) -> tuple[str, ...]:
+        """Return all of them, to blot them out of quoted logs."""
+        return (self.jwt, self.fernet, self.api, self.password)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The Airflow login."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+def credentials(home: Home) -> Credentials:
+    """Return the login of the home's Airflow.
+
+    Raises:
+        Terminal: It was never started in this home.
+    """
+    return Credentials(home.airflow_user, _read_secrets(_secrets_file(home)).password)
+
+
+def ensure_secrets(home: Home) -> Secrets:
+    """Return the home's secrets, made on the first call, and write the login for Airflow."""
+    private_folder(home.airflow)
+    if not _secrets_file(home).exists():
+        write_atomically(_secrets_file(home), json.dumps(asdict(_new_secrets())), mode=PRIVATE_FILE)
+    secrets_of_home = _read_secrets(_secrets_file(home))
+    write_atomically(
+        home.airflow_passwords, json.dumps({home.airflow_user: secrets_of_home.password}), mode=PRIVATE_FILE
+    )
+    return secrets_of_home
+
+
+def remote_url() -> str | None:
+    """Address of the Airflow that FRAZIL_AIRFLOW_URL names; None means the home's own."""
+    return os.environ.get(URL_VARIABLE) or None
+
+
+def any_api(home: Home) -> AirflowApi:
+    """Return a client of the Airflow that FRAZIL_AIRFLOW_URL names, or else of the home's own.
+
+    Raises:
+        Terminal: The password of the other one is not given; or Airflow was never started in this home.
+    """
+    from frazil.runtime.airflow_api import AirflowApi  # comes with the `airflow` extra
+
+    url = remote_url()
+    if url is None:
+        return api(home)
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if not password:
+        raise Terminal(f"{URL_VARIABLE} names {url}, and {PASSWORD_VARIABLE} is not set")
+    return AirflowApi(url, home.airflow_user, password)
+
+
+def api(home: Home) -> AirflowApi:
+    """Return a client with the home's login.
+
+    Raises:
+        Terminal: Airflow was never started in this home.
+    """
+    from frazil.runtime.airflow_api import AirflowApi  # comes with the `airflow` extra
+
+    login = credentials(home)
+    return AirflowApi(home.airflow_url, login.user, login.password)
+
+
+def _new_secrets() -> Secrets:
+    fernet = base64.urlsafe_b64encode(os.urandom(32)).decode()  # a Fernet key is 32 bytes in this form
+    return Secrets(secrets.token_urlsafe(48), fernet, secrets.token_urlsafe(48), secrets.token_urlsafe(12))
+
+
+def _read_secrets(path: Path) -> Secrets:
+    try:
+        return Secrets(**json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise Terminal(f"no Airflow login: {path} does not exist", next_step="`frazil up` makes one") from error
+    except (ValueError, TypeError) as error:
+        raise Terminal(f"{path} can't be read", next_step="stop the stack, remove the file, `frazil up`") from error
+
+
+def _secrets_file(home: Home) -> Path:
+    return home.airflow / "secrets.json"

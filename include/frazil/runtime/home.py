@@ -1,0 +1,237 @@
+"""Where the embedded stack keeps its state, and its ports; the one reader of the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from frazil.errors import Terminal
+from frazil.runtime.files import write_atomically
+
+LOOPBACK = "127.0.0.1"
+"""Every port of the stack is bound here, never to an outside interface."""
+
+HOME_VARIABLE = "FRAZIL_HOME"
+JARS_VARIABLE = "FRAZIL_JARS"
+USER_VARIABLE = "FRAZIL_AIRFLOW_USER"
+DATABASE_VARIABLE = "FRAZIL_AIRFLOW_DATABASE"
+DEFAULT_USER = "admin"
+LAST_PORT = 65535
+PORT_VARIABLES: Mapping[str, str] = {
+    "kafka": "FRAZIL_KAFKA_PORT",
+    "controller": "FRAZIL_KAFKA_CONTROLLER_PORT",
+    "airflow": "FRAZIL_AIRFLOW_PORT",
+    "spark_connect": "FRAZIL_SPARK_CONNECT_PORT",
+    "kafka_sasl": "FRAZIL_KAFKA_SASL_PORT",
+    "kafka_ssl": "FRAZIL_KAFKA_SSL_PORT",
+    "postgres": "FRAZIL_POSTGRES_PORT",
+    "s3": "FRAZIL_S3_PORT",
+    "catalog": "FRAZIL_CATALOG_PORT",
+    "registry": "FRAZIL_REGISTRY_PORT",
+    "spark_master": "FRAZIL_SPARK_MASTER_PORT",
+}
+"""The environment variable that moves each port, by the name of the port in `Ports`."""
+
+
+Profile = Literal["embedded", "production"]
+"""What `frazil up` starts: the small stack, or the parts of a production setup."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """TCP ports on the loopback interface. The defaults lie next to, not on, the usual ones.
+
+    What follows `spark_connect` is of the production profile.
+    """
+
+    kafka: int = 19092
+    controller: int = 19093
+    airflow: int = 18080
+    spark_connect: int = 15102
+    kafka_sasl: int = 19094
+    kafka_ssl: int = 19095
+    postgres: int = 15432
+    s3: int = 17070
+    catalog: int = 18181
+    registry: int = 18081
+    spark_master: int = 17077
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One stack: its state folder, the project whose DAGs it runs, its jars, its ports.
+
+    Attributes:
+        root: State folder, absolute. Removing it while the stack is down forgets everything.
+        project: Folder that holds dags/, plugins/ and include/.
+        jars: Folder of the artifact sets. Several homes may share it.
+        ports: Ports in force.
+        airflow_user: Name of the one Airflow login.
+        airflow_database: Address of the PostgreSQL database for Airflow's metadata, a secret; None means SQLite, and the stack's
+            own in the production profile. Not recorded.
+        profile: Which stack it is.
+    """
+
+    root: Path
+    project: Path
+    jars: Path
+    ports: Ports = Ports()
+    airflow_user: str = DEFAULT_USER
+    airflow_database: str | None = field(default=None, repr=False)
+    profile: Profile = "embedded"
+
+    @classmethod
+    def resolve(cls, environ: Mapping[str, str] | None = None) -> Home:
+        """Find the home: environment variable, else what the last `up` recorded, else the default.
+
+        Args:
+            environ: Variables to read; the process environment when None.
+
+        Raises:
+            Terminal: A port variable or the recorded state is not usable.
+        """
+        env = os.environ if environ is None else environ
+        project = project_root()
+        root = Path(env.get(HOME_VARIABLE) or project / ".frazil").expanduser().absolute()
+        jars = Path(env.get(JARS_VARIABLE) or project / ".frazil" / "jars").expanduser().absolute()
+        recorded = _recorded(root / "stack.json")
+        user = env.get(USER_VARIABLE) or recorded.get("airflow_user") or DEFAULT_USER
+        ports = _ports(env, recorded.get("ports", {}), root / "stack.json")
+        profile = _profile(recorded.get("profile", "embedded"), root / "stack.json")
+        return cls(root, project, jars, ports, user, env.get(DATABASE_VARIABLE) or None, profile)
+
+    @property
+    def logs(self) -> Path:
+        """One file per process of the stack."""
+        return self.root / "logs"
+
+    @property
+    def run(self) -> Path:
+        """Process records and the lock that serialises `up` and `down`."""
+        return self.root / "run"
+
+    @property
+    def kafka(self) -> Path:
+        """Broker configuration and data."""
+        return self.root / "kafka"
+
+    @property
+    def airflow(self) -> Path:
+        """AIRFLOW_HOME: metadata database, task logs, secrets."""
+        return self.root / "airflow"
+
+    @property
+    def airflow_passwords(self) -> Path:
+        """The password of the one login, for its owner's eyes: mode 600."""
+        return self.airflow / "passwords.json"
+
+    @property
+    def warehouse(self) -> Path:
+        """Data and metadata files of the Iceberg tables."""
+        return self.root / "warehouse"
+
+    @property
+    def catalog(self) -> Path:
+        """SQLite file of the Iceberg catalog."""
+        return self.root / "catalog.db"
+
+    @property
+    def production(self) -> Path:
+        """Settings, passwords and certificates of the production profile."""
+        return self.root / "production"
+
+    @property
+    def stack(self) -> Path:
+        """What the last `up` used, for commands in other shells."""
+        return self.root / "stack.json"
+
+    @property
+    def airflow_url(self) -> str:
+        """Address of Airflow's UI and REST API."""
+        return f"http://{LOOPBACK}:{self.ports.airflow}"
+
+    def record(self) -> None:
+        """Write profile and ports in force to `stack`: shells without the variables find them there."""
+        state = {"profile": self.profile, "ports": asdict(self.ports), "airflow_user": self.airflow_user}
+        write_atomically(self.stack, json.dumps(state, indent=2) + "\n")
+
+
+def bootstrap_servers(home: Home) -> str:
+    """Kafka's `bootstrap.servers` of the stack's broker; in the production profile of the listener that asks for a password."""
+    return f"{LOOPBACK}:{home.ports.kafka_sasl if home.profile == 'production' else home.ports.kafka}"
+
+
+def project_root() -> Path:
+    """Return the checkout this package lies in, else the current folder (an installed wheel)."""
+    checkout = Path(__file__).resolve().parents[3]
+    return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return the environment for a child, without settings meant for another Airflow.
+
+    A variable such as the metadata database of somebody's production Airflow must not reach the
+    embedded one. Connections and Airflow variables (`AIRFLOW_CONN_*`, `AIRFLOW_VAR_*`) stay: they
+    are the user's way to pass them. The address of the embedded one's own database is for its
+    components, which get it under Airflow's name; tasks would inherit this one.
+    """
+    inherited = os.environ.items()
+    return {key: setting for key, setting in inherited if not key.startswith("AIRFLOW__") and key != DATABASE_VARIABLE}
+
+
+def with_ports(home: Home, **ports: int) -> Home:
+    """Return the same home on other ports, for example free ones in a test."""
+    return replace(home, ports=replace(home.ports, **ports))
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise Terminal(f"{path}: not JSON: {error}", next_step=f"remove {path}, then `frazil up`") from error
+    if not isinstance(state, dict):
+        raise Terminal(f"{path}: expected an object", next_step=f"remove {path}, then `frazil up`")
+    return state
+
+
+def _profile(recorded: object, source: Path) -> Profile:
+    for profile in get_args(Profile):
+        if recorded == profile:
+            return profile  # type: ignore[no-any-return]  # get_args tells nothing of types
+    raise Terminal(
+        f"{source}: profile {recorded!r}, known are {', '.join(get_args(Profile))}",
+        next_step=f"`frazil down` with the Frazil that wrote it, remove {source}, then `frazil up`",
+    )
+
+
+def _ports(env: Mapping[str, str], recorded: object, source: Path) -> Ports:
+    if not isinstance(recorded, dict) or not all(isinstance(port, int) for port in recorded.values()):
+        raise Terminal(f"{source}: expected numbers under ports", next_step=f"remove {source}, then `frazil up`")
+    chosen = {name: _port(env.get(variable), variable) for name, variable in PORT_VARIABLES.items()}
+    overrides = {name: port for name, port in chosen.items() if port is not None}
+    earlier = {name: port for name, port in recorded.items() if name in PORT_VARIABLES}
+    return Ports(**{**earlier, **overrides})
+
+
+def _port(text: str | None, variable: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= LAST_PORT:
+        raise Terminal(
+            f"{variable}={text!r} is not a TCP port",
+            next_step=f"set {variable} to 1..{LAST_PORT} or unset it",
+        )
+    return int(text)
+
+
+def interpreter_bin() -> Path:
+    """Return the folder of this interpreter's commands, such as `airflow` and `spark-submit`."""
+    # Not resolved: the python of a virtual environment is a link out of it.
+    return Path(sys.executable).absolute().parent

@@ -1,0 +1,68 @@
+"""Look at loopback TCP ports: is one free, does somebody answer on it."""
+
+from __future__ import annotations
+
+import socket
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+
+from frazil.errors import Terminal
+from frazil.runtime.home import LOOPBACK
+
+_CONNECT_SECONDS = 1.0
+"""Bounds one connect on the loopback interface, where an answer takes microseconds."""
+
+_ANSWER_SECONDS = 5.0
+"""Bounds one answer to a request that costs a server nothing."""
+
+
+def require_free(port: int, variable: str, component: str) -> None:
+    """Check that a server could listen on a port.
+
+    Args:
+        port: Port on the loopback interface.
+        variable: Environment variable that moves it, for the message.
+        component: Who wants the port, for the message.
+
+    Raises:
+        Terminal: Another process listens there.
+    """
+    if not is_free(port):
+        raise Terminal(
+            f"port {port} of {LOOPBACK}, which {component} needs, is used by another process",
+            next_step=f"stop that process, or choose another port with {variable}=PORT",
+        )
+
+
+def is_free(port: int) -> bool:
+    """Return whether a server could bind the port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers do: connections of an ended one that still wait for late packets are not in
+        # the way.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def answers(port: int) -> bool:
+    """Return whether somebody accepts connections on the port."""
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=_CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def serves(port: int, path: str) -> bool:
+    """Return whether an HTTP server on the port answers a GET of this path with 200."""
+    connection = HTTPConnection(LOOPBACK, port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()

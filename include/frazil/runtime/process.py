@@ -1,0 +1,298 @@
+"""Start and stop the processes of the stack, detached from whoever started them.
+
+Every process opens its own session, and its children stay in it, also those that open a process
+group of their own (Airflow's tasks do) and those whose parent died. Stopping ends the whole
+session, so nothing outlives its component.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from frazil.errors import Retryable
+from frazil.runtime.files import PRIVATE_FILE, private_folder
+from frazil.runtime.proc import Stat, boot_id, parse_stat, session_members, stat_of
+from frazil.runtime.waiting import until
+
+_RECORD_SECONDS = 10.0
+"""Bounds how long a shell may take to write its record; milliseconds unless the machine stands
+still."""
+
+_FOLLOWERS_SECONDS = 5.0
+"""What the rest of a session gets to end after its leader did, before it is killed."""
+
+_KILL_SECONDS = 10.0
+"""Bounds the wait after SIGKILL; only a process inside a hanging system call outlives it."""
+
+_JAVA_FRAMES = ("\tat ", "\t... ")
+
+# The child records itself before it becomes the command: whoever is killed, and whenever, no
+# process runs unrecorded.
+_SELF_RECORDING = (
+    "read -r boot </proc/sys/kernel/random/boot_id; read -r stat </proc/$$/stat; "
+    'printf "%s\\n" "$boot" "$stat" "$1" >"$0.new" && mv "$0.new" "$0" && shift && exec "$@"'
+)
+
+_children: dict[int, subprocess.Popen[bytes]] = {}
+"""Processes that this process started: an ended one must be reaped by its parent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A process to start.
+
+    Attributes:
+        name: Component name; log and record are named after it.
+        command: Program and arguments.
+        env: Its whole environment.
+        url: Where it will answer, for `status`; empty when it has no port.
+        grace_seconds: How long it may take to end after SIGTERM.
+    """
+
+    name: str
+    command: Sequence[str]
+    env: Mapping[str, str]
+    url: str = ""
+    grace_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A process that was started, as its record file tells."""
+
+    boot: str
+    leader: Stat
+    url: str
+    since: datetime
+
+    @property
+    def pid(self) -> int:
+        """Process id of the component, and id of its session."""
+        return self.leader.pid
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """The processes of one home: their records lie in `run`, their output in `logs`."""
+
+    run: Path
+    logs: Path
+    cwd: Path
+
+    def log(self, name: str) -> Path:
+        """Return the output file of a component."""
+        return self.logs / f"{name}.log"
+
+    def start(self, spec: Spec) -> Record:
+        """Start a detached process. Its log begins anew; the one before is kept beside it.
+
+        Raises:
+            Retryable: It could not be started.
+        """
+        self.cwd.mkdir(parents=True, exist_ok=True)
+        private_folder(self.run)
+        log = _fresh_log(private_folder(self.logs) / f"{spec.name}.log")
+        record = self._file(spec.name)
+        command = ["/bin/sh", "-c", _SELF_RECORDING, str(record), spec.url, *spec.command]
+        with _signals_held():
+            with os.fdopen(log, "wb") as output:
+                child = subprocess.Popen(
+                    command,
+                    env=dict(spec.env),
+                    cwd=self.cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            _children[child.pid] = child
+            until(
+                lambda: self._is_recorded(spec.name, child.pid) or child.poll() is not None,
+                _RECORD_SECONDS,
+            )
+        started_process = self.record(spec.name)
+        if started_process is None or started_process.pid != child.pid:
+            quoted = self.last_lines(spec.name)
+            raise Retryable(f"{spec.name}: could not start {spec.command[0]}\n{quoted}")
+        return started_process
+
+    def finish(self, spec: Spec, timeout_seconds: float) -> int:
+        """Run a short-lived command to its end; return its exit status. Its output is in its log.
+
+        Raises:
+            Retryable: It could not be started, or took too long and was stopped.
+        """
+        child = _children[self.start(spec).pid]
+        try:
+            return child.wait(timeout_seconds)
+        except subprocess.TimeoutExpired as error:
+            raise Retryable(f"{spec.name}: took over {timeout_seconds:.0f} s\n{self.last_lines(spec.name)}") from error
+        finally:
+            self.stop((spec.name, spec.grace_seconds))
+
+    def wait_ready(
+        self,
+        name: str,
+        who: str,
+        is_ready: Callable[[], bool],
+        timeout_seconds: float,
+        hidden: Sequence[str] = (),
+        advice: str = "",
+    ) -> None:
+        """Wait until a process that was started is ready.
+
+        Args:
+            name: The process.
+            who: What an error calls it.
+            is_ready: Says whether it is.
+            timeout_seconds: How long it may take.
+            hidden: Texts to blot out of its quoted log.
+            advice: What to do when its log was read, as the end of the sentence.
+
+        Raises:
+            Retryable: It ended, or the time did; its log's end is quoted.
+        """
+
+        def ended() -> bool:
+            return self.running(name) is None
+
+        until(lambda: ended() or is_ready(), timeout_seconds)
+        if not ended() and is_ready():
+            return
+        what = "ended while starting" if ended() else f"gave no answer in {timeout_seconds:.0f} s"
+        complaint = f"{who} {what}; its log ends with\n{self.last_lines(name, hidden)}"
+        raise Retryable(complaint, next_step=f"read {self.log(name)}{advice}")
+
+    def record(self, name: str) -> Record | None:
+        """Return what is known of the component's last start, or None if it was stopped."""
+        try:
+            text, written = self._file(name).read_text(encoding="utf-8"), self._file(name).stat().st_mtime
+        except FileNotFoundError:
+            return None
+        boot, leader, url = text.splitlines()
+        return Record(boot, parse_stat(leader), url, datetime.fromtimestamp(written, UTC))
+
+    def running(self, name: str) -> Record | None:
+        """Return the record of the component if its process is alive."""
+        record = self.record(name)
+        return record if record is not None and _is_alive(record) else None
+
+    def stop(self, *specs: tuple[str, float]) -> None:
+        """End components together: SIGTERM, to the rest of its session too, then SIGKILL.
+
+        Args:
+            specs: Name and grace in seconds of each component. Stopping a stopped one does nothing.
+
+        Raises:
+            Retryable: A process survived SIGKILL.
+        """
+        records = [(name, grace, record) for name, grace in specs if (record := self.record(name)) is not None]
+        for _, _, record in records:
+            if _is_alive(record):
+                _signal(record.pid, signal.SIGTERM)
+        for name, grace, record in records:
+            until(lambda record=record: not _is_alive(record), grace)  # type: ignore[misc]
+            _end_session(record, name)
+            self._file(name).unlink(missing_ok=True)
+
+    def last_lines(self, name: str, secrets: Sequence[str] = (), count: int = 20) -> str:
+        """Return the end of a component's log, for a message.
+
+        Frames of Java stack traces are left out: they would push the reason out of sight.
+
+        Args:
+            name: Component.
+            secrets: Texts to blot out.
+            count: How many lines at most.
+        """
+        try:
+            text = self.log(name).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return f"(there is no {self.log(name)})"
+        for secret in secrets:
+            text = text.replace(secret, "***")
+        lines = [line for line in text.splitlines() if not line.startswith(_JAVA_FRAMES)]
+        return "\n".join(lines[-count:]) or f"({self.log(name)} is empty)"
+
+    def _file(self, name: str) -> Path:
+        return self.run / f"{name}.pid"
+
+    def _is_recorded(self, name: str, pid: int) -> bool:
+        record = self.record(name)
+        return record is not None and record.pid == pid
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Keep signals until the block is done: between a start and its record nobody could find the process to stop it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: arrived.append(n)) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for late in arrived:
+            signal.raise_signal(late)
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _fresh_log(path: Path) -> int:
+    if path.exists():
+        path.replace(path.with_name(f"{path.name}.1"))
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
+
+
+def _is_alive(record: Record) -> bool:
+    child = _children.get(record.pid)
+    if child is not None and child.poll() is not None:
+        return False
+    stat = stat_of(record.pid)
+    return stat is not None and not stat.has_ended and _is_same(record, stat)
+
+
+def _is_same(record: Record, stat: Stat) -> bool:
+    return record.boot == boot_id() and stat.start_ticks == record.leader.start_ticks
+
+
+def _members(record: Record) -> list[Stat]:
+    """Return what lives of the component's session.
+
+    While any of its processes lives, the kernel gives the session's id to no new process. So a
+    process with that pid and another start time means the session has ended, and these are
+    strangers.
+    """
+    leader = stat_of(record.pid)
+    if record.boot != boot_id() or (leader is not None and not _is_same(record, leader)):
+        return []
+    return list(session_members(record.pid))
+
+
+def _end_session(record: Record, name: str) -> None:
+    for number, seconds in ((signal.SIGTERM, _FOLLOWERS_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
+        for member in _members(record):
+            _signal(member.pid, number)
+        if until(lambda: not _is_alive(record) and not _members(record), seconds):
+            return
+    pids = ", ".join(str(member.pid) for member in _members(record))
+    raise Retryable(f"{name}: processes {pids} survived SIGKILL for {_KILL_SECONDS:.0f} s")
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return  # it ended by itself meanwhile

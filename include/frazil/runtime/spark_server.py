@@ -1,0 +1,162 @@
+"""The managed spark connect server: one process of the stack. `frazil up` starts it, a run that finds it dead starts it again."""
+
+from __future__ import annotations
+
+import fcntl
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from frazil.errors import Retryable
+from frazil.runtime import port
+from frazil.runtime.files import PRIVATE_FILE, exclusive, private_folder, write_atomically
+from frazil.runtime.home import PORT_VARIABLES, Home
+from frazil.runtime.process import Processes, Spec
+
+NAME: Final = "spark-connect"
+GRACE_SECONDS: Final = 15.0
+"""A Spark that is asked to end takes 1-3 s."""
+
+_GATE: Final = f"{NAME}.gate"
+"""Lock of whoever starts or stops the server."""
+
+_START_SECONDS: Final = 180.0
+"""Bounds the way from the process to its first answer; 8 s on two idle cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as it should be.
+
+    Attributes:
+        command: Program and arguments.
+        env: Its whole environment.
+        release: Tells it from a server with other code or configuration: such a one is started anew.
+        properties: What `properties_file` holds while it starts, secrets perhaps; None if the command doesn't name it.
+    """
+
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    release: str
+    properties: str | None = field(default=None, repr=False)
+
+
+def url(home: Home) -> str:
+    """Address of the managed server. By this name its client sends a token without TLS: it never leaves the machine."""
+    return f"sc://localhost:{home.ports.spark_connect}"
+
+
+def properties_file(home: Home) -> Path:
+    """Where the server of a home finds the part of its configuration that is nobody else's."""
+    return home.run / f"{NAME}.properties"
+
+
+def token(home: Home) -> str:
+    """The token of a home's server, made once: else whoever has a login on the machine could run code as its user."""
+    file = private_folder(home.run) / f"{NAME}.token"
+    with exclusive(home.run / f"{NAME}.token.lock"):
+        if not file.is_file():
+            write_atomically(file, secrets.token_urlsafe(32), mode=PRIVATE_FILE)
+        return file.read_text(encoding="utf-8")
+
+
+@contextmanager
+def serving(home: Home, server: Server, report: Callable[[str], None], *, if_started: bool = False) -> Iterator[None]:
+    """While the block runs, the server is there and is not started anew for somebody else.
+
+    One that does not run is started; one of another release is started anew if no run uses it.
+
+    Args:
+        home: Whose server.
+        server: As it should be.
+        report: Told what is waited for.
+        if_started: Only one that was started before; nobody waits for a second start after one that failed.
+
+    Raises:
+        Retryable: It did not start, and the message quotes its log; or runs are on a server of another release; or it is not up.
+        Terminal: Its port is taken.
+    """
+    with _users(home) as users:
+        with exclusive(home.run / _GATE, lambda: report("spark connect: another run looks after the server")):
+            if if_started and not is_started(home):
+                raise Retryable("the spark connect server was stopped, or did not start, while this run waited for it")
+            _ensure(home, server, users, report)
+            fcntl.flock(users, fcntl.LOCK_SH)
+        yield
+
+
+def is_started(home: Home) -> bool:
+    """Whether a server was started, and not stopped in order since. It may be dead."""
+    return Processes(home.run, home.logs, home.root).record(NAME) is not None
+
+
+def replace_when_idle(home: Home) -> None:
+    """Have the next run that finds the server idle start it anew, though it is of the right release."""
+    _release_file(home).unlink(missing_ok=True)
+
+
+def _release_file(home: Home) -> Path:
+    return home.run / f"{NAME}.release"
+
+
+def stop(processes: Processes) -> None:
+    """Stop the server, whoever uses it; does nothing when it does not run. One that a run starts just now is stopped after that."""
+    with exclusive(processes.run / _GATE):
+        _stop(processes)
+
+
+def _stop(processes: Processes) -> None:
+    processes.stop((NAME, GRACE_SECONDS))
+
+
+def _ensure(home: Home, server: Server, users: IO[str], report: Callable[[str], None]) -> None:
+    processes, release = Processes(home.run, home.logs, home.root), _release_file(home)
+    if processes.running(NAME) is not None:
+        if release.is_file() and release.read_text(encoding="utf-8") == server.release:
+            return
+        _require_idle(users)
+    release.unlink(missing_ok=True)
+    _stop(processes)  # also what a crash left of its session
+    port.require_free(home.ports.spark_connect, PORT_VARIABLES["spark_connect"], "the spark connect server")
+    if server.properties is not None:
+        write_atomically(properties_file(home), server.properties, mode=PRIVATE_FILE)
+    try:
+        processes.start(Spec(NAME, server.command, server.env, url(home), GRACE_SECONDS))
+        _wait_started(home, processes)
+    finally:
+        properties_file(home).unlink(missing_ok=True)
+    write_atomically(release, server.release)
+    report(f"spark connect: ready at {url(home)}")
+
+
+def _require_idle(users: IO[str]) -> None:
+    """No run begins on a server of another release, so it falls idle."""
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Retryable(
+            "the spark connect server is of another release or configuration, or gave a run no session, and runs use it",
+            next_step="the next run that finds it idle starts it anew; or `frazil down`, which ends those runs, and `frazil up`",
+        ) from error
+
+
+def _wait_started(home: Home, processes: Processes) -> None:
+    def is_up() -> bool:  # it binds its port when Spark is
+        return port.answers(home.ports.spark_connect)
+
+    try:
+        processes.wait_ready(NAME, "spark connect: the server", is_up, _START_SECONDS)
+    except Retryable:
+        _stop(processes)
+        raise
+
+
+@contextmanager
+def _users(home: Home) -> Iterator[IO[str]]:
+    """A file that every run on the server holds a shared lock of; the lock ends with the process, however that ends."""
+    path: Path = private_folder(home.run) / f"{NAME}.users"
+    with path.open("a", encoding="utf-8") as users:
+        yield users

@@ -1,0 +1,1 @@
+"""People are told: channels, callbacks, and the log of notices."""

@@ -1,0 +1,186 @@
+"""What Airflow calls when something failed or is late. Failures are noted for the monitor, which tells people.
+
+A task's callback runs in the task's process and knows the error; of a task that was killed, and of a run that took too long,
+the callback runs in the DAG processor, where nobody knows more than that. Notes are Airflow Variables: both places may write
+them. Only callbacks write them, only the monitor sends: so nobody is told twice, and what can't be sent is sent later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+from airflow.sdk.exceptions import AirflowFailException
+from asgiref.sync import sync_to_async
+
+from frazil.alerts.failure import ChoreKind, Failure, failure, of_chore
+from frazil.errors import OutcomeUnknown, Retryable, Stopped, Terminal, without_values
+from frazil.pipeline.models.alerts import AlertSettings
+from frazil.pipeline.models.maintenance import parse_age
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.project import Project
+from frazil_airflow.alerts.notification_log import Store, Variables
+from frazil_airflow.project.pipelines import REPLAY_PREFIX, REPORT_PREFIX
+from frazil_airflow.project.secrets import load_project
+
+Callback = Callable[[Mapping[str, Any]], None]
+
+_log = logging.getLogger(__name__)
+
+_KILLED = "its process ended without a word: it was killed, or its machine was lost"
+
+_COMMAND = "Cannot execute: "
+"""Before the command line, in errors of the Spark provider; the line has settings that are nobody's business."""
+
+_SPOKEN = frozenset(error.exit_code for error in (Retryable, Terminal, OutcomeUnknown, Stopped))
+"""Exit codes of jobs whose last line is their error."""
+
+_REASONS = {
+    "timed_out": "the run took too long: Airflow ended it (dagrun_timeout)",
+    "task_failure": "a task failed; its log says why",
+    "all_tasks_deadlocked": "no task of it could go on",
+}
+"""How Airflow says why a run failed."""
+
+
+def deadline(project: Project, pipeline: Pipeline) -> DeadlineAlert | None:
+    """Return the deadline of a pipeline's runs: its promise on freshness, where its file says one."""
+    alerts = pipeline.alerts
+    if project.settings.alerts is None or alerts is False or alerts.fresh_within is None:
+        return None
+    return DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=parse_age(alerts.fresh_within) + (pipeline.session or timedelta()),
+        callback=AsyncCallback(missed_deadline, {"pipeline": pipeline.name}),
+        name="fresh_within",
+    )
+
+
+def note_failed_task(context: Mapping[str, Any]) -> None:
+    """Note why a task failed that gets no other try."""
+    error = context.get("exception")
+    task = context["ti"].task_id
+    message = f"task {task}: {_KILLED}" if error is None else _said(error, task)
+    _note(context, message, final=isinstance(error, AirflowFailException))
+
+
+def note_failed_run(context: Mapping[str, Any]) -> None:
+    """Note that a run failed, unless a task of it said why."""
+    noted_failure = noted(Variables(), context["dag"].dag_id)
+    if noted_failure is None or noted_failure.run != str(context["run_id"]):
+        reason = str(context.get("reason"))
+        _note(context, _REASONS.get(reason, reason), final=False)
+
+
+def forget_failure(context: Mapping[str, Any]) -> None:
+    """Forget what a DAG's last failure left: it works again, unless the run was asked to do a part only."""
+    params, variable = _asked(context), note_of(context["dag"].dag_id)
+    if not any(params.get(name) for name in ("dry_run", "table", "steps")) and Variables().get(variable) is not None:
+        Variables().delete(variable)
+
+
+def noted(store: Store, place: str) -> Failure | None:
+    """Return what the last failed run of a DAG left; None if there is nothing, or nothing that can be read."""
+    text = store.get(note_of(place))
+    if text is None:
+        return None
+    try:
+        return Failure.from_json(text)
+    except ValueError as error:
+        _log.warning("Airflow variable %s is left alone: %s", note_of(place), error)
+        return None
+
+
+def note_of(place: str) -> str:
+    """Return the name of the Airflow Variable that holds what a DAG's last failure left."""
+    return f"frazil_failure__{place}"
+
+
+def _asked(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The form of the run, as it was filled in. Of a run that ended before any task was made Airflow hands no run over."""
+    run = context.get("dag_run")
+    return (run.conf if run is not None else None) or {}
+
+
+async def missed_deadline(pipeline: str) -> None:
+    """Tell people that a run takes longer than the promise, unless the monitor is at work: it judges the tables themselves.
+
+    Runs in the triggerer: what Airflow 3.3 runs in an executor instead may read neither connections nor variables.
+    """
+    await sync_to_async(tell_of_late_run)(pipeline)  # asgiref's own thread: another one can't reach Airflow's API
+
+
+def tell_of_late_run(pipeline: str) -> None:
+    """Tell people that a run of a pipeline is late, unless the monitor looked lately. What it told is noted on a page of its
+    own, which the monitor takes over at its next look: so it is told once for many runs, and when it is over.
+
+    Raises:
+        RuntimeError: A channel was not told.
+    """
+    from frazil.alerts.book import turned
+    from frazil.alerts.notice import Notice
+    from frazil_airflow.alerts.notification_log import by_the_book, late_variable, page_of
+
+    project, now, store = load_project(), datetime.now(UTC), Variables()
+    settings = project.settings.alerts
+    watched_pipeline = project.pipelines.find(pipeline)
+    if settings is None or watched_pipeline is None:
+        return
+    looked_at = page_of(store, pipeline).looked_at
+    if looked_at is not None and now - looked_at < _patience(settings):
+        _log.info("the monitor looked at %s, it tells whether the table is stale", looked_at)
+        return
+    cause = (
+        f"A run of ingest__{pipeline} has not ended within its promise, and the monitor, which would know more, is not at"
+        f" work: its last look was {looked_at or 'never'}."
+    )
+    title = f"{pipeline}: a run is late"
+    step = "airflow dags unpause monitor"
+    notice = Notice(pipeline, watched_pipeline.owner, "stale", "critical", title, cause, step)
+    variable = late_variable(pipeline)
+    page = turned(page_of(store, pipeline, variable), {"stale": notice}, now)
+    if problems := by_the_book(project, pipeline, page, now, store, variable=variable):
+        raise RuntimeError("\n".join(problems))
+
+
+def _patience(settings: AlertSettings) -> timedelta:
+    return 3 * parse_age(settings.every) + timedelta(minutes=1)
+
+
+def _note(context: Mapping[str, Any], message: str, *, final: bool) -> None:
+    dag, run = context["dag"].dag_id, str(context["run_id"])
+    left_failure, chore = failure(dag, run, datetime.now(UTC), message, final=final), _chore(dag)
+    if chore == "failed_replay" and _asked(context).get("dry_run"):  # who asked for a look is looking
+        return
+    left_failure = left_failure if chore is None else of_chore(left_failure, chore)
+    Variables().set(note_of(dag), left_failure.to_json(), "Frazil: what the last failed run left; for the monitor")
+
+
+def _chore(dag: str) -> ChoreKind | None:
+    """What a DAG beside ingestion fails at; None of ingestion itself."""
+    chores: dict[str, ChoreKind] = {
+        "maintain__": "failed_maintenance",
+        REPORT_PREFIX: "failed_report",
+        REPLAY_PREFIX: "failed_replay",
+    }
+    return next((kind for prefix, kind in chores.items() if dag.startswith(prefix)), None)
+
+
+def _said(error: BaseException, task: str) -> str:
+    """An error in words. The Spark provider's begins with the whole command: then the job's own last line stands for it, if
+    the job ended by an error of its own. One that was killed, or crashed, said last how far it was.
+    """
+    from frazil.spark.submit.watch import REPORT_PREFIX
+    from frazil_airflow.project.failures import exit_code, job_lines
+
+    text = without_values(str(error)) or type(error).__name__
+    if _COMMAND not in text:
+        return text
+    code, lines = exit_code(text), job_lines(text, REPORT_PREFIX)
+    if lines and code in _SPOKEN:
+        return lines[-1]
+    return f"task {task}: the Spark job ended with exit code {code}; its log says why"

@@ -1,0 +1,180 @@
+"""The book of what people were told, in Airflow Variables, and sending what is due by it.
+
+A pipeline's page is one Variable, which the monitor alone writes, one task at a time. It lives in Airflow's database and so
+survives restarts; a task may not touch that database otherwise. What late runs tell while no monitor is at work has a page
+beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from airflow.sdk import Variable
+
+from frazil.pipeline.models.maintenance import parse_age
+from frazil.project import Project
+
+if TYPE_CHECKING:
+    from frazil.alerts.book import Page
+
+
+class Store(Protocol):
+    """Texts by name."""
+
+    def get(self, name: str) -> str | None:
+        """Return the text; None if there is none."""
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin so."""
+
+    def set(self, name: str, text: str, description: str) -> None:
+        """Keep a text; people see it with its description in Airflow's UI."""
+
+    def delete(self, name: str) -> None:
+        """Forget a text."""
+
+
+class Variables:
+    """Airflow's Variables."""
+
+    def get(self, name: str) -> str | None:
+        """Return the value; None if there is no such variable."""
+        text: str | None = Variable.get(name, default=None)
+        return text
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of variables that begin so, of those in Airflow's database."""
+        return [name for name in Variable.keys(prefix) if name.startswith(prefix)]
+
+    def set(self, name: str, text: str, description: str) -> None:
+        """Make the variable, or give it another value."""
+        Variable.set(name, text, description=description)
+
+    def delete(self, name: str) -> None:
+        """Remove the variable."""
+        Variable.delete(name)
+
+
+_PREFIX, _LATE_PREFIX = "frazil_alerts__", "frazil_late__"
+
+_SAID = "Frazil: what people were told"
+
+_log = logging.getLogger(__name__)
+
+
+def variable_of(pipeline: str) -> str:
+    """Return the name of the Airflow Variable that is a pipeline's page of the book."""
+    return _PREFIX + pipeline
+
+
+def late_variable(pipeline: str) -> str:
+    """Return the name of the Airflow Variable that is the page of what late runs told."""
+    return _LATE_PREFIX + pipeline
+
+
+def pages(store: Store) -> set[str]:
+    """Return the names of the pipelines that have a page."""
+    return {name.removeprefix(prefix) for prefix in (_PREFIX, _LATE_PREFIX) for name in store.names(prefix)}
+
+
+def page_of(store: Store, pipeline: str, variable: str | None = None) -> Page:
+    """Return a pipeline's page of the book: empty if there is none, or it can't be read.
+
+    Args:
+        store: Where it is.
+        pipeline: The pipeline.
+        variable: Its Variable, if it is another one than the monitor's.
+    """
+    name = variable or variable_of(pipeline)
+    return _page(name, store.get(name))
+
+
+def _page(name: str, text: str | None) -> Page:
+    from frazil.alerts.book import Page, from_json
+
+    if text is None:
+        return Page()
+    try:
+        return from_json(text)
+    except ValueError as error:
+        _log.warning("Airflow variable %s is written anew: %s", name, error)
+        return Page()
+
+
+def whole_page(store: Store, pipeline: str, late: str | None) -> Page:
+    """Return the page with what late runs told, as the text of their page says."""
+    from frazil.alerts.book import joined
+
+    return joined(page_of(store, pipeline), _page(late_variable(pipeline), late))
+
+
+def forget_late(store: Store, pipeline: str, late: str | None) -> None:
+    """Delete the page of late runs, unless another one wrote to it since its text was read: the next look takes that over."""
+    if late is not None and store.get(late_variable(pipeline)) == late:
+        store.delete(late_variable(pipeline))
+
+
+def keep(store: Store, pipeline: str, page: Page) -> None:
+    """Keep a page, and tell nobody."""
+    from frazil.alerts.book import to_json
+
+    store.set(variable_of(pipeline), to_json(page), _SAID)
+
+
+def by_the_book(
+    project: Project,
+    pipeline: str,
+    page: Page,
+    now: datetime,
+    store: Store,
+    *,
+    variable: str | None = None,
+) -> list[str]:
+    """Send what is due on a page, and keep it.
+
+    Args:
+        project: Settings, and who is told of the pipeline.
+        pipeline: Its name; all channels are told of one that there is no file of.
+        page: Its page, turned.
+        now: The time.
+        store: Where the page is kept.
+        variable: As in `page_of`.
+
+    Returns:
+        Why channels were not told, one line each.
+    """
+    from frazil.alerts.book import due, settled, to_json
+    from frazil.pipeline.models.alerts import Alerts, channels_for
+    from frazil_airflow.alerts.channels import send
+
+    settings, name = project.settings.alerts, variable or variable_of(pipeline)
+    if settings is None:
+        return []
+    pipeline_file = project.pipelines.find(pipeline)
+    alerts = pipeline_file.alerts if pipeline_file is not None else Alerts()
+    page, messages = due(
+        page,
+        lambda *kind_and_severity: channels_for(alerts, settings, *kind_and_severity),
+        now,
+        parse_age(settings.remind_after),
+    )
+    store.set(name, to_json(page), _SAID)  # before anything is sent
+    problems = []
+    for message in messages:
+        why = send(project, message.notice, [message.channel]).get(
+            message.channel
+        )  # a channel that is gone needs no word
+        page = settled(page, message, now, was_sent=why is None)
+        problems += [] if why is None else [f"channel {message.channel} was not told of {message.notice.key}: {why}"]
+    if messages:
+        store.set(name, to_json(page), _SAID)
+    return problems
+
+
+def forget(store: Store, *variables: str) -> None:
+    """Delete Variables that may be there."""
+    for name in variables:
+        if store.get(name) is not None:
+            store.delete(name)

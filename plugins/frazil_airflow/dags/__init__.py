@@ -1,0 +1,1 @@
+"""Pipelines, captures and the monitor become DAGs. Begin with `factory`."""

@@ -1,0 +1,185 @@
+"""Captures become DAGs of one task: lines of files in the task's own process, rows of a database as a Spark job."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, Context
+
+from frazil import shutdown
+from frazil.capture.order import CaptureOrder
+from frazil.pipeline.settings.capture import Capture, FileCapture, unknown_in_capture
+from frazil.project import Project
+from frazil_airflow.dags.dag_defaults import head
+from frazil_airflow.dags.timetable import timetable
+from frazil_airflow.project.failures import terminal_is_final
+from frazil_airflow.project.secrets import load_project, load_project_for_job
+from frazil_airflow.tasks.operators import SparkJobOperator
+
+CAPTURE_TIMEOUT = timedelta(hours=2)
+"""Bounds a task that hangs. What takes longer loses no work: committed transactions stay, the next try goes on."""
+
+
+def capture_dag_id(capture: str) -> str:
+    """Return the id of a capture's DAG."""
+    return f"capture__{capture}"
+
+
+def capture_dags(project: Project, only: str | None = None) -> list[DAG]:
+    """Make the DAG of every capture that one can be made of. Airflow registers them while their file is parsed.
+
+    Args:
+        project: Settings and captures.
+        only: Id of the one DAG to make; None for all.
+    """
+    return [
+        capture_dag(project, capture)
+        for name, capture in sorted(project.captures.usable.items())
+        if only in (None, capture_dag_id(name)) and not any(unknown_in_capture(capture, project.settings))
+    ]
+
+
+def capture_dag(project: Project, capture: Capture) -> DAG:
+    """Make the DAG of a capture."""
+    shared = head("capture")
+    shared["default_args"] |= {"owner": capture.owner}
+    with DAG(
+        capture_dag_id(capture.name),
+        description=capture.description or f"Captures into topic {capture.topic}",
+        doc_md=_doc(capture),
+        schedule=timetable(capture.schedule),
+        **shared,
+    ) as dag:
+        _task(project, capture)
+    return dag
+
+
+def _task(project: Project, capture: Capture) -> BaseOperator:
+    shared: dict[str, Any] = {
+        "task_id": "capture",
+        "capture": capture.name,
+        "execution_timeout": CAPTURE_TIMEOUT,
+        # A second one would only end the first: each takes the capture over.
+        "max_active_tis_per_dag": 1,
+    }
+    if isinstance(capture, FileCapture):
+        return CaptureFilesOperator(**shared)
+    engine = project.engine_entry(capture.engine)
+    return CaptureRowsOperator(
+        conn_id=engine.connection, driver_memory=engine.driver_memory, pool=engine.pool, **shared
+    )
+
+
+class CaptureFilesOperator(BaseOperator):
+    """Capture files in the task's own process, on whichever machine that is: it must see the files.
+
+    Args:
+        capture: Name of the capture.
+        kwargs: As for every operator.
+    """
+
+    def __init__(self, *, capture: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.capture = capture
+
+    def execute(self, context: Context) -> str:
+        """Capture what is new.
+
+        Returns:
+            What was done, as JSON.
+
+        Raises:
+            AirflowFailException: A person must act; the message says what to do.
+            Retryable: Another try goes on behind what was committed.
+        """
+        from frazil.capture.run import capture_files
+
+        shutdown.end_with_parent()  # without its worker Airflow starts another try, beside this one
+        with terminal_is_final():
+            project = load_project()
+            chosen = project.capture(self.capture)
+            if not isinstance(chosen, FileCapture):
+                raise _other_kind(self.capture)
+            result = capture_files(project, chosen, _order(context), self.log.info)
+        _note(context, result.summary)
+        return result.to_json()
+
+
+class CaptureRowsOperator(SparkJobOperator):
+    """Capture a database in a Spark job.
+
+    Args:
+        capture: Name of the capture.
+        kwargs: As for a Spark job.
+    """
+
+    def __init__(self, *, capture: str, **kwargs: Any) -> None:
+        super().__init__(pipeline=capture, plan_json="", asset_name="", **kwargs)
+
+    def execute(self, context: Context) -> str | None:  # type: ignore[override]  # the provider's returns nothing
+        """Run the job and wait for it.
+
+        Returns:
+            What was done, as JSON.
+
+        Raises:
+            AirflowFailException, AirflowException: As of every job.
+        """
+        from frazil.capture.run import CaptureResult
+
+        self.plan_json = _order(context).to_json()
+        done = super().execute(context)
+        if done is not None:
+            _note(context, CaptureResult.from_json(done).summary)
+        return done
+
+    def run_of(self, context: Context) -> str:
+        """Return the id under which the job is known."""
+        from frazil.spark.submit.submission import capture_run
+
+        return capture_run(context["run_id"])
+
+    def submission(self) -> Any:
+        """Return how the job is started.
+
+        Raises:
+            Terminal: There is no such capture, or a driver, jars or a Java are missing.
+        """
+        from frazil.spark.submit.submission import capture_submission
+
+        project = load_project_for_job()
+        chosen = project.capture(self.pipeline)
+        if isinstance(chosen, FileCapture):
+            raise _other_kind(self.pipeline)
+        return capture_submission(project, chosen, "capture")
+
+
+def _order(context: Context) -> CaptureOrder:
+    return CaptureOrder(context["run_id"], "airflow")
+
+
+def _note(context: Context, text: str) -> None:
+    from frazil_airflow.outputs.run_summary import write_note
+
+    run: Any = context["dag_run"]
+    write_note(run.dag_id, run.run_id, text)
+
+
+def _other_kind(capture: str) -> Exception:
+    from frazil.errors import Terminal
+
+    return Terminal(
+        f"capture {capture} is of another kind than when its DAG was parsed", next_step="run it again in a minute"
+    )
+
+
+def _doc(capture: Capture) -> str:
+    return f"""### Capture {capture.name}
+
+Every `{capture.interval}` (UTC) what is new goes to topic `{capture.topic}`, each line or row once, and the position with it.
+
+```
+frazil capture {capture.name} --dry-run
+```
+"""

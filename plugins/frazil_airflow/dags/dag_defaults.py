@@ -1,0 +1,53 @@
+"""What all DAGs have in common."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.project import Project
+from frazil_airflow.alerts.callbacks import forget_failure, note_failed_run, note_failed_task
+
+START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
+"""No run is older. Fixed, because a moving one would be a new DAG version at every parse; what is read is decided by
+the position, never by dates."""
+
+RETRIES = 2
+RETRY_DELAY = timedelta(seconds=30)
+"""Bridges a broker that restarts. A longer outage is left to the next scheduled run, which carries on by itself."""
+
+
+def head(
+    what: str, pipeline: Pipeline | None = None, *, project: Project | None = None, forgets: bool = False
+) -> dict[str, Any]:
+    """Return the arguments that DAGs share, but for names, schedules and texts.
+
+    Args:
+        what: What the DAG is for, as its tag says.
+        pipeline: Whose it is; None: of all, or none.
+        project: The project whose people are told of failures; None: they are not.
+        forgets: Whether a run that succeeds ends what failed before: where no table tells.
+    """
+    is_noted = (
+        project is not None
+        and project.settings.alerts is not None
+        and (pipeline is None or pipeline.alerts is not False)
+    )
+    of_run = {"on_failure_callback": note_failed_run} | ({"on_success_callback": forget_failure} if forgets else {})
+    of_task = {"on_failure_callback": note_failed_task}
+    return {
+        "start_date": START_DATE,
+        "catchup": False,
+        "max_active_runs": 1,
+        # A run that began before a deploy reads the pipeline file as it is now, as all others do.
+        "disable_bundle_versioning": True,
+        "default_args": {
+            "owner": "frazil" if pipeline is None else pipeline.owner,
+            "retries": RETRIES,
+            "retry_delay": RETRY_DELAY,
+            **(of_task if is_noted else {}),
+        },
+        "tags": ["frazil", what, *([] if pipeline is None else [pipeline.namespace])],
+        **(of_run if is_noted else {}),
+    }

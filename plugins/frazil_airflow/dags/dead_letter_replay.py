@@ -1,0 +1,335 @@
+"""Pipelines become replay DAGs: each lands the dead letters of its pipeline that are good now, when a person fills in its form."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG, Param
+from airflow.sdk.exceptions import AirflowSkipException
+
+from frazil import shutdown
+from frazil.batch.target import RunRequest
+from frazil.errors import Terminal
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.project import Project
+from frazil_airflow.dags.dag_defaults import head
+from frazil_airflow.outputs.assets import landings
+from frazil_airflow.project.failures import terminal_is_final
+from frazil_airflow.project.pipelines import REPLAY_PREFIX, wanted_pipelines
+from frazil_airflow.project.run_request import AirflowRun, started_by
+from frazil_airflow.project.secrets import load_project
+
+if TYPE_CHECKING:
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
+    from frazil.batch.dead_letters import LetterChoice
+    from frazil.run.batches.result import RunResult
+    from frazil.run.repair.dead_letter_replay import ReplayResult
+
+
+CODES, TOPICS, SINCE, UNTIL = "codes", "topics", "since", "until"
+REASON, DRY_RUN = "reason", "dry_run"
+
+ALL_CODES = (
+    "RECORD_TOO_LARGE",
+    "UNREADABLE_BATCH",
+    "INVALID_HEADERS",
+    "NULL_VALUE",
+    "EMPTY_VALUE",
+    "INVALID_UTF8",
+    "INVALID_JSON",
+    "NOT_AN_OBJECT",
+    "TOO_DEEP",
+    "TOO_MANY_NAMES",
+    "TOO_WIDE",
+    "DUPLICATE_KEY",
+    "INVALID_WIRE",
+    "UNKNOWN_SCHEMA",
+    "SCHEMA_NOT_ASKED_FOR",
+    "UNUSABLE_SCHEMA",
+    "INVALID_AVRO",
+    "INVALID_PROTOBUF",
+    "SCHEMA_VIOLATION",
+    "INVALID_ENVELOPE",
+    "INVALID_DELIMITED",
+    "INVALID_SCALAR",
+    "INVALID_KEY",
+    "TRANSFORM_FAILED",
+    "UNROUTED",
+    "TABLE_NOT_MADE",
+    "UNKNOWN_FIELD",
+    "NOT_FINITE",
+    "LONE_SURROGATE",
+    "WRONG_TYPE",
+    "OUT_OF_RANGE",
+    "LOSSY_CAST",
+    "INVALID_TIME",
+    "INVALID_TEXT",
+    "MISSING_REQUIRED",
+    "TOO_MANY_PARTITIONS",
+    "PARTITION_TOO_LONG",
+)
+"""As in `frazil.records.model.dead_letter`, which loads more than a DAG file may."""
+
+_INSTANT = r"^(\s*|\s*\d{1,6}[smhd]\s*|\s*\d{4}-\d{2}-\d{2}([T ]\S+)?\s*)$"
+"""An instant, or how long ago, as far as a pattern can tell: the rest is checked before anything is done."""
+
+_INSTANTS = (
+    "an instant such as 2026-05-01T10:00:00+00:00 (UTC if it names no offset), or how long ago it was: 90m, 24h, 7d"
+)
+
+
+def params(pipeline: Pipeline) -> dict[str, Param]:
+    """Return the fields of the form."""
+    return {
+        CODES: Param(
+            [],
+            type="array",
+            items={"type": "string", "enum": list(ALL_CODES)},
+            examples=list(ALL_CODES),
+            title="Codes",
+            description="Only letters of these reason codes. Empty: of all.",
+        ),
+        TOPICS: Param(
+            [],
+            type="array",
+            items={"type": "string"},
+            title="Topics",
+            description="Only letters of these topics. Empty: of all.",
+            **_known_topics(pipeline),
+        ),
+        SINCE: _instant("Since", f"Only records of this Kafka timestamp or later: {_INSTANTS}. Empty: of any time."),
+        UNTIL: _instant("Until", "Only records of before this Kafka timestamp, written alike."),
+        REASON: Param(
+            type="string",
+            minLength=1,
+            maxLength=500,
+            pattern=r"\S",
+            title="Reason",
+            description="What was mended, for whoever reads the ledger later: frazil history shows it.",
+        ),
+        DRY_RUN: Param(
+            default=False,
+            type="boolean",
+            title="Dry run",
+            description="Only look what would become of them; nothing is landed.",
+        ),
+    }
+
+
+def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence[str], now: datetime) -> LetterChoice:
+    """Return the letters that are chosen.
+
+    Args:
+        filled_in: The form.
+        pipeline: The pipeline.
+        topics: Further topics that it has read, though its file names them no more.
+        now: The time, UTC.
+
+    Raises:
+        Terminal: A value can't be what was meant.
+    """
+    from frazil.batch.dead_letters import LetterChoice
+
+    since, until = (_read(filled_in[field], field, now) for field in (SINCE, UNTIL))
+    if since is not None and until is not None and since >= until:
+        raise Terminal(
+            f"the fields {SINCE!r} and {UNTIL!r} leave no time between them: {since.isoformat()} to {until.isoformat()}",
+            next_step=f"{SINCE!r} is the earlier one",
+        )
+    for topic in filled_in[TOPICS]:
+        if not pipeline.source.reads(topic) and topic not in topics:
+            topic_names = sorted({*pipeline.source.topics, *topics})
+            raise Terminal(
+                f"the field {TOPICS!r}: pipeline {pipeline.name} never read topic {topic!r}",
+                next_step=f"its topics: {', '.join(topic_names) or 'none yet'}",
+            )
+    return LetterChoice(frozenset(filled_in[CODES]), frozenset(filled_in[TOPICS]), since, until=until)
+
+
+def _known_topics(pipeline: Pipeline) -> dict[str, Any]:
+    """Topics to choose from; nothing, so that any can be written, where a pattern chooses what is read."""
+    return {} if pipeline.source.topics_pattern is not None else {"examples": sorted(pipeline.source.topics)}
+
+
+def _instant(title: str, description: str) -> Param:
+    return Param(None, type=["null", "string"], pattern=_INSTANT, title=title, description=description)
+
+
+def _read(text: str | None, field: str, now: datetime) -> datetime | None:
+    from frazil.batch.target import parse_instant
+
+    if not text or not text.strip():
+        return None
+    try:
+        return parse_instant(text, now.astimezone(UTC))
+    except (ValueError, Terminal) as error:
+        raise Terminal(f"the field {field!r}: {error}", next_step=f"expected {_INSTANTS}") from error
+
+
+REPLAY_TIMEOUT = timedelta(hours=2)
+"""Bounds a replay that hangs. What landed stays, the next one goes on with what is open."""
+
+_log = logging.getLogger(__name__)
+
+
+def replay_dag_id(pipeline: str) -> str:
+    """Return the id of the DAG that lands a pipeline's dead letters."""
+    return f"{REPLAY_PREFIX}{pipeline}"
+
+
+def replay_dags(project: Project, only: str | None = None) -> list[DAG]:
+    """Make the replay DAG of every pipeline.
+
+    Args:
+        project: Settings and pipelines.
+        only: Id of the one DAG to make; None for all.
+    """
+    return [replay_dag(project, pipeline) for pipeline in wanted_pipelines(project, replay_dag_id, only)]
+
+
+def replay_dag(project: Project, pipeline: Pipeline) -> DAG:
+    """Make the replay DAG of a pipeline. Its task knows the pipeline from here, so that no form names another one."""
+    with DAG(
+        replay_dag_id(pipeline.name),
+        description=f"Lands dead letters of {pipeline.name} that are good under its present file",
+        doc_md=_doc(pipeline.name),
+        schedule=None,
+        params=params(pipeline),
+        **head("dead_letters", pipeline, project=project, forgets=True),
+    ) as dag:
+        PythonOperator(
+            task_id="replay",
+            doc_md="Decodes open letters again, from what the table keeps of them, and lands what is good now, once.",
+            python_callable=replay,
+            op_args=[pipeline.name],
+            outlets=[landings(pipeline.name)],
+            # Replays of one pipeline would only refuse each other. Ingestion needs no such bound: whichever of both is
+            # decided second is refused, and staged again.
+            max_active_tis_per_dag=1,
+            execution_timeout=REPLAY_TIMEOUT,
+        )
+    return dag
+
+
+def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> dict[str, Any]:
+    """Land what is good now, and tell the events of the tables that got rows; or only look.
+
+    Args:
+        name: The pipeline.
+        dag_run: The run.
+        params: The form.
+        outlet_events: Airflow's events of the task.
+
+    Returns:
+        What became of the letters.
+
+    Raises:
+        AirflowSkipException: There is no open letter among the chosen ones.
+        AirflowFailException: A value of the form can't be what was meant, or a person must act; the message says what to do.
+        Retryable, OutcomeUnknown, Stopped: Another try reads the tables and carries on.
+    """
+    from dataclasses import asdict
+
+    from frazil.run.batches.result import run_result
+    from frazil.run.repair.dead_letter_replay import replay_dead_letters
+    from frazil.run.state.context import RunContext
+    from frazil_airflow.outputs.run_summary import write_note
+
+    shutdown.end_with_parent()  # without its worker Airflow starts another try, beside this one
+    with terminal_is_final():
+        project = load_project()
+        pipeline = project.pipeline(name)
+        choice, request = _chosen(project, pipeline, params), _request(name, dag_run, params)
+        scope = RunContext.open(project, pipeline, _log.info)
+        replayed_letters = replay_dead_letters(scope, choice, request, dry_run=params[DRY_RUN])
+        summary = _sentence(
+            pipeline.name, replayed_letters, _landed_before(project, pipeline, request.run, replayed_letters), params
+        )
+        result = run_result(
+            project, pipeline, request.run
+        )  # with what an earlier try landed: events come of successes only
+    _log.info("%s", summary)
+    write_note(replay_dag_id(name), dag_run.run_id, summary)
+    if not replayed_letters.tried and not result.batches:
+        raise AirflowSkipException(summary)
+    _tell_landed(outlet_events, pipeline, result, request.reason)
+    return {"pipeline": pipeline.name, "done": not params[DRY_RUN]} | asdict(replayed_letters)
+
+
+def _tell_landed(events: OutletEventAccessors, pipeline: Pipeline, result: RunResult, reason: str | None) -> None:
+    """An event of each table that got rows: those of tables mean data."""
+    from frazil_airflow.outputs.run_summary import event_facts, told_of_tables
+
+    facts = event_facts(result, "dead_letters", reason)
+    for asset, extra in told_of_tables(pipeline, result, facts):
+        if extra["table_rows"]:
+            events[landings(pipeline.name)].add(asset, extra=extra)
+
+
+def _chosen(project: Project, pipeline: Pipeline, params: Mapping[str, Any]) -> LetterChoice:
+    from frazil.report.history import history
+
+    topics = sorted({topic for batch in history(project, pipeline) for topic in batch.position})
+    return choice_of(params, pipeline, topics, datetime.now(UTC))
+
+
+def _request(name: str, dag_run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
+    """An ingest run of the same pipeline may have the same id: Airflow's are unique in their DAG only."""
+    return RunRequest(f"{replay_dag_id(name)}:{dag_run.run_id}", started_by(dag_run), reason=params[REASON])
+
+
+def _landed_before(
+    project: Project, pipeline: Pipeline, run: str, replayed_letters: ReplayResult
+) -> list[tuple[int, int]]:
+    """Number and rows of batches that an earlier try of this run landed."""
+    from frazil.report.history import history
+
+    batches = (batch for batch in history(project, pipeline) if batch.run == run)
+    return [(batch.n, batch.written) for batch in batches if batch.n not in replayed_letters.batches]
+
+
+def _sentence(
+    name: str, replayed_letters: ReplayResult, before: list[tuple[int, int]], params: Mapping[str, Any]
+) -> str:
+    parts = [_outcome(name, replayed_letters, dry_run=params[DRY_RUN])]
+    parts += [f"an earlier try landed {rows:,} in batch {n}" for n, rows in before]
+    if replayed_letters.bare:
+        parts.append(
+            f"{replayed_letters.bare:,} keep nothing of their record: frazil replay {name} reads it from Kafka"
+        )
+    return "; ".join([*parts, f"reason: {params[REASON]}"])
+
+
+def _outcome(name: str, replayed_letters: ReplayResult, *, dry_run: bool) -> str:
+    if not replayed_letters.tried:
+        return f"{name}: no open dead letter among the chosen ones"
+    dead = replayed_letters.dead_codes or {}
+    codes = ", ".join(f"{code} {count:,}" for code, count in sorted(dead.items()))
+    landed = "would become rows" if dry_run else "are rows now"
+    parts = [
+        f"{name}: of {replayed_letters.tried:,} dead letters {replayed_letters.landed:,} {landed}",
+        *([f"{replayed_letters.filtered:,} are left out on purpose"] if replayed_letters.filtered else []),
+        *([f"{sum(dead.values()):,} stay dead ({codes})"] if dead else []),
+    ]
+    batches = f", batch {', '.join(map(str, replayed_letters.batches))}" if replayed_letters.batches else ""
+    return f"{'dry run, nothing was landed; ' if dry_run else ''}{', '.join(parts)}{batches}"
+
+
+def _doc(name: str) -> str:
+    return f"""### Dead letters of {name} come home
+
+Decodes open dead letters again with the present pipeline file, from what the table keeps of them: Kafka is not asked. What is
+good now lands as rows, exactly once, in a batch of its own; the position stays. What is still bad stays dead, with its new
+reason. It is the same as
+
+```
+frazil dead-letters replay {name} --code CODE --since 24h --reason "…"
+```
+
+It may run beside ingestion: whichever is decided second reads the tables again and does its part on top.
+"""

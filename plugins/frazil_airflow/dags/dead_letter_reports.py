@@ -1,0 +1,200 @@
+"""Pipelines become report DAGs: what is new among their dead letters, kept as a page and told."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, BaseOperator, Context
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowSkipException
+
+from frazil.errors import Retryable
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.syntax.interval import parse_interval
+from frazil.project import Project
+from frazil_airflow.dags.dag_defaults import head
+from frazil_airflow.dags.timetable import timetable
+from frazil_airflow.outputs.links import ReportLink, report_address
+from frazil_airflow.project.failures import terminal_is_final
+from frazil_airflow.project.pipelines import REPLAY_PREFIX, REPORT_PREFIX, wanted_pipelines
+from frazil_airflow.project.secrets import load_project
+
+if TYPE_CHECKING:
+    from frazil.report.letter_reports import KeptReport
+
+
+_log = logging.getLogger(__name__)
+
+
+class LetterReportOperator(BaseOperator):
+    """Sum up the dead letters since the last report, keep the report, and tell people of it if it is due.
+
+    A report that was kept and not told, because a run ended in between, is told by the next try or run.
+
+    Args:
+        pipeline: Name of the pipeline.
+        kwargs: As for any operator.
+    """
+
+    operator_extra_links = (ReportLink(),)
+
+    def __init__(self, *, pipeline: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.report_name: str | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Report.
+
+        Returns:
+            What the report says, without samples.
+
+        Raises:
+            AirflowSkipException: Nothing is new.
+            AirflowFailException: A person must act; the message says what to do.
+            Retryable: The catalog or the storage is not available now, or a channel took no message.
+        """
+        from frazil.report.letter_reports import list_reports
+        from frazil.report.new_letters import report_new_letters
+
+        run = context["dag_run"]
+        with terminal_is_final():
+            project = load_project()
+            pipeline = project.pipeline(self.pipeline)
+            new_report = report_new_letters(project, pipeline, run.run_id, datetime.now(UTC))
+            reports = list_reports(project, pipeline)
+            unsent = [report for report in reversed(reports) if report.is_owed]
+            if new_report is None and not unsent:
+                _say(run, _nothing_new(reports))
+                raise AirflowSkipException(_nothing_new(reports))
+            shown = new_report or unsent[-1]
+            self.report_name, summary = shown.name, _sentence(shown)
+            _say(run, summary)
+            answers = [
+                _told(project, pipeline, report) for report in unsent
+            ]  # all: one channel that is away keeps back none
+        if failed := [why for _, whys in answers for why in whys]:
+            raise Retryable(
+                f"pipeline {self.pipeline}: what is new is kept, and not all were told of it: " + "; ".join(failed)
+            )
+        return _facts(next((report for report, _ in answers if report.name == shown.name), shown))
+
+
+def _say(run: Any, summary: str) -> None:
+    """In the log and the run's note: Airflow shows the reason of a skip nowhere."""
+    from frazil_airflow.outputs.run_summary import write_note
+
+    _log.info("%s", summary)
+    write_note(run.dag_id, run.run_id, summary)
+
+
+def _told(project: Project, pipeline: Pipeline, report: KeptReport) -> tuple[KeptReport, list[str]]:
+    """Tell those who were not told yet: the report with who was noted, and why channels took no message, one line each."""
+    from frazil.alerts.notice import letters_notice
+    from frazil.report.letter_reports import note_told, open_report
+    from frazil_airflow.alerts.channels import send, told_channels
+
+    link = f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{report_address(pipeline.name, report.name)}"
+    notice = letters_notice(pipeline, report, open_report(project, pipeline, report.name), link)
+    answers = send(
+        project, notice, [channel for channel in told_channels(project, notice) if channel not in report.told]
+    )
+    failed = {channel: why for channel, why in answers.items() if why is not None}
+    done = [channel for channel in answers if channel not in failed]
+    updated_report = note_told(project, pipeline, report, done, None if failed else datetime.now(UTC))
+    if not failed:
+        _log.info("report %s: told %s", report.name, ", ".join(updated_report.told) or "nobody, no channel is to be")
+    return updated_report, [f"report {report.name}, {channel}: {why}" for channel, why in sorted(failed.items())]
+
+
+def _sentence(report: KeptReport) -> str:
+    from frazil.report.dead_letters_page import counted
+
+    codes: dict[str, int] = {}
+    for group in report.groups:
+        codes[group.code] = codes.get(group.code, 0) + group.count
+    by_code = ", ".join(f"{code} {count:,}" for code, count in codes.items())
+    home = f", {report.came_home:,} came home meanwhile" if report.came_home else ""
+    due = "" if report.is_due else "; below the threshold, nobody is told"
+    return (
+        f"{counted(report.count)} new ({by_code or 'none'}), {report.open:,} open, {report.before:,} in the period before{home};"
+        f" batches {report.after + 1} to {report.through}, report {report.name}{due}"
+    )
+
+
+def _nothing_new(reports: list[KeptReport]) -> str:
+    last = (
+        f"the last report, {reports[0].name}, told those up to batch {reports[0].through}"
+        if reports
+        else "there never were any"
+    )
+    return f"no new dead letters: {last}"
+
+
+def _facts(report: KeptReport) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {name: field.isoformat() if isinstance(field, datetime) else field for name, field in asdict(report).items()}
+
+
+REPORT_TIMEOUT = timedelta(minutes=30)
+"""Bounds reading codes and places of the new letters and of those before: a second or two, of millions a minute."""
+
+RUN_TIMEOUT = timedelta(hours=2)
+"""Bounds a whole run with all tries."""
+
+
+def letters_dag_id(pipeline: str) -> str:
+    """Return the id of the DAG that reports a pipeline's dead letters."""
+    return f"{REPORT_PREFIX}{pipeline}"
+
+
+def letter_dags(project: Project, only: str | None = None) -> list[DAG]:
+    """Make the report DAG of every pipeline that wants one.
+
+    Args:
+        project: Settings and pipelines.
+        only: Id of the one DAG to make; None for all.
+    """
+    return [
+        letter_dag(project, pipeline, reporting.schedule)
+        for pipeline in wanted_pipelines(project, letters_dag_id, only)
+        if (reporting := pipeline.dead_letters.report) is not False
+    ]
+
+
+def letter_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
+    """Make the report DAG of a pipeline."""
+    with DAG(
+        letters_dag_id(pipeline.name),
+        description=f"Reports new dead letters of {pipeline.name}",
+        doc_md=_doc(pipeline, schedule),
+        schedule=timetable(parse_interval(schedule)),
+        dagrun_timeout=RUN_TIMEOUT,
+        **head("dead_letters", pipeline, project=project, forgets=True),
+    ) as dag:
+        LetterReportOperator(
+            task_id="report",
+            pipeline=pipeline.name,
+            doc_md="Sums up what is new since the last report, keeps it, tells people. Nothing new: it is skipped.",
+            max_active_tis_per_dag=1,
+            execution_timeout=REPORT_TIMEOUT,
+        )
+    return dag
+
+
+def _doc(pipeline: Pipeline, schedule: str) -> str:
+    return f"""### Dead letters of {pipeline.name}
+
+Looks every `{schedule}` (UTC) for dead letters of batches that finished since the last report: how many by code and topic,
+against the period before, with samples. Nothing new: no report. Cleared, or started twice, it tells no letter again.
+
+```
+frazil dead-letters list {pipeline.name}
+frazil dead-letters report {pipeline.name} --since 7d
+```
+
+`{pipeline.dead_letters_table}` holds the letters; DAG `{REPLAY_PREFIX}{pipeline.name}` lands those that are good now.
+"""

@@ -1,0 +1,209 @@
+"""Pipelines become maintenance DAGs: look -> maintain -> report."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
+from airflow.sdk import DAG, BaseOperator, Param
+from airflow.sdk.exceptions import AirflowFailException
+
+from frazil.pipeline.models.engines import AUTO_ENGINE
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.settings.settings import EngineSettings
+from frazil.pipeline.syntax.interval import parse_interval
+from frazil.project import Project
+from frazil_airflow.dags.dag_defaults import head
+from frazil_airflow.dags.timetable import timetable
+from frazil_airflow.outputs.assets import announced
+from frazil_airflow.project.failures import terminal_is_final
+from frazil_airflow.project.pipelines import wanted_pipelines
+from frazil_airflow.project.secrets import load_project
+from frazil_airflow.tasks.connect_operators import SparkConnectMaintainOperator
+from frazil_airflow.tasks.operators import SparkMaintainOperator
+
+_log = logging.getLogger(__name__)
+
+
+def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) -> str | None:
+    """Say which steps are due, with the numbers.
+
+    Returns:
+        What the job is to do, as JSON; None if nothing is due, or only a look was asked for: Airflow then skips the rest.
+
+    Raises:
+        AirflowFailException: A person must act; the message says what to do.
+        Retryable: The catalog or the storage is not available now.
+    """
+    from frazil.maintain.need import Order
+    from frazil.maintain.run import preview as looked
+    from frazil.run.state.context import RunContext
+    from frazil_airflow.outputs.metrics import emit_maintenance
+    from frazil_airflow.outputs.run_summary import write_note
+
+    order = Order(params["table"], tuple(params["steps"]), params["force"])
+    with terminal_is_final():
+        project = load_project()
+        preview = looked(RunContext.open(project, project.pipeline(pipeline)), order)
+    for table in preview.tables:
+        for line in table.lines:
+            _log.info("%s", line)
+    emit_maintenance(preview)
+    due = preview.with_status("due")
+    if params["dry_run"] or not due:
+        scores = ", ".join(f"{table.table} {table.before.score}" for table in preview.tables)
+        write_note(
+            dag_run.dag_id, dag_run.run_id, f"{len(due)} steps due, nothing done; health: {scores or 'no table yet'}"
+        )
+        return None
+    return order.to_json()
+
+
+def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
+    """Say what was done: the log, the run's note, and the return value.
+
+    Raises:
+        AirflowFailException: A step failed. The next run tries again what is due then.
+    """
+    import json
+
+    from frazil.maintain.result import MaintenanceResult
+    from frazil_airflow.outputs.metrics import emit_maintenance
+    from frazil_airflow.outputs.run_summary import write_note
+
+    result = MaintenanceResult.from_json(done)
+    for table in result.tables:
+        for line in table.lines:
+            _log.info("%s", line)
+    emit_maintenance(result)
+    write_note(dag_run.dag_id, dag_run.run_id, result.summary)
+    failed = result.with_status("failed")
+    if failed:
+        raise AirflowFailException(
+            f"pipeline {pipeline}: " + "; ".join(f"{table}: {step.line}" for table, step in failed)
+        )
+    body: dict[str, Any] = json.loads(done)
+    return body
+
+
+LOOK_TIMEOUT = timedelta(minutes=30)
+"""Bounds reading the manifests of all tables: a second or two each, of very large ones some more."""
+
+MAINTAIN_TIMEOUT = timedelta(hours=6)
+"""Bounds a job that hangs. What it committed stays, the next run goes on from there."""
+
+STEPS = ("position_deletes", "compaction", "manifests", "expiry", "orphans", "stats")
+"""As in `frazil.maintain.need`, which loads more than a DAG file may."""
+
+_ORDER = "{{ ti.xcom_pull(task_ids='look') }}"
+_DONE = "{{ ti.xcom_pull(task_ids='maintain') }}"
+
+
+def maintain_dag_id(pipeline: str) -> str:
+    """Return the id of a pipeline's maintenance DAG."""
+    return f"maintain__{pipeline}"
+
+
+def maintain_dags(project: Project, only: str | None = None) -> list[DAG]:
+    """Make the maintenance DAG of every pipeline that has a schedule for it, and an engine.
+
+    Args:
+        project: Settings and pipelines.
+        only: Id of the one DAG to make; None for all.
+    """
+    return [
+        maintain_dag(project, pipeline, schedule)
+        for pipeline in wanted_pipelines(project, maintain_dag_id, only)
+        if (schedule := maintenance_schedule(project, pipeline))
+    ]
+
+
+def maintenance_schedule(project: Project, pipeline: Pipeline) -> str | None:
+    """Return how often Airflow looks whether maintenance is due; None if there is no DAG that does: no schedule, or no engine."""
+    if pipeline.maintenance_engine not in (*project.settings.engines, AUTO_ENGINE):
+        return None
+    return pipeline.maintenance.schedule or None
+
+
+def _maintain_task(pipeline: Pipeline, engine: EngineSettings) -> BaseOperator:
+    shared: dict[str, Any] = {
+        "task_id": "maintain",
+        "pipeline": pipeline.name,
+        "plan_json": _ORDER,
+        "asset_name": next(iter(announced(pipeline).values())).name,
+        "pool": engine.maintenance_pool,
+        "max_active_tis_per_dag": 1,
+        "execution_timeout": MAINTAIN_TIMEOUT,
+        "doc_md": "Does what is due, as a Spark job, table by table. Its return value has the figures before and after.",
+    }
+    if engine.type == "connect":
+        return SparkConnectMaintainOperator(**shared)
+    return SparkMaintainOperator(conn_id=engine.connection, driver_memory=engine.driver_memory, **shared)
+
+
+def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
+    """Make the maintenance DAG of a pipeline."""
+    engine = project.engine_entry(pipeline.maintenance_engine)
+    with DAG(
+        maintain_dag_id(pipeline.name),
+        description=f"Keeps the tables of {pipeline.name} in shape",
+        doc_md=_doc(pipeline, schedule),
+        schedule=timetable(parse_interval(schedule)),
+        params=_params(pipeline),
+        **head("maintain", pipeline, project=project, forgets=True),
+    ) as dag:
+        look = ShortCircuitOperator(
+            task_id="look",
+            doc_md="Counts files, delete files, manifests and snapshots, without a JVM. Nothing due: the rest is skipped.",
+            python_callable=look_at_tables,
+            op_args=[pipeline.name],
+            execution_timeout=LOOK_TIMEOUT,
+        )
+        maintain = _maintain_task(pipeline, engine)
+        report = PythonOperator(
+            task_id="report",
+            doc_md="Says what was done, in the log and the run's note; fails if a step failed.",
+            python_callable=report_outcome,
+            op_args=[pipeline.name, _DONE],
+            execution_timeout=LOOK_TIMEOUT,
+        )
+        look >> maintain >> report
+    return dag
+
+
+def _params(pipeline: Pipeline) -> dict[str, Param]:
+    tables = [*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table]
+    # Tables that records name are made after this file was parsed.
+    choices = {"enum": [None, *tables]} if pipeline.create is None else {"examples": tables}
+    return {
+        "table": Param(None, type=["null", "string"], title="Table", description="Empty: all.", **choices),
+        "steps": Param(
+            [],
+            type="array",
+            items={"type": "string", "enum": list(STEPS)},
+            examples=list(STEPS),
+            title="Steps",
+            description="Empty: all, in their order.",
+        ),
+        "force": Param(
+            default=False, type="boolean", title="Force", description="Do the steps whether they are due or not."
+        ),
+        "dry_run": Param(
+            default=False, type="boolean", title="Dry run", description="Only say which steps are due, and why."
+        ),
+    }
+
+
+def _doc(pipeline: Pipeline, schedule: str) -> str:
+    return f"""### Maintenance of {pipeline.name}
+
+Looks every `{schedule}` (UTC) at the pipeline's tables and does what their figures make due: small files become large ones,
+manifests are merged, old snapshots and orphan files go. The position stays.
+
+```
+frazil maintain {pipeline.name} --dry-run
+```
+"""

@@ -1,0 +1,303 @@
+"""The DAG `monitor`: looks at every pipeline, tells people what is wrong and what is over, also where no look reaches. Paused, it tells nobody."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG
+
+from frazil.pipeline.models.maintenance import parse_age
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.syntax.interval import parse_interval
+from frazil.project import Project
+from frazil_airflow.alerts.callbacks import note_of, noted
+from frazil_airflow.alerts.notification_log import (
+    Store,
+    Variables,
+    by_the_book,
+    forget,
+    forget_late,
+    keep,
+    late_variable,
+    page_of,
+    pages,
+    variable_of,
+    whole_page,
+)
+from frazil_airflow.dags.dag_defaults import head
+from frazil_airflow.dags.dead_letter_replay import replay_dag_id
+from frazil_airflow.dags.dead_letter_reports import letters_dag_id
+from frazil_airflow.dags.factory import dag_id
+from frazil_airflow.dags.maintenance import maintain_dag_id, maintenance_schedule
+from frazil_airflow.dags.timetable import timetable
+from frazil_airflow.project.pipelines import broken_pipelines, sound_pipelines
+from frazil_airflow.project.secrets import load_project
+
+if TYPE_CHECKING:
+    from frazil.alerts.book import Page
+    from frazil.monitor.condition import Condition, Runs
+
+
+MISSED = 3
+"""Looks, one after another, that must find no such pipeline: a deployment that is under way, or a folder that is away for a
+moment, removes none."""
+
+
+def tell_of_broken(project: Project, now: datetime, store: Store) -> list[str]:
+    """Tell people of pipelines whose file no DAG can be made of: they stop without a failed run.
+
+    Returns:
+        Why channels were not told, and which files nobody could be told of, one line each.
+    """
+    from frazil.alerts.book import turned
+    from frazil.alerts.notice import Notice
+
+    problems_told = []
+    sound = {pipeline.name for pipeline in sound_pipelines(project)}
+    for name, broken in broken_pipelines(project).items():
+        if name in sound:  # of another file: one page can't say of both how they are
+            problems_told.append(f"a broken file is named as another pipeline: {broken.complaint}")
+            continue
+        cause, _, step = broken.complaint.partition("\n  next: ")
+        title = f"{name}: its file is broken, it does not run"
+        notice = Notice(name, broken.owner or "unknown", "refused", "critical", title, cause, step or "frazil validate")
+        page = turned(page_of(store, name), {"refused": notice}, now)
+        problems_told += by_the_book(project, name, page, now, store)
+    return problems_told
+
+
+def close_unwatched(project: Project, now: datetime, store: Store) -> list[str]:
+    """Tell people that troubles of pipelines that nobody watches any more are over, and forget these pipelines.
+
+    Returns:
+        Why channels were not told, one line each.
+    """
+    usable = project.pipelines.usable
+    unwatched = pages(store) - {name for name, pipeline in usable.items() if pipeline.alerts is not False}
+    if project.pipelines.broken:  # a file that can't be read may be that of any
+        unwatched &= usable.keys()
+    problems = []
+    for name in sorted(unwatched):
+        if name in usable:
+            problems += _close(project, name, "Its file says alerts: false.", now, store)
+            continue
+        page = page_of(store, name)
+        page = replace(page, missed=page.missed + 1)
+        keep(store, name, page)
+        if page.missed >= MISSED:  # a file that could not be read was told of under its own name
+            problems += _close(project, name, "No pipeline has this name, and no broken file.", now, store)
+    return problems
+
+
+def _close(project: Project, name: str, why: str, now: datetime, store: Store) -> list[str]:
+    from frazil.alerts.book import closed
+
+    late = store.get(late_variable(name))
+    page = closed(whole_page(store, name, late), now, f"{why} Nobody watches it.")
+    problems = by_the_book(project, name, page, now, store)
+    forget_late(store, name, late)  # or it would be over at each look anew
+    if not page_of(store, name).entries:
+        notes = (dag_id(name), maintain_dag_id(name), letters_dag_id(name), replay_dag_id(name))
+        forget(store, *map(note_of, notes), variable_of(name))
+    return problems
+
+
+MONITOR = "monitor"
+
+LOOK_TIMEOUT = timedelta(minutes=30)
+"""Bounds a look at all pipelines: a second or two each, more where servers are away."""
+
+READ_TIMEOUT = timedelta(minutes=5)
+"""Bounds reading all of them. What takes longer is left to the next look, and told as a failure of this one."""
+
+READERS = 4
+"""Pipelines that are read at once: most of it is waiting for brokers and catalogs."""
+
+_log = logging.getLogger(__name__)
+
+
+def monitor_dags(project: Project) -> list[DAG]:
+    """Make the DAG, if the settings say who is to be told."""
+    alerts = project.settings.alerts
+    if alerts is None:
+        return []
+    with DAG(
+        MONITOR,
+        description="Looks at every pipeline and tells people what is wrong",
+        doc_md=_DOC,
+        schedule=timetable(parse_interval(alerts.every)),
+        is_paused_upon_creation=False,  # who names a channel wants to be told
+        **head("monitor"),  # nobody is told of its own failures: by whom?
+    ) as dag:
+        PythonOperator(
+            task_id="look",
+            python_callable=look,
+            retries=0,  # the next look is near
+            max_active_tis_per_dag=1,
+            execution_timeout=LOOK_TIMEOUT,
+            doc_md="Reads the condition of every pipeline, and tells what changed. Fails where a channel was not told.",
+        )
+    return [dag]
+
+
+def look() -> None:
+    """Look at every pipeline and tell people what there is to tell.
+
+    Raises:
+        RuntimeError: A channel was not told, or a pipeline could not be looked at. All others were; the next look tries
+            again.
+    """
+    from frazil.monitor.condition import Runs
+    from frazil_airflow.outputs.run_summary import runs_of
+
+    project, store = load_project(), Variables()
+    watched = [pipeline for pipeline in sound_pipelines(project) if pipeline.alerts is not False]
+    runs = runs_of(watched)
+    problems = _done("broken files", lambda: tell_of_broken(project, datetime.now(UTC), store))
+    problems += _done("what nobody watches", lambda: close_unwatched(project, datetime.now(UTC), store))
+    readers = ThreadPoolExecutor(READERS)
+    # Threads read, this one asks Airflow and tells: its API is for one thread.
+    looks = {
+        readers.submit(_read, project, pipeline, runs.get(pipeline.name, Runs())): pipeline for pipeline in watched
+    }
+    try:
+        for look_future in _answered(looks):
+            pipeline = looks.pop(look_future)
+            problems += _done(pipeline.name, partial(_looked, project, pipeline, look_future, store))
+    finally:
+        readers.shutdown(wait=False, cancel_futures=True)
+    problems += [
+        f"{pipeline.name} could not be looked at: no answer within {READ_TIMEOUT}" for pipeline in looks.values()
+    ]
+    if problems:
+        raise RuntimeError("\n".join(problems))
+
+
+def _done(what: str, act: Callable[[], list[str]]) -> list[str]:
+    """What an act has to say, or why it failed: whatever happens to one pipeline, people are told of the others."""
+    try:
+        return act()
+    except Exception as error:  # noqa: BLE001 - the task fails by it when the others were told
+        _log.exception("%s: nobody could be told", what)
+        return [f"{what}: nobody could be told: {type(error).__name__}: {error}"]
+
+
+def _read(project: Project, pipeline: Pipeline, runs: Runs) -> Condition:
+    from frazil.monitor.reading import read, with_open_letters
+    from frazil_airflow.outputs.metrics import are_sent
+
+    condition = read(project, pipeline, runs=runs)
+    return with_open_letters(condition, project, pipeline) if are_sent() else condition
+
+
+def _answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]:
+    """Each as it comes, until the time is up: a server that does not answer keeps back its own pipelines only."""
+    waiting = set(looks)
+    try:
+        for look_future in as_completed(tuple(waiting), READ_TIMEOUT.total_seconds()):
+            waiting.remove(look_future)
+            yield look_future
+    except TimeoutError:
+        yield from [look_future for look_future in waiting if look_future.done()]  # while others were told of
+
+
+def _looked(project: Project, pipeline: Pipeline, look_future: Future[Condition], store: Store) -> list[str]:
+    from frazil.monitor.freshness import promise_of
+    from frazil_airflow.outputs.metrics import emit_condition
+
+    error = look_future.exception()
+    if error is not None:
+        return [f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}"]
+    condition = look_future.result()
+    emit_condition(condition, promise_of(pipeline, condition.at))  # first: a channel that is away keeps none back
+    return tell(project, pipeline, condition, datetime.now(UTC), store)
+
+
+def tell(project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Store) -> list[str]:
+    """Tell people what a condition calls for, by the book.
+
+    Args:
+        project: Settings.
+        pipeline: Who is told of it, and from which figures on.
+        condition: How it is doing.
+        now: The time.
+        store: Where the book is, and what failed runs left.
+
+    Returns:
+        Why channels were not told, one line each.
+    """
+    from frazil.alerts.book import turned
+    from frazil.alerts.rules import judge
+
+    settings = project.settings.alerts
+    if settings is None or pipeline.alerts is False:
+        return []
+    late = store.get(late_variable(pipeline.name))
+    page, case = _case(project, pipeline, condition, store, whole_page(store, pipeline.name, late))
+    runs, judged = condition.runs, judge(case)
+    linked = {kind: notice and replace(notice, link=_link(pipeline, kind, runs)) for kind, notice in judged.items()}
+    page = turned(page, linked, now)
+    problems = by_the_book(project, pipeline.name, page, now, store)
+    forget_late(store, pipeline.name, late)  # it is in the book now
+    return problems
+
+
+def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Store, page: Page) -> tuple[Page, Any]:
+    from frazil.alerts.rules import Case
+    from frazil.monitor.freshness import promise_of, span_at
+
+    name, alerts, settings = pipeline.name, pipeline.alerts, project.settings.alerts
+    if alerts is False or settings is None:
+        raise AssertionError("nobody is told of it")
+    # A look at least in each, or nothing can be compared.
+    span = span_at(pipeline.every, condition.at, 2 * parse_age(settings.every))
+    page = page.with_unread(condition.lag, span, alerts.growing_intervals + 2)
+    promised = promise_of(pipeline, condition.at).seconds
+    return page, Case(
+        condition=condition,
+        alerts=alerts,
+        promise=timedelta.max if promised is None else timedelta(seconds=promised),
+        interval=span.length,
+        fewest=page.finished,
+        failure=noted(store, dag_id(name)),
+        chores={
+            # Without such a DAG no later run would end them.
+            "failed_maintenance": noted(store, maintain_dag_id(name))
+            if maintenance_schedule(project, pipeline)
+            else None,
+            "failed_report": noted(store, letters_dag_id(name)) if pipeline.dead_letters.report else None,
+            "failed_replay": noted(store, replay_dag_id(name)),
+        },
+    )
+
+
+def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
+    """Where to look in Airflow's UI; None where its address is not configured."""
+    from airflow.sdk.configuration import conf
+
+    base = conf.get("api", "base_url", fallback=None)
+    if not base:
+        return None
+    chores = {"failed_maintenance": maintain_dag_id, "failed_report": letters_dag_id, "failed_replay": replay_dag_id}
+    dag = chores.get(kind, dag_id)(pipeline.name)
+    failed: Sequence[str] = ("failed_run", "tolerance", "conflict")
+    tail = f"/runs/{quote(runs.last_run)}" if kind in failed and runs.last_run else ""
+    return f"{base.rstrip('/')}/dags/{dag}{tail}"
+
+
+_DOC = """### Monitor
+
+Looks at every pipeline: is it refused, stale, behind, failing; will Kafka's retention take what was not read. Tells the channels
+of the settings file (`alerts`) once, again after `remind_after`, and when it is over. Paused, it tells nobody, and
+sends no levels of metrics.
+
+Its book is in the Airflow Variables `frazil_alerts__PIPELINE`. To have everything told anew, delete one.
+"""

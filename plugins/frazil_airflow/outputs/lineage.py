@@ -1,0 +1,132 @@
+"""OpenLineage: which topics an ingest task reads and which tables it writes.
+
+Airflow's OpenLineage provider asks the operator when the task begins and when it ends, in a process of its own, and only
+where a transport is configured. What these methods raise, it logs: lineage never fails a task.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from frazil.batch.plan import RunPlan
+from frazil_airflow.project.secrets import load_project
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from frazil.report.lineage import Column, Lineage, TableWritten, TopicRead
+
+
+_FOR_SPARK = "airflow.providers.openlineage.utils.spark"
+
+
+@contextmanager
+def not_loaded_if_off() -> Iterator[None]:
+    """Import Airflow's Spark operator without OpenLineage where no transport is configured.
+
+    The operator loads all of the provider, to hand lineage on to Spark, whether it is used or not: 0.8 of the second that
+    each task of a Spark pipeline spends on its operators. No setting keeps it from that; where the provider is not installed
+    it has stand-ins, and they do as well where it is off.
+    """
+    if _FOR_SPARK in sys.modules or _is_on():
+        yield
+        return
+    sys.modules[_FOR_SPARK] = None  # type: ignore[assignment]  # as Python says it: an import of this fails
+    try:
+        yield
+    finally:
+        del sys.modules[_FOR_SPARK]
+
+
+def _is_on() -> bool:
+    try:
+        from airflow.providers.openlineage import conf
+    except ImportError:
+        return False
+    return not conf.is_disabled()
+
+
+class IngestLineage:
+    """For operators that run a plan: `pipeline` is its name, `plan_json` the plan."""
+
+    pipeline: str
+    plan_json: str
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
+        """Return the topics of the plan, and the destinations that are there."""
+        from frazil.report.lineage import planned_lineage
+
+        project = load_project()
+        return operator_lineage(
+            planned_lineage(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
+        )
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002, the provider's signature
+        """Return what was read and written, with counts; also after a failure: finished batches stay."""
+        from frazil.report.lineage import landed_lineage
+
+        project = load_project()
+        return operator_lineage(
+            landed_lineage(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
+        )
+
+
+def operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
+    """Return lineage in the provider's words."""
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    return OperatorLineage(
+        inputs=[_input(topic) for topic in lineage.topics], outputs=[_output(table) for table in lineage.tables]
+    )
+
+
+def _input(topic: TopicRead) -> Any:
+    from openlineage.client.event_v2 import InputDataset
+    from openlineage.client.facet_v2 import input_statistics_input_dataset as statistics
+
+    counted = statistics.InputStatisticsInputDatasetFacet(rowCount=topic.records, size=topic.bytes)
+    facets: dict[str, Any] = {} if topic.records is None else {"inputStatistics": counted}
+    return InputDataset(topic.name.namespace, topic.name.name, inputFacets=facets)
+
+
+def _output(table: TableWritten) -> Any:
+    from openlineage.client.event_v2 import OutputDataset
+    from openlineage.client.facet_v2 import (
+        dataset_version_dataset,
+        output_statistics_output_dataset,
+        schema_dataset,
+        storage_dataset,
+        symlinks_dataset,
+    )
+
+    known_as = symlinks_dataset.Identifier(table.known_as.namespace, table.known_as.name, type="TABLE")
+    facets: dict[str, Any] = {
+        "schema": schema_dataset.SchemaDatasetFacet(fields=_fields(table.columns)),
+        "storage": storage_dataset.StorageDatasetFacet(storageLayer="iceberg"),
+        "symlinks": symlinks_dataset.SymlinksDatasetFacet(identifiers=[known_as]),
+    }
+    if table.snapshot_id is not None:
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(str(table.snapshot_id))
+    counted = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+        rowCount=table.rows, size=table.bytes, fileCount=table.files
+    )
+    of_run: dict[str, Any] = {} if table.rows is None else {"outputStatistics": counted}
+    return OutputDataset(table.name.namespace, table.name.name, facets=facets, outputFacets=of_run)
+
+
+def _fields(columns: Iterable[Column]) -> list[Any]:
+    from openlineage.client.facet_v2 import schema_dataset
+
+    return [
+        schema_dataset.SchemaDatasetFacetFields(
+            name=column.name,
+            type=column.type,
+            description=column.doc,
+            ordinal_position=number,
+            fields=_fields(column.fields),
+        )
+        for number, column in enumerate(columns, 1)
+    ]

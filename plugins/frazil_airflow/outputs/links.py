@@ -1,0 +1,41 @@
+"""Links that tasks show in the Airflow UI."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from airflow.sdk import BaseOperator, BaseOperatorLink
+from airflow.sdk.types import TaskInstanceKey
+
+from frazil_airflow.project.pipelines import REPORT_PREFIX
+
+
+class TableLink(BaseOperatorLink):
+    """From the ingest task to its table among Airflow's assets, where every batch left an event."""
+
+    name = "Table"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002, Airflow's signature
+        """Return the address of the assets page, filtered by the table's name; empty for other operators."""
+        asset = getattr(operator, "asset_name", "")
+        return f"/assets?name_pattern={quote(asset)}" if asset else ""
+
+
+REPORTS = "/frazil_reports"
+"""Where Airflow's api-server shows kept reports."""
+
+
+def report_address(pipeline: str, name: str) -> str:
+    """Return where a kept report is shown, on Airflow's server."""
+    return f"{REPORTS}/{REPORT_PREFIX}{quote(pipeline)}/{quote(name)}"
+
+
+class ReportLink(BaseOperatorLink):
+    """From the task that reports dead letters to the page of its report."""
+
+    name = "Report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002, Airflow's signature
+        """Return the address of the report that the task made; empty if there was nothing to report."""
+        pipeline, report = (getattr(operator, field, None) for field in ("pipeline", "report_name"))
+        return report_address(pipeline, report) if pipeline and report else ""

@@ -1,0 +1,75 @@
+"""Metrics leave through Airflow's own Stats, to wherever Airflow sends its own: StatsD, Datadog or OpenTelemetry.
+
+Where none is switched on this costs nothing. Plain StatsD drops tags, so there their values end the name, as in Airflow's
+own names: `airflow.frazil.lag.records.orders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from airflow.sdk.configuration import conf
+from airflow.sdk.observability.stats import Stats, normalize_name_for_stats
+
+from frazil.monitor.metrics import Sample
+from frazil.monitor.samples import of_condition, of_maintenance, of_run
+
+if TYPE_CHECKING:
+    from frazil.maintain.result import MaintenanceResult
+    from frazil.monitor.condition import Condition
+    from frazil.monitor.state import Promise
+    from frazil.run.batches.result import RunResult
+
+
+def emit_run(result: RunResult) -> None:
+    """Send what a run did. Once per run: counters add up."""
+    _emit(of_run(result))
+
+
+def emit_maintenance(result: MaintenanceResult) -> None:
+    """Send how tables stand after maintenance looked at them, and what it did."""
+    _emit(of_maintenance(result))
+
+
+def emit_condition(condition: Condition, promise: Promise) -> None:
+    """Send how a pipeline stands, and the word for it. Gauges: they hold until the next time."""
+    _emit(of_condition(condition, promise))
+
+
+def _emit(samples: Iterable[Sample]) -> None:
+    tagged = carries_tags()
+    for sample in samples:
+        tags = {name: normalize_name_for_stats(value, log_warning=False) for name, value in sample.tags.items()}
+        name = sample.metric.name if tagged else full_name(sample.metric.name, tags.values())
+        match sample.metric.kind:
+            case "counter":
+                Stats.incr(name, int(sample.value), tags=tags)
+            case "gauge":
+                Stats.gauge(name, sample.value, tags=tags)
+            case "timing":
+                Stats.timing(name, timedelta(seconds=sample.value), tags=tags)
+
+
+def are_sent() -> bool:
+    """Return whether Airflow sends metrics anywhere: what only they tell is not worth reading otherwise."""
+    switches = ("statsd_on", "statsd_datadog_enabled", "otel_on")
+    return any(conf.getboolean("metrics", switch, fallback=False) for switch in switches)
+
+
+def carries_tags() -> bool:
+    """Return whether tags reach the receiver: anywhere but in plain StatsD.
+
+    In the order in which Airflow chooses where to send to (`get_stats_factory`): Datadog, StatsD, OpenTelemetry.
+    """
+    if conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False):
+        return bool(conf.getboolean("metrics", "statsd_datadog_metrics_tags", fallback=True))
+    if conf.getboolean("metrics", "statsd_on", fallback=False):
+        return bool(conf.getboolean("metrics", "statsd_influxdb_enabled", fallback=False))
+    return True
+
+
+def full_name(name: str, values: Iterable[str]) -> str:
+    """Return a name that ends with the values of its tags. A dot parts names, so it is written `__` inside a value."""
+    return ".".join([name, *(value.replace(".", "__") for value in values)])

@@ -1,0 +1,51 @@
+"""Shows kept reports on dead letters to those who may read the task logs of their DAG: samples quote records."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
+from fastapi import Depends, FastAPI, HTTPException
+from fastapi.responses import HTMLResponse
+
+from frazil.errors import Retryable, Terminal
+from frazil.report.letter_reports import open_report
+from frazil_airflow.project.pipelines import REPORT_PREFIX
+from frazil_airflow.project.secrets import load_project
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+"""A page without scripts, whose style is in it; samples quote records, so nobody else keeps it."""
+
+
+def create_app() -> FastAPI:
+    """Make the application that Airflow's api-server mounts. A mounted one has no login of its own."""
+    app = FastAPI(
+        title="Frazil reports", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)]
+    )
+    may_read = Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))
+    app.add_api_route("/{dag_id}/{name}", show, response_class=HTMLResponse, dependencies=[may_read])
+    return app
+
+
+def show(dag_id: str, name: str) -> HTMLResponse:
+    """Return a report of the pipeline that the DAG is of.
+
+    Raises:
+        HTTPException: There is no such report, or the storage can't be read now.
+    """
+    if not dag_id.startswith(REPORT_PREFIX):  # another DAG that may be seen says nothing of this pipeline's reports
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"{dag_id} reports no dead letters")
+    try:
+        project = load_project()
+        page = open_report(project, project.pipeline(dag_id.removeprefix(REPORT_PREFIX)), name)
+    except Terminal as error:
+        raise HTTPException(HTTPStatus.NOT_FOUND, error.message) from error
+    except Retryable as error:
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, error.message) from error
+    return HTMLResponse(page, headers=HEADERS)

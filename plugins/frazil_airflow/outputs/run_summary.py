@@ -1,0 +1,170 @@
+"""What a run did, as Airflow shows it: the extra of the asset event, and the note of the run, written through Airflow's REST API."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from frazil.batch.facts import UnknownFields
+from frazil.batch.plan import RunPlan
+from frazil.errors import FrazilError
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.run.batches.result import RunResult
+from frazil_airflow.outputs.assets import announced
+
+if TYPE_CHECKING:
+    from airflow.sdk import Asset
+
+    from frazil.monitor.condition import Runs
+    from frazil.run.batches.dry_run import DryRun
+
+
+_NOTE_MARK = "Frazil: "
+"""Begins our line of a note, so that another try replaces it and leaves the lines of people alone."""
+
+
+def facts_of(result: RunResult, plan: RunPlan) -> dict[str, Any]:
+    """Return what the events of the tables say of a run that was planned."""
+    return event_facts(result, plan.mode, plan.reason, plan.planned_at if plan.complete else None)
+
+
+def event_facts(
+    result: RunResult, mode: str, reason: str | None, complete_through: str | None = None
+) -> dict[str, Any]:
+    """Return what the events of the tables say of a run.
+
+    Snapshot ids are text: they have 64 bits, and JSON numbers are only safe up to 53.
+
+    Args:
+        result: What the run did.
+        mode: ingest, replay, or dead_letters.
+        reason: Why somebody asked for it.
+        complete_through: Through which instant the pipeline is complete, if the run has reached the end of its topics.
+    """
+    return {
+        "pipeline": result.pipeline,
+        "run": result.run,
+        "mode": mode,
+        "reason": reason,
+        "batches": result.batches,
+        "read": result.read,
+        "rows": result.written,
+        "dead_letters": result.dead,
+        "dead_codes": dict(result.dead_codes),
+        "filtered": result.filtered,
+        "unknown_records": result.unknown_fields.records,
+        "unknown_fields": dict(result.unknown_fields.names),
+        "changes": {table: asdict(counts) for table, counts in result.changes.items()},
+        "position": {topic: list(offsets) for topic, offsets in result.position.items()},
+        "snapshot_ids": [str(snapshot) for snapshot in result.snapshots],
+        "complete_through": complete_through,
+        "seconds": result.seconds,
+    }
+
+
+def told_of_tables(
+    pipeline: Pipeline, result: RunResult, facts: Mapping[str, Any]
+) -> list[tuple[Asset, dict[str, Any]]]:
+    """Return the tables that a pipeline announces, and the extra of the event of each."""
+    rows = {**result.rows, pipeline.ledger_table: sum(result.rows.values())}  # which stands for all of its tables
+    return [(asset, {**facts, "table_rows": rows.get(table, 0)}) for table, asset in announced(pipeline).items()]
+
+
+def sentence(facts: Mapping[str, Any]) -> str:
+    """Return the facts as one line for people."""
+    batches = f"{facts['batches']} batch" + ("" if facts["batches"] == 1 else "es")
+    dead = _dead(facts["dead_letters"], facts["dead_codes"])
+    # A backtick of a person would end the code spans in which names of fields stand.
+    reason = (facts["reason"] or "none given").replace("`", "'")
+    mode = "" if facts["mode"] == "ingest" else f"{facts['mode']}, reason: {reason}; "
+    summary = (
+        f"{mode}{facts['rows']:,} rows, {dead}, {facts['filtered']:,} filtered in {batches}, {facts['seconds']:.1f} s"
+    )
+    if left_out := UnknownFields(facts["unknown_records"], facts["unknown_fields"]).summary:
+        summary = f"{summary}; {left_out}"
+    through = facts["complete_through"]
+    return f"{summary}; complete through {through}" if through else summary
+
+
+def _dead(letters: int, codes: Mapping[str, int]) -> str:
+    by_code = ", ".join(f"{code} {count:,}" for code, count in sorted(codes.items()))
+    return f"{letters:,} dead letters ({by_code})" if codes else f"{letters:,} dead letters"
+
+
+def look_sentence(look: DryRun) -> str:
+    """Return what a dry run found as one line for people."""
+    counts = look.counts
+    summary = (
+        f"dry run, nothing was landed; looked at {look.looked_at:,} of {look.offsets:,} offsets ({look.bytes:,} bytes):"
+        f" {counts.written:,} rows, {_dead(counts.dead, look.dead_codes)}, {counts.filtered:,} filtered,"
+        f" {look.seconds:.1f} s"
+    )
+    if left_out := look.unknown_fields.summary:
+        summary = f"{summary}; {left_out}"
+    return f"{summary}; a run would not publish this: {look.too_many_dead}" if look.too_many_dead else summary
+
+
+def sample_lines(look: DryRun) -> Iterator[str]:
+    """Return a dead letter of each code, one line each: where its record is and what was wrong."""
+    for code, letter in look.samples.items():
+        place = f"topic {letter.topic}, partition {letter.partition}, offset {letter.offset}"
+        yield f"dead letter {code}, {place}: {letter.message}"
+
+
+def with_facts(note: str | None, paragraph: str) -> str:
+    """Return the note of a run, Markdown, with our paragraph at its end, in place of one we wrote before."""
+    note_of_others = "\n".join(line for line in (note or "").splitlines() if not line.startswith(_NOTE_MARK)).strip()
+    return f"{note_of_others}\n\n{_NOTE_MARK}{paragraph}".strip()
+
+
+CONNECTION = "frazil_api"
+
+_log = logging.getLogger(__name__)
+
+
+def write_note(dag_id: str, run_id: str, summary: str) -> None:
+    """Put a line into the note of a run. The data has landed by now, so a note that fails is a warning."""
+    try:
+        login = Connection.get(CONNECTION)
+    except AirflowNotFoundException:
+        _log.info("the run gets no note: there is no Airflow connection %r", CONNECTION)
+        return
+    try:
+        _write(login, dag_id, run_id, summary)
+    except FrazilError as error:
+        _log.warning("the run gets no note: %s", error)
+
+
+def _write(login: Connection, dag_id: str, run_id: str, summary: str) -> None:
+    from frazil.runtime.airflow_api import AirflowApi
+
+    with AirflowApi(address(login), login.login or "", login.password or "") as api:
+        api.note(dag_id, run_id, with_facts(api.run(dag_id, run_id).note, summary))
+
+
+def address(login: Connection) -> str:
+    """Return the base address of the API: the host as it is when it names its scheme, else http."""
+    host = login.host or "localhost"
+    base = host if "://" in host else f"{login.schema or 'http'}://{host}"
+    return f"{base}:{login.port}" if login.port else base
+
+
+def runs_of(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
+    """Return what Airflow knows of the runs of pipelines; nothing without its API, then the tables tell."""
+    from frazil.monitor.airflow_runs import told_by
+    from frazil.runtime.airflow_api import AirflowApi
+
+    try:
+        login = Connection.get(CONNECTION)
+        with AirflowApi(address(login), login.login or "", login.password or "") as api:
+            return told_by(api, [pipeline.name for pipeline in pipelines])
+    except AirflowNotFoundException:
+        _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)
+    except FrazilError as error:
+        _log.warning("Airflow does not say how runs went, the tables do: %s", error)
+    return {}

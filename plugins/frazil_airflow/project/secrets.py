@@ -1,0 +1,64 @@
+"""The project as Airflow's tasks and pages see it: with the fields of Airflow connections that its settings refer to.
+
+Asked for whenever the settings are loaded, so a rotated password counts from then on. Parsing a DAG asks for none: it needs no
+secret, and a secrets backend is too slow for it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from frazil.pipeline.files.load import read_yaml
+from frazil.pipeline.files.references import connection_fields, connection_variable
+from frazil.project import Places, Project
+
+
+def load_project() -> Project:
+    """Load the project.
+
+    Raises:
+        ConfigError: The settings are broken.
+    """
+    return Project.load(os.environ | connection_environment())
+
+
+def load_project_for_job() -> Project:
+    """Load the project in a task that starts a job: the job inherits this process's variables, and finds the fields there.
+
+    Raises:
+        ConfigError: As `load_project`.
+    """
+    os.environ.update(connection_environment())  # of a process that lives as long as the task
+    return Project.load()
+
+
+def connection_environment() -> dict[str, str]:
+    """Variables with the fields that the settings refer to, but for those that are set already.
+
+    A connection or a field that is not there is left out: its default stands for it, and without one whoever needs the
+    entry is told.
+
+    Raises:
+        ConfigError: The settings are not YAML.
+    """
+    fields = {
+        connection_variable(*field): field
+        for field in connection_fields(read_yaml(Places.resolve(os.environ).settings_file))
+    }
+    values = {variable: _field(*field) for variable, field in fields.items() if variable not in os.environ}
+    return {variable: value for variable, value in values.items() if value is not None}
+
+
+def _field(connection: str, field: str) -> str | None:
+    try:
+        airflow_connection = Connection.get(connection)
+    except AirflowNotFoundException:
+        return None
+    standard_fields = ("login", "password", "host", "schema", "port")
+    value = (
+        getattr(airflow_connection, field) if field in standard_fields else airflow_connection.extra_dejson.get(field)
+    )
+    return None if value is None else str(value)

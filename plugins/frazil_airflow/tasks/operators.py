@@ -1,0 +1,281 @@
+"""The operators that run planned batches: as a Spark job, or in the task's own process; and maintenance."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, Connection, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+
+from frazil import shutdown
+from frazil.batch.plan import RunPlan
+from frazil.errors import Retryable, Stopped, Terminal, without_values
+from frazil.runtime.home import Home
+from frazil_airflow.outputs.lineage import IngestLineage, not_loaded_if_off
+from frazil_airflow.outputs.links import TableLink
+from frazil_airflow.project.failures import exit_code, job_lines, terminal_is_final
+from frazil_airflow.project.secrets import load_project_for_job
+from frazil_airflow.tasks import ingest_tasks
+
+with not_loaded_if_off():
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    from frazil.spark.submit.submission import Submission
+
+
+class SparkJobOperator(SparkSubmitOperator):
+    """Submit a job of a pipeline, on the master of an Airflow connection.
+
+    What the job is started with (jars, configuration, environment) is found when the task runs, so neither the DAG nor
+    the rendered templates hold it.
+
+    Args:
+        pipeline: Name of the pipeline.
+        plan_json: The plan, a template that takes it from the plan task.
+        asset_name: Name of the table's asset, for the link on the task's page.
+        conn_id: Airflow connection of the Spark master.
+        kwargs: As for the provider's operator.
+    """
+
+    operator_extra_links = (TableLink(),)
+    template_fields = (*SparkSubmitOperator.template_fields, "plan_json")
+
+    def __init__(self, *, pipeline: str, plan_json: str, asset_name: str, conn_id: str, **kwargs: Any) -> None:
+        super().__init__(conn_id=conn_id, **kwargs)
+        self.pipeline = pipeline
+        self.plan_json = plan_json
+        self.asset_name = asset_name
+        self.is_killed = False
+
+    def execute(self, context: Context) -> str | None:  # type: ignore[override]  # the provider's returns nothing
+        """Run the job and wait for it.
+
+        Returns:
+            Of a dry run what it found, as JSON; else None.
+
+        Raises:
+            AirflowFailException: A person must act: the job said so, or it can't even be started.
+            AirflowException: The job failed otherwise. Another try reads the tables and carries on.
+        """
+        from frazil.spark.submit.handover import handed_over
+
+        shutdown.end_with_parent()  # without its worker Airflow starts another try, beside this one
+        self._require_connection()
+        with terminal_is_final():
+            job = self.submission()
+            self.take(job)
+            home = Home.resolve()
+        with handed_over(home, self.pipeline, self.run_of(context), self.plan_json, job.private) as handover:
+            self.application_args = handover.arguments
+            self.properties_file = str(handover.properties) if handover.properties is not None else None
+            try:
+                super().execute(context)
+            except AirflowException as error:
+                if exit_code(str(error)) == Terminal.exit_code:
+                    raise AirflowFailException(_said(str(error))) from error
+                raise
+            return handover.found()
+
+    def run_of(self, context: Context) -> str:
+        """Return the id under which the job is known: of its files and its log."""
+        return context["run_id"]
+
+    def submission(self) -> Submission:
+        """Return how the job is started.
+
+        Raises:
+            Terminal: There is no such pipeline, or jars or a Java are missing.
+        """
+        from frazil.spark.submit.submission import submission
+
+        project = load_project_for_job()
+        return submission(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
+
+    def take(self, job: Submission) -> None:
+        """Fill in what the provider's operator submits.
+
+        Raises:
+            Terminal: A provider is missing.
+        """
+        self.application = str(job.application)
+        self.name = job.name
+        self.jars = ",".join(job.jars)
+        self.conf = dict(job.conf)
+        self.env_vars = dict(job.env)
+        self._hook = None  # the provider's keeps what an earlier job of this task was started with
+        connection = Connection.get(self._conn_id)
+        if "k8s" in f"{connection.conn_type}://{connection.host}":
+            _require_kubernetes()
+            # There the provider gives variables to a driver in a pod only; this one inherits them from the task's own process.
+            os.environ.update(job.env)
+            self.env_vars = None
+
+    def _get_hook(self) -> SparkSubmitHook:
+        """Return the provider's hook; Spark's own lines, which it logs, quote paths of data files."""
+        hook = super()._get_hook()
+        log_lines = hook._process_spark_submit_log  # noqa: SLF001 - a test holds this against the provider
+        hook._process_spark_submit_log = lambda itr: log_lines(map(without_values, itr))  # type: ignore[method-assign]  # noqa: SLF001
+        return hook
+
+    def on_kill(self) -> None:
+        """Airflow ends the task: end its job, after which no other one may begin."""
+        self.is_killed = True
+        super().on_kill()
+
+    def _require_connection(self) -> None:
+        """The provider would take a missing connection for a YARN cluster; and a driver that the cluster starts, nobody hears."""
+        try:
+            connection = Connection.get(self._conn_id)
+        except AirflowNotFoundException as error:
+            raise AirflowFailException(
+                f"there is no Airflow connection {self._conn_id!r} for the Spark master\n"
+                f"  next: airflow connections add {self._conn_id} --conn-type spark --conn-host 'local[2]'"
+            ) from error
+        if connection.extra_dejson.get("deploy-mode") == "cluster":
+            raise AirflowFailException(
+                f"connection {self._conn_id!r}: deploy-mode cluster, and the driver of a job stays with its task, which hears from it"
+                " whether another try can help\n  next: set deploy-mode to client; docs/spark-on-a-cluster.md"
+            )
+
+
+def _require_kubernetes() -> None:
+    """What the provider of Spark says without that of Kubernetes is `name 'kube_client' is not defined`."""
+    from airflow.providers.apache.spark.hooks import spark_submit
+
+    if not hasattr(spark_submit, "kube_client"):
+        raise Terminal(
+            "for a Spark master on Kubernetes Airflow lacks the provider of Kubernetes",
+            next_step="install apache-airflow-providers-cncf-kubernetes wherever tasks run; docs/spark-on-a-cluster.md",
+        )
+
+
+class SparkIngestOperator(IngestLineage, SparkJobOperator):
+    """Submit the ingest job of a pipeline: it runs the planned batches.
+
+    In a session this process waits for the first records without a JVM; then the job stays until the session ends.
+    """
+
+    doc_md = "Runs the planned batches as a Spark job. Its exit code says whether another try can help."
+
+    def execute(self, context: Context) -> str | None:  # type: ignore[override]  # as above
+        """Run the job and wait for it; in a session, wait for records first.
+
+        Returns:
+            Of a dry run what it found, of a session what it tells when it ends, as JSON; else None.
+
+        Raises:
+            AirflowFailException, AirflowException: As of every job.
+            Retryable, OutcomeUnknown: Another try reads the tables and carries on.
+        """
+        if ingest_tasks.handed_plan(self.plan_json).until is None:
+            return super().execute(context)
+
+        def submit(plan: RunPlan) -> str | None:
+            self.plan_json = plan.to_json()
+            try:
+                return super(SparkIngestOperator, self).execute(context)
+            except AirflowException as error:
+                if self._is_final(error):
+                    raise
+                raise Retryable(_said(str(error))) from error
+
+        shutdown.end_with_parent()  # as above
+        order = self.plan_json
+        try:
+            return ingest_tasks.stay(self.pipeline, order, context["outlet_events"], submit)
+        finally:
+            self.plan_json = order  # which lineage reads
+
+    def _is_final(self, error: AirflowException) -> bool:
+        """Whether a session must not start another job: a person must act, or somebody ended this one."""
+        is_asked = self.is_killed or exit_code(str(error)) == Stopped.exit_code
+        return is_asked or isinstance(error, AirflowFailException)
+
+
+class AutoIngestOperator(SparkIngestOperator):
+    """Run the planned batches where that is faster: in the task's own process, or as a Spark job."""
+
+    doc_md = "Runs the planned batches in this task's process if they are few, else as a Spark job."
+
+    def execute(self, context: Context) -> str | None:  # type: ignore[override]  # as above
+        """Choose the engine, and run the batches.
+
+        Returns:
+            Of a dry run what it found, of a session what it tells when it ends, as JSON; else None.
+
+        Raises:
+            AirflowFailException, AirflowException: As of every job.
+            Retryable, OutcomeUnknown: Another try reads the tables and carries on.
+        """
+        if ingest_tasks.is_for_spark(self.pipeline, self.plan_json):
+            return super().execute(context)
+        shutdown.end_with_parent()  # as above
+        return ingest_tasks.ingest_inline(self.pipeline, self.plan_json)
+
+
+class InlineIngestOperator(IngestLineage, BaseOperator):
+    """Run the planned batches in the task's own process: the `inline` engine.
+
+    Args:
+        pipeline: Name of the pipeline.
+        plan_json: The plan, a template that takes it from the plan task.
+        kwargs: As for every operator.
+    """
+
+    template_fields = ("plan_json",)
+
+    def __init__(self, *, pipeline: str, plan_json: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.plan_json = plan_json
+
+    def execute(self, context: Context) -> str | None:
+        """Run them.
+
+        Returns:
+            Of a dry run what it found, of a session what it tells when it ends, as JSON; else None.
+
+        Raises:
+            AirflowFailException: A person must act; the message says what to do.
+            Retryable, OutcomeUnknown: Another try reads the tables and carries on.
+        """
+        shutdown.end_with_parent()  # as above
+        if ingest_tasks.handed_plan(self.plan_json).until is not None:
+            return ingest_tasks.stay(self.pipeline, self.plan_json, context["outlet_events"])
+        return ingest_tasks.ingest_inline(self.pipeline, self.plan_json)
+
+
+class SparkMaintainOperator(SparkJobOperator):
+    """Submit the maintenance job of a pipeline: the same way, with what is asked for in place of a plan.
+
+    Its return value is what was done, as JSON.
+    """
+
+    def run_of(self, context: Context) -> str:
+        """Return the id under which the job is known: an ingest run may have been scheduled for the same instant."""
+        from frazil.spark.submit.submission import maintenance_run
+
+        return maintenance_run(context["run_id"])
+
+    def submission(self) -> Submission:
+        """Return how the job is started.
+
+        Raises:
+            Terminal: There is no such pipeline, or jars or a Java are missing.
+        """
+        from frazil.spark.submit.submission import maintenance_submission
+
+        project = load_project_for_job()
+        return maintenance_submission(project, project.pipeline(self.pipeline), "maintenance")
+
+
+def _said(message: str) -> str:
+    """The job's last line for people, without the command line that the provider puts before it."""
+    from frazil.spark.submit.watch import REPORT_PREFIX
+
+    lines = job_lines(message, REPORT_PREFIX)
+    return lines[-1] if lines else message

@@ -1,0 +1,153 @@
+"""How the client takes what a server may answer, from a small real server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.runtime.airflow_api import AirflowApi
+from frazil.runtime.completeness import complete_through
+
+Answer = tuple[int, object]
+
+
+class Script(ThreadingHTTPServer):
+    """A server that gives prepared answers, one per request, and remembers what it was asked."""
+
+    daemon_threads = True
+    answers: list[Answer]
+    asked: list[str]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answer from the script."""
+
+    server: Script
+
+    def do_GET(self) -> None:
+        """Give the next answer; its status decides nothing but itself."""
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.asked.append(f"{self.path} {self.headers.get('Authorization')}")
+        status, content = self.server.answers.pop(0)
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_PATCH = do_GET  # noqa: N815, the server looks for these names
+
+    def log_message(self, *_: object) -> None:
+        """Keep the test output clean."""
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    with Script(("127.0.0.1", 0), Handler) as server:
+        server.answers, server.asked = [], []
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def api(script: Script) -> Iterator[AirflowApi]:
+    with AirflowApi(f"http://127.0.0.1:{script.server_port}", "ops", "s3cret") as client:
+        yield client
+
+
+def test_an_expired_token_is_replaced_once(script: Script, api: AirflowApi) -> None:
+    """Tokens last a day, demos and test sessions may last longer."""
+    pools = {"pools": [{"name": "a", "slots": 1}], "total_entries": 1}
+    script.answers = [
+        (201, {"access_token": "old"}),
+        (401, {"detail": "expired"}),
+        (201, {"access_token": "new"}),
+        (200, pools),
+    ]
+
+    assert api.pools() == {"a": 1}
+    assert script.asked[-1].endswith("Bearer new")
+
+
+def test_a_wrong_password_needs_a_person(script: Script, api: AirflowApi) -> None:
+    """Trying the same password again can't help, and the message must not show it."""
+    script.answers = [(401, {"detail": "Invalid credentials"})]
+
+    with pytest.raises(Terminal, match="401 to POST /auth/token: Invalid credentials") as raised:
+        api.pools()
+
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (403, Terminal),
+        (404, Terminal),
+        (409, Terminal),
+        (422, Terminal),
+        (429, Retryable),
+        (500, Retryable),
+        (503, Retryable),
+    ],
+)
+def test_the_status_says_whether_another_try_can_help(
+    script: Script, api: AirflowApi, status: int, kind: type[FrazilError]
+) -> None:
+    """A caller retries by class; the server's own words are kept."""
+    script.answers = [(201, {"access_token": "t"}), (status, {"detail": "because"})]
+
+    with pytest.raises(kind, match=f"answered {status} to GET /api/v2/pools: because"):
+        api.pools()
+
+
+def test_a_locked_database_ends_a_command(script: Script, api: AirflowApi) -> None:
+    """Airflow undid the request and says so: it is sent again, whatever it was."""
+    undone = (500, {"detail": {"reason": "Database error", "message": "Serious error when handling your request"}})
+    script.answers = [(201, {"access_token": "t"}), undone, undone, (200, {})]
+
+    api.unpause("ingest__orders")
+
+    assert len(script.asked) == 4
+
+
+def test_every_page_is_read(script: Script, api: AirflowApi) -> None:
+    """A list cut at the server's page size would hide a pool or an import error."""
+    script.answers = [
+        (201, {"access_token": "t"}),
+        (200, {"pools": [{"name": "a", "slots": 1}], "total_entries": 2}),
+        (200, {"pools": [{"name": "b", "slots": 2}], "total_entries": 2}),
+    ]
+
+    assert api.pools() == {"a": 1, "b": 2}
+    assert "offset=1" in script.asked[-1]
+
+
+def test_the_event_of_an_asset_with_a_longer_name_is_taken(script: Script, api: AirflowApi) -> None:
+    """Airflow looks for a part of a name, in which `_` stands for any letter: the names are compared again."""
+    assets = {"assets": [{"id": 3, "name": "big_a_b/complete"}, {"id": 4, "name": "a_b/complete"}], "total_entries": 2}
+    event = {"extra": {"pipeline": "a_b", "complete_through": "2026-05-01T10:00:00.000+00:00"}}
+    script.answers = [(201, {"access_token": "t"}), (200, assets), (200, {"asset_events": [event]})]
+
+    assert complete_through(api, "a_b") == datetime(2026, 5, 1, 10, tzinfo=UTC)
+    assert "asset_id=4&order_by=-timestamp&limit=1" in script.asked[-1]
+
+
+@pytest.mark.parametrize("events", [None, [], [{"extra": None}], [{"extra": {"from_rest_api": True}}]])
+def test_a_pipeline_that_told_nothing_is_complete(script: Script, api: AirflowApi, events: list[object] | None) -> None:
+    """Without the asset, or without an event of it that a run told, no instant is known."""
+    known = [] if events is None else [{"id": 4, "name": "orders/complete"}]
+    answers: list[Answer] = [(201, {"access_token": "t"}), (200, {"assets": known, "total_entries": len(known)})]
+    script.answers = [*answers, *([(200, {"asset_events": events})] if events is not None else [])]
+
+    assert complete_through(api, "orders") is None
+    assert script.answers == []

@@ -1,0 +1,47 @@
+"""A merged table that follows its changes, without a lake: demands are carried out on its columns, and changes read again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from frazil.batch.schema_change import SchemaChange
+from frazil.iceberg.schema.schema import declared_columns
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.evolution.schema_requests import changed, together
+from frazil.run.staging.record_problems import record_problems
+from frazil.run.staging.record_spec import record_specs, route_of
+from tests.unit.records.cdc.landing import batch_of
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What became of changes: what was done to the tables, in rounds, their columns at last, and the outcomes."""
+
+    rounds: list[dict[str, tuple[SchemaChange, ...]]]
+    columns: dict[str, pa.Schema]
+    outcomes: FannedOut
+
+
+def grown(
+    declared: Pipeline,
+    values: Sequence[object],
+    keys: Sequence[object] | None = None,
+    columns: dict[str, pa.Schema] | None = None,
+) -> Grown:
+    """Decode changes, and as often again as they ask for something. The file must have nothing to complain about."""
+    assert record_problems(declared) == ()
+    columns = dict(columns or {of.table: declared_columns(of) for of in declared.destinations})
+    batch, rounds = batch_of(values, keys), list[dict[str, tuple[SchemaChange, ...]]]()
+    for _ in range(4):
+        specs = record_specs(declared, columns)
+        outcomes = FanOut(specs, route_of(declared, columns), 7).decode(batch)
+        if not outcomes.demands:
+            assert all(counts.is_complete for counts in outcomes.counts.values())
+            return Grown(rounds, columns, outcomes)
+        rounds.append({table: together(of, specs[table]) for table, of in outcomes.demands.items()})
+        columns |= {table: changed(columns[table], of) for table, of in rounds[-1].items()}
+    raise AssertionError(f"the changes never have enough: {rounds}")

@@ -1,0 +1,121 @@
+"""Random streams of changes, told in each format, against a dict as the model of the source."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.pipeline.models.pipeline_file import Pipeline
+from tests.unit.records.cdc.landing import TABLE, landed, pipeline, refused
+
+Row = dict[str, Any]
+Change = tuple[str, Row | None, Row | None]
+"""insert, update or delete; the row before, and after."""
+
+IDS = st.integers(1, 4)
+NAMES = st.sampled_from(["Ann", "Bob", None])
+WISHES = st.lists(st.tuples(st.sampled_from(["put", "move", "delete"]), IDS, IDS, NAMES), max_size=25)
+
+
+def changes_of(wishes: list[tuple[str, int, int, str | None]]) -> tuple[list[Change], dict[int, Row]]:
+    """What a database would do of these wishes, and the table in the end."""
+    table: dict[int, Row] = {}
+    changes: list[Change] = []
+    for wish, number, other, name in wishes:
+        before = table.get(number)
+        if wish == "put":
+            after = {"id": number, "name": name}
+            changes.append(("update" if before else "insert", before, after))
+            table[number] = after
+        elif before and wish == "delete":
+            changes.append(("delete", table.pop(number), None))
+        elif before and other not in table:
+            after = {"id": other, "name": name}
+            changes.append(("update", table.pop(number), after))
+            table[other] = after
+    return changes, table
+
+
+def changed(before: Row, after: Row) -> Row:
+    """The fields of a row that a change changed, as they were."""
+    return {name: of for name, of in before.items() if of != after[name]}
+
+
+def debezium(kind: str, before: Row | None, after: Row | None) -> Row:
+    """With REPLICA IDENTITY FULL, or a binlog of full rows."""
+    return {"op": kind[0].replace("i", "c"), "before": before, "after": after}
+
+
+def debezium_with_keys(kind: str, before: Row | None, after: Row | None) -> Row:
+    """With REPLICA IDENTITY DEFAULT: the key of the row before, if it went or changed."""
+    told = before and (after is None or before["id"] != after["id"])
+    return debezium(kind, {"id": before["id"], "name": None} if before and told else None, after)
+
+
+def dms(kind: str, before: Row | None, after: Row | None) -> Row:
+    """With a before image of the key."""
+    image = {"before-image": {"id": before["id"]}} if before and after else {}
+    return {"data": after or before, **image, "metadata": {"operation": kind}}
+
+
+def maxwell(kind: str, before: Row | None, after: Row | None) -> Row:
+    """An update tells what changed."""
+    old = {"old": changed(before, after)} if before and after else {}
+    return {"type": kind, "data": after or before, **old}
+
+
+def canal(kind: str, before: Row | None, after: Row | None) -> Row:
+    """The same, as a list."""
+    row = {name: None if of is None else str(of) for name, of in (after or before or {}).items()}
+    old = changed(before, after) if before and after else None
+    text = None if old is None else [{name: None if of is None else str(of) for name, of in old.items()}]
+    return {"type": kind.upper(), "isDdl": False, "data": [row], "old": text}
+
+
+def op_column(kind: str, before: Row | None, after: Row | None) -> Row:
+    """With both images."""
+    return {"op": kind, "new": after, "old": before}
+
+
+WORDS = {of: [of] for of in ("insert", "update", "delete")}
+OWN = {"format": "op_column", "op": "op", "row": "new", "before": "old", "values": WORDS}
+FORMATS: list[tuple[Any, Callable[..., Row]]] = [
+    ({"format": "debezium"}, debezium),
+    ({"format": "debezium"}, debezium_with_keys),
+    ({"format": "dms"}, dms),
+    ({"format": "maxwell"}, maxwell),
+    ({"format": "canal"}, canal),
+    (OWN, op_column),
+]
+
+
+def merged(declared: Pipeline, sent: list[Row], cuts: list[int]) -> dict[int, Row]:
+    """The table that the staged rows of all batches make, applied in the order they say."""
+    table: dict[int, Row] = {}
+    edges = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
+    for start, end in itertools.pairwise(edges):
+        outcomes = landed(declared, sent[start:end], first_offset=start)
+        assert refused(outcomes) == []
+        rows = outcomes.rows[TABLE].to_pylist()
+        for row in sorted(rows, key=lambda of: (of["_kafka_offset"], of["_frazil_place"])):
+            if row["_frazil_op"] == "delete":
+                table.pop(row["id"], None)
+            else:
+                table[row["id"]] = {"id": row["id"], "name": row["name"]}
+    return table
+
+
+@pytest.mark.parametrize(("changes", "tell"), FORMATS)
+@given(wishes=WISHES, cuts=st.lists(st.integers(1, 24), max_size=3))
+@settings(max_examples=25, deadline=None)
+def test_the_table_is_not_the_source(
+    changes: Any, tell: Callable[..., Row], wishes: list[tuple[str, int, int, str | None]], cuts: list[int]
+) -> None:
+    """Whatever happened, however it was told and cut into batches, the table ends as the source did."""
+    happened, table = changes_of(wishes)
+    assert merged(pipeline(changes=changes), [tell(*change) for change in happened], cuts) == table

@@ -1,0 +1,216 @@
+"""Changes whose rows bring columns to the table that they are merged into."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from frazil.pipeline.models.pipeline_file import Pipeline
+from tests.unit.records.cdc.growing import grown
+from tests.unit.records.cdc.landing import TABLE, filtered, pipeline, refused, told
+from tests.unit.records.cdc.test_debezium import event
+from tests.unit.records.cdc.test_streams import ENVELOPE, IMAGES, OP_COLUMN, canal, dms, maxwell
+
+KEY: Mapping[str, Any] = {"id": {"type": "long", "required": True}}
+NEW = {"id": 1, "name": "Ann", "age": 7}
+OLD = {"id": 1, "gone": True}
+DEBEZIUM = {"format": "debezium"}
+
+
+def asked(of: Any) -> list[str]:
+    """What was done to the table."""
+    return [str(change) for made in of.rounds for change in made[TABLE]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent", "gone"),
+    [
+        ("debezium", event("c", None, NEW), event("d", OLD, None)),
+        ("debezium", event("u", OLD, NEW), event("d", OLD, None)),
+        ("dms", dms("update", NEW, **{"before-image": OLD}), dms("delete", OLD)),
+        ("maxwell", maxwell("update", NEW, old={"gone": True}), maxwell("delete", OLD)),
+        (OP_COLUMN, {"op": "I", **NEW}, {"op": "D", **OLD}),
+        (
+            IMAGES,
+            {"meta": {"op": "U"}, "data": {"after": NEW, "before": OLD}},
+            {"meta": {"op": "D"}, "data": {"before": OLD}},
+        ),
+        (ENVELOPE, {"insert": NEW}, {"delete": OLD}),
+    ],
+    ids=str,
+)
+def test_columns_come_of_rows_that_went(changes: Any, sent: dict[str, Any], gone: dict[str, Any]) -> None:
+    """Inserts and updates bring columns; a deleted row, and one as it was, brings its key alone."""
+    format_ = {"format": changes} if isinstance(changes, str) else changes
+    declared = pipeline(changes=format_, columns=KEY, evolve="widen")
+
+    of = grown(declared, [sent, gone])
+
+    assert sorted(asked(of)) == ["add age long", "add name string"]
+    assert told(of.outcomes, "id", "name", "age")[-2:] == [("upsert", 1, "Ann", 7), ("delete", 1, None, None)]
+    assert not refused(of.outcomes)
+    assert not grown(declared, [gone]).rounds
+
+
+def test_declared_fields_of_a_row_get_no_columns() -> None:
+    """Where the file says what values hold, its types are those of the columns; a delete alone still brings none."""
+    row = "struct<id: long, name: string, price: decimal(9,2)>"
+    fields = {"format": "json", "fields": {"op": "string", "before": row, "after": row}}
+    declared = pipeline({"value": fields}, changes=DEBEZIUM, columns=KEY, evolve="widen")
+
+    of = grown(declared, [event("c", None, {"id": 1, "price": 1.50}), event("d", {"id": 2, "price": 9}, None)])
+
+    assert asked(of) == ["add name string", "add price decimal(9,2)"]
+    assert told(of.outcomes, "id", "name")[-1] == ("delete", 2, None)
+    assert not grown(declared, [event("d", {"id": 2}, None)]).rounds
+
+
+def test_a_value_of_an_old_row_makes_a_change_unfit() -> None:
+    """Of the row as it was the key counts: the table may have had another type then, whatever that is now."""
+    declared = pipeline(changes=DEBEZIUM, columns={**KEY, "price": "long"}, evolve="widen")
+    sent = [event("u", {"id": 1, "price": "x"}, {"id": 2, "price": 5}), event("d", {"id": 3, "price": 1.5}, None)]
+
+    of = grown(declared, sent)
+
+    assert told(of.outcomes, "id", "price") == [("delete", 1, None), ("upsert", 2, 5), ("delete", 3, None)]
+    assert (of.rounds, refused(of.outcomes)) == ([], [])
+
+
+def test_an_untouched_value_is_moved_or_overwritten() -> None:
+    """What Postgres did not send again is taken from the row as it was, else the record is refused; no type is told by it."""
+    left_out = "__debezium_unavailable_value"
+    declared = pipeline(
+        changes=DEBEZIUM, columns={**KEY, "note": "string"}, evolve="widen", on_incompatible="variant_column"
+    )
+    sent = [
+        event("u", {"id": 1, "note": "old"}, {"id": 1, "note": left_out, "new": 1}),
+        event("u", {"id": 2}, {"id": 2, "note": left_out}),
+        event("u", {"id": 3}, {"id": 3, "note": 7}),
+    ]
+
+    of = grown(declared, sent)
+
+    assert told(of.outcomes, "id", "note", "new", "note__long") == [
+        ("upsert", 1, "old", 1, None),
+        ("upsert", 3, None, None, 7),
+    ]
+    assert len(refused(of.outcomes)) == 1
+
+
+def test_text_of_canal_is_no_number_any_more() -> None:
+    """All it sends is text: in columns that are numbers it is counted as one, and widens them; new columns are texts."""
+    declared = pipeline(changes={"format": "canal"}, columns={**KEY, "count": "int"}, evolve="widen")
+
+    of = grown(declared, [canal("INSERT", [{"id": "1", "count": "3000000000", "new": "5"}, {"id": "2", "count": "1"}])])
+
+    assert asked(of) == ["widen count long", "add new string"]
+    assert told(of.outcomes, "id", "count", "new") == [("upsert", 1, 3_000_000_000, "5"), ("upsert", 2, 1, None)]
+
+
+def test_fields_beyond_the_limit_are_lost() -> None:
+    """They are kept as they were sent, in every format, also beside a deleted row and a key that moves."""
+    declared = pipeline(changes=DEBEZIUM, columns=KEY, evolve="widen", max_columns=2)
+    sent = [
+        event("u", {"id": 9, "b": 1}, {"id": 1, "a": 1, "b": {"c": [1.50]}, "x.y": 2}),
+        event("d", {"id": 5, "b": 1}, None),
+    ]
+
+    of = grown(declared, sent)
+
+    rows = told(of.outcomes, "id", "a", "_rescued")
+    assert rows == [("delete", 9, None, None), ("upsert", 1, 1, '{"b":{"c":[1.5]},"x.y":2}'), ("delete", 5, None, None)]
+
+
+def test_a_change_of_no_key_widens_the_table_or_empties_its_key() -> None:
+    """However much may be relaxed, what identifies and orders rows is always there; other columns may be null from then on."""
+    columns = {**KEY, "at": {"type": "long", "required": True}, "name": {"type": "string", "required": True}}
+    declared = pipeline(changes=DEBEZIUM, columns=columns, order_by="at", evolve="full")
+    rows = [{"id": 1, "at": 1}, {"id": 2}, {"at": 3, "name": "a"}]
+
+    of = grown(declared, [event("c", None, row) for row in rows])
+
+    assert asked(of) == ["optional name"]
+    assert told(of.outcomes, "id", "at") == [("upsert", 1, 1)]
+    assert len(refused(of.outcomes)) == 2
+
+
+@pytest.mark.parametrize("order_by", [None, "at"])
+def test_a_change_that_lands_nowhere_brings_columns(order_by: str | None) -> None:
+    """One without what identifies and orders its row is a dead letter: nothing is made for it."""
+    declared = pipeline(changes=DEBEZIUM, columns={**KEY, "at": "long"}, order_by=order_by, evolve="widen")
+    keyless = [{"id": None, "at": 1, "new": 5}, {"at": 1, "new": 5}]
+    rows = keyless if order_by is None else [*keyless, {"id": 1, "new": 5}]
+
+    of = grown(declared, [event("c", None, row) for row in (*rows, {"id": 2, "at": 2, "other": True})])
+
+    assert asked(of) == ["add other boolean"]
+    assert told(of.outcomes, "id", "other") == [("upsert", 2, True)]
+    assert len(refused(of.outcomes)) == len(rows)
+
+
+def test_an_envelope_of_two_rows_brings_columns() -> None:
+    """It tells of no row: nothing is made for it."""
+    declared = pipeline(changes=ENVELOPE, columns=KEY, evolve="widen")
+    of = grown(declared, [{"insert": {"id": 1, "new": 5}, "delete": {"id": 2}}, {"insert": {"id": 3, "other": True}}])
+    assert asked(of) == ["add other boolean"]
+    assert told(of.outcomes, "id", "other") == [("upsert", 3, True)]
+    assert len(refused(of.outcomes)) == 1
+
+
+def test_two_tables_of_one_topic_share_their_columns() -> None:
+    """Each has those of its own rows, though one field is a text here and a number there."""
+    two = {
+        "name": "both",
+        "source": {"topics": ["orders"]},
+        "route": {"static": {"field": "source.table", "tables": {}}},
+    }
+    to = {"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM, "columns": KEY, "evolve": "widen"}
+    two["route"]["static"]["tables"] = {"a.cats": "cats", "a.dogs": "dogs"}  # type: ignore[index]
+    declared = Pipeline.model_validate({**two, "destinations": [{"table": of, **to} for of in ("a.cats", "a.dogs")]})
+    sent = [
+        event("c", None, {"id": 1, "age": 7}, {"table": "cats"}),
+        event("c", None, {"id": 1, "age": "old"}, {"table": "dogs"}),
+        event("u", None, {"id": 2, "age": 8, "lives": 9}, {"table": "cats"}),
+    ]
+
+    of = grown(declared, sent)
+
+    assert {name: str(of.columns[name].field("age").type) for name in declared.tables} == {
+        "a.cats": "int64",
+        "a.dogs": "string",
+    }
+    assert "lives" not in of.columns["a.dogs"].names
+    assert told(of.outcomes, "id", "age", "lives", table="a.cats") == [("upsert", 1, 7, None), ("upsert", 2, 8, 9)]
+    assert not filtered(of.outcomes)
+
+
+def test_values_of_several_kinds_of_a_field_land_as_texts_now_and_later() -> None:
+    """As they do without changes: also inside objects and lists of a column that nobody declared."""
+    declared = pipeline(changes=DEBEZIUM, columns=KEY, evolve="widen")
+    first = {"id": 1, "a": True, "b": {"c": "x"}, "d": ["x"]}
+    later = {"id": 2, "a": "x", "b": {"c": 1.50}, "d": [{"e": 1}, None]}
+    last = {"id": 3, "a": {"z": 1}, "b": {"c": [1]}, "d": []}
+
+    of = grown(declared, [event("c", None, each) for each in (first, later, last)])
+
+    assert not refused(of.outcomes)
+    rows = told(of.outcomes, "id", "a", "b", "d")
+    assert rows == [
+        ("upsert", 1, "true", {"c": "x"}, ["x"]),
+        ("upsert", 2, "x", {"c": "1.5"}, ['{"e":1}', None]),
+        ("upsert", 3, '{"z":1}', {"c": "[1]"}, []),
+    ]
+
+
+@pytest.mark.parametrize("of", [{"write": "append", "identifier": []}, {"write": "upsert"}], ids=str)
+@pytest.mark.parametrize(
+    "transforms", [[], [{"type": "InsertField", "static_field": "a", "static_value": "b"}]], ids=len
+)
+def test_field_named_as_the_column_that_tells_changes_is_kept(of: dict[str, Any], transforms: list[Any]) -> None:
+    """It was left out of a table that appends, and counted nowhere."""
+    found = grown(pipeline({"transforms": transforms}, **of, evolve="widen"), [{"id": 1, "_frazil_op": "x"}])
+    (row,) = found.outcomes.rows[TABLE].to_pylist()
+    assert json.loads(row["_rescued"]) == {"_frazil_op": "x"}

@@ -1,0 +1,192 @@
+"""A log of changes beside a merged table, or alone: what is merged there is kept here, row by row."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from frazil.iceberg.schema.schema import declared_columns, declared_schema
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.syntax.strict import AtKey
+from frazil.records.decoder.route import Router
+from frazil.run.commit.manifests import operation_of
+from frazil.run.staging.record_spec import route_of
+from frazil.verify.values.canonical import column_values
+from frazil.verify.values.cdc_expectation import ChangeReader
+from frazil.verify.values.column_readers import Bad
+from frazil.verify.values.routes import where_to
+from tests.unit.records.cdc.landing import COLUMNS, TABLE, landed, pipeline
+from tests.unit.records.cdc.test_debezium import DEBEZIUM, ann, event
+from tests.unit.verify.test_cdc_agrees import COLUMNS as WITH_FACTS
+from tests.unit.verify.test_cdc_agrees import FORMATS
+
+LOG = "shop.customers_log"
+
+
+def test_the_log_lacks_what_was_merged() -> None:
+    """Every image is there, deletes and keys that moved among them, with its place; the merged table gets the same rows."""
+    made = pipeline(changes=DEBEZIUM, append_history=LOG, deletes="soft")
+    sent = [event("c", None, ann(1)), event("u", ann(1), ann(2)), event("d", ann(2), None), event("m", None, None)]
+    outcomes = landed(made, sent)
+    log = outcomes.rows[LOG]
+    told = ["_kafka_offset", "_frazil_place", "_frazil_op", "id", "name"]
+    assert [tuple(row[name] for name in told) for row in log.to_pylist()] == [
+        (100, 0, "upsert", 1, "Ann"),
+        (101, 0, "delete", 1, None),
+        (101, 1, "upsert", 2, "Ann"),
+        (102, 0, "delete", 2, None),
+    ]
+    assert outcomes.rows[TABLE].select(log.schema.names).to_pylist() == log.to_pylist()
+    assert not outcomes.unknown.records  # the envelope's own fields are no loss
+    assert operation_of(made.destination(LOG), None) is None  # type: ignore[arg-type]  # PyIceberg adds its files
+
+
+def test_the_log_of_a_key_can_t_be_told_from_its_table() -> None:
+    """It has several rows of a key, and of a truncate not even that: nothing is required, nothing identifies a row."""
+    declared = pipeline(changes=DEBEZIUM, append_history=LOG)
+    made = declared.destination(LOG)
+    schema = declared_schema(made)
+    assert (schema.identifier_field_ids, [of.name for of in schema.fields if of.required]) == ([], [])
+    assert [of.name for of in schema.fields][-2:] == ["_frazil_op", "_frazil_place"]
+    assert not made.is_merged
+    assert not declared.forgets_deletes(made)
+
+
+def test_the_log_gets_other_records_than_its_table() -> None:
+    """Whatever routes records, the log has what the table has, and verify asks the same of it."""
+    other = {"table": "shop.pets", "write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
+    first = {**other, "table": TABLE, "append_history": LOG}
+    ways: list[dict[str, Any]] = [
+        {"static": {"field": "source.table", "tables": {TABLE: TABLE, "shop.pets": "pets"}}},
+        {"field": {"name": "source.table"}},
+        {"topic": {"rename": {"orders": TABLE}}},
+    ]
+    for route in ways:
+        value = event("c", None, ann(), {"table": TABLE})
+        declared = {"name": "c", "source": {"topics": ["orders"]}, "destinations": [first, other], "route": route}
+        made = Pipeline.model_validate(declared)
+        outcomes = landed(made, [value])
+        assert {table: rows.num_rows for table, rows in outcomes.rows.items()} == {TABLE: 1, "shop.pets": 0, LOG: 1}
+        meant = {table: where_to(made, table) for table in made.tables}
+        found = {
+            table: None if tell is None else tell("orders", json.dumps(value).encode()) for table, tell in meant.items()
+        }
+        assert found == {TABLE: "here", "shop.pets": "elsewhere", LOG: "here"}
+
+
+@pytest.mark.parametrize(
+    ("route", "topic"),
+    [({"field": {"name": "source.table"}}, "any"), ({"topic": {}}, LOG), ({"field": {"name": "source.table"}}, LOG)],
+)
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_record_that_names_the_log_is_kept_there_alone(route: dict[str, Any], topic: str, is_listed: bool) -> None:
+    """The log tells what its table got: by its own name nothing gets there, staged or verified."""
+    of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
+    listed = [{**of, "table": LOG, "write": "history"}] if is_listed else []
+    destinations = [{**of, "table": TABLE, "append_history": LOG}, *listed]
+    declared = {"name": "c", "source": {"topics": ["orders"]}, "destinations": destinations, "route": route}
+    made = Pipeline.model_validate(declared)
+    router = Router(
+        route_of(made, {table: declared_columns(made.destination(table)) for table in made.tables}), made.tables
+    )
+    assert router.finds(TABLE)
+    assert not router.finds(LOG)
+    value = json.dumps(event("c", None, ann(), {"table": LOG})).encode()
+    for table in made.tables:
+        tell = where_to(made, table)
+        assert tell is not None
+        assert tell(topic, value) == "nowhere"
+
+
+def test_a_log_is_named_in_a_route_for_nothing() -> None:
+    """What the file sends there with an expression of its own gets there."""
+    of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
+    declared = {
+        "name": "c",
+        "source": {"topics": ["orders"]},
+        "destinations": [{**of, "table": TABLE, "append_history": LOG}],
+        "route": {"static": {"field": "source.table", "tables": {TABLE: "customers", LOG: "old"}}},
+    }
+    made = Pipeline.model_validate(declared)
+    value = event("c", None, ann(), {"table": "old"})
+    assert {table: rows.num_rows for table, rows in landed(made, [value]).rows.items()} == {TABLE: 0, LOG: 1}
+    meant = {table: where_to(made, table) for table in made.tables}
+    assert {of: tell("orders", json.dumps(value).encode()) for of, tell in meant.items() if tell is not None} == {
+        TABLE: "elsewhere",
+        LOG: "here",
+    }
+
+
+def test_a_log_of_its_own_layout_is_listed() -> None:
+    """A log that the file lists is not made a second time."""
+    log = {"table": LOG, "write": "history", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
+    first = {"table": TABLE, "write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
+    both = [{**first, "append_history": LOG}, {**log, "partition_by": ["bucket(4, id)"]}]
+    made = Pipeline.model_validate({"name": "c", "source": {"topics": ["orders"]}, "destinations": both})
+    assert made.tables == (TABLE, LOG)
+    assert made.destination(LOG).partition_by == ("bucket(4, id)",)
+    alone = Pipeline.model_validate(
+        {"name": "c", "source": {"topics": ["orders"]}, "destinations": [log], "engine": "inline"}
+    )
+    assert landed(alone, [event("d", ann(), None)]).rows[LOG].num_rows == 1
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_the_log_of_two_tables_lacks_one_s_changes(is_listed: bool) -> None:
+    """A log stands beside one table, and gets what goes there; a second one that names it is refused, by its key."""
+    of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
+    both = [{**of, "table": name, "append_history": LOG} for name in (TABLE, "shop.pets")]
+    listed = [{**of, "table": LOG, "write": "history"}] if is_listed else []
+    declared = {"name": "c", "source": {"topics": ["orders"]}, "destinations": [*both, *listed]}
+    with pytest.raises(ValidationError, match=f"{LOG} is the log beside {TABLE} already") as refusal:
+        Pipeline.model_validate(declared)
+    error = refusal.value.errors()[0]["ctx"]["error"]
+    assert isinstance(error, AtKey)
+    assert error.key == "destinations.1.append_history"
+
+
+@pytest.mark.parametrize(
+    ("of", "said"),
+    [
+        ({"write": "append", "changes": None, "append_history": LOG}, "append_history is for write: upsert and cdc"),
+        ({"append_history": TABLE}, "must be"),
+        ({"append_history": LOG, "identifier": []}, "write: history needs identifier"),
+        ({"write": "history", "kafka_columns": False}, "kafka_columns: false"),
+        ({"write": "history", "evolve": "add"}, "declared columns only"),
+        ({"write": "history", "columns": {**COLUMNS, "_frazil_op": "string"}}, "_frazil_op, which write: history adds"),
+        ({"write": "history", "deletes": "soft"}, "deletes is for write: upsert and cdc"),
+        ({"write": "history", "order_by": "nr"}, "order_by names 'nr'"),
+    ],
+)
+def test_a_log_is_asked_for_that_can_t_be_kept(of: dict[str, Any], said: str) -> None:
+    """Each is refused with the reason."""
+    with pytest.raises(ValidationError, match=said):
+        pipeline(**({"changes": DEBEZIUM} | of))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("order_by", [None, "place"])
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_verify_reads_another_log(name: str, order_by: str | None, data: st.DataObject) -> None:
+    """Of any record, sound or broken, both say the same rows, all their values, or that it is no good."""
+    changes, values = FORMATS[name]
+    made = pipeline(write="history", changes=changes, columns=WITH_FACTS, order_by=order_by)
+    sent = data.draw(values)
+    outcomes = landed(made, [sent])
+    to = made.destinations[0]
+    told = ChangeReader(to, to.columns, made.value).row(json.dumps(sent).encode())
+    rows = outcomes.rows[TABLE]
+    if isinstance(told, Bad):
+        assert (rows.num_rows, outcomes.dead.num_rows) == (0, 1), told
+        return
+    cells = [column_values(rows.column(of), column.parsed) for of, column in to.columns.items()]
+    assert [of.row for of in told] == list(zip(*cells, strict=True))
+    assert [(of.op, at) for at, of in enumerate(told)] == list(
+        zip(rows.column("_frazil_op").to_pylist(), rows.column("_frazil_place").to_pylist(), strict=True)
+    )

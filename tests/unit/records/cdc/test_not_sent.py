@@ -1,0 +1,88 @@
+"""Large values that Debezium's Postgres connector does not send: where they are missed."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from frazil.records.cdc.debezium import Debezium
+from frazil.run.staging.change_spec import merge_spec
+from frazil.verify.values.canonical import column_values
+from frazil.verify.values.cdc_expectation import ChangeReader
+from frazil.verify.values.column_readers import Bad
+from tests.unit.records.cdc.landing import COLUMNS, TABLE, landed, pipeline, refused, told
+from tests.unit.records.cdc.test_debezium import DEBEZIUM, TOO_LARGE, ann, event
+
+BYTES = [*TOO_LARGE.encode()]
+BASE64 = b64encode(TOO_LARGE.encode()).decode()
+
+
+def test_a_value_that_nobody_takes_makes_a_letter() -> None:
+    """Values declare more than the table takes of them: what was not sent there is not missed."""
+    image = "struct<id: long, name: string, notes: string>"
+    declared = {
+        "value": {"fields": {"before": image, "after": image, "op": "string"}},
+        "key": {"fields": {"notes": "string"}},
+    }
+    sent = event("u", None, ann() | {"notes": "__debezium_unavailable_value"})
+    taken = {**COLUMNS, "notes": "string"}
+    of_key = {**COLUMNS, "notes": {"type": "string", "of": "key"}}
+    for columns, is_bad in ((COLUMNS, False), (of_key, False), (taken, True)):
+        outcomes = landed(pipeline(declared, changes=DEBEZIUM, columns=columns), [sent], [{"notes": "n"}])
+        assert told(outcomes) == ([] if is_bad else [("upsert", 1, "Ann")])
+        assert outcomes.dead.column("path").to_pylist() == (["after.notes"] if is_bad else [])
+
+
+@pytest.mark.parametrize(
+    "value", [{"unknown_fields": "rescue"}, {"unknown_fields": "fail"}, {"field_names": "case_insensitive"}]
+)
+def test_a_placeholder_is_kept_as_a_value(value: dict[str, Any]) -> None:
+    """Where a field may count that no column names as it is, what was not sent is missed in all of them."""
+    made = pipeline({"value": value}, changes=DEBEZIUM, columns={**COLUMNS, "_rescued": "string"})
+    merge = merge_spec(made, made.destinations[0])
+    assert merge is not None
+    assert isinstance(merge.changes, Debezium)
+    assert merge.changes.taken is None
+
+
+@pytest.mark.parametrize(
+    ("of", "before", "placeholder", "kept"),
+    [
+        ("list<long>", [7, 8], BYTES, [7, 8]),
+        ("list<double>", [1.5], BYTES, [1.5]),
+        ("list<decimal(9,2)>", [1.5], BYTES, [Decimal("1.50")]),
+        ("binary", "AAAA", BASE64, bytes(3)),
+        ("string", "AAAA", BASE64, "AAAA"),
+        ("string", ["a"], [TOO_LARGE], '["a"]'),
+        ("string", [7], BYTES, "[7]"),
+    ],
+)
+def test_the_placeholder_of_a_list_or_of_bytes_overwrites_the_row(
+    of: str, before: object, placeholder: object, kept: object
+) -> None:
+    """Each type has its own form of the placeholder; staging and verify know them all."""
+    merged = pipeline(changes=DEBEZIUM, columns={"id": {"type": "long", "required": True}, "big": of})
+    known = event("u", {"id": 1, "big": before}, {"id": 1, "big": placeholder})
+    unknown = event("u", {"id": 1, "big": None}, {"id": 1, "big": placeholder})
+    outcomes = landed(merged, [known, unknown])
+    assert told(outcomes, "id", "big") == [("upsert", 1, kept)]
+    assert "REPLICA IDENTITY FULL" in refused(outcomes)[0]
+    to = merged.destinations[0]
+    teller = ChangeReader(to, to.columns, merged.value)
+    found = teller.row(json.dumps(known).encode())
+    assert not isinstance(found, Bad)
+    staged = column_values(outcomes.rows[TABLE].column("big"), to.columns["big"].parsed)
+    assert [change.row for change in found] == [(1, *staged)]
+    assert isinstance(teller.row(json.dumps(unknown).encode()), Bad)
+
+
+def test_a_list_that_resembles_the_placeholder_is_taken_for_it() -> None:
+    """All its numbers count, and how many there are."""
+    merged = pipeline(changes=DEBEZIUM, columns={"id": {"type": "long", "required": True}, "big": "list<int>"})
+    lists = [[95], BYTES[:-1], [*BYTES[:-1], 7], [*BYTES, 1], [None] * len(BYTES), [], None]
+    sent = [event("u", {"id": 1, "big": [1]}, {"id": 1, "big": of}) for of in lists]
+    assert told(landed(merged, sent), "id", "big") == [("upsert", 1, of) for of in lists]

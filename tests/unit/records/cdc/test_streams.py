@@ -1,0 +1,238 @@
+"""Changes as AWS DMS, Maxwell and Canal send them, and those that the pipeline file describes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.records.cdc.landing import COLUMNS, filtered, landed, pipeline, refused, told
+
+ANN = {"id": 1, "name": "Ann"}
+
+
+def dms(operation: str, data: object, record_type: str = "data", **more: object) -> dict[str, Any]:
+    metadata = {
+        "timestamp": "2024-05-01T10:00:00.123456Z",
+        "record-type": record_type,
+        "operation": operation,
+        "partition-key-type": "schema-table",
+        "schema-name": "shop",
+        "table-name": "customers",
+        "transaction-id": 4294967296,
+    }
+    return {"data": data, **more, "metadata": metadata}
+
+
+def maxwell(kind: str, data: object, **more: object) -> dict[str, Any]:
+    place = {"database": "shop", "table": "customers", "ts": 1477053217, "xid": 23396, "commit": True}
+    return {**place, "type": kind, "data": data, "position": "master.000006:800911", "xoffset": 1, **more}
+
+
+def canal(kind: str, data: object, old: object = None, *, is_ddl: bool = False) -> dict[str, Any]:
+    named = {"database": "shop", "table": "customers", "pkNames": ["id"], "id": 9, "sql": ""}
+    times = {"es": 1589373560000, "ts": 1589373560798}
+    return {**named, **times, "type": kind, "isDdl": is_ddl, "data": data, "old": old, "mysqlType": {"id": "INTEGER"}}
+
+
+OPS = {"insert": ["I", "1"], "update": ["U"], "delete": ["D", "false"]}
+OP_COLUMN = {"format": "op_column", "op": "op", "values": OPS}
+IMAGES = {**OP_COLUMN, "op": "meta.op", "row": "data.after", "before": "data.before"}
+ENVELOPE = {"format": "envelope", "values": {"insert": ["insert"], "update": ["update"], "delete": ["delete"]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent", "rows"),
+    [
+        ("dms", dms("load", ANN), [("upsert", 1, "Ann")]),
+        ("dms", dms("insert", ANN), [("upsert", 1, "Ann")]),
+        ("dms", dms("update", ANN, **{"before-image": {"id": 1}}), [("upsert", 1, "Ann")]),
+        ("dms", dms("update", ANN, **{"before-image": {"id": 7}}), [("delete", 7, None), ("upsert", 1, "Ann")]),
+        ("dms", dms("delete", ANN), [("delete", 1, None)]),
+        ("maxwell", maxwell("insert", ANN), [("upsert", 1, "Ann")]),
+        ("maxwell", maxwell("bootstrap-insert", ANN, xid=None), [("upsert", 1, "Ann")]),
+        ("maxwell", maxwell("update", ANN, old={"name": "An"}), [("upsert", 1, "Ann")]),
+        ("maxwell", maxwell("update", ANN, old={"id": 7}), [("delete", 7, None), ("upsert", 1, "Ann")]),
+        ("maxwell", maxwell("delete", ANN), [("delete", 1, None)]),
+        ("canal", canal("INSERT", [{"id": "1", "name": "Ann"}]), [("upsert", 1, "Ann")]),
+        ("canal", canal("UPDATE", [{"id": "1", "name": "Ann"}], [{"name": "An"}]), [("upsert", 1, "Ann")]),
+        ("canal", canal("DELETE", [{"id": "1", "name": "A"}, {"id": "2"}]), [("delete", 1, None), ("delete", 2, None)]),
+        (OP_COLUMN, {"op": "I", **ANN}, [("upsert", 1, "Ann")]),
+        (OP_COLUMN, {"op": "D", "id": 1}, [("delete", 1, None)]),
+        (IMAGES, {"meta": {"op": "U"}, "data": {"after": ANN}}, [("upsert", 1, "Ann")]),
+        (IMAGES, {"meta": {"op": "D"}, "data": {"before": ANN}}, [("delete", 1, None)]),
+        (
+            IMAGES,
+            {"meta": {"op": "U"}, "data": {"after": ANN, "before": {"id": 7}}},
+            [("delete", 7, None), ("upsert", 1, "Ann")],
+        ),
+        (ENVELOPE, {"insert": ANN}, [("upsert", 1, "Ann")]),
+        (ENVELOPE, {"update": ANN, "delete": None}, [("upsert", 1, "Ann")]),
+        (ENVELOPE, {"delete": {"id": 1}}, [("delete", 1, None)]),
+    ],
+)
+def test_a_change_tells_something_else(changes: Any, sent: dict[str, Any], rows: list[tuple[Any, ...]]) -> None:
+    """Each format says in its own way what happened to which row."""
+    declared = {"format": changes} if isinstance(changes, str) else changes
+    outcomes = landed(pipeline(changes=declared), [sent])
+    assert told(outcomes) == rows
+    assert not refused(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent"),
+    [
+        ("dms", dms("create-table", None, "control")),
+        ("dms", dms("add-column", None, "control")),
+        ("maxwell", maxwell("bootstrap-start", {})),
+        ("maxwell", maxwell("bootstrap-complete", {})),
+        ("maxwell", maxwell("table-alter", None)),
+        ("canal", canal("ALTER", None, is_ddl=True)),
+        ("canal", canal("QUERY", None, is_ddl=True)),
+    ],
+)
+def test_a_record_of_no_row_is_a_row_or_is_lost(changes: str, sent: dict[str, Any]) -> None:
+    """It is left out on purpose, and counted."""
+    outcomes = landed(pipeline(changes={"format": changes}), [sent])
+    assert told(outcomes) == []
+    assert not refused(outcomes)
+    assert filtered(outcomes) == {"transform": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent"),
+    [("dms", dms("truncate-table", None, "control")), ("canal", canal("TRUNCATE", None, is_ddl=True))],
+)
+def test_truncate_lands_without_a_column_to_order_by(changes: str, sent: dict[str, Any]) -> None:
+    """Kafka's facts, which all staged rows have, say what is older."""
+    outcomes = landed(pipeline(changes={"format": changes}), [sent])
+    assert told(outcomes, "id") == [("truncate", None)]
+    assert not refused(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent", "said"),
+    [
+        ("dms", dms("upsert", ANN), "expected metadata.operation as one of"),
+        ("dms", dms("delete", None), "expected the row for op"),
+        ("maxwell", maxwell("replace", ANN), "expected type as one of"),
+        ("maxwell", maxwell("update", None), "expected the row for op"),
+        ("canal", canal("MERGE", [{"id": "1"}]), "expected type INSERT, UPDATE or DELETE"),
+        ("canal", canal("UPDATE", []), "expected the rows of"),
+        ("canal", canal("UPDATE", [{"id": "1"}], [{}, {}]), "as many rows in old as in data"),
+        ("canal", canal("INSERT", [{"id": "x"}]), "id"),
+        (OP_COLUMN, {"op": "i", **ANN}, "expected one of I, 1, U, D, false"),
+        (OP_COLUMN, ANN, "found null"),
+        (IMAGES, {"meta": {"op": "D"}, "data": {"after": None}}, "expected the row for op"),
+        (ENVELOPE, {"upsert": ANN}, "found none or several"),
+        (ENVELOPE, {"insert": ANN, "delete": ANN}, "found none or several"),
+    ],
+)
+def test_a_change_without_meaning_is_guessed(changes: Any, sent: dict[str, Any], said: str) -> None:
+    """A word that nobody declared, or a row that is not there, makes a dead letter."""
+    declared = {"format": changes} if isinstance(changes, str) else changes
+    outcomes = landed(pipeline(changes=declared), [sent])
+    assert told(outcomes) == []
+    assert said in refused(outcomes)[0]
+
+
+def test_a_key_that_two_rows_had_in_turn_is_deleted() -> None:
+    """`UPDATE … SET id = id + 1` gives a row the key that its neighbour had: deletes of one statement come first."""
+    sent = canal("UPDATE", [{"id": "2", "name": "a"}, {"id": "3", "name": "b"}], [{"id": "1"}, {"id": "2"}])
+    outcomes = landed(pipeline(changes={"format": "canal"}), [sent])
+    assert told(outcomes, "_frazil_place", "id") == [
+        ("delete", 0, 1),
+        ("delete", 1, 2),
+        ("upsert", 2, 2),
+        ("upsert", 3, 3),
+    ]
+    assert next(iter(outcomes.counts.values())).written == 1
+
+
+def test_half_of_a_statement_lands() -> None:
+    """Of a message with several rows of which one does not fit none lands; the message is a dead letter, once."""
+    sent = canal("INSERT", [{"id": "1", "name": "a"}, {"id": "many", "name": "b"}])
+    outcomes = landed(pipeline(changes={"format": "canal"}), [sent])
+    assert told(outcomes) == []
+    assert len(refused(outcomes)) == 1
+
+
+def test_a_place_in_the_log_is_lost() -> None:
+    """Maxwell says the place in the binlog if it is told to; several rows of one place are told apart by xoffset."""
+    columns = {**COLUMNS, "place": {"type": "string", "from": ["_cdc", "order"]}}
+    merged = pipeline(changes={"format": "maxwell"}, columns=columns, order_by="place")
+    sent = [maxwell("insert", ANN), maxwell("delete", ANN, position=None)]
+    outcomes = landed(merged, sent)
+    assert told(outcomes, "place") == [("upsert", f"master.000006:{800911:020}:{1:020}")]
+    assert "order" in refused(outcomes)[0]
+
+
+def test_numbers_and_flags_are_no_words() -> None:
+    """An op may be sent as a number or a flag: it means what its JSON text says."""
+    for of, word in (("long", 1), ("boolean", False)):
+        fields = {"op": of, "id": "long", "name": "string"}
+        outcomes = landed(pipeline({"value": {"fields": fields}}, changes=OP_COLUMN), [{"op": word, **ANN}])
+        assert len(told(outcomes)) == 1, of
+
+
+def test_times_of_a_row_are_not_read() -> None:
+    """Without a schema times are numbers or texts, as columns say."""
+    columns = {**COLUMNS, "at": {"type": "timestamptz", "unit": "ms"}, "on": "date"}
+    outcomes = landed(
+        pipeline(changes=OP_COLUMN, columns=columns), [{"op": "I", **ANN, "at": 1_500, "on": "2024-05-01"}]
+    )
+    assert not refused(outcomes)
+    [(_, at, on)] = told(outcomes, "at", "on")
+    assert (at.timestamp(), str(on)) == (1.5, "2024-05-01")
+
+
+def test_an_exact_number_can_not_be_sent() -> None:
+    """Databases' decimals come as text, since numbers of JSON are cut by many readers: the file says which are."""
+    columns = {**COLUMNS, "cost": "decimal(9,2)"}
+    fields = {"op": "string", "id": "long", "name": "string", "cost": "string"}
+    merged = pipeline({"value": {"fields": fields}}, changes=OP_COLUMN, columns=columns)
+    outcomes = landed(merged, [{"op": "I", **ANN, "cost": "12.50"}])
+    assert [(op, str(cost)) for op, cost in told(outcomes, "cost")] == [("upsert", "12.50")]
+
+
+def test_an_upsert_tells_nothing_of_its_row() -> None:
+    """Values that are rows carry what merging needs, too; one without its key, or its order, is a dead letter."""
+    columns = {**COLUMNS, "version": "long"}
+    merged = pipeline(write="upsert", columns=columns, order_by="version", deletes="soft")
+    outcomes = landed(merged, [{**ANN, "version": 3}, {"name": "Bob", "version": 4}, {**ANN, "version": None}])
+    assert told(outcomes, "id", "version", "_frazil_deleted", "_frazil_place") == [("upsert", 1, 3, False, 0)]
+    assert len(refused(outcomes)) == 2
+
+
+BEFORE = {"id": 1, "name": "Ann", "BI_id": 7, "BI_name": "An"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "rows"),
+    [
+        (dms("update", BEFORE), [("delete", 7, None), ("upsert", 1, "Ann")]),
+        (dms("update", {**BEFORE, "BI_id": 1}), [("upsert", 1, "Ann")]),
+        (dms("update", {**BEFORE, "BI_id": None}), [("upsert", 1, "Ann")]),
+        (dms("insert", {**BEFORE, "BI_id": None, "BI_name": None}), [("upsert", 1, "Ann")]),
+        (dms("delete", BEFORE), [("delete", 1, None)]),
+        (dms("update", BEFORE, **{"before-image": {"id": 8}}), [("delete", 8, None), ("upsert", 1, "Ann")]),
+    ],
+)
+@pytest.mark.parametrize("evolve", ["none", "widen"])
+def test_before_image_columns_of_dms_are_the_row_as_it_was(
+    sent: dict[str, Any], rows: list[tuple[Any, ...]], evolve: str
+) -> None:
+    """A key that changes deletes the old row, and no table gets columns `BI_*`."""
+    outcomes = landed(pipeline(changes={"format": "dms"}, evolve=evolve), [sent])
+    assert not outcomes.demands
+    assert not refused(outcomes)
+    assert told(outcomes) == rows
+    assert outcomes.unknown.records == 0
+
+
+def test_a_column_named_like_a_before_image_column_lands_where_it_is_declared() -> None:
+    """The file may want it, and a row may have a column `BI_x` without `x`."""
+    columns = {**COLUMNS, "was": {"type": "string", "from": "BI_name"}, "BI_code": "string"}
+    data = {"id": 1, "name": "Ann", "BI_name": "An", "BI_code": "x"}
+    outcomes = landed(pipeline(changes={"format": "dms"}, columns=columns), [dms("update", data)])
+    assert told(outcomes, "id", "was", "BI_code") == [("upsert", 1, "An", "x")]

@@ -1,0 +1,203 @@
+"""Records without value: each deletes the row of its key, in tables that have one row per key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from frazil.batch.changes import OP
+from frazil.iceberg.schema.schema import declared_columns
+from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.model.kafka_schema import UNREAD_BYTES
+from frazil.run.staging.record_spec import record_specs, route_of
+from tests.unit.records.cdc.landing import TABLE, batch_of, filtered, landed, told
+
+ID = {"type": "long", "required": True, "of": "key"}
+COLUMNS: Mapping[str, Any] = {"id": ID, "name": {"type": "string", "required": True}}
+JSON_KEY = {"format": "json", "fields": {"id": "long"}}
+OTHERS = "shop.others"
+SENT = [{"name": "a"}, {"name": "b"}, None, {"name": "c"}]
+KEYS = [{"id": 1}, {"id": 2}, {"id": 2}, {"id": 3}]
+CHANGED = [("upsert", 1, "a"), ("upsert", 2, "b"), ("delete", 2, None), ("upsert", 3, "c")]
+
+
+def upsert(more: Mapping[str, Any] | None = None, others: tuple[Mapping[str, Any], ...] = (), **of: Any) -> Pipeline:
+    """A pipeline file with a table that keeps the last row of each key, and maybe others."""
+    destination = {"table": TABLE, "write": "upsert", "identifier": ["id"], "columns": COLUMNS} | of
+    body = {"name": "customers", "source": {"topics": ["orders"]}, "key": JSON_KEY}
+    body |= {"destinations": [destination, *others]} | dict(more or {})
+    return Pipeline.model_validate({name: of for name, of in body.items() if of is not None})
+
+
+def letters(outcomes: FannedOut) -> list[tuple[int, str, str | None]]:
+    """Offset, code and path of each dead letter."""
+    return [(of["offset"], of["code"], of["path"]) for of in outcomes.dead.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("of", "more"),
+    [
+        ({}, {}),
+        ({"deletes": "soft", "columns": {**COLUMNS, "name": "string"}}, {}),
+        ({"evolve": "widen"}, {}),
+        ({}, {"transforms": [{"type": "Filter", "when": {"predicate": "TopicNameMatches", "pattern": "none"}}]}),
+        ({}, {"transforms": [{"type": "Cast", "spec": {"id": "int64"}, "target": "key"}]}),
+        (
+            {"columns": {**COLUMNS, "id": {"type": "long", "required": True}}},
+            {"value": {"fields": {"id": "long", "name": "string"}}},
+        ),
+        ({}, {"key": {"format": "json", "fields": {"id": "long", "other": "string"}}}),
+    ],
+    ids=["plain", "soft", "evolving", "filter", "key transform", "identifier of the value", "more in the key"],
+)
+def test_tombstone_deletes_the_row_of_its_key(of: dict[str, Any], more: dict[str, Any]) -> None:
+    """In its place among the others: what comes later of the key counts."""
+    values = [value and {**key, **value} for key, value in zip(KEYS, SENT, strict=True)]
+    outcomes = landed(upsert(more, **of), values, KEYS)
+    assert told(outcomes) == CHANGED
+    assert letters(outcomes) == []
+    assert filtered(outcomes) == {}
+    offsets = outcomes.rows[TABLE].column("_kafka_offset").to_pylist()
+    assert offsets == [100, 101, 102, 103]
+    if of.get("deletes") == "soft":
+        assert outcomes.rows[TABLE].column("_frazil_deleted").to_pylist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("key", "of_key", "raw"),
+    [
+        ({"format": "long"}, {**ID, "from": "value"}, (2).to_bytes(8, "big")),
+        ({"format": "int"}, {**ID, "type": "int", "from": "value"}, (2).to_bytes(4, "big")),
+        ({"format": "string"}, {**ID, "type": "string", "from": "value"}, b"2"),
+        ({"format": "delimited", "fields": ["a", "id"]}, ID, b"x,2"),
+        (
+            {"format": "avro", "schema": '{"type":"record","name":"k","fields":[{"name":"id","type":"long"}]}'},
+            ID,
+            b"\x04",
+        ),
+        (
+            {"format": "protobuf", "schema": 'syntax = "proto3"; message K { int64 id = 1; }', "message": "K"},
+            ID,
+            b"\x08\x02",
+        ),
+    ],
+    ids=["long", "int", "text", "delimited", "avro", "protobuf"],
+)
+def test_tombstone_deletes_by_keys_of_every_format(key: dict[str, Any], of_key: dict[str, Any], raw: bytes) -> None:
+    """The row has the key that a record with a value would have."""
+    made = upsert({"key": key}, columns={**COLUMNS, "id": of_key})
+    outcomes = landed(made, [{"name": "b"}, None], [raw, raw])
+    assert letters(outcomes) == []
+    (_, one, _), (op, other, _) = told(outcomes)
+    assert (op, str(one), str(other)) == ("delete", "2", "2")
+
+
+def test_tombstone_without_a_usable_key_is_a_dead_letter() -> None:
+    """None at all, one that can't be read, one that lacks the identifier, and one of another type: each says which."""
+    keys = [None, b"no", {"other": 1}, {"id": None}, {"id": 2}]
+    outcomes = landed(upsert(), [None] * 5, keys)
+    found = letters(outcomes)
+    assert [code for _, code, _ in found] == ["NULL_VALUE", "INVALID_KEY", "MISSING_REQUIRED", "MISSING_REQUIRED"]
+    assert found[2][2] == "key.id"
+    assert told(outcomes) == [("delete", 2, None)]
+
+
+@pytest.mark.parametrize(
+    ("of", "more", "said"),
+    [
+        ({"columns": {"id": {"type": "long", "required": True}}}, {"key": None}, "does not say how keys are decoded"),
+        (
+            {"order_by": "at", "columns": {**COLUMNS, "at": {"type": "long", "required": True}}},
+            {},
+            "a value for order_by",
+        ),
+        (
+            {},
+            {
+                "transforms": [{"type": "ValueToKey", "fields": ["id"]}],
+                "value": {"fields": {"id": "long", "name": "string"}},
+            },
+            "ValueToKey makes the keys",
+        ),
+    ],
+    ids=["no key", "order by a value", "key made of the value"],
+)
+def test_tombstone_that_no_file_tells_the_row_of_is_a_dead_letter(
+    of: dict[str, Any], more: dict[str, Any], said: str
+) -> None:
+    """It is not dropped, and nothing is guessed: the letter says what to write."""
+    outcomes = landed(upsert(more, **of), [None, None], [{"id": 1}, {"id": 2}])
+    assert [code for _, code, _ in letters(outcomes)] == ["NULL_VALUE"] * 2
+    for message in outcomes.dead.column("message").to_pylist():
+        assert said in message
+        assert "value.null_value: filter" in message
+
+
+@pytest.mark.parametrize(("meant", "codes", "left_out"), [("filter", [], 1), ("dead_letter", ["NULL_VALUE"], 0)])
+def test_tombstone_deletes_nothing_where_the_file_says_so(meant: str, codes: list[str], left_out: int) -> None:
+    """As before."""
+    outcomes = landed(upsert({"value": {"null_value": meant}}), SENT, KEYS)
+    assert [code for _, code, _ in letters(outcomes)] == codes
+    assert filtered(outcomes).get("tombstone", 0) == left_out
+    assert told(outcomes) == [CHANGED[0], CHANGED[1], CHANGED[3]]
+
+
+def test_tombstone_is_left_out_of_appended_rows_beside() -> None:
+    """One table deletes a row; the other, which keeps every record, has none of it, and the counts say so."""
+    beside = {"table": OTHERS, "columns": {"name": "string"}}
+    outcomes = landed(upsert(others=(beside,)), SENT, KEYS)
+    assert told(outcomes) == CHANGED
+    assert outcomes.rows[OTHERS].column("name").to_pylist() == ["a", "b", "c"]
+    assert filtered(outcomes) == {}
+    counts = {table: (of.routed, of.written, of.dead) for table, of in outcomes.tables.items()}
+    assert counts == {TABLE: (4, 4, 0), OTHERS: (3, 3, 0)}
+    only_appended = landed(upsert(write="append", identifier=[], others=(beside,)), SENT, KEYS)
+    assert filtered(only_appended) == {"tombstone": 1}
+
+
+def test_tombstone_is_a_row_of_the_log_of_changes() -> None:
+    """The log beside the table has what the table is told."""
+    outcomes = landed(upsert(append_history="shop.log"), SENT, KEYS)
+    assert told(outcomes) == told(outcomes, table="shop.log") == CHANGED
+
+
+def test_tombstone_is_routed_by_its_topic_and_never_by_a_value_that_it_has_not() -> None:
+    """By topic it finds its table; where a field decides it has none, and is what `otherwise` says."""
+    other = {"table": OTHERS, "write": "upsert", "identifier": ["id"], "columns": COLUMNS}
+    by_topic = {"route": {"topic": {"rename": {"orders": TABLE}}}, "value": {"fields": {"name": "string"}}}
+    outcomes = landed(upsert(by_topic, (other,)), SENT, KEYS)
+    assert told(outcomes) == CHANGED
+    assert told(outcomes, table=OTHERS) == []
+
+    fields = {"value": {"fields": {"name": "string", "to": "string"}}}
+    by_field = {"route": {"static": {"field": "to", "tables": {TABLE: "a", OTHERS: "b"}}}, **fields}
+    values = [value and {**value, "to": "a"} for value in SENT]
+    outcomes = landed(upsert(by_field, (other,)), values, KEYS)
+    assert [row for row in CHANGED if row[0] == "upsert"] == told(outcomes)
+    assert [code for _, code, _ in letters(outcomes)] == ["UNROUTED"]
+
+
+def test_batch_without_tombstones_has_the_same_rows() -> None:
+    """What other records become does not depend on whether one deletes a row beside them."""
+    alone = landed(upsert(), [SENT[0]], [KEYS[0]]).rows[TABLE]
+    beside = landed(upsert(), SENT, KEYS).rows[TABLE]
+    assert alone.schema.equals(beside.schema)
+    assert alone.equals(beside.slice(0, 1))
+    assert beside.column(OP).to_pylist() == [op for op, *_ in CHANGED]
+
+
+def test_record_that_was_not_taken_over_deletes_nothing() -> None:
+    """A record above `limits.max_record_bytes` has no value here either: it is a letter, and its key keeps its row."""
+    made = upsert(others=({"table": OTHERS, "write": "upsert", "identifier": ["id"], "columns": COLUMNS},))
+    for declared in (upsert(), made):
+        columns = {of.table: declared_columns(of) for of in declared.destinations}
+        batch = batch_of(SENT, KEYS)
+        sizes = pa.array([None, None, 10**9, None], pa.int64())
+        fan_out = FanOut(record_specs(declared, columns), route_of(declared, columns), 7)
+        outcomes = fan_out.decode(batch.append_column(UNREAD_BYTES, sizes))
+        assert [code for _, code, _ in letters(outcomes)] == ["RECORD_TOO_LARGE"]
+        assert told(outcomes) == [CHANGED[0], CHANGED[1], CHANGED[3]]

@@ -1,0 +1,66 @@
+"""One change of records, and what becomes of it at each level of `evolve`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from frazil.records.evolution.types import read_type
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.format import FormatSpec
+from tests.unit.records.evolution.evolving import land, land_still, spec
+
+LEVELS: Final = ("none", "add", "widen", "full")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One change.
+
+    Attributes:
+        group: The kind of format.
+        change: What is new, in words.
+        columns: Name -> type of the table's columns; `!` behind a type that is required, `?` behind one that records brought.
+        sent: The record, as JSON text or as its schema and value.
+        becomes: What happens with evolve `none`, `add`, `widen` and `full`; the last one counts for those not named.
+    """
+
+    group: str
+    change: str
+    columns: Mapping[str, str]
+    sent: str
+    becomes: tuple[str, ...]
+    value: bytes
+    format: FormatSpec = FormatSpec()  # noqa: RUF009 - it is frozen
+
+    def result(self, level: str) -> str:
+        """What is expected."""
+        return self.becomes[min(LEVELS.index(level), len(self.becomes) - 1)]
+
+    def outcome(self, level: str) -> str:
+        """What happens."""
+        columns = [pa.field(name, _type(of), nullable=not of.endswith("!")) for name, of in self.columns.items()]
+        declared = frozenset(name for name, of in self.columns.items() if not of.endswith("?"))
+        options: dict[str, Any] = {"format": self.format, "declared": declared}
+        wanted = spec(columns, None if level == "none" else Evolution(level), **options)  # type: ignore[arg-type]
+        if level == "none":
+            return _told((), land_still(self.value, replace(wanted, evolution=None, declared=None)))
+        landed = land([[self.value]], wanted)
+        changes = tuple(str(change) for changes in landed.rounds for change in changes)
+        return _told(changes, landed.tasks[0])
+
+
+def _type(text: str) -> pa.DataType:
+    return read_type(text.rstrip("!?"))
+
+
+def _told(changes: tuple[str, ...], found: Any) -> str:
+    codes = found.dead.column("code").to_pylist()
+    if codes:
+        return ", ".join([*changes, *codes])
+    is_rescued = all(name.startswith("_rescued: ") for name in found.unknown.names)
+    unknown = ["rescued, counted" if is_rescued else "left out, counted"] if found.unknown.records else []
+    return ", ".join([*changes, *unknown]) or "lands"

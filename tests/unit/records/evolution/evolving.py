@@ -1,0 +1,103 @@
+"""A table that follows its records, without a lake: demands are carried out on its columns, and its records decoded again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from frazil.batch.schema_change import SchemaChange
+from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.evolution.schema_requests import changed, together
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.frame import Frame, Transformed
+from frazil.records.model.spec import KafkaColumns, RecordSpec
+from tests.unit.records.kafka_batches import kafka_batch
+
+TABLE = "a.t"
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What became of records: the spec with the columns at last, changes per round, and outcomes per task."""
+
+    spec: RecordSpec
+    rounds: list[tuple[SchemaChange, ...]]
+    tasks: list[FannedOut]
+
+    @property
+    def columns(self) -> dict[str, pa.DataType]:
+        """Types of the columns at last."""
+        return {column.name: column.type for column in self.spec.columns}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows without the Kafka columns."""
+        return [row for task in self.tasks for row in task.rows[TABLE].select(self.spec.columns.names).to_pylist()]
+
+    def row(self, task: int, at: int) -> dict[str, Any] | None:
+        """The row of one record; None if it is dead."""
+        found = [row for row in self.tasks[task].rows[TABLE].to_pylist() if row["_kafka_offset"] == 100 + at]
+        dead = self.tasks[task].dead.column("offset").to_pylist().count(100 + at)
+        assert len(found) + dead == 1
+        return found[0] if found else None
+
+    @property
+    def codes(self) -> list[str]:
+        """Codes of the dead letters."""
+        return [code for task in self.tasks for code in task.dead.column("code").to_pylist()]
+
+
+def spec(columns: Sequence[pa.Field] = (), evolution: Evolution | None = None, **options: Any) -> RecordSpec:
+    """How records become rows of a table that follows them."""
+    followed = replace(evolution or Evolution(), reserved=frozenset(of.name for of in KafkaColumns().fields))
+    options = {"declared": frozenset(of.name for of in columns)} | options
+    return RecordSpec(pa.schema(columns), evolution=followed, **options)
+
+
+@dataclass(frozen=True)
+class Untouched:
+    """A transform that changes nothing: values take the way of those that are transformed."""
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Return the frame."""
+        return Transformed(frame)
+
+
+def transformed(of: RecordSpec) -> RecordSpec:
+    """The same with a transform before the columns."""
+    return replace(of, infers=True, fields=of.columns, transforms=(Untouched(),))
+
+
+def land(tasks: Sequence[Sequence[object]], of: RecordSpec, *, blocks: bool = True) -> Landed:
+    """Decode the values of some tasks, and as often again as they ask for something.
+
+    Args:
+        tasks: Values: bytes, or what JSON can say.
+        of: How they become rows.
+        blocks: Whether JSON is parsed in blocks.
+    """
+    rounds: list[tuple[SchemaChange, ...]] = []
+    batches = [kafka_batch([each if isinstance(each, bytes) else _json(each) for each in task]) for task in tasks]
+    for _ in range(6):
+        told = [FanOut({TABLE: of}, None, 1, blocks=blocks).decode(batch) for batch in batches]
+        changes = together((change for task in told for change in task.demands.get(TABLE, ())), of)
+        if not changes:
+            assert not any(task.demands for task in told)
+            return Landed(of, rounds, told)
+        rounds.append(changes)
+        columns = changed(of.columns, changes)
+        of = replace(of, columns=columns, fields=columns if of.infers else of.fields)
+    raise AssertionError(f"the records never have enough: {rounds}")
+
+
+def land_still(value: bytes, of: RecordSpec) -> FannedOut:
+    """Decode one value for a table that does not evolve."""
+    return FanOut({TABLE: of}, None, 1).decode(kafka_batch([value]))
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")

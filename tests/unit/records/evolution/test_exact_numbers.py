@@ -1,0 +1,202 @@
+"""Numbers that no double holds: the column is a decimal, or the record a dead letter. No number becomes another one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.pipeline.models.value import Column
+from frazil.records.evolution.types import number_evidence, read_type, settled, spelled
+from frazil.records.evolution.widest import widest
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.json_number import Number, is_held
+from frazil.verify.values.column_readers import Bad, Expectation
+from tests.unit.records.evolution.evolving import Landed, land, spec, transformed
+
+DOUBLE = pa.field("id", pa.float64())
+
+
+def numbers(landed: Landed) -> list[Any]:
+    return [row["id"] for row in landed.rows]
+
+
+def sent(*texts: str) -> list[bytes]:
+    return [f'{{"id":{text}}}'.encode() for text in texts]
+
+
+@pytest.mark.parametrize("split", [0, 1, 2])
+def test_whole_numbers_and_fractions_in_one_batch_make_a_decimal_that_holds_them(split: int) -> None:
+    """9007199254740993 is no double: beside 1.5 it makes a decimal, whichever task reads which."""
+    records = sent("9007199254740993", "1.5")
+    landed = land([records[split:], records[:split]], spec())
+    assert landed.columns == {"id": pa.decimal128(28, 9)}
+    assert set(numbers(landed)) == {Decimal(9007199254740993), Decimal("1.5")}
+    assert land([sent("2.25")], landed.spec).codes == []
+
+
+def test_whole_numbers_beyond_long_make_a_decimal() -> None:
+    """An unsigned number of 64 bits is held, and beside it those that are smaller."""
+    landed = land([sent("18446744073709551600", "7")], spec())
+    assert landed.columns == {"id": pa.decimal128(20, 0)}
+    assert numbers(landed) == [18446744073709551600, 7]
+
+
+def test_fraction_with_more_digits_than_a_double_makes_a_decimal() -> None:
+    """Amounts with 18 digits after the point land as they were sent."""
+    landed = land([sent("33.3333333333333333", "0.123456789012345678", "100")], spec())
+    assert [str(each.normalize()) for each in numbers(landed)] == [
+        "33.3333333333333333",
+        "0.123456789012345678",
+        "1E+2",
+    ]
+    assert landed.codes == []
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("1", "1.5"),
+        ("9007199254740992", "0.1"),
+        ("1e300", "0.30000000000000004", "5"),
+        ("1e20", "1.5"),
+        ("100000000000000000000", "1.5"),
+        ("7", "-100000000000000000000", "1e300"),
+    ],
+)
+def test_numbers_that_doubles_hold_stay_doubles(texts: tuple[str, ...]) -> None:
+    """Nobody gets decimals for what a double is: whole numbers up to 2^53, fractions of up to 17 digits, exponents."""
+    landed = land([sent(*texts)], spec())
+    assert landed.columns == {"id": pa.float64()}
+    assert numbers(landed) == [float(text) for text in texts]
+
+
+@pytest.mark.parametrize("others", [(), ("7",), ("18446744073709551615",), ("1.5", "9007199254740993")])
+def test_whole_numbers_beyond_long_stay_whole_where_no_column_of_doubles_holds_their_neighbours(
+    others: tuple[str, ...],
+) -> None:
+    """100000000000000000000 is a double; alone it may be an unsigned integer, and those beside it need a decimal."""
+    landed = land([sent("100000000000000000000", *others)], spec())
+    assert pa.types.is_decimal128(landed.columns["id"])
+    assert numbers(landed) == [Decimal(text) for text in ("100000000000000000000", *others)]
+
+
+LOST = [
+    "9007199254740993",
+    "18446744073709551600",
+    "9007199254740993.0",
+    "9.007199254740993e15",
+    "1e-400",
+    "0.123456789012345678",
+]
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+@pytest.mark.parametrize("through", [False, True])
+def test_number_that_its_double_column_does_not_hold_is_a_dead_letter(blocks: bool, through: bool) -> None:
+    """LOSSY_CAST, among thousands of good ones and alone, whatever follows the table; never the nearest double."""
+    held = [
+        "1.5",
+        "123456789012345.25",
+        "6.02214076e23",
+        "0.10000000000000000555",
+        "0.1000000000000000000000000",
+        "0.00012345678901234567",
+        "-0.0",
+        "5e-324",
+    ]
+    wanted = spec([DOUBLE])
+    landed = land([sent(*held * 20, *LOST)], transformed(wanted) if through else wanted, blocks=blocks)
+    assert landed.codes == ["LOSSY_CAST"] * len(LOST)
+    assert numbers(landed) == [float(text) for text in held * 20]
+
+
+def test_number_that_its_double_column_does_not_hold_has_a_column_of_its_own_if_that_is_the_policy() -> None:
+    """`variant_column` puts a whole number into a long, or a decimal."""
+    landed = land(
+        [sent("9007199254740993", "18446744073709551600", "1.5")], spec([DOUBLE], Evolution("add", "variant_column"))
+    )
+    assert landed.columns == {"id": pa.float64(), "id__decimal": pa.decimal128(20, 0), "id__long": pa.int64()}
+    assert landed.codes == []
+    assert landed.rows[0]["id__long"] == 9007199254740993
+    assert landed.rows[1]["id__decimal"] == 18446744073709551600
+
+
+def test_numbers_through_transforms_are_never_changed() -> None:
+    """There whole numbers and fractions are columns before the table's is known: what it does not hold is kept beside it."""
+    landed = land([sent("9007199254740993", "1.5")], transformed(spec()))
+    assert (landed.codes, numbers(landed)) == ([], [None, 1.5])
+    assert landed.rows[0]["_rescued"] == '{"id":9007199254740993}'
+    chosen = spec((), Evolution(on_incompatible="dead_letter"))
+    landed = land([sent("9007199254740993", "1.5")], transformed(chosen))
+    assert (landed.codes, numbers(landed)) == (["LOSSY_CAST"], [1.5])
+    for text in ("18446744073709551600", "0.12345678901234567890"):
+        assert numbers(land([sent(text)], transformed(spec()))) == [Decimal(text)]
+
+
+texts = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.floats(allow_nan=False, allow_infinity=False).map(
+        lambda value: f"{value:.20f}" if abs(value) < 1e30 else repr(value)
+    ),
+    st.decimals(allow_nan=False, allow_infinity=False, places=12).map(str),
+    st.integers().map(str),
+    st.integers(-60, 60).map(lambda power: str(3 * 2 ** abs(power + 4))),
+    st.sampled_from([*LOST, "1e22", "1e23", "1E+400", "-1e-5", "123456789012345678e-3", "1." + "0" * 900]),
+).filter(lambda text: "E" not in text or not text.startswith("E"))
+
+
+@given(texts)
+def test_block_parser_exact_decoder_and_verify_agree_on_what_a_double_holds(text: str) -> None:
+    """A number lands with the double that gives its digits back, on every path, or on none."""
+    raw = f'{{"id":{text}}}'.encode()
+    fast, slow = land([[raw] * 3], spec([DOUBLE])), land([[raw] * 3], spec([DOUBLE]), blocks=False)
+    assert (fast.codes, list(map(repr, fast.rows))) == (slow.codes, list(map(repr, slow.rows)))
+    expected = Expectation({"id": Column(type="double")}).row(raw)
+    assert isinstance(expected, Bad) if slow.codes else [repr(expected[0])] * 3 == list(map(repr, numbers(slow)))
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_double_is_held_however_it_is_written(value: float) -> None:
+    """Python's and JavaScript's shortest texts, 17 digits, all of its digits: each is a text of the same double."""
+    for text in (repr(value), f"{value:.16e}", str(Decimal(value)), f"{Decimal(value):f}"):
+        assert is_held(Number(text), float(text)), text
+
+
+@given(st.lists(texts, min_size=1, max_size=4), st.randoms())
+def test_numbers_ask_for_the_same_column_in_any_order_and_any_split(found: list[str], random: Any) -> None:
+    """Evidence is put together in whichever order, and travels as text."""
+    evidence = [number_evidence(Number(text)) for text in found]
+    shuffled = random.sample(evidence, len(evidence))
+    cut = random.randint(0, len(shuffled))
+    parts = [_all(part) for part in (shuffled[:cut], shuffled[cut:]) if part]
+    assert _all([read_type(spelled(part)) for part in parts]) == _all(evidence)
+    assert settled(_all(evidence)) in {pa.int64(), pa.float64()} or pa.types.is_decimal128(settled(_all(evidence)))
+
+
+def _all(evidence: list[pa.DataType]) -> pa.DataType:
+    *_, last = itertools.accumulate(evidence, widest)
+    return last
+
+
+def test_rows_of_a_new_column_hold_their_numbers_or_keep_them_aside() -> None:
+    """Any numbers together: each row's value equals what was sent; what no column holds is kept as its text."""
+    many = ["1", "9007199254740993", "1.5", "1e300", "18446744073709551600", "0.1234567890123456789", "1e-7", "7" * 40]
+    for pair in itertools.combinations(many, 2):
+        landed = land([sent(*pair)], spec())
+        for at, text in enumerate(pair):
+            row = landed.row(0, at)
+            exact = json.loads(text, parse_int=Decimal, parse_float=Decimal)
+            assert row is not None
+            held = (
+                row["id"]
+                if row["id"] is not None
+                else json.loads(row["_rescued"], parse_int=Decimal, parse_float=Decimal)["id"]
+            )
+            assert Decimal(str(held)) == exact, (pair, landed.columns)

@@ -1,0 +1,297 @@
+"""Records whose keys are data, undeclared, through transforms: what they cost is bounded, and nobody else pays for it."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from time import process_time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from frazil.records.decoder.decode import agreement_of
+from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.evolution.inferred import InferredJson
+from frazil.records.evolution.types import leaves
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.frame import Transform
+from frazil.records.model.spec import RecordSpec
+from frazil.records.transforms.catalogue import TRANSFORMS, transform
+from frazil.records.transforms.conditions import Filter, TopicNameMatches, When
+from frazil.records.transforms.flatten import Flatten
+from frazil.records.transforms.named_fields import named_fields
+from tests.unit.records.evolution import webhooks
+from tests.unit.records.evolution.evolving import TABLE, Untouched, land, spec, transformed
+from tests.unit.records.kafka_batches import kafka_batch
+
+pytestmark = pytest.mark.unit
+
+ID = pa.field("id", pa.int64())
+NAMING: dict[str, Transform] = {
+    "MaskField": transform("MaskField", {"fields": ["secret"]}),
+    "InsertField": transform("InsertField", {"static_field": "source", "static_value": "web"}),
+    "RenameField": transform("ReplaceField", {"renames": {"a": "b"}}),
+    "Filter": When(Filter(), TopicNameMatches("nothing")),
+    "Cast": transform("Cast", {"spec": {"a": "string"}}),
+    "Sql": transform("Sql", {"select": "*, 1 AS added"}),
+}
+"""Transforms that name the fields they look at."""
+
+OPENING: dict[str, Transform] = {
+    "Flatten": transform("Flatten", {}),
+    "Flatten_": transform("Flatten", {"delimiter": "_", "depth": 1, "lists": "json"}),
+}
+"""Transforms that make fields of their own of those in objects."""
+
+LOOKING: dict[str, Transform] = {
+    "HoistField": transform("HoistField", {"field": "outer"}),
+    "own": Untouched(),
+}
+"""Transforms that look at all fields."""
+
+
+def through(step: Transform, *columns: pa.Field, **options: Any) -> RecordSpec:
+    """How records become rows of a table with few columns behind a transform."""
+    made = spec(columns or (ID,), Evolution(max_columns=20), **options)
+    return replace(made, infers=True, fields=made.columns, transforms=(step,))
+
+
+def decoded(values: list[Any], of: RecordSpec, seconds: float) -> FannedOut:
+    """What became of values, which takes CPU time below a bound: generous, as machines differ."""
+    batch = kafka_batch([json.dumps(value).encode() for value in values])
+    decoder = FanOut({TABLE: of}, None, 1)
+    began = process_time()
+    outcomes = decoder.decode(batch)
+    assert process_time() - began < seconds
+    return outcomes
+
+
+def keyed(records: int, *, deep: bool = False, names: int = 10) -> list[dict[str, Any]]:
+    """Records whose names never come twice."""
+    made = ({f"user-{at:08x}-{key}": key for key in range(names)} for at in range(records))
+    return [{"id": at, "users": of} if deep else {"id": at} | of for at, of in enumerate(made)]
+
+
+@pytest.mark.parametrize(
+    ("step", "deep"),
+    [
+        *((step, False) for step in (*NAMING.values(), *OPENING.values(), *LOOKING.values())),
+        (NAMING["Filter"], True),
+        (OPENING["Flatten"], True),
+        (LOOKING["own"], True),
+    ],
+    ids=[*NAMING, *OPENING, *LOOKING, "Filter, in an object", "Flatten, in an object", "own, in an object"],
+)
+def test_names_beyond_the_bound_make_dead_letters_in_bounded_time(step: Transform, deep: bool) -> None:
+    """The first records land as they would alone; those that bring more names are letters, and ordinary ones go on."""
+    ordinary = {"id": -1}
+    outcomes = decoded([*keyed(1_000, deep=deep), ordinary], through(step), 4)
+    codes = outcomes.dead.column("code").to_pylist()
+    assert set(codes) == {DeadCode.TOO_MANY_NAMES}
+    assert 700 <= len(codes) < 1_000
+    assert 1_100 not in outcomes.dead.column("offset").to_pylist()
+    assert "found text" in outcomes.dead.column("message")[0].as_py()
+
+
+@pytest.mark.parametrize("step", [NAMING["MaskField"], *OPENING.values(), *LOOKING.values(), NAMING["Sql"]])
+def test_record_of_16000_names_is_a_dead_letter_at_once(step: Transform) -> None:
+    """It has more names than transforms are given; its neighbours land."""
+    outcomes = decoded([{"id": 1}, *keyed(4, names=16_000), {"id": 2}], through(step), 4)
+    assert outcomes.dead.column("code").to_pylist() == [DeadCode.TOO_MANY_NAMES] * 4
+    assert outcomes.dead.column("offset").to_pylist() == list(range(101, 105))
+
+
+FEW = [f"f{key}" for key in range(30)]
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["", "in an object"])
+@pytest.mark.parametrize("step", [*NAMING.values(), *OPENING.values()], ids=[*NAMING, *OPENING])
+def test_records_with_ever_other_fields_of_a_few_are_decoded_together(step: Transform, is_inside: bool) -> None:
+    """Thirty optional fields make a billion shapes, with nulls and empty lists even more: 2,000 of them are one."""
+    chosen = random.Random(1)
+    lists = FEW[20:]
+    values: list[dict[str, Any]] = []
+    for at in range(2_000):
+        some = {name: chosen.choice([None, [], [1]] if name in lists else [None, 1]) for name in chosen.sample(FEW, 10)}
+        values.append({"id": at} | ({"o": some} if is_inside else some))
+    fields = [pa.field(name, pa.list_(pa.int64()) if name in lists else pa.int64()) for name in FEW]
+    columns = fields
+    if is_inside and isinstance(step, Flatten):
+        columns = [of.with_name(f"o{step.delimiter}{of.name}") for of in fields]
+    elif is_inside:
+        columns = [pa.field("o", pa.struct(fields))]
+    of = through(step, ID, *columns)
+    decoder = InferredJson(of, of.columns, agreement_of([of]))
+    shapes = decoder.decode(pa.array([json.dumps(value).encode() for value in values], pa.binary())).groups
+    assert sum(len(shape.positions) for shape in shapes) == len(values)
+    assert len(shapes) == 1
+
+
+ELEMENT = pa.struct([("x", pa.int64())])
+
+
+@pytest.mark.parametrize("is_behind", [False, True], ids=["", "transformed"])
+@pytest.mark.parametrize(
+    ("column", "around"),
+    [
+        (pa.list_(ELEMENT), lambda item: [item]),
+        (pa.list_(ELEMENT), lambda item: [{name: of} for name, of in item.items()]),
+        (pa.list_(pa.list_(ELEMENT)), lambda item: [[item]]),
+        (pa.map_(pa.string(), ELEMENT), lambda item: {"k": item}),
+        (None, lambda item: [item]),
+    ],
+)
+def test_new_fields_of_elements_keep_to_the_limit_of_columns(column: Any, around: Any, is_behind: bool) -> None:
+    """A field within a list or map counts like any other, in however many tasks it comes."""
+    of = spec([ID] if column is None else [ID, pa.field("items", column)], Evolution(max_columns=10))
+    values = [{"id": at, "items": around({f"f{at}_{key}": 1 for key in range(8)})} for at in range(10)]
+    landed = land([[value] for value in values], transformed(of) if is_behind else of)
+    assert sum(1 for of in landed.columns.values() for _ in leaves(of)) == 10 + len({"_rescued"})
+    assert landed.codes == []
+
+
+COLUMNS = (
+    ID,
+    pa.field("a", pa.string()),
+    pa.field("given", pa.int64()),
+    pa.field("needed", pa.int64(), nullable=False),
+    pa.field("map", pa.map_(pa.string(), pa.int64())),
+    pa.field("text", pa.string()),
+    pa.field("o", pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.float64())])), ("l", pa.list_(pa.int64()))])),
+    pa.field("o.x", pa.int64()),
+    pa.field("o.y", pa.string()),
+    pa.field("o_y", pa.string()),
+    pa.field("o.y.z", pa.float64()),
+)
+CHOICES: dict[str, list[Any]] = {
+    "a": [1, "x", None],
+    "A": [5],
+    "b": [2.5],
+    "given": [None, 7],
+    "needed": [1, 1, 1, None],
+    "secret": ["s", None, 3],
+    "map": [
+        {"k": 1, "l": 2},
+        {"m": 3, "n": None},
+        None,
+        {},
+        {"k": "x"},
+        {"k": 1, "l": "x"},
+        {"p": 1, "q": 2.5},
+        {"r": [1]},
+    ],
+    "text": ["t", {"k": 1}, [1, "a"], 5],
+    "new": [1, 2.5, "x", None, {}, [], {"p": 1}, {"p": None}],
+    "source": ["s"],
+    "added": [1],
+    "o": [
+        {},
+        None,
+        7,
+        {"x": 1},
+        {"x": None},
+        {"x": "1"},
+        {"y": {}},
+        {"y": None, "l": []},
+        {"y": {"z": 1}, "l": [1]},
+        {"y": {"z": 1.5}, "x": 2},
+        {"y": {"z": 1.5, "new": 1}},
+        {"y": {"new": None, "z": 2.5}, "l": [None]},
+        {"X": 4, "l": ["s"]},
+        {"y": "text", "l": [{"p": 1}, {"q": None}]},
+    ],
+    "o.x": [5, None],
+    "o.y": ["t", {"z": 2}, None],
+    "o_y": ["t", {"z": 2}, None],
+}
+
+
+@pytest.mark.parametrize(("unknown", "case"), [("ignore", "exact"), ("rescue", "case_insensitive"), ("fail", "exact")])
+@pytest.mark.parametrize("step", [*NAMING.values(), *OPENING.values()], ids=[*NAMING, *OPENING])
+def test_record_is_the_same_with_and_without_neighbours(step: Transform, unknown: str, case: str) -> None:
+    """Defaults, required columns, nulls, renamed fields, maps and texts: as if each record came in a batch of its own."""
+    rescued = [pa.field("_rescued", pa.string())]
+    of = through(
+        step,
+        *COLUMNS,
+        *rescued,
+        defaults={"given": 42, "o.y.z": 0.5},
+        unknown_fields=unknown,
+        field_names=case,
+        casts="text",
+    )
+    of = replace(of, evolution=Evolution(max_columns=0))
+    chosen = random.Random(7)
+    values = []
+    for at in range(200):
+        names = [name for name in CHOICES if chosen.random() < (0.9 if name == "needed" else 0.2)]
+        values.append({"id": at} | {name: chosen.choice(CHOICES[name]) for name in names})
+    together = land([values], of)
+    alone = land([[value] for value in values], of)
+    for at in range(len(values)):
+        mine, other = together.row(0, at), alone.row(at, 0)
+        assert (mine is None) == (other is None), values[at]
+        if mine is not None and other is not None:
+            assert [mine[name] for name in of.columns.names] == [other[name] for name in of.columns.names]
+
+
+@pytest.mark.parametrize(
+    "column", [pa.field("users", pa.map_(pa.string(), pa.int64())), pa.field("users", pa.string())]
+)
+def test_declared_map_or_text_takes_keys_that_are_data(column: pa.Field) -> None:
+    """Who declares that keys are data gets all of them: no name in there is one of a column."""
+    outcomes = decoded(keyed(1_000, deep=True), through(NAMING["MaskField"], ID, column), 4)
+    assert len(outcomes.dead) == 0
+    users = outcomes.rows[TABLE].column("users")[7].as_py()
+    assert dict(json.loads(users) if isinstance(users, str) else users)["user-00000007-3"] == 3
+
+
+@pytest.mark.parametrize("step", [NAMING["MaskField"], OPENING["Flatten"]])
+def test_wide_webhooks_go_through(step: Transform) -> None:
+    """Five hundred names in all, each event with other ones: far below the bound."""
+    events = [webhooks.pull_request_event(), webhooks.push_event(), webhooks.otlp_traces(), webhooks.otlp_logs()]
+    fewer = [{name: item for name, item in event.items() if name != left} for event in events for left in [*event][::9]]
+    landed = land([[*events, *fewer]], replace(through(step, ID), evolution=spec().evolution))
+    assert landed.codes == []
+
+
+def test_transforms_that_look_at_all_fields_are_these() -> None:
+    """A new one is taken to look at all fields, until it says which it names."""
+    options: dict[str, dict[str, Any]] = {
+        "InsertField": {"topic_field": "t!"},
+        "ReplaceField": {"include": ("i",), "exclude": ("e",), "renames": {"From": "to"}},
+        "MaskField": {"fields": ("m",)},
+        "Cast": {"spec": {"c": "string"}},
+        "Explode": {"field": "x", "position_field": "at"},
+        "ExtractField": {"field": "`p.q`.r"},
+        "HoistField": {"field": "h"},
+        "ValueToKey": {"fields": ("k",)},
+        "TimestampConverter": {"field": "ts", "target_type": "Date"},
+        "RegexRouter": {"regex": "a", "replacement": "b"},
+        "HeaderFrom": {"fields": ("hf",), "headers": ("h",), "operation": "copy"},
+        "InsertHeader": {"header": "h", "value_literal": "v"},
+        "DropHeaders": {"headers": ("h",)},
+        "CopyValue": {"source_field": "s", "target_field": "t"},
+        "JsonToMap": {"json_root": True, "field": "j"},
+        "Sql": {"select": "*, price * 2 AS twice", "where": "size > 1"},
+    }
+    named = {name: named_fields([transform(name, options.get(name, {}))]) for name in TRANSFORMS}
+    looking = {"HoistField", "DebeziumTransform", "DmsTransform", "MongoDebezium"}
+    assert {name for name, of in named.items() if of is None} == looking
+    assert named_fields([When(transform("Flatten", {}), TopicNameMatches("t"))]) is None
+    assert named["InsertField"] == frozenset({"t"})
+    assert named["ReplaceField"] == frozenset({"i", "e", "from", "to"})
+    assert named["ExtractField"] == frozenset({"`p.q`.r", "p.q"})
+    assert named["Sql"] is not None
+    assert {"price", "size", "twice"} <= named["Sql"]
+
+
+@pytest.mark.parametrize(
+    "select", ["* EXCLUDE (a)", "* REPLACE (a + 1 AS a)", "*, upper(a)", "records AS whole", "COLUMNS(*)", "*, #1 AS a"]
+)
+def test_sql_whose_fields_cannot_be_told_looks_at_all(select: str) -> None:
+    """It may take any field: such records go through one shape after the other."""
+    assert named_fields([transform("Sql", {"select": select})]) is None

@@ -1,0 +1,158 @@
+"""Names that files of a table would have twice: records can't bring both, whatever engine writes the table."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.schema import Schema, assign_fresh_schema_ids, make_compatible_name, sanitize_column_names
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from frazil.records.evolution.types import placeable
+from tests.unit.records.evolution.evolving import Landed, land, spec, transformed
+
+pytestmark = pytest.mark.unit
+
+PAIRS = [
+    ("a-b", "a_x2Db"),
+    ("1a", "_1a"),
+    ("a b", "a_x20b"),
+    ("日-", "日_x2D"),
+    ("a 26", "a…"),
+    ("a-2", "a˒"),
+    ("²", "_²"),
+]
+"""Names that are one in files."""
+
+
+def schema_of(columns: pa.Schema) -> Schema:
+    """A schema of Iceberg."""
+    return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(columns))
+
+
+def write_out(columns: pa.Schema) -> None:
+    """Make the schemas of a table's Parquet and Avro files, as far as no name is there twice."""
+    schema = schema_of(columns)
+    assert sanitize_column_names(schema).find_field(1).field_id
+    assert AvroSchemaConversion().iceberg_to_avro(schema, "row")
+    for fields in structs(schema):
+        written = [in_java(name) for name in fields]
+        assert len({*written}) == len(written)
+
+
+def structs(schema: Schema) -> Iterator[list[str]]:
+    """Names of fields beside each other."""
+    names = [tuple(name.split(".")) for name in schema.column_names]
+    for _, beside in itertools.groupby(sorted(names, key=lambda name: name[:-1]), key=lambda name: name[:-1]):
+        yield [name[-1] for name in beside]
+
+
+def in_java(name: str) -> str:
+    """A name in files that Spark writes: what Java takes for a letter is less, and what lies beyond 16 bits is two characters."""
+    units = memoryview(name.encode("utf-16")[2:]).cast("H")
+    return "".join(_java_char(chr(unit), first=not at) for at, unit in enumerate(units))
+
+
+def _java_char(char: str, *, first: bool) -> str:
+    of = unicodedata.category(char)
+    if char == "_" or of.startswith("L") or (of == "Nd" and not first):
+        return char
+    return f"_{char}" if of == "Nd" else f"_x{ord(char):X}"
+
+
+def kept(landed: Landed) -> dict[str, Any]:
+    """Fields that lie in the column for rescued fields."""
+    return {name: value for row in landed.rows for name, value in json.loads(row.get("_rescued") or "{}").items()}
+
+
+def test_pairs_are_one_name_in_files() -> None:
+    for one, other in PAIRS[:2]:
+        twice = pa.schema([pa.field(one, pa.int64()), pa.field(other, pa.int64())])
+        with pytest.raises(ValueError, match="multiple fields for name"):
+            write_out(twice)
+    for one, other in PAIRS:
+        assert make_compatible_name(one) == make_compatible_name(other) or in_java(one) == in_java(other)
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+@pytest.mark.parametrize("whole", [True, False])
+def test_of_names_that_are_one_in_files_one_gets_a_column(one: str, other: str, *, whole: bool) -> None:
+    for made in (spec(), transformed(spec([pa.field("id", pa.int64())]))):
+        for pair in (
+            [{"id": 1, one: 1, other: 2}],
+            [{"id": 1, one: 1}, {"id": 2, other: 2}],
+            [{"id": 1, other: 2}, {"id": 2, one: 1}],
+        ):
+            landed = land([pair] if whole else [[value] for value in pair], made)
+            assert landed.columns[one] == pa.int64()
+            assert other not in landed.columns
+            assert kept(landed) == {other: 2}
+            write_out(landed.spec.columns)
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_so_it_is_in_structs_and_lists(one: str, other: str) -> None:
+    value = {"u": {one: 1, other: 2}, "l": [{one: 1, other: 2}]}
+    for made in (spec(), transformed(spec([pa.field("id", pa.int64())]))):
+        landed = land([[{"u": {one: 1}}, value]], made)
+        assert landed.columns["u"].names == [one]
+        assert landed.columns["l"].value_type.names == [one]
+        assert kept(landed) == value
+        write_out(landed.spec.columns)
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_a_column_that_is_there_keeps_its_name_in_files(one: str, other: str) -> None:
+    for declared in (pa.field(other, pa.int64()), pa.field("u", pa.struct([pa.field(other, pa.int64())]))):
+        for made in (spec([declared]), transformed(spec([declared]))):
+            value = {one: 1, other: 2} if declared.name == other else {"u": {one: 1, other: 2}}
+            landed = land([[value]], made)
+            assert landed.columns.keys() == {declared.name, "_rescued"}
+            assert landed.columns[declared.name] == declared.type
+            assert kept(landed) == ({one: 1} if declared.name == other else value)
+            write_out(landed.spec.columns)
+
+
+def test_names_of_all_kinds_get_columns() -> None:
+    names = [
+        "a-b",
+        "1a",
+        "24h",
+        "a b",
+        "é",
+        "日本",
+        "नाम",
+        "e\u0301",
+        "q-1",
+        "year 2019",
+        "_x",
+        "max_x1",
+        "a_xe9",
+        "__op",
+        "_",
+        "%",
+        "$ref",
+        "@type",
+        "naïve 😀 名",
+        "a<b>: (c, d)",
+        "🎉1",
+        "👍🏽",
+    ]
+    landed = land([[dict.fromkeys(names, 1)]], spec())
+    assert landed.columns.keys() == {*names}
+    write_out(landed.spec.columns)
+
+
+def test_no_two_names_that_get_columns_are_one_in_files() -> None:
+    letters = "_x2D-0 ²˒😀\u0d83"
+    names = ["".join(name) for length in range(1, 5) for name in itertools.product(letters, repeat=length)]
+    for written in (make_compatible_name, in_java):
+        met: dict[str, str] = {}
+        for name in filter(lambda name: placeable(name, 255), names):
+            assert met.setdefault(written(name), name) == name

@@ -1,0 +1,235 @@
+"""Values that don't fit, several tables, names that are taken: where each value goes, and who is asked for what."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from datetime import time
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from frazil.errors import Terminal
+from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.route import Route, StaticRoute
+from frazil.records.evolution.schema_requests import changed, together
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.format import FormatSpec
+from frazil.records.model.spec import RecordSpec
+from tests.unit.records.evolution.evolving import TABLE, Landed, land, spec, transformed
+from tests.unit.records.kafka_batches import kafka_batch
+
+VARIANTS = Evolution("widen", "variant_column")
+PRICE = pa.field("price", pa.int64())
+
+
+def asked(landed: Landed) -> list[list[str]]:
+    return [[str(change) for change in changes] for changes in landed.rounds]
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_value_of_another_type_is_cast_into_its_column(through: bool) -> None:
+    """With `variant_column` it goes to a column beside the one of its name, at any level, and the others stay."""
+    wanted = spec((PRICE, pa.field("a", pa.struct([PRICE]))), VARIANTS)
+    documents = [{"price": 1}, {"price": "1"}, {"price": [2.5]}, {"a": {"price": "x"}}, {"price": 1.5}]
+    landed = land([documents], transformed(wanted) if through else wanted)
+    assert asked(landed) == [
+        [
+            "add price__double double",
+            "add price__list list<double>",
+            "add price__string string",
+            "add a.price__string string",
+        ]
+    ]
+    assert [{name: of for name, of in row.items() if of is not None} for row in landed.rows] == [
+        {"price": 1},
+        {"price__string": "1"},
+        {"price__list": [2.5]},
+        {"a": {"price": None, "price__string": "x"}},
+        {"price__double": 1.5},
+    ]
+
+
+@pytest.mark.parametrize("through", [False, True])
+@pytest.mark.parametrize("type_", [pa.int32(), pa.int64(), pa.string(), pa.list_(pa.int32())], ids=str)
+@pytest.mark.parametrize("value", [10**39, -(10**40)])
+def test_number_beyond_every_column_brings_one_of_its_own(type_: pa.DataType, value: int, through: bool) -> None:
+    """No column takes an integer of more than 38 digits: the record is a dead letter, and the table stays as it is."""
+    wanted = spec((pa.field("price", type_),), VARIANTS)
+    held = [value] if pa.types.is_list(type_) else value
+    landed = land([[{"price": held, "other": 1}]], transformed(wanted) if through else wanted)
+    assert (landed.rounds, len(landed.codes)) == ([], 1)
+
+
+def test_variant_column_takes_a_field_of_its_own_name() -> None:
+    """A record that has both, the field and one named as the column for its type, is a dead letter: neither is lost."""
+    landed = land([[{"price": "x", "price__string": "y"}, {"price": "x"}]], spec((PRICE,), VARIANTS))
+    assert landed.codes == ["WRONG_TYPE"]
+    assert landed.rows == [{"price": None, "price__string": "x"}]
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_incompatible_value_is_published_all_the_same(through: bool) -> None:
+    """With `fail` one such record ends the batch: its coordinates are told, its value is not."""
+    wanted = spec((PRICE,), Evolution("full", "fail"))
+    with pytest.raises(
+        Terminal, match=r"partition 0, offset 101: field price does not fit .* a\.t \(WRONG_TYPE\)"
+    ) as e:
+        land([[{"price": 1}, {"price": "secret"}]], transformed(wanted) if through else wanted)
+    assert "secret" not in str(e.value)
+
+
+def test_column_that_a_record_asks_for_hides_one_that_does_not_fit() -> None:
+    """`fail` waits until the table has what it can have: a larger integer is no failure."""
+    landed = land([[{"price": 2**40, "new": 1}]], spec((pa.field("price", pa.int32()),), Evolution("widen", "fail")))
+    assert asked(landed) == [["widen price long", "add new long"]]
+    assert landed.rows == [{"price": 2**40, "new": 1}]
+
+
+def test_table_is_asked_for_columns_of_another_one() -> None:
+    """Each table gets the columns of the records that are routed to it, and declared ones stay as they are."""
+    specs = {name: spec() for name in ("a.x", "a.y")} | {"a.z": RecordSpec(pa.schema([("kind", pa.string())]))}
+    route = Route(StaticRoute(("kind",), {"a.x": "x", "a.y": "y|both", "a.z": "z|both"}))
+    sent = [{"kind": "x", "n": 1}, {"kind": "y", "m": "s"}, {"kind": "z", "k": 1}, {"kind": "both", "b": 1.5}]
+    batch = kafka_batch([json.dumps(of).encode() for of in sent])
+    told = FanOut(specs, route, 7).decode(batch)
+    assert {table: [str(of) for of in changes] for table, changes in told.demands.items()} == {
+        "a.x": ["add kind string", "add n long"],
+        "a.y": ["add b digits(10,9)", "add kind string", "add m string"],
+    }
+    specs |= {
+        name: replace(specs[name], columns=changed(specs[name].columns, together(changes, specs[name])))
+        for name, changes in told.demands.items()
+    }
+    again = FanOut(specs, route, 7).decode(batch)
+    assert not again.demands
+    rows = {table: of.select(specs[table].columns.names).to_pylist() for table, of in again.rows.items()}
+    assert rows == {
+        "a.x": [{"kind": "x", "n": 1}],
+        "a.y": [{"b": None, "kind": "y", "m": "s"}, {"b": 1.5, "kind": "both", "m": None}],
+        "a.z": [{"kind": "z"}, {"kind": "both"}],
+    }
+
+
+def test_pizzas_get_columns_that_nobody_sent() -> None:
+    """The orders of the demo, without declared columns: `store_id` is a long, everything else a text, all optional."""
+    pizza = {
+        "order_id": "307",
+        "store_id": 4,
+        "sauce": "light",
+        "cheese": "extra",
+        "meats": "ham",
+        "veggies": "",
+        "date_ordered": "2026-05-01 12:00:00",
+    }
+    landed = land([[pizza, pizza | {"meats": None}]], spec())
+    assert landed.columns == {name: pa.int64() if name == "store_id" else pa.string() for name in sorted(pizza)}
+    assert all(column.nullable for column in landed.spec.columns)
+    assert landed.codes == []
+
+
+def test_fields_that_differ_in_case_become_two_columns() -> None:
+    """Where case means nothing they are one, whichever record comes first; else they are two."""
+    tasks = [[{"Id": 1}], [{"id": 2, "ID": 3}]]
+    folded = land(tasks, spec(field_names="case_insensitive"))
+    assert folded.columns == {"ID": pa.int64()}
+    assert land(tasks[::-1], spec(field_names="case_insensitive")).columns == folded.columns
+    assert sorted(row[next(iter(folded.columns))] for row in folded.rows) == [1, 3]
+    assert set(land(tasks, spec()).columns) == {"ID", "Id", "id"}
+
+
+def test_known_decimal_loses_digits_before_transforms() -> None:
+    """A number for a decimal column is read as decimal, not as the nearest double."""
+    digits = "0.1234567890123456789"
+    wanted = transformed(spec((pa.field("x", pa.decimal128(38, 19)),)))
+    (row,) = land([[f'{{"x":{digits}}}'.encode()]], wanted).rows
+    assert str(row["x"]) == digits
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "rescue", "fail"])
+def test_field_without_a_type_escapes_its_policy(unknown: Any) -> None:
+    """What evolution does not take is an unknown field like any other."""
+    landed = land([[{"id": 1, "x": []}]], spec(unknown_fields=unknown))
+    if unknown == "fail":
+        assert landed.codes == ["UNKNOWN_FIELD"]
+    else:
+        assert landed.rows == [{"id": 1} | ({"_rescued": '{"x":[]}'} if unknown == "rescue" else {})]
+        assert landed.tasks[0].unknown.records == (1 if unknown == "ignore" else 0)
+
+
+def test_fields_of_lines_are_typed_by_what_they_look_like() -> None:
+    """Delimited values are texts, and so are their columns."""
+    wanted = spec(format=FormatSpec("delimited", fields=("id", "at")))
+    landed = land([[b"1,2026-05-01"]], wanted)
+    assert landed.columns == {"id": pa.string(), "at": pa.string()}
+    assert landed.rows == [{"at": "2026-05-01", "id": "1"}]
+
+
+def test_record_is_decoded_twice_for_nothing() -> None:
+    """Records that need nothing ask for nothing, and a table without columns has rows of them."""
+    landed = land([[{}, {"x": None}]], spec())
+    assert landed.rounds == []
+    assert landed.tasks[0].rows[TABLE].num_rows == 2
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_keys_that_are_data_explode(through: bool) -> None:
+    """Objects with ever new keys get as many columns as the table may have; the others are rescued, each with its record."""
+    documents = [{"at": number, "stock": {f"sku{number:04}": number}} for number in range(50)]
+    wanted = spec((), Evolution(max_columns=20))
+    landed = land([documents], transformed(wanted) if through else wanted)
+    assert landed.columns["stock"].num_fields == 19
+    assert landed.rows[0]["stock"]["sku0000"] == 0
+    assert landed.rows[49]["_rescued"] == '{"stock":{"sku0049":49}}'
+    assert landed.codes == []
+
+
+def test_items_with_keys_that_are_data_explode() -> None:
+    """Before transforms such a list is one of JSON texts: a column of each key in each item would fill the memory."""
+    (row,) = land([[{"stock": [{f"sku{number}": number} for number in range(600)]}]], transformed(spec())).rows
+    assert row["stock"][599] == '{"sku599":599}'
+
+
+def test_neighbours_decide_what_a_text_holds() -> None:
+    """An object for a text column is what was sent, whichever fields the objects next to it have."""
+    documents = [{"a": {"b": 1}}, {"a": {"c": None}}, {"a": {}}, {"a": [{"b": 1}]}, {"a": [{"c": 1}]}]
+    landed = land([documents], transformed(spec((pa.field("a", pa.string()),))))
+    assert [row["a"] for row in landed.rows] == [json.dumps(of["a"]).replace(" ", "") for of in documents]
+
+
+@pytest.mark.parametrize(
+    ("of", "value", "path"),
+    [
+        (pa.int32(), 2**40, "{}"),
+        (pa.struct([("x", pa.int32()), ("y", pa.int32())]), {"x": 2**40, "y": 1}, "{}.x"),
+        (pa.list_(pa.field("element", pa.int32())), [1, 2**40], "{}.element"),
+    ],
+)
+def test_one_large_number_widens_its_neighbours(of: pa.DataType, value: object, path: str) -> None:
+    """Through transforms as without, only the column of the number itself gets wider."""
+    columns = [pa.field("a", of), pa.field("b", of), pa.field("c", pa.int32())]
+    landed = land([[{"a": value, "b": None, "c": 1}]], transformed(spec(columns)))
+    assert asked(landed) == [[f"widen {path.format('a')} long"]]
+    assert landed.codes == []
+
+
+def test_time_of_a_schema_is_text_where_the_writer_has_no_times() -> None:
+    """At every depth, also within a string column that is there; with a writer that has them it is a time."""
+    micros = {"type": "long", "logicalType": "time-micros"}
+    inner = {"type": "record", "name": "inner", "fields": [{"name": "at", "type": micros}]}
+    fields = [("opens", micros), ("known", micros), ("days", {"type": "array", "items": inner})]
+    schema = {"type": "record", "name": "r", "fields": [{"name": name, "type": of} for name, of in fields]}
+    written, half = io.BytesIO(), time(12, 30, 0, 500_000)
+    fastavro.schemaless_writer(written, schema, {"opens": half, "known": time(7), "days": [{"at": time(23, 59)}]})
+    options = {"format": FormatSpec("avro", schema=json.dumps(schema))}
+    known = [pa.field("known", pa.string())]
+
+    landed = land([[written.getvalue()]], spec(known, Evolution(as_text=frozenset({"time"})), **options))
+
+    assert asked(landed) == [["add opens string", "add days list<struct<at: string>>"]]
+    assert landed.rows == [{"known": "07:00:00", "days": [{"at": "23:59:00"}], "opens": "12:30:00.5"}]
+    plain = land([[written.getvalue()]], spec(known, **options))
+    assert asked(plain) == [["add opens time", "add days list<struct<at: time>>"]]

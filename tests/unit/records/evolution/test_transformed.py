@@ -1,0 +1,123 @@
+"""JSON that nobody declared, before transforms: a record is told by itself, and none stops the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.frame import Transform
+from frazil.records.model.spec import RecordSpec
+from frazil.records.transforms.catalogue import transform
+from tests.unit.records.evolution.evolving import land, land_still, spec, transformed
+
+ID, NOTE = pa.field("id", pa.int64()), pa.field("note", pa.string())
+
+
+def behind(steps: Sequence[Transform], *columns: pa.Field) -> RecordSpec:
+    """How records become rows behind transforms."""
+    fields = pa.schema(columns)
+    return spec(columns, infers=True, fields=fields, transforms=tuple(steps))
+
+
+def outcomes(values: Sequence[object], of: RecordSpec, *, alone: bool) -> list[dict[str, Any] | None]:
+    """The row of each value, None if it is dead, all in one batch or each in one of its own."""
+    landed = land([[value] for value in values] if alone else [values], of)
+    found = [landed.row(at, 0) if alone else landed.row(0, at) for at in range(len(values))]
+    names = of.columns.names
+    return [None if row is None else {name: row[name] for name in names} for row in found]
+
+
+@pytest.mark.parametrize(
+    ("step", "values", "columns"),
+    [
+        (transform("ReplaceField", {"renames": {"a": "id"}}), [{"a": 1}, {"a": 2}, {"a": 3, "id": 7}], (ID,)),
+        (transform("ExtractField", {"field": "y"}), [{"x": 1}, {"x": 1, "y": {"id": 2}}], (ID,)),
+        (transform("Explode", {"field": "y"}), [{"y": None}, {"y": [{"id": 1}]}], (ID,)),
+        (transform("MaskField", {"fields": ["x"]}), [{"c": "x", "l": [1, "a"]}, {"z": True}, {"id": 1}], (ID,)),
+    ],
+)
+def test_a_neighbour_decides(step: Transform, values: list[object], columns: tuple[pa.Field, ...]) -> None:
+    """In one batch with others a record is what it is alone."""
+    of = behind([step], *columns)
+    assert outcomes(values, of, alone=False) == outcomes(values, of, alone=True)
+
+
+def change(before: object, after: object, op: object = "u") -> dict[str, object]:
+    source = {"db": "shop", "table": "orders"}
+    return {"op": op, "before": before, "after": after, "source": source, "ts_ms": 1}
+
+
+def test_an_update_from_null_stops_the_run() -> None:
+    """Images of undeclared JSON have the types of their values: null, and whole numbers among others, go together."""
+    of = behind([transform("DebeziumTransform", {})], ID, NOTE, pa.field("price", pa.float64()))
+    values = [
+        change({"id": 1, "note": None, "price": 1}, {"id": 1, "note": "x", "price": 1.5}),
+        change({"id": 2, "note": "y", "price": 2.5}, {"id": 2, "note": None, "price": 2}),
+    ]
+    assert outcomes(values, of, alone=False) == [
+        {"id": 1, "note": "x", "price": 1.5},
+        {"id": 2, "note": None, "price": 2.0},
+    ]
+
+
+@pytest.mark.parametrize("odd", [{"op": 7}, {"op": "c", "after": 7}, change({"id": "x"}, {"id": 2})])
+def test_one_record_of_another_shape_stops_the_run(odd: dict[str, object]) -> None:
+    """It is a dead letter, its neighbour a row."""
+    of = behind([transform("DebeziumTransform", {})], ID)
+    landed = land([[odd, change(None, {"id": 1}, "c")]], of)
+    assert [row["id"] for row in landed.rows] == [1]
+    assert landed.codes == ["TRANSFORM_FAILED"]
+
+
+@pytest.mark.parametrize("number", ["9" * 309, "-" + "9" * 420, "1" + "0" * 400, "1e400", "9" * 400 + ".5"])
+def test_a_number_that_no_double_holds_is_a_dead_letter_beside_a_double(number: str) -> None:
+    """A record with hundreds of digits is one dead letter; the records around it land, in whichever order they came."""
+    of = behind([transform("ReplaceField", {"renames": {"a": "b"}})], ID, pa.field("score", pa.float64()))
+    good, huge = b'{"id": 1, "score": 0.5}', f'{{"id": 2, "score": {number}}}'.encode()
+    for values in ([good, huge], [huge, good], [good, huge, good]):
+        landed = land([values], of)
+        assert {(row["id"], row["score"]) for row in landed.rows} == {(1, 0.5)}
+        assert landed.codes == ["OUT_OF_RANGE"]
+
+
+LARGE = 3_000_000_000
+NUMBERS = pa.field("m", pa.map_(pa.string(), pa.int32()))
+PARTS = pa.field("m", pa.map_(pa.string(), pa.struct([pa.field("x", pa.int32())])))
+LISTS = pa.field("m", pa.map_(pa.string(), pa.list_(PARTS.type)))
+
+
+@pytest.mark.parametrize("evolution", [Evolution("add"), Evolution("widen"), Evolution("widen", "variant_column")])
+@pytest.mark.parametrize(
+    ("column", "value", "needs"),
+    [
+        (NUMBERS, {"a": 1, "b": 2}, ""),
+        (NUMBERS, {"a": 1, "b": LARGE}, "m.value"),
+        (NUMBERS, {"a": "x", "b": 1}, ""),
+        (PARTS, {"a": {"x": 1}, "b": {"x": 3, "y": 1}}, "m.value.y"),
+        (PARTS, {"a": {"x": 1}, "b": {"x": LARGE}}, "m.value.x"),
+        (PARTS, {"a": None, "b": {"z": {"q": "t"}}, "c": {"z": {"r": "t"}}}, "m.value.z"),
+        (LISTS, {"a": [{"k": {"x": LARGE}}, {"k": {"x": 1}}], "b": []}, "m.value.element.value.x"),
+        (LISTS, {"a": [{"k": {"x": 1, "y": 1}}], "b": None}, "m.value.element.value.y"),
+    ],
+)
+def test_values_of_a_map_bring_nothing_behind_transforms(
+    column: pa.Field, value: object, needs: str, evolution: Evolution
+) -> None:
+    """Transforms see an object where a map becomes of it: its table is changed as it is without them."""
+    straight = spec([column], evolution)
+    behind_one, without = (land([[{"m": value}]], of) for of in (transformed(straight), straight))
+    assert (behind_one.rounds, behind_one.rows, behind_one.codes) == (without.rounds, without.rows, without.codes)
+    if needs and evolution.level != "add":
+        assert needs in {".".join(change.path) for change in without.rounds[0]}
+
+
+def test_fields_in_the_values_of_a_map_are_left_out_unseen() -> None:
+    """What no column takes is counted under the name of the map: its keys are values."""
+    still = transformed(replace(spec([PARTS]), evolution=None))
+    landed = land_still(b'{"m":{"a":{"x":1},"b":{"x":3,"y":1},"c":{"y":null}}}', still)
+    assert landed.unknown.names == {"m.y": 1}
