@@ -234,14 +234,14 @@ def figures() -> list[Figure]:
 
 
 LIMITS: dict[str, float] = {
-    "source lines": 91_400,
+    "source lines": 93_000,
     "source files": 610,
     "crumbs": 28,
     "imports": 12.4,
     "folder": MOST_FILES,
     "folders": 0,
     "pairs": 0,
-    "function words": 2_510,
+    "function words": 71,
     "common": 10,
     "design": 1_800,
 }

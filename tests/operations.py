@@ -15,7 +15,13 @@ from pyiceberg.catalog import Catalog, load_catalog
 from frazil.batch.position import Position
 from frazil.batch.target import RunRequest, Target, parse_target
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.summary_state import BATCH_KEY, MANIFEST_KEY, held, lookup_position, still_held
+from frazil.iceberg.commit.summary_state import (
+    BATCH_KEY,
+    MANIFEST_KEY,
+    lookup_position,
+    remaining_value,
+    summary_value_or_refuse,
+)
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.kafka.admin.topics import create_topic, delete_topic
 from frazil.run.batches.ingest import ingest
@@ -133,7 +139,7 @@ def repair(
 
 def position(shop: Any) -> Position:
     """The position as the closing table holds it."""
-    found = still_held(lookup_position(lake(shop).load_table(ORDERS), "orders", ORDERS))
+    found = remaining_value(lookup_position(lake(shop).load_table(ORDERS), "orders", ORDERS))
     assert found is not None
     return Position.from_json(found.value)
 
@@ -204,7 +210,7 @@ def restore(orders: Any, table: str, metadata: str) -> None:
 
 def remove_manifest(orders: Any) -> None:
     """The manifest of the closing table's last batch is deleted."""
-    found = held(lake(orders).load_table(ORDERS).metadata, BATCH_KEY.format("orders"), ORDERS)
+    found = summary_value_or_refuse(lake(orders).load_table(ORDERS).metadata, BATCH_KEY.format("orders"), ORDERS)
     assert found is not None
     Path(found.summary[MANIFEST_KEY].removeprefix("file://")).unlink()
 

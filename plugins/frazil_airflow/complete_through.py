@@ -9,7 +9,7 @@ from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.runtime.completeness import THROUGH
-from frazil_airflow.outputs.assets import complete
+from frazil_airflow.outputs.assets import completeness_asset
 
 
 class CompleteThrough(BaseSensorOperator):
@@ -26,7 +26,7 @@ class CompleteThrough(BaseSensorOperator):
     template_fields = ("instant",)
 
     def __init__(self, *, pipeline: str, instant: str = "{{ data_interval_end }}", **kwargs: Any) -> None:
-        super().__init__(**{"mode": "reschedule", "inlets": [complete(pipeline)], **kwargs})
+        super().__init__(**{"mode": "reschedule", "inlets": [completeness_asset(pipeline)], **kwargs})
         self.pipeline = pipeline
         self.instant = instant
 
@@ -37,7 +37,7 @@ class CompleteThrough(BaseSensorOperator):
             AirflowFailException: The instant is none, or names no offset from UTC.
         """
         instant = self._wanted()
-        last = context["inlet_events"][complete(self.pipeline)].ascending(ascending=False).limit(1)
+        last = context["inlet_events"][completeness_asset(self.pipeline)].ascending(ascending=False).limit(1)
         through = (last[0].extra or {}).get(THROUGH) if last else None
         reached = datetime.fromisoformat(str(through)) if through else None
         self.log.info("pipeline %s is complete through %s, wanted: %s", self.pipeline, reached or "no instant", instant)

@@ -24,7 +24,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from frazil.batch.target import RunRequest
 from frazil.errors import Retryable
-from frazil.iceberg.commit.expiry import BranchRules, History, Retention, SnapshotAge, expired
+from frazil.iceberg.commit.expiry import BranchRules, History, Retention, SnapshotAge, plan_expiry
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
@@ -97,7 +97,7 @@ def grow_old(of: Project, name: str, table: str, batches: int) -> None:
     line = [SnapshotAge(number, made[number], number - 1 if number else None) for number in range(count)]
     line.append(SnapshotAge(count, first["timestamp-ms"], count - 1))
     properties = loaded.metadata.properties
-    old = expired(History(line, {"main": BranchRules(count)}, {}, properties), Retention(), line[-1].made_ms)
+    old = plan_expiry(History(line, {"main": BranchRules(count)}, {}, properties), Retention(), line[-1].made_ms)
     gone = set(old.ids)
     past = [
         {

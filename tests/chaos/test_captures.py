@@ -16,8 +16,8 @@ from frazil.capture.order import CaptureOrder
 from frazil.capture.position import CapturePosition
 from frazil.capture.rows import Row
 from frazil.capture.run import CaptureResult, capture_files, ground_of, utc_now
-from frazil.capture.run_rows import RowsTask, beginning, is_done
-from frazil.capture.standing import standing
+from frazil.capture.run_rows import RowsTask, initial_state_maker, is_done
+from frazil.capture.standing import open_capture
 from frazil.errors import Retryable, Terminal
 from frazil.failpoints import Failpoint
 from frazil.kafka.admin.topics import create_topic, delete_topic
@@ -202,7 +202,12 @@ def test_lost_position_begins_anew(site: Site) -> None:
     assert site.lines() == ["one", "three"]
     found = site.position()
     assert found.reset is not None
-    assert (found.epoch, found.reset.to, found.reset.reason, found.reset.by) == (1, "end", "a test", "tests")
+    assert (found.epoch, found.reset.target, found.reset.reason, found.reset.requested_by) == (
+        1,
+        "end",
+        "a test",
+        "tests",
+    )
 
     delete_topic(site.cluster, site.capture.topic)
     with pytest.raises(Terminal, match="and the topic is"):
@@ -222,7 +227,7 @@ def test_truncated_file_is_skipped_silently(site: Site) -> None:
         site.run()
 
     result = site.run(on_data_loss="skip")
-    assert ("truncated" in result.said[0], site.lines()) == (True, ["one", "two", "three"])
+    assert ("truncated" in result.messages[0], site.lines()) == (True, ["one", "two", "three"])
 
 
 def test_line_larger_than_the_topic_takes_is_dropped(site: Site) -> None:
@@ -264,7 +269,9 @@ class Table:
             database="shop", table="orders", mode=self.mode, max_records=3, **of_mode,
         )  # fmt: skip
         ground = replace(ground_of(self.site.project, self.site.capture), capture=capture)
-        with standing(ground, CaptureOrder(run), beginning(capture, utc_now(), lambda: held), utc_now()) as (
+        with open_capture(
+            ground, CaptureOrder(run), initial_state_maker(capture, utc_now(), lambda: held), utc_now()
+        ) as (
             _,
             position,
         ):

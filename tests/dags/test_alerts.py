@@ -31,7 +31,7 @@ WELL = Condition("orders", "testers", NOW, n=3, lag=0)
 
 
 def tell(project: Project, condition: Condition, store: Kept, minutes: int = 0) -> list[str]:
-    return monitor.tell(project, project.pipeline("orders"), condition, NOW + timedelta(minutes=minutes), store)
+    return monitor.send_notices(project, project.pipeline("orders"), condition, NOW + timedelta(minutes=minutes), store)
 
 
 def test_nobody_is_watched_over_although_a_channel_is_named(
@@ -158,7 +158,7 @@ def test_lag_that_grows_is_missed_where_the_pipeline_runs_oftener_than_the_monit
     known = Project.load()
     for look in range(14):
         at = NOW + timedelta(minutes=2 * look)
-        behind = replace(WELL, at=at, lag=100 + look, lag_seconds=600.0, complete_through=at)
+        behind = replace(WELL, read_at=at, lag=100 + look, lag_seconds=600.0, complete_through=at)
         assert tell(known, behind, store, minutes=2 * look) == []
 
     assert [body["key"] for body in hook.bodies] == ["lag_growing/orders"]
@@ -170,10 +170,10 @@ def test_a_pipeline_whose_file_breaks_stops_unseen(project: Callable[..., Projec
     sound = path.read_text()
     path.write_text(f"{sound}colour: red\n")
 
-    assert monitor.tell_of_broken(Project.load(), NOW, store) == []
-    assert monitor.tell_of_broken(Project.load(), NOW + timedelta(minutes=2), store) == []
+    assert monitor.notify_of_broken_files(Project.load(), NOW, store) == []
+    assert monitor.notify_of_broken_files(Project.load(), NOW + timedelta(minutes=2), store) == []
     path.write_text(sound)
-    assert monitor.tell_of_broken(Project.load(), NOW + timedelta(minutes=4), store) == []
+    assert monitor.notify_of_broken_files(Project.load(), NOW + timedelta(minutes=4), store) == []
     assert tell(Project.load(), WELL, store, minutes=4) == []
 
     assert [(body["key"], body["status"]) for body in hook.bodies] == [
@@ -190,7 +190,7 @@ def test_names_that_the_settings_do_not_know_stop_a_pipeline_unseen(project: Cal
     path = project().pipelines_folder / "orders.yaml"
     path.write_text(path.read_text().replace("source: {", "source: {cluster: nowhere, "))
 
-    assert monitor.tell_of_broken(Project.load(), NOW, Kept()) == []
+    assert monitor.notify_of_broken_files(Project.load(), NOW, Kept()) == []
 
     (body,) = hook.bodies
     assert (body["owner"], body["severity"]) == ("testers", "critical")

@@ -30,7 +30,7 @@ PROMISE = "alerts: {fresh_within: 20m}\n"
 
 
 def tell(project: Project, condition: Condition, store: Kept, minutes: int = 0) -> list[str]:
-    return monitor.tell(project, project.pipeline("orders"), condition, NOW + timedelta(minutes=minutes), store)
+    return monitor.send_notices(project, project.pipeline("orders"), condition, NOW + timedelta(minutes=minutes), store)
 
 
 def said(hook: Posts) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "scheduling.md"
 TELLER = """
 with DAG("teller", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), params={"through": None}):
 
-    @task(outlets=[completeness("pizzas")])
+    @task(outlets=[completeness_alias("pizzas")])
     def say(params=None, outlet_events=None):
         if params["through"] is not None:
             tell_complete(outlet_events, {"pipeline": "pizzas", "complete_through": params["through"]})
@@ -62,7 +62,7 @@ def test_a_dag_starts_before_its_hour_is_complete_or_never(tmp_path: Path) -> No
     """The example of the page waits while nothing or an earlier instant was told, and goes on when its own is reached."""
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "dags").mkdir()
-    names = "from frazil_airflow.outputs.assets import completeness, tell_complete\n"
+    names = "from frazil_airflow.outputs.assets import completeness_alias, tell_complete\n"
     (tmp_path / "dags" / "example.py").write_text(example + names + TELLER, encoding="utf-8")
     env = {
         "AIRFLOW_HOME": str(tmp_path),

@@ -95,7 +95,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> SimpleNamespace:
         return made  # type: ignore[no-any-return]
 
     def note_told(_: Any, __: Any, kept: KeptReport, done: list[str], sent_at: datetime | None) -> KeptReport:
-        told = replace(kept, told=(*kept.told, *done), sent_at=sent_at)
+        told = replace(kept, told_channels=(*kept.told_channels, *done), sent_at=sent_at)
         shelf.kept[shelf.kept.index(kept)] = told
         return told
 
@@ -176,5 +176,5 @@ def test_a_channel_that_is_away_keeps_every_later_report_from_the_others(write_p
     with pytest.raises(Retryable, match=r"0000Z, mail: refused; .*0000Z, mail: still refused"):
         report()
 
-    assert [of.told for of in shelf.kept] == [("chat",), ("chat",)]
+    assert [of.told_channels for of in shelf.kept] == [("chat",), ("chat",)]
     assert all(of.is_owed for of in shelf.kept)

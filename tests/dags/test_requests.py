@@ -205,13 +205,13 @@ def test_braces_in_a_form_are_text(parse: Callable[[], DagBag], write_pipeline: 
 
 def test_a_plan_loses_what_was_asked_for_on_its_way():
     """Mode, reason and who asked travel in the plan, also when its ends are drawn in."""
-    from frazil_airflow.project.run_request import limited
+    from frazil_airflow.project.run_request import limit_records
 
     topics = {"orders": PlannedTopic("id", (0,), (10,))}
     plan = RunPlan(
         "orders", "r", "t", "c", topics, complete=False, mode="dry_run", started_by="airflow:manual", reason="y"
     )
 
-    chosen = RunPlan.from_json(limited(plan, 4).to_json())
+    chosen = RunPlan.from_json(limit_records(plan, 4).to_json())
 
     assert (chosen.records, chosen.mode, chosen.started_by, chosen.reason) == (4, "dry_run", "airflow:manual", "y")

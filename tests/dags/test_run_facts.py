@@ -18,7 +18,7 @@ from frazil.run.batches.result import RunResult
 from frazil_airflow.dags.timetable import cron_of
 from frazil_airflow.outputs.run_summary import address, facts_of, look_sentence, sample_lines, sentence, with_facts
 from frazil_airflow.project.failures import exit_code, terminal_is_final
-from frazil_airflow.project.run_request import limited
+from frazil_airflow.project.run_request import limit_records
 
 pytestmark = pytest.mark.dags
 
@@ -30,7 +30,7 @@ def plan_of(begin: tuple[int, ...], end: tuple[int, ...]) -> RunPlan:
 
 def test_a_limited_run_takes_a_share_of_every_partition_and_does_not_claim_to_be_complete():
     """Ends are drawn in, in proportion; the table is not complete through the plan's instant then."""
-    chosen = limited(plan_of((0, 100), (300, 200)), 100)
+    chosen = limit_records(plan_of((0, 100), (300, 200)), 100)
 
     assert chosen.topics["orders"].end == (75, 125)
     assert chosen.records == 100
@@ -41,7 +41,7 @@ def test_a_limited_run_takes_a_share_of_every_partition_and_does_not_claim_to_be
 @pytest.mark.parametrize("most", [1, 2, 3, 10])
 def test_a_limited_run_always_reads_something(partitions: int, most: int):
     """A limit below the number of partitions must not make a run that reads nothing and starts Spark for it."""
-    chosen = limited(plan_of((0,) * partitions, (3,) * partitions), most)
+    chosen = limit_records(plan_of((0,) * partitions, (3,) * partitions), most)
 
     assert 0 < chosen.records <= most
 
@@ -50,8 +50,8 @@ def test_a_limit_beyond_the_end_changes_nothing():
     """Neither without a limit nor with one that is not reached."""
     plan = plan_of((0,), (10,))
 
-    assert limited(plan, None) == plan
-    assert limited(plan, 10) == plan
+    assert limit_records(plan, None) == plan
+    assert limit_records(plan, 10) == plan
 
 
 RESULT = RunResult(

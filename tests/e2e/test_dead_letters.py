@@ -68,7 +68,7 @@ def test_dead_letters_are_told_to_nobody_or_twice(
     again = embedded.run(REPORTS, "e2e-nothing-new")
 
     (kept,) = reports(project)
-    assert (kept.count, kept.open, kept.run, kept.told) == (3, 3, reported.run_id, ("mail", "web"))
+    assert (kept.count, kept.open, kept.run, kept.told_channels) == (3, 3, reported.run_id, ("mail", "web"))
     note = str(embedded.api.run(REPORTS, reported.run_id).note)
     assert "Frazil: 3 dead letters new (UNKNOWN_FIELD 3), 3 open" in note
     links = embedded.api._request("GET", f"/dags/{REPORTS}/dagRuns/{quote(reported.run_id)}/taskInstances/report/links")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.cli.demo.report import look
-from frazil.maintain.last import last
+from frazil.cli.demo.report import read_page
+from frazil.maintain.last import last_maintenance
 from frazil.runtime.airflow_rows import DagRun
 from frazil.verify.check import verify
 from tests.e2e.embedded import Embedded
@@ -24,10 +24,10 @@ def test_tables_are_maintained_only_by_hand(embedded: Embedded, landed: DagRun):
 
     assert set(embedded.states(MAINTAIN, run.run_id).values()) == {"success"}
     pizzas = embedded.project.pipeline("pizzas")
-    noted = last(embedded.project, pizzas)["rpc.pizzas"]
+    noted = last_maintenance(embedded.project, pizzas)["rpc.pizzas"]
     assert [(of.step, of.status) for of in noted.steps] == [("manifests", "done")]
     assert verify(embedded.project, pizzas).is_clean
     # What the demo ends with, told by the page itself.
-    seen = look(embedded.api, "pizzas", "rpc.pizzas")
+    seen = read_page(embedded.api, "pizzas", "rpc.pizzas")
     assert (seen.state, seen.rows, seen.dead) == ("Idle", "2,982", "18")
     assert seen.health["rpc.pizzas"] > 0

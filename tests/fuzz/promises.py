@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.decoder.decode import Decoder
-from frazil.records.evolution.schema_requests import changed, together
+from frazil.records.evolution.schema_requests import apply_changes, merge_changes
 from frazil.records.model.dead_letter import DEAD_SCHEMA
 from frazil.records.model.outcome import Outcomes
 from tests.fuzz.mutations import mutated
@@ -69,7 +69,7 @@ class Landing:
             outcomes = self._decoder.decode(batch)
             if not outcomes.demands:
                 return outcomes
-            self._to(changed(self.spec.columns, together(outcomes.demands, self.spec)))
+            self._to(apply_changes(self.spec.columns, merge_changes(outcomes.demands, self.spec)))
         raise BrokenPromiseError(f"a table that never has enough: {outcomes.demands!s:.400}")
 
     def _to(self, columns: pa.Schema) -> None:

@@ -21,7 +21,7 @@ from frazil.iceberg.catalog.table import TableMetadata, staging_table
 from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
 from frazil.iceberg.commit.commit import Change, Refused, fit_of
 from frazil.iceberg.commit.refs import branch_name
-from frazil.iceberg.commit.summary_state import BATCH_KEY, landed, mark_of, read_summary
+from frazil.iceberg.commit.summary_state import BATCH_KEY, landed_snapshot, mark_of, read_summary
 from frazil.iceberg.files.row_files import RowFileWriter
 from frazil.iceberg.schema.schema import declared_schema, declared_spec
 from frazil.pipeline.models.pipeline_file import Destination
@@ -133,7 +133,7 @@ class Customers:
             summary={"frazil.pipeline": "customers", KEY: mark.to_json()},
             mirrored=(KEY,),
             fit=fit_of(self.metadata),
-            landed=lambda found: landed(found, KEY, mark, TABLE),
+            landed=lambda found: landed_snapshot(found, KEY, mark, TABLE),
             check=check,
         )
 

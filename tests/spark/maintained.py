@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from frazil.batch.position import Position
 from frazil.batch.target import RunRequest
 from frazil.iceberg.catalog.table import Table, TableMetadata
-from frazil.iceberg.commit.summary_state import lookup_position, still_held
+from frazil.iceberg.commit.summary_state import lookup_position, remaining_value
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.produce import produce
@@ -165,7 +165,7 @@ class Maintained:
     @property
     def position(self) -> Position:
         """The position."""
-        found = still_held(lookup_position(self.table(), "orders", ORDERS))
+        found = remaining_value(lookup_position(self.table(), "orders", ORDERS))
         assert found is not None
         return Position.from_json(found.value)
 

@@ -14,7 +14,7 @@ from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.runtime.waiting import until
 from frazil.spark.jobs.driver import exit_code
-from frazil.spark.jobs.start import started
+from frazil.spark.jobs.start import started_session
 from tests.spark.changes import Customers, upsert
 
 SECONDS = 60
@@ -36,7 +36,7 @@ def kill_jvm(point: Failpoint) -> None:
 def merge(folder: Path) -> None:
     """Land a batch, over which the JVM dies."""
     failpoints.hit = kill_jvm
-    customers = Customers(started(), lake(folder))
+    customers = Customers(started_session(), lake(folder))
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
 
 

@@ -18,8 +18,8 @@ from sqlalchemy import create_engine, text
 
 from frazil.capture.order import CaptureOrder
 from frazil.capture.run import CaptureResult, ground_of, utc_now
-from frazil.capture.run_rows import RowsTask, beginning, next_rows
-from frazil.capture.standing import standing
+from frazil.capture.run_rows import RowsTask, initial_state_maker, next_rows
+from frazil.capture.standing import open_capture
 from frazil.errors import Terminal
 from frazil.kafka.client.cluster import Cluster
 from frazil.pipeline.settings.capture import JdbcCapture
@@ -28,9 +28,9 @@ from frazil.project import Project
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch, jar_paths
 from frazil.spark.errors import SPARK_FAILED
-from frazil.spark.jobs.capture import largest, refused, rows_of, send_rows, sql_state
+from frazil.spark.jobs.capture import largest_number, refusal_of, rows_of, send_rows, sql_state
 from frazil.spark.submit.submission import run_capture
-from frazil.spark.writes.quoting import prepare
+from frazil.spark.writes.quoting import configure_quoting
 from tests.conftest import FreePorts
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.topic_reader import committed
@@ -87,7 +87,7 @@ def shop(spark: SparkSession, project: MakeProject, tmp_path: Path) -> Shop:
     topic = {"topic": f"orders-{uuid4().hex[:8]}"}
     made = project({"url": f"jdbc:sqlite:{file}", "driver": "org.sqlite.JDBC"}, orders=ORDERS | topic)
     session = spark.newSession()
-    prepare(session)
+    configure_quoting(session)
     return Shop(session, made, file)
 
 
@@ -106,10 +106,12 @@ class Shop:
 
     def run(self, to: Any = None) -> tuple[int, str]:
         """One run: how many rows it captured, and how Spark asked for them."""
-        capture, order, now = self.capture, CaptureOrder(str(uuid4()), to=to, reason="a test"), utc_now()
+        capture, order, now = self.capture, CaptureOrder(str(uuid4()), restart_at=to, reason="a test"), utc_now()
         ground = ground_of(self.project, capture)
         frame = rows_of(self.spark, capture, self.project.database("shop"))
-        with standing(ground, order, beginning(capture, now, partial(largest, frame, capture)), now) as (_, position):
+        with open_capture(
+            ground, order, initial_state_maker(capture, now, partial(largest_number, frame, capture)), now
+        ) as (_, position):
             asked = next_rows(capture, position, now)
         count, _ = send_rows(frame, RowsTask(ground, capture, order.run, position), asked)
         return count, frame.where(str(asked))._jdf.queryExecution().toString()
@@ -199,10 +201,10 @@ def test_wrong_password_is_tried_again() -> None:
     """What databases say of it calls for a person, and so does a driver that is not there; other failures pass."""
     capture = JdbcCapture(capture="jdbc", name="orders", topic="t", database="shop", table="orders", mode="bulk")
     for said in ('FATAL: password authentication failed for user "ann"', "java.sql.SQLException: No suitable driver"):
-        found = refused(capture, said)
+        found = refusal_of(capture, said)
         assert found is not None
         assert "databases.shop" in str(found)
-    assert refused(capture, "Connection refused") is None
+    assert refusal_of(capture, "Connection refused") is None
 
 
 def test_language_of_the_database_decides(spark: SparkSession, free_ports: FreePorts) -> None:
@@ -212,10 +214,10 @@ def test_language_of_the_database_decides(spark: SparkSession, free_ports: FreeP
     with pytest.raises(SPARK_FAILED) as caught:
         rows_of(spark, capture, DatabaseSettings(url=url, driver="org.postgresql.Driver"))
     assert sql_state(caught.value) == "08001"  # nobody is there: another try may help
-    assert refused(capture, str(caught.value), "08001") is None
+    assert refusal_of(capture, str(caught.value), "08001") is None
     with pytest.raises(SPARK_FAILED) as caught:
         spark.range(1).select("nowhere")
     assert sql_state(caught.value) == ""
 
-    assert "user and password" in str(refused(capture, "Passwort-Authentifizierung schlug fehl", "28P01"))
-    assert "refuses the query: SQLSTATE 42P01" in str(refused(capture, "Relation existiert nicht", "42P01"))
+    assert "user and password" in str(refusal_of(capture, "Passwort-Authentifizierung schlug fehl", "28P01"))
+    assert "refuses the query: SQLSTATE 42P01" in str(refusal_of(capture, "Relation existiert nicht", "42P01"))

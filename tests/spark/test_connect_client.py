@@ -12,7 +12,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from frazil.runtime.home import project_root
 from frazil.runtime.waiting import until
-from frazil.spark.connect.session import bound
+from frazil.spark.connect.session import limit_waiting
 from frazil.spark.submit.configuration import ENGINE_VARIABLE
 
 NOBODY = "sc://127.0.0.1:9"
@@ -70,7 +70,7 @@ def session() -> SparkSession:
     """A session of a server that nobody asks anything."""
     made = SparkSession(NOBODY)
     made.release_session_on_close = False
-    bound(made)
+    limit_waiting(made)
     return made
 
 

@@ -73,7 +73,7 @@ def test_doctor_names_a_managed_server_that_is_away(tmp_path: Path, free_ports: 
     project = Project.load(env | {"FRAZIL_SPARK_CONNECT_PORT": str(free_ports(1)[0])})
     (finding,) = warm_spark(project)
 
-    assert (finding.state, finding.found) == ("warning", "the server is not up")
+    assert (finding.state, finding.observed) == ("warning", "the server is not up")
     assert "frazil up --only spark" in (finding.next_step or "")
     (tmp_path / "settings.yaml").write_text(SETTINGS.replace("managed: true", "url: 'sc://h:1'"))
     assert not list(warm_spark(Project.load(env)))

@@ -18,7 +18,7 @@ from frazil.iceberg.commit.retention_guard import named_manifests
 from frazil.iceberg.commit.summary_state import POSITION_KEY
 from frazil.kafka.client.cluster import Cluster
 from frazil.maintain import steps
-from frazil.maintain.last import MAINTAINED_KEY, last
+from frazil.maintain.last import MAINTAINED_KEY, last_maintenance
 from frazil.maintain.need import ORPHANS_KEY
 from tests.spark.kills import Killed, at, kill
 from tests.spark.maintained import LEDGER, LETTERS, ORDERS, Maintained, maintained, put_old
@@ -163,10 +163,10 @@ def test_what_was_done_is_forgotten(make: Make) -> None:
     """Each table says what was done to it last; a run that does nothing commits nothing and leaves that as it is."""
     orders = make()
     orders.land(3)
-    assert last(orders.project, orders.project.pipeline("orders")) == {}
+    assert last_maintenance(orders.project, orders.project.pipeline("orders")) == {}
 
     (done,) = orders.maintain("compaction").tables
-    noted = last(orders.project, orders.project.pipeline("orders"))
+    noted = last_maintenance(orders.project, orders.project.pipeline("orders"))
     location = orders.table().metadata_location
     orders.maintain("compaction", "expiry")
 
@@ -175,7 +175,7 @@ def test_what_was_done_is_forgotten(make: Make) -> None:
     assert (noted[ORDERS].before.files, noted[ORDERS].after.files) == (3, 1)
     assert orders.table().metadata_location == location
     orders.land(1)
-    assert last(orders.project, orders.project.pipeline("orders")) == noted
+    assert last_maintenance(orders.project, orders.project.pipeline("orders")) == noted
     orders.assert_clean()
 
 

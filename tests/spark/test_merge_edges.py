@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from frazil.batch.position import LostTail
 from frazil.errors import Retryable
-from frazil.spark.errors import SPARK_FAILED, shown
+from frazil.spark.errors import SPARK_FAILED, error_text
 from tests.spark.changes import MERGE, Customers, delete, truncate, upsert
 from tests.spark.documents import sqlite
 
@@ -33,8 +33,8 @@ def test_error_of_spark_is_told_without_the_values_it_quotes(spark: SparkSession
     with pytest.raises(SPARK_FAILED) as failed:
         spark.sql("SELECT CAST('ann@example.org' AS INT)").collect()
     assert "ann@" in str(failed.value)
-    assert "[CAST_INVALID_INPUT]" in shown(failed.value)
-    assert "ann@" not in shown(failed.value)
+    assert "[CAST_INVALID_INPUT]" in error_text(failed.value)
+    assert "ann@" not in error_text(failed.value)
 
 
 def test_a_late_truncate_hides_a_later_one(tmp_path: Path, spark: SparkSession) -> None:

@@ -85,7 +85,7 @@ def test_session_of_a_job_substitutes_no_variables(spark: SparkSession, monkeypa
     own.conf.set("spark.sql.variable.substitute", "true")
     asked = f"SELECT '${{env:{MARKED[0]}}}' AS found"
     assert own.sql(asked).head().found == MARKED[1]
-    monkeypatch.setattr(driver, "started", lambda: own)
+    monkeypatch.setattr(driver, "started_session", lambda: own)
     monkeypatch.setenv(LOCAL_VARIABLE, "1")  # it is not stopped at the end
 
     with driver.session(Project.load({})) as session:

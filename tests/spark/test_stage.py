@@ -30,7 +30,7 @@ from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.produce import produce
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.records.decoder.route import NewTables, Route, TopicRoute
-from frazil.records.evolution.schema_requests import together
+from frazil.records.evolution.schema_requests import merge_changes
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.sql.sql import Sql
@@ -148,8 +148,8 @@ def test_tasks_ask_for_other_columns(spark: SparkSession, order: StageOrder) -> 
     by_spark, inline = SparkStage(spark)(asking), stage_inline(asking)
 
     wanted = asking.specs["shop.orders"]
-    changes = together(by_spark.demands["shop.orders"], wanted)
-    assert changes == together(inline.demands["shop.orders"], wanted)
+    changes = merge_changes(by_spark.demands["shop.orders"], wanted)
+    assert changes == merge_changes(inline.demands["shop.orders"], wanted)
     assert [(change.path, change.kind, change.type) for change in changes] == [(("price",), "add", "double")]
     read = sum(r.span for r in by_spark.again) + by_spark.total.read
     assert read == sum(r.span for r in inline.again) == sum(r.span for r in order.ranges)

@@ -1,7 +1,7 @@
 """The book of what was said already, per pipeline: what each channel was told, what is still to tell, and when again.
 
-A page of the book is plain data, and a look at a pipeline turns it: `due` says what is to be sent now and notes the try,
-which is stored *before* anything is sent; `settled` notes what came of it. So whoever dies in between sends once more, after
+A page of the book is plain data, and a look at a pipeline turns it: `due_messages` says what is to be sent now and notes the try,
+which is stored *before* anything is sent; `record_attempt` notes what came of it. So whoever dies in between sends once more, after
 a while that grows with every try: never lost, never for ever. One monitor at a time writes (Airflow sees to that); where a
 zombie wrote an older page over a newer one, a notice comes once too often, none is missing.
 """
@@ -9,10 +9,10 @@ zombie wrote an older page over a newer one, a notice comes once too often, none
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from frazil.alerts.notice import Notice
 from frazil.monitor.freshness import Span
@@ -42,14 +42,14 @@ class ChannelState:
     """What one channel knows of a trouble.
 
     Attributes:
-        at: When it was told last; None if never, for all that is known.
+        told_at: When it was told last; None if never, for all that is known.
         severity: What it was told.
         tries: To tell it what it should know now.
         tried_at: The last one.
         left_at: Since when it is told of this kind no more; None while it is.
     """
 
-    at: datetime | None = None
+    told_at: datetime | None = None
     severity: Severity | None = None
     tries: int = 0
     tried_at: datetime | None = None
@@ -129,28 +129,28 @@ class Message:
     notice: Notice
 
 
-def turned(page: Page, judged: Mapping[str, Notice | None], now: datetime) -> Page:
-    """The page after a look: what holds, what is over, what is unknown and stays."""
+def update_page(page: Page, judged: Mapping[str, Notice | None], now: datetime) -> Page:
+    """The page after the monitor judged a pipeline: troubles that hold, that are over, and those not judged, which stay."""
     entries = dict(page.entries)
     for kind, notice in judged.items():
         before = entries.get(kind)
         if notice is not None:
-            entries[kind] = _holding(before, notice, now)
+            entries[kind] = _with_trouble(before, notice, now)
         elif before is not None and before.over_at is None:
-            entries[kind] = _ended(before, now)
+            entries[kind] = _end_trouble(before, now)
     open_entries = {kind: entry for kind, entry in entries.items() if not _is_done(entry)}
     return replace(page, looked_at=now, entries=open_entries, missed=0)
 
 
-def closed(page: Page, now: datetime, why: str) -> Page:
-    """The page of what nobody watches any more: all that held is over, and that is why."""
-    turned_page = turned(page, dict.fromkeys(page.entries), now)
+def close_page(page: Page, now: datetime, why: str) -> Page:
+    """The page of a pipeline that nobody watches any more: every trouble on it is over, for the reason `why`."""
+    turned_page = update_page(page, dict.fromkeys(page.entries), now)
     entries = {kind: replace(entry, why_over=entry.why_over or why) for kind, entry in turned_page.entries.items()}
     return replace(turned_page, entries=entries, fewest=(), missed=page.missed)
 
 
-def joined(page: Page, second: Page) -> Page:
-    """The page with the troubles of another one: what was told while this one's monitor was not at work."""
+def merge_pages(page: Page, second: Page) -> Page:
+    """The page with the troubles of another page, on which callbacks noted what was told while the monitor was down."""
     entries = dict(page.entries)
     for kind, theirs in second.entries.items():
         own_entry = entries.get(kind, theirs)
@@ -159,7 +159,7 @@ def joined(page: Page, second: Page) -> Page:
     return replace(page, entries=entries)
 
 
-def _holding(before: Entry | None, notice: Notice, now: datetime) -> Entry:
+def _with_trouble(before: Entry | None, notice: Notice, now: datetime) -> Entry:
     if before is None:
         return Entry(notice, now)
     if before.over_at is None:
@@ -169,10 +169,10 @@ def _holding(before: Entry | None, notice: Notice, now: datetime) -> Entry:
     return Entry(notice, before.since, before.looks + 1, channels=channel_states)
 
 
-def _ended(before: Entry, now: datetime) -> Entry:
+def _end_trouble(before: Entry, now: datetime) -> Entry:
     """Whoever was told, or may have been, is told that it is over."""
     channel_states = {
-        name: replace(state, tries=0) for name, state in before.channels.items() if state.at or state.tries
+        name: replace(state, tries=0) for name, state in before.channels.items() if state.told_at or state.tries
     }
     return replace(before, over_at=now, channels=channel_states)
 
@@ -181,15 +181,19 @@ def _is_done(entry: Entry) -> bool:
     return entry.over_at is not None and not entry.channels
 
 
-def due(page: Page, channels: Channels, now: datetime, remind_after: timedelta) -> tuple[Page, tuple[Message, ...]]:
-    """What is to be sent now, and the page on which that is noted: store it first.
+def due_messages(
+    page: Page, channels: Channels, now: datetime, remind_after: timedelta
+) -> tuple[Page, tuple[Message, ...]]:
+    """The messages to send now, and the page that notes the attempts: store it before sending.
 
     Who was told that a trouble is there is told that it is over, whatever is to be told by then. So is a channel that is
     told of the kind no more: nobody else would close what it opened.
     """
     entries, messages = dict(page.entries), []
     for kind, entry in page.entries.items():
-        states = dict(_informed(entry, channels(kind, "critical"), now))  # lets through whoever is told of anything
+        states = dict(
+            _informed_channels(entry, channels(kind, "critical"), now)
+        )  # lets through whoever is told of anything
         ended = [name for name, state in states.items() if (entry.over_at or state.left_at) and not state.waits(now)]
         names = channels(kind, entry.notice.severity) if entry.over_at is None else ()
         names_due = ended + [
@@ -202,7 +206,7 @@ def due(page: Page, channels: Channels, now: datetime, remind_after: timedelta) 
     return replace(page, entries=open_entries), tuple(messages)
 
 
-def _informed(entry: Entry, hearers: Sequence[str], now: datetime) -> Iterator[tuple[str, ChannelState]]:
+def _informed_channels(entry: Entry, hearers: Sequence[str], now: datetime) -> Iterator[tuple[str, ChannelState]]:
     """Who knows of a trouble, but for those whom it takes too long to tell that it is over."""
     for name, before in entry.channels.items():
         state = before
@@ -218,10 +222,10 @@ def _informed(entry: Entry, hearers: Sequence[str], now: datetime) -> Iterator[t
 def _is_due(entry: Entry, state: ChannelState, now: datetime, remind_after: timedelta) -> bool:
     if entry.looks < PATIENCE.get(entry.notice.kind, 1) or state.waits(now):
         return False
-    if state.at is None or state.severity is None:
+    if state.told_at is None or state.severity is None:
         return True
     is_worse = SEVERITIES.index(entry.notice.severity) > SEVERITIES.index(state.severity)
-    return is_worse or now >= state.at + remind_after
+    return is_worse or now >= state.told_at + remind_after
 
 
 def _message(entry: Entry, state: ChannelState, now: datetime) -> Notice:
@@ -232,13 +236,13 @@ def _message(entry: Entry, state: ChannelState, now: datetime) -> Notice:
         cause = f"{lasted if why is None else why} It was:\n{notice.cause}"
         severity = state.severity or notice.severity
         return replace(notice, severity=severity, recovered=True, cause=cause, next_step=None)
-    if state.at is None:
+    if state.told_at is None:
         return notice
     return replace(notice, cause=f"Lasts for {spoken((now - entry.since).total_seconds())}.\n{notice.cause}")
 
 
-def settled(page: Page, message: Message, now: datetime, *, was_sent: bool) -> Page:
-    """The page after a try: a channel that was told knows, one that was not is tried again."""
+def record_attempt(page: Page, message: Message, now: datetime, *, was_sent: bool) -> Page:
+    """The page after an attempt to send: a channel that got the message is noted, one that did not is tried again."""
     kind = message.notice.kind
     entry = page.entries.get(kind)
     if entry is None or not was_sent:
@@ -254,7 +258,8 @@ def settled(page: Page, message: Message, now: datetime, *, was_sent: bool) -> P
 
 def to_json(page: Page) -> str:
     """As JSON."""
-    return json.dumps(asdict(page), default=lambda instant: instant.isoformat(), sort_keys=True)
+    body = asdict(page, dict_factory=_written)
+    return json.dumps(body, default=lambda instant: instant.isoformat(), sort_keys=True)
 
 
 def from_json(text: str) -> Page:
@@ -273,11 +278,17 @@ def from_json(text: str) -> Page:
 
 
 def _entry(raw: Mapping[str, Any]) -> Entry:
-    channels = {
-        name: ChannelState(**dict(_timed(_known(ChannelState, channel)))) for name, channel in raw["channels"].items()
-    }
+    channels = {name: ChannelState(**_read_channel(channel)) for name, channel in raw["channels"].items()}
     entry_fields = dict(_timed(_known(Entry, raw)))
     return Entry(**{**entry_fields, "notice": Notice(**_known(Notice, raw["notice"])), "channels": channels})
+
+
+_WRITTEN_TOLD_AT: Final = "at"
+"""Key of `ChannelState.told_at` in the stored page, whose form stays."""
+
+
+def _written(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {_WRITTEN_TOLD_AT if name == "told_at" else name: value for name, value in pairs}
 
 
 def _known(kind: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,9 +296,14 @@ def _known(kind: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if name in names}
 
 
+def _read_channel(raw: Mapping[str, Any]) -> dict[str, Any]:
+    renamed = {"told_at" if name == _WRITTEN_TOLD_AT else name: value for name, value in raw.items()}
+    return dict(_timed(_known(ChannelState, renamed)))
+
+
 def _timed(raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in raw.items():
-        yield name, _instant(value) if name in ("at", "tried_at", "left_at", "since", "over_at") else value
+        yield name, _instant(value) if name in ("told_at", "tried_at", "left_at", "since", "over_at") else value
 
 
 def _instant(text: str | None) -> datetime | None:

@@ -41,7 +41,7 @@ class Failure:
     Attributes:
         dag: Id of the DAG.
         run: Id of the run.
-        at: When it was noted, UTC.
+        noted_at: When it was noted, UTC.
         kind: What it is about.
         severity: `critical` if a person must act, else the next run may do.
         cause: What was seen.
@@ -50,7 +50,7 @@ class Failure:
 
     dag: str
     run: str
-    at: datetime
+    noted_at: datetime
     kind: FailureKind
     severity: Severity
     cause: str
@@ -58,7 +58,8 @@ class Failure:
 
     def to_json(self) -> str:
         """As JSON."""
-        return json.dumps({**asdict(self), "at": self.at.isoformat()})
+        body = asdict(self) | {"noted_at": self.noted_at.isoformat()}
+        return json.dumps({"at" if name == "noted_at" else name: value for name, value in body.items()})
 
     @classmethod
     def from_json(cls, text: str) -> Failure:
@@ -69,7 +70,8 @@ class Failure:
         """
         try:
             fields = json.loads(text)
-            return cls(**{**fields, "at": datetime.fromisoformat(fields["at"])})
+            noted_at = datetime.fromisoformat(fields["at"])
+            return cls(**{name: value for name, value in fields.items() if name != "at"}, noted_at=noted_at)
         except (TypeError, KeyError) as error:
             raise ValueError(f"not a failure: {error}") from error
 

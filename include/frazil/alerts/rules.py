@@ -85,23 +85,28 @@ def _stale(case: Case) -> Iterator[tuple[str, Notice | None]]:
     if condition.lag is None or _is_half_read(condition):
         return
     through = _complete_through(condition)
-    if condition.runs.is_paused or condition.n is None or through is None or condition.at - through <= case.promise:
+    if (
+        condition.runs.is_paused
+        or condition.n is None
+        or through is None
+        or condition.read_at - through <= case.promise
+    ):
         yield "stale", None
         return
     cause = (
-        f"The tables are complete through {_instant(through)} only: {spoken((condition.at - through).total_seconds())} before"
-        f" {_instant(condition.at)}, promised are {spoken(case.promise.total_seconds())}. {condition.lag:,} records are not read yet."
+        f"The tables are complete through {_instant(through)} only: {spoken((condition.read_at - through).total_seconds())} before"
+        f" {_instant(condition.read_at)}, promised are {spoken(case.promise.total_seconds())}. {condition.lag:,} records are not read yet."
     )
-    title = f"{condition.pipeline}: stale for {spoken((condition.at - through - case.promise).total_seconds())}"
+    title = f"{condition.pipeline}: stale for {spoken((condition.read_at - through - case.promise).total_seconds())}"
     yield "stale", _notice(case, "stale", "critical", title, cause, f"frazil history {condition.pipeline}")
 
 
 def _complete_through(condition: Condition) -> datetime | None:
     """What a run would find now counts as well: where nothing is unread, everything is in."""
     if condition.lag == 0 and not condition.held_back:
-        return condition.at
+        return condition.read_at
     oldest = (
-        condition.at - timedelta(seconds=condition.lag_seconds)
+        condition.read_at - timedelta(seconds=condition.lag_seconds)
         if condition.lag and condition.lag_seconds is not None
         else None
     )
@@ -158,7 +163,7 @@ def _retention(case: Case) -> Iterator[tuple[str, Notice | None]]:
         yield "retention", None
         return
     first = urgent[0]
-    lines = [_left(retention) for retention in urgent[:20]]
+    lines = [_retention_text(retention) for retention in urgent[:20]]
     if urgent[20:]:
         lines.append(f"and {len(urgent) - 20} more")
     where = f"{first.topic}/{first.partition}"
@@ -181,7 +186,7 @@ def _is_near(retention: Retention, least: float) -> bool:
     return retention.seconds_left < min(least, retained_seconds / _SHARE)
 
 
-def _left(retention: Retention) -> str:
+def _retention_text(retention: Retention) -> str:
     where = f"topic {retention.topic}, partition {retention.partition}"
     if retention.headroom < 0:
         return f"{where}: {-retention.headroom:,} offsets are gone that were not read"
@@ -223,7 +228,7 @@ def _failure(case: Case) -> Failure | None:
             return None
         if failure is not None and failure.run == runs.last_run:
             return failure
-        ended_at = runs.last_ended_at or case.condition.at
+        ended_at = runs.last_ended_at or case.condition.read_at
         cause = "Airflow ended it: no task of it could say why. Its log may."
         return Failure("", runs.last_run, ended_at, "failed_run", "warning", cause)
     if failure is None or _is_over(case):
@@ -238,15 +243,15 @@ def _is_over(case: Case) -> bool:
     if failure is None:
         return True
     if condition.runs.last_state == "success":
-        return condition.runs.last_ended_at is None or condition.runs.last_ended_at >= failure.at
+        return condition.runs.last_ended_at is None or condition.runs.last_ended_at >= failure.noted_at
     if condition.runs.last_state == "failed":
         return (
             condition.runs.last_run != failure.run
             and condition.runs.last_ended_at is not None
-            and condition.runs.last_ended_at > failure.at
+            and condition.runs.last_ended_at > failure.noted_at
         )
     moved = [instant for instant in (condition.complete_through, condition.last_commit) if instant is not None]
-    return any(instant > failure.at for instant in moved)
+    return any(instant > failure.noted_at for instant in moved)
 
 
 _CHORES: Mapping[ChoreKind, tuple[str, str]] = {

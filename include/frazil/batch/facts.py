@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, NamedTuple
 
-from frazil.batch.schema_change import Demands, SchemaChange, Untold, bounded, fewer, first_names
+from frazil.batch.schema_change import Demands, SchemaChange, Untold, bound_demands, bounded, first_names
 
 NAMES_SHOWN: Final = 20
 """Of the fields of one batch: who looks wants to know which, not all of them."""
@@ -132,7 +132,7 @@ RecordAges = Mapping[int, int]
 """Class -> records. Class 0 ends at `FLOOR_SECONDS`, each further one `GROWTH` times later."""
 
 
-def added(first: RecordAges, second: RecordAges) -> dict[int, int]:
+def add_ages(first: RecordAges, second: RecordAges) -> dict[int, int]:
     """Counts of both together."""
     return {age: first.get(age, 0) + second.get(age, 0) for age in {*first, *second}}
 
@@ -147,7 +147,7 @@ def ages_from(text: str | None) -> dict[int, int]:
     return dict(json.loads(text)) if text else {}
 
 
-def seconds(age: int) -> float:
+def age_seconds(age: int) -> float:
     """The age that stands for a class: no age of it is farther away than 5 %."""
     return FLOOR_SECONDS / 2 if age == 0 else 2 * FLOOR_SECONDS * GROWTH**age / (GROWTH + 1)
 
@@ -419,7 +419,7 @@ class Staged:
             _added(self.tables, staged.tables),
             self.whole_dead + staged.whole_dead,
             {
-                k: fewer({*self.demands.get(k, ()), *staged.demands.get(k, ())})
+                k: bound_demands({*self.demands.get(k, ()), *staged.demands.get(k, ())})
                 for k in {*self.demands, *staged.demands}
             },
             (*self.again, *staged.again),
@@ -429,7 +429,7 @@ class Staged:
                 k: bounded(self.untold.get(k, frozenset()) | staged.untold.get(k, frozenset()))
                 for k in {*self.untold, *staged.untold}
             },
-            added(self.ages, staged.ages),
+            add_ages(self.ages, staged.ages),
         )
 
 

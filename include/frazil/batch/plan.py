@@ -92,7 +92,7 @@ class RunPlan:
         try:
             body = json.loads(text)
             check_version("plan", body.pop("v"), PLAN_VERSION, oldest=PLAN_VERSION)
-            return cls(topics={name: _planned(topic) for name, topic in body.pop("topics").items()}, **body)
+            return cls(topics={name: _read_topic(topic) for name, topic in body.pop("topics").items()}, **body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Terminal(f"this is not a plan: {text[:200]!r} ({error})") from error
 
@@ -103,7 +103,7 @@ def _planned_ranges(topics: Mapping[str, PlannedTopic]) -> Iterable[Range]:
             yield Range(name, number, begin, end)
 
 
-def _planned(body: Mapping[str, Any]) -> PlannedTopic:
+def _read_topic(body: Mapping[str, Any]) -> PlannedTopic:
     begin, end = whole_numbers(body["begin"]), whole_numbers(body["end"])
     if len(begin) != len(end):
         raise ValueError(f"'begin' and 'end' differ in length: {begin}, {end}")

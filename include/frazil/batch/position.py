@@ -81,7 +81,7 @@ class LostTail(NamedTuple):
     n: int
 
 
-def united(lost: Iterable[LostTail]) -> tuple[LostTail, ...]:
+def merge_tails(lost: Iterable[LostTail]) -> tuple[LostTail, ...]:
     """The same rows by as few tails as it takes."""
     tails: list[LostTail] = []
     for tail in sorted(lost, key=lambda lost_tail: (lost_tail.partition, lost_tail.start, -lost_tail.n)):
@@ -167,7 +167,7 @@ class Position:
                 for (topic, number), end in ends.items()
                 if topic == name
             )
-            topics[name] = replace(topic_position, lost_tails=united([*topic_position.lost_tails, *tails]))
+            topics[name] = replace(topic_position, lost_tails=merge_tails([*topic_position.lost_tails, *tails]))
         return replace(self, topics=topics)
 
     def to_json(self) -> str:

@@ -48,7 +48,7 @@ def unfilled(rows: Iterable[Row], table: str) -> tuple[Range, ...]:
     for _, batch_rows in _batches(rows):
         own, first = _own(batch_rows, table), batch_rows[0]
         if first["kind"] == "repair" and own is not None:
-            ranges = union((*ranges, *_listed(own.get("skipped"))))
+            ranges = union((*ranges, *_read_ranges(own.get("skipped"))))
         elif first["kind"] in ("ingest", "replay"):
             ranges = subtract(ranges, read_ranges(first))
     return ranges
@@ -92,7 +92,7 @@ def readable(
 
 def read_ranges(row: Row) -> tuple[Range, ...]:
     """What a batch read for the table of a row of the ledger."""
-    return _listed(row.get("table_ranges") or row["ranges"])
+    return _read_ranges(row.get("table_ranges") or row["ranges"])
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[tuple[int, list[Row]]]:
@@ -104,7 +104,7 @@ def _own(rows: Iterable[Row], table: str) -> Row | None:
     return next((row for row in rows if row["table"] == table), None)
 
 
-def _listed(text: str | None) -> tuple[Range, ...]:
+def _read_ranges(text: str | None) -> tuple[Range, ...]:
     return tuple(Range(*r) for r in json.loads(text or "[]"))
 
 

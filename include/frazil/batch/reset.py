@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from frazil.batch.facts import ClusterFacts, Range, TopicFacts, TopicPartition, known_epochs
-from frazil.batch.position import LostTail, Position, TopicPosition, united
+from frazil.batch.position import LostTail, Position, TopicPosition, merge_tails
 from frazil.errors import Terminal
 
 
@@ -72,7 +72,7 @@ def reset_position(
             p.leader_epoch if (name, number) in offsets or base is None else base.leader_epoch(number)
             for number, p in enumerate(topic_facts.partitions)
         )
-        since = n if recreated else _since(former)
+        since = n if recreated else _incarnation_start(former)
         lost = base.lost_tails if base is not None else ()
         topics[name] = TopicPosition(
             topic_facts.id, next_offsets, next_offsets, since=since, leader_epochs=epochs, lost_tails=lost
@@ -106,7 +106,7 @@ def is_recreated(topic_position: TopicPosition | None, topic_facts: TopicFacts) 
     return beyond or len(topic_facts.partitions) < len(topic_position.next)
 
 
-def _since(topic_position: TopicPosition | None) -> int:
+def _incarnation_start(topic_position: TopicPosition | None) -> int:
     return topic_position.since if topic_position is not None else 0
 
 
@@ -166,7 +166,7 @@ def _lost_tails(name: str, topic: TopicPosition, abandoned: Iterable[Abandoned])
     """Also those that abandoned batches noted: merged tables keep the rows."""
     positions = (batch.position.topics.get(name) for batch in abandoned)
     noted = (t.lost_tails for t in positions if t is not None and t.since == topic.since)
-    return united([*topic.lost_tails, *chain.from_iterable(noted)])
+    return merge_tails([*topic.lost_tails, *chain.from_iterable(noted)])
 
 
 def _by_partition(topic: str, offsets: tuple[int, ...]) -> Iterator[tuple[TopicPartition, int]]:

@@ -41,11 +41,11 @@ _SHORTENED: Final = 200
 
 def listed(changes: Sequence[SchemaChange]) -> str:
     """Return changes in a line of bounded length: records decide how many there are, and how long their names."""
-    named = ", ".join(shortened(str(change)) for change in changes[:_LISTED])
+    named = ", ".join(shorten(str(change)) for change in changes[:_LISTED])
     return named if len(changes) <= _LISTED else f"{named}, and {len(changes) - _LISTED:,} more"
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return the beginning of a text in which names of records stand, such as the type of a struct."""
     return text if len(text) <= _SHORTENED else f"{text[:_SHORTENED]}…"
 
@@ -74,7 +74,7 @@ REMEMBERED = 20_000
 """Demands for new columns of a table that are carried along, twice as many as it may have: keys may be data."""
 
 
-def fewer(changes: Iterable[SchemaChange]) -> tuple[SchemaChange, ...]:
+def bound_demands(changes: Iterable[SchemaChange]) -> tuple[SchemaChange, ...]:
     """Demands in order, of those for new columns as many as are remembered, breadth first."""
     ordered = sorted(changes)
     if len(ordered) <= REMEMBERED:

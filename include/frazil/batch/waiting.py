@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 CALL_SECONDS = 900.0
@@ -51,16 +51,16 @@ class Call:
     Attributes:
         epoch: Epoch of the position then.
         ends: What it will take: `topic/partition` -> end.
-        at: When, seconds since 1970.
+        called_at: When, seconds since 1970.
     """
 
     epoch: int
     ends: Mapping[str, int]
-    at: float
+    called_at: float
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        return asdict(self)
+        return {"epoch": self.epoch, "ends": dict(self.ends), "at": self.called_at}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Call:
@@ -69,6 +69,6 @@ class Call:
 
     def is_open(self, waiting: Waiting, instant: float) -> bool:
         """Whether a run still has to take what was called for."""
-        if waiting.epoch != self.epoch or instant - self.at > CALL_SECONDS:
+        if waiting.epoch != self.epoch or instant - self.called_at > CALL_SECONDS:
             return False
         return any(place in waiting.position and waiting.position[place] < end for place, end in self.ends.items())

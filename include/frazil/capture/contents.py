@@ -43,7 +43,7 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
     roots = [folder.resolve() for folder in listed]
     marks = tuple(marks)
     named_paths = {path for pattern in patterns for path in glob.glob(pattern, recursive=True)}  # noqa: PTH207 - absolute ones
-    neighbours = {path for folder in {Path(mark.path).parent for mark in marks} for path in _listed(folder)}
+    neighbours = {path for folder in {Path(mark.path).parent for mark in marks} for path in _list_folder(folder)}
     files: dict[tuple[int, int], FoundFile] = {}
     for path in (*sorted(named_paths, key=os.path.islink), *sorted(neighbours - named_paths)):
         with translated(path):
@@ -63,7 +63,7 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
                 path, file_status.st_dev, file_status.st_ino, file_status.st_size, *times, path in named_paths
             )
             files.setdefault(file.id, file)
-    present = [mark for mark in marks if not mark.gone]
+    present = [mark for mark in marks if not mark.missing_since]
     if present and not any(file.is_asked for file in files.values()) and all(map(_is_away, present)):
         raise Retryable(
             f"none of {len(present):,} known files is there, nor is what their folders were, as {Path(present[0].path).parent}",
@@ -89,7 +89,7 @@ def _is_away(mark: FileMark) -> bool:
             return True
 
 
-def _listed(folder: Path) -> list[str]:
+def _list_folder(folder: Path) -> list[str]:
     with translated(str(folder)):
         try:
             return [entry.path for entry in os.scandir(folder) if os.access(entry.path, os.R_OK)]
@@ -244,10 +244,10 @@ def translated(path: str) -> Iterator[None]:
             f"{path} can't be read: {error.strerror}", next_step="let the user that captures read it"
         ) from error
     except FileNotFoundError as error:
-        raise _moved(path) from error
+        raise _moved_error(path) from error
     except OSError as error:
         raise Retryable(f"{path} can't be read: {error.strerror or error}", next_step="look at the storage") from error
 
 
-def _moved(path: str) -> FrazilError:
+def _moved_error(path: str) -> FrazilError:
     return Retryable(f"{path} was renamed or removed while it was read", next_step="run again: it is found anew")

@@ -72,7 +72,7 @@ class FileMark:
         unread: Bytes behind the offset when it was last looked at.
         packed: Bytes of a `.gz` file that was captured to its end, else 0.
         trailer: The last of those bytes: checksum and length of what it holds.
-        gone: Since when the file is not there, in nanoseconds since 1970; 0: it is there.
+        missing_since: Since when the file is not there, in nanoseconds since 1970; 0: it is there.
     """
 
     name: str
@@ -85,7 +85,7 @@ class FileMark:
     unread: int = 0
     packed: int = 0
     trailer: str = ""
-    gone: int = 0
+    missing_since: int = 0
 
     @property
     def id(self) -> tuple[int, int]:
@@ -99,17 +99,24 @@ class FileMark:
 
     def moved_to(self, file: FoundFile) -> FileMark:
         """The mark of a file that is there now."""
-        return replace(self, path=file.path, device=file.device, inode=file.inode, gone=0)
+        return replace(self, path=file.path, device=file.device, inode=file.inode, missing_since=0)
+
+
+_KEYS: Final = {"missing_since": "gone"}
+"""Field of a mark -> its key in stored positions, where the two differ: the stored form stays."""
+
+_FIELDS: Final = {key: name for name, key in _KEYS.items()}
 
 
 def marks_of(state: Any) -> tuple[FileMark, ...]:
     """Marks as a position holds them."""
-    return tuple(FileMark(**mark) for mark in state["files"])
+    return tuple(FileMark(**{_FIELDS.get(key, key): value for key, value in mark.items()}) for mark in state["files"])
 
 
 def state_of(marks: Iterable[FileMark]) -> dict[str, Any]:
     """Marks as a position holds them, in one order."""
-    return {"files": [asdict(mark) for mark in sorted(marks, key=lambda mark: (mark.name, mark.id, mark.gone))]}
+    ordered = sorted(marks, key=lambda mark: (mark.name, mark.id, mark.missing_since))
+    return {"files": [{_KEYS.get(name, name): value for name, value in asdict(mark).items()} for mark in ordered]}
 
 
 class Contents(Protocol):
@@ -139,8 +146,8 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """What becomes of files.
+class FileDecisions:
+    """Which files a run reads, which marks the position keeps, and what may be lost.
 
     Attributes:
         reads: Files to read on, oldest first, each from its mark.
@@ -157,7 +164,9 @@ class Decided:
     kept_marks: tuple[FileMark, ...] = ()
 
 
-def decide(marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Contents, instant: int) -> Decided:
+def decide_files(
+    marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Contents, instant: int
+) -> FileDecisions:
     """Find each known file among those that are there, by inode or by what it holds, and see which are new.
 
     A rotation that renames keeps the inode. One that copies and truncates, or packs, leaves the captured bytes in another
@@ -170,10 +179,10 @@ def decide(marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Cont
         contents: What they hold.
         instant: The time, in nanoseconds since 1970.
     """
-    matches = _held(marks, files, contents)
+    matches = _match_marks(marks, files, contents)
     unmatched = [file for file in files if file not in matches.values()]
     by_id = {file.id: file for file in unmatched}  # a held one only has the inode of one that is gone
-    missing = [mark for mark in marks if mark not in matches and not mark.gone]
+    missing = [mark for mark in marks if mark not in matches and not mark.missing_since]
     losses = [loss for mark in missing if (loss := _loss(mark, by_id)) is not None]
     lost_marks = {loss.mark for loss in losses}
     new, waiting = _new(unmatched, matches, contents, instant)
@@ -182,14 +191,16 @@ def decide(marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Cont
     ]
     reads.sort(key=lambda read: (read[0].changed, read[0].path))
     gone_marks = tuple(mark for mark in missing if mark not in lost_marks)
-    kept_marks = _kept([mark for mark in marks if mark not in matches], files, instant)
-    return Decided(tuple(reads), tuple(losses), gone_marks, tuple(waiting), kept_marks)
+    kept_marks = _missing_marks([mark for mark in marks if mark not in matches], files, instant)
+    return FileDecisions(tuple(reads), tuple(losses), gone_marks, tuple(waiting), kept_marks)
 
 
-def _held(marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Contents) -> dict[FileMark, FoundFile]:
+def _match_marks(
+    marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Contents
+) -> dict[FileMark, FoundFile]:
     """The known files that are there."""
     by_id = {file.id: file for file in files}
-    present = [mark for mark in marks if not mark.gone]
+    present = [mark for mark in marks if not mark.missing_since]
     matches = {
         mark: file
         for mark in present
@@ -199,7 +210,7 @@ def _held(marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Conte
     lost = [mark for mark in present if mark not in matches and (mark.offset or mark.unread)]
     lost.sort(key=lambda mark: -mark.offset)  # where nothing was captured, any file of such a name fits
     # The last one first: a path may have been that of several files.
-    away_marks = sorted((mark for mark in marks if mark.gone), key=lambda mark: -mark.gone)
+    away_marks = sorted((mark for mark in marks if mark.missing_since), key=lambda mark: -mark.missing_since)
     for mark in (*lost, *away_marks):
         # The longest first: a copy of a copy may be shorter.
         for file in sorted(unmatched, key=lambda file: (-file.size, file.path)):
@@ -210,15 +221,17 @@ def _held(marks: Sequence[FileMark], files: Sequence[FoundFile], contents: Conte
     return matches
 
 
-def _kept(missing: Iterable[FileMark], files: Iterable[FoundFile], instant: int) -> tuple[FileMark, ...]:
+def _missing_marks(missing: Iterable[FileMark], files: Iterable[FoundFile], instant: int) -> tuple[FileMark, ...]:
     """Marks to keep of files that are not there; not of those in whose place, and inode, there is another one."""
     occupied = {(file.path, file.id) for file in files}
     marks = [
-        replace(mark, gone=mark.gone or instant)
+        replace(mark, missing_since=mark.missing_since or instant)
         for mark in missing
         if mark.offset and (mark.path, mark.id) not in occupied
     ]
-    last = sorted((mark for mark in marks if instant - mark.gone < GONE_NS), key=lambda mark: -mark.gone)
+    last = sorted(
+        (mark for mark in marks if instant - mark.missing_since < GONE_NS), key=lambda mark: -mark.missing_since
+    )
     return tuple(last[:GONE_MOST])
 
 
@@ -236,7 +249,7 @@ def _may_follow(file: FoundFile, mark: FileMark) -> bool:
 
     A few bytes, such as a header, are in many files: then its name must say so. One that was away has its path.
     """
-    if mark.gone:
+    if mark.missing_since:
         return file.path == mark.path
     return mark.offset >= PRINTED or file.path.startswith(_ROTATED.sub("", mark.path))
 

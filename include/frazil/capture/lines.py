@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.capture.contents import ends_of, fingerprint, is_captured, open_file, trailer_of, translated
-from frazil.capture.files import PRINTED, Decided, FileMark, FoundFile
+from frazil.capture.files import PRINTED, FileDecisions, FileMark, FoundFile
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.client.record import Header, OutgoingRecord
 from frazil.pipeline.settings.capture import FileCapture
@@ -40,7 +40,7 @@ class Batch:
     marks: tuple[FileMark, ...]
 
 
-def batches(capture: FileCapture, decided: Decided) -> Iterator[Batch]:
+def batches(capture: FileCapture, decided: FileDecisions) -> Iterator[Batch]:
     """Read all files from their marks to their ends, as they were when they were found.
 
     The last batch may have no records: marks move, too, when files are renamed, appear or go.

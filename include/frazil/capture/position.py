@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
@@ -19,18 +20,32 @@ class Reset:
     """The last time that a person moved a capture.
 
     Attributes:
-        to: Where to.
+        target: Where to.
         reason: Why.
-        by: Who.
-        at: When, ISO 8601.
+        requested_by: Who asked for it.
+        moved_at: When, ISO 8601.
         n: Number of the position before; None if there was none.
     """
 
-    to: Where
+    target: Where
     reason: str
-    by: str
-    at: str
+    requested_by: str
+    moved_at: str
     n: int | None
+
+
+_KEYS: Final = {"target": "to", "requested_by": "by", "moved_at": "at"}
+"""Field of a reset -> its key in stored positions, where the two differ: the stored form stays."""
+
+_FIELDS: Final = {key: name for name, key in _KEYS.items()}
+
+
+def _written(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {_KEYS.get(name, name): value for name, value in pairs}
+
+
+def _read_reset(body: Mapping[str, Any]) -> Reset:
+    return Reset(**{_FIELDS.get(key, key): value for key, value in body.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +78,7 @@ class CapturePosition:
 
     def to_json(self) -> str:
         """As it is kept."""
-        return json.dumps({"v": _VERSION, **asdict(self)}, separators=(",", ":"))
+        return json.dumps({"v": _VERSION, **asdict(self, dict_factory=_written)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: bytes | str) -> CapturePosition:
@@ -77,7 +92,7 @@ class CapturePosition:
             version = body.pop("v")
             reset = body.pop("reset")
             if version == _VERSION:
-                return cls(**body, reset=None if reset is None else Reset(**reset))
+                return cls(**body, reset=None if reset is None else _read_reset(reset))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Terminal(
                 f"the kept position can't be read: {error}", next_step="see who else writes to the topic of positions"

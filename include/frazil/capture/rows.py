@@ -29,7 +29,7 @@ class Row:
     place: Place
 
 
-def begun(capture: JdbcCapture, last: Place | None) -> dict[str, Any]:
+def initial_state(capture: JdbcCapture, last: Place | None) -> dict[str, Any]:
     """The state from which a database is captured behind a place; None: from its beginning."""
     return {"by": list(capture.order), "last": None if last is None else list(last)}
 
@@ -47,8 +47,8 @@ def require_order(capture: JdbcCapture, state: Any) -> None:
         )
 
 
-def condition(capture: JdbcCapture, state: Any, now: datetime) -> str | None:
-    """Which rows come next, in Spark's SQL, which each database is asked in its own; None for all.
+def row_condition(capture: JdbcCapture, state: Any, now: datetime) -> str | None:
+    """Predicate in Spark SQL for the rows that come next; None for all. Spark translates it for the database.
 
     Args:
         capture: The capture.

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from frazil import shutdown
 from frazil.capture.contents import FileContents, end_mark, find_files, is_captured
-from frazil.capture.files import Decided, decide, marks_of, state_of
+from frazil.capture.files import FileDecisions, decide_files, marks_of, state_of
 from frazil.capture.lines import Batch, batches
 from frazil.capture.order import CaptureOrder
 from frazil.capture.position import CapturePosition, require_position
-from frazil.capture.standing import Ground, standing
+from frazil.capture.standing import Ground, open_capture
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint, hit
 from frazil.kafka.client.errors import RecordTooLarge
@@ -44,7 +44,7 @@ class CaptureResult:
         records: How many.
         transactions: In how many transactions; those of a position alone are counted.
         n: Number of the position behind it.
-        said: What people should know of it, one line each.
+        messages: What people should know of it, one line each.
     """
 
     capture: str
@@ -53,17 +53,20 @@ class CaptureResult:
     records: int
     transactions: int
     n: int
-    said: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """As a job hands it back."""
-        return json.dumps(asdict(self))
+        body = asdict(self)
+        body["said"] = body.pop("messages")
+        return json.dumps(body)
 
     @classmethod
     def from_json(cls, text: str) -> CaptureResult:
         """What a job handed back."""
         body = json.loads(text)
-        return cls(**{**body, "said": tuple(body["said"])})
+        messages = tuple(body.pop("said"))
+        return cls(**body, messages=messages)
 
     @property
     def summary(self) -> str:
@@ -99,8 +102,8 @@ def capture_files(
     ground = ground_of(project, capture)
     folders = project.settings.captures.folders
     begin = partial(_begin, capture, folders)
-    with shutdown.handled(report), standing(ground, order, begin, clock()) as (producer, start):
-        decided, remarks = _decided(capture, start.state, folders)
+    with shutdown.handled(report), open_capture(ground, order, begin, clock()) as (producer, start):
+        decided, remarks = _plan_reads(capture, start.state, folders)
         for line in remarks:
             report(f"{capture.name}: {line}")
         hit(Failpoint.PLANNED)
@@ -134,7 +137,7 @@ class FileLook:
     size: int
 
 
-def look(project: Project, capture: FileCapture) -> tuple[tuple[FileLook, ...], list[str]]:
+def preview_files(project: Project, capture: FileCapture) -> tuple[tuple[FileLook, ...], list[str]]:
     """Tell what a run would read, and what it would say; nothing is made, written or taken over.
 
     Raises:
@@ -146,7 +149,7 @@ def look(project: Project, capture: FileCapture) -> tuple[tuple[FileLook, ...], 
     position, topic = ground.position(), ground.topic()
     if topic is not None:
         require_position(capture.name, capture.capture, position, topic)
-    decided, remarks = _decided(
+    decided, remarks = _plan_reads(
         capture, _begin(capture, folders, capture.start) if position is None else position.state, folders
     )
     reads = [(file, mark) for file, mark in decided.reads if not is_captured(file, mark)]
@@ -159,14 +162,14 @@ def _begin(capture: FileCapture, folders: Sequence[str], where: Literal["beginni
     return state_of(mark for file in find_files(capture.paths, (), folders) if (mark := end_mark(file)) is not None)
 
 
-def _decided(capture: FileCapture, state: Any, folders: Sequence[str]) -> tuple[Decided, list[str]]:
+def _plan_reads(capture: FileCapture, state: Any, folders: Sequence[str]) -> tuple[FileDecisions, list[str]]:
     """What becomes of the files, and what people should know of it.
 
     Raises:
         Terminal: Bytes may be missing, and the capture does not skip that.
     """
     marks = marks_of(state)
-    decided = decide(marks, find_files(capture.paths, marks, folders), FileContents(), time.time_ns())
+    decided = decide_files(marks, find_files(capture.paths, marks, folders), FileContents(), time.time_ns())
     if decided.losses and capture.on_data_loss == "fail":
         lost = "\n  ".join(f"{loss.mark.path} {loss.why}" for loss in decided.losses)
         raise Terminal(

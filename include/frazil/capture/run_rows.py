@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from frazil.capture.position import CapturePosition, require_position
-from frazil.capture.rows import Cuts, Row, begun, condition, end_by_time, require_order
+from frazil.capture.rows import Cuts, Row, end_by_time, initial_state, require_order, row_condition
 from frazil.capture.run import Clock, ground_of, utc_now
 from frazil.capture.standing import Begin, Ground
 from frazil.errors import Retryable
@@ -21,22 +21,22 @@ TRANSACTION_SECONDS: Final = 600.0
 """How long a transaction of rows may take: a bulk is one. Brokers allow 15 minutes unless they say otherwise."""
 
 
-def beginning(capture: JdbcCapture, now: datetime, largest: Callable[[], int | None]) -> Begin:
-    """What makes the state to begin with.
+def initial_state_maker(capture: JdbcCapture, now: datetime, largest_number: Callable[[], int | None]) -> Begin:
+    """Return the function that makes a capture's first state.
 
     Args:
         capture: The capture.
         now: The time, UTC.
-        largest: Asks the database for the largest number; None if it has no row.
+        largest_number: Asks the database for the largest number; None if it has no row.
     """
 
     def begin(where: Literal["beginning", "end"]) -> dict[str, Any]:
         if where == "beginning" or capture.mode == "bulk":
-            return begun(capture, None)
+            return initial_state(capture, None)
         if capture.timestamp_column is not None:
-            return begun(capture, end_by_time(capture, now))
-        number = largest()
-        return begun(capture, None if number is None else (number,))
+            return initial_state(capture, end_by_time(capture, now))
+        number = largest_number()
+        return initial_state(capture, None if number is None else (number,))
 
     return begin
 
@@ -47,13 +47,13 @@ def is_done(capture: JdbcCapture, position: CapturePosition, run: str) -> bool:
 
 
 def next_rows(capture: JdbcCapture, position: CapturePosition, now: datetime) -> str | None:
-    """Which rows come next, see `frazil.capture.rows.condition`.
+    """Which rows come next, see `frazil.capture.rows.row_condition`.
 
     Raises:
         Terminal: The position is told by other columns.
     """
     require_order(capture, position.state)
-    return condition(capture, position.state, now)
+    return row_condition(capture, position.state, now)
 
 
 def look_at_rows(project: Project, capture: JdbcCapture, clock: Clock = utc_now) -> str | None:
@@ -71,7 +71,7 @@ def look_at_rows(project: Project, capture: JdbcCapture, clock: Clock = utc_now)
         return next_rows(capture, position, clock())
     if capture.start == "end" and capture.mode != "bulk":
         return "they come from now on: the first run only notes where the end is"
-    return condition(capture, begun(capture, None), clock())
+    return row_condition(capture, initial_state(capture, None), clock())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,5 +120,5 @@ class RowsTask:
     def _behind(self, position: CapturePosition, cuts: Cuts) -> CapturePosition:
         """The position behind the rows that were taken."""
         if self.capture.mode == "bulk":
-            return position.following(self.run, {**begun(self.capture, None), "done": self.run})
-        return position.following(self.run, begun(self.capture, cuts.last))
+            return position.following(self.run, {**initial_state(self.capture, None), "done": self.run})
+        return position.following(self.run, initial_state(self.capture, cuts.last))

@@ -77,10 +77,10 @@ class Ground:
 
 
 @contextmanager
-def standing(
+def open_capture(
     ground: Ground, order: CaptureOrder, begin: Begin, now: datetime, seconds: float | None = None
 ) -> Iterator[tuple[CaptureProducer, CapturePosition]]:
-    """Take a capture over, and find where it stands. A first run, or a reset, writes that down before any record.
+    """Open a capture's producer, which fences earlier ones, and find its position. A first run or a reset commits one first.
 
     Args:
         ground: What it rests on.
@@ -99,8 +99,8 @@ def standing(
     with capture_producer(ground.cluster, capture.topic, ground.positions, ground.identity, seconds) as producer:
         # Behind the opening: nobody else of this name commits any more.
         last = ground.position()
-        if order.to is not None and not _is_done(last, order):
-            position = _moved(capture, last, topic, order, begin, now)
+        if order.restart_at is not None and not _is_done(last, order):
+            position = _reset_position(capture, last, topic, order, begin, now)
             producer.send((), position.to_json)
         elif last is None:
             require_position(capture.name, capture.capture, None, replace(topic, used=ground.ready_topic().used))
@@ -114,10 +114,12 @@ def standing(
 
 def _is_done(last: CapturePosition | None, order: CaptureOrder) -> bool:
     """Whether an earlier try of this run did the reset."""
-    return last is not None and last.run == order.run and last.reset is not None and last.reset.to == order.to
+    return (
+        last is not None and last.run == order.run and last.reset is not None and last.reset.target == order.restart_at
+    )
 
 
-def _moved(
+def _reset_position(
     capture: Capture,
     last: CapturePosition | None,
     topic: TopicState,
@@ -126,7 +128,7 @@ def _moved(
     now: datetime,
 ) -> CapturePosition:
     n = None if last is None else last.n
-    if order.to is None or order.to == "position":
+    if order.restart_at is None or order.restart_at == "position":
         if last is None or last.kind != capture.capture:
             raise Terminal(
                 f"capture {capture.name} has no position of kind {capture.capture} to go on from",
@@ -134,8 +136,10 @@ def _moved(
             )
         state = last.state
     else:
-        state = begin(order.to)
-    reset = Reset(order.to or "position", order.reason, order.by, now.isoformat(timespec="seconds"), n)
+        state = begin(order.restart_at)
+    reset = Reset(
+        order.restart_at or "position", order.reason, order.requested_by, now.isoformat(timespec="seconds"), n
+    )
     epoch = 1 if last is None else last.epoch + 1
     number = 0 if n is None else n + 1
     return CapturePosition(capture.capture, topic.name, topic.id, number, epoch, order.run, state, reset)

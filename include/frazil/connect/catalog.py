@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from frazil.connect.findings import Keys
+from frazil.connect.findings import ConnectorKeys
 from frazil.connect.secrets import Secrets
 
 _PREFIX = "iceberg.catalog."
@@ -34,7 +34,7 @@ class CatalogPart:
     entry: dict[str, Any]
 
 
-def catalog(keys: Keys, secrets: Secrets) -> CatalogPart:
+def catalog(keys: ConnectorKeys, secrets: Secrets) -> CatalogPart:
     """The catalog's entry. A kind that can't be had becomes a REST catalog whose address the environment names."""
     properties = keys.below(_PREFIX)
     written = keys.get("iceberg.catalog")
@@ -71,7 +71,7 @@ def _kind(properties: dict[str, str], old_class: str | None) -> str:
     return properties.get("type", "hive").lower()
 
 
-def _rest(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+def _rest(keys: ConnectorKeys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
     what = "address of the REST catalog"
     entry: dict[str, Any] = {"type": "rest"}
     entry["uri"] = (
@@ -81,7 +81,7 @@ def _rest(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[str,
     return {**entry, **_warehouse(keys, properties, secrets), **_rest_of(keys, properties, secrets)}
 
 
-def _jdbc(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+def _jdbc(keys: ConnectorKeys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
     entry: dict[str, Any] = {"type": "jdbc", "uri": _sqlalchemy(keys, properties, secrets)}
     version = properties.get("jdbc.schema-version", "V0").upper()
     if "jdbc.schema-version" in properties and version == "V1":
@@ -103,7 +103,7 @@ def _jdbc(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[str,
     return {**entry, **_rest_of(keys, without_driver, secrets)}
 
 
-def _sqlalchemy(keys: Keys, properties: dict[str, str], secrets: Secrets) -> str:
+def _sqlalchemy(keys: ConnectorKeys, properties: dict[str, str], secrets: Secrets) -> str:
     what = "SQLAlchemy address of the catalog's database, such as postgresql+psycopg2://user:password@host/db"
     uri = properties.get("uri", "")
     dialect, _, address = uri.removeprefix("jdbc:").partition(":")
@@ -127,7 +127,7 @@ def _sqlalchemy(keys: Keys, properties: dict[str, str], secrets: Secrets) -> str
     return secrets.hide("uri", f"{_DIALECTS[dialect]}://{login}@{address.removeprefix('//')}", what)
 
 
-def _other(keys: Keys, properties: dict[str, str], kind: str, secrets: Secrets) -> dict[str, Any]:
+def _other(keys: ConnectorKeys, properties: dict[str, str], kind: str, secrets: Secrets) -> dict[str, Any]:
     written = next((name for name in ("catalog-impl", "type") if name in properties), None)
     by_hand = _REST_INSTEAD.get(kind, _ELSEWHERE)
     name = _PREFIX + written if written else "iceberg.catalog"
@@ -138,7 +138,7 @@ def _other(keys: Keys, properties: dict[str, str], kind: str, secrets: Secrets) 
     return {**entry, **_warehouse(keys, properties, secrets), **_rest_of(keys, properties, secrets)}
 
 
-def _warehouse(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+def _warehouse(keys: ConnectorKeys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
     if "warehouse" not in properties:
         return {}
     _say_carried(keys, properties, "warehouse")
@@ -149,7 +149,7 @@ def _warehouse(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict
     }
 
 
-def _rest_of(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
+def _rest_of(keys: ConnectorKeys, properties: dict[str, str], secrets: Secrets) -> dict[str, Any]:
     """Everything else is handed to Spark's catalog and to PyIceberg's."""
     shared_properties = {}
     for name, value in properties.items():
@@ -171,12 +171,12 @@ def _rest_of(keys: Keys, properties: dict[str, str], secrets: Secrets) -> dict[s
     return {"properties": shared_properties} if shared_properties else {}
 
 
-def _say_carried(keys: Keys, properties: dict[str, str], name: str) -> None:
+def _say_carried(keys: ConnectorKeys, properties: dict[str, str], name: str) -> None:
     if name in properties:
         keys.say(_PREFIX + name, "carried", f"catalogs: {name}")
 
 
-def hadoop(keys: Keys) -> None:
+def hadoop(keys: ConnectorKeys) -> None:
     """Hadoop's configuration, which PyIceberg has no use for."""
     by_hand = "give storage under catalogs: properties (s3.*, gcs.*, adls.*), and Spark's own under engines: conf (spark.hadoop.*)"
     for option in keys.below("iceberg.hadoop."):

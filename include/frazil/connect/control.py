@@ -11,7 +11,7 @@ OFFSETS_KEY = "kafka.connect.offsets.{}.{}"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ConnectorProgress:
     """Where a connector keeps what it has read and published.
 
     Attributes:
@@ -81,18 +81,18 @@ def recorded_offsets(summaries: Iterable[Mapping[str, str]], topic: str, group: 
     return offsets
 
 
-def concerned_tables(standing: Standing, events: Iterable[FilesWritten]) -> tuple[str, ...]:
+def concerned_tables(standing: ConnectorProgress, events: Iterable[FilesWritten]) -> tuple[str, ...]:
     """Destinations, and every other table that the connector announced files for."""
     named = [table for table in standing.branches if table != "*"]
     return tuple(dict.fromkeys([*named, *(event.table for event in events if event.group == standing.group)]))
 
 
-def reasons_against(standing: Standing, facts: ControlFacts) -> list[str]:
+def reasons_against(standing: ConnectorProgress, facts: ControlFacts) -> list[str]:
     """Why the offsets of the sources can't be taken over; empty if every announced file is in its table."""
     return [*_made_anew(standing, facts), *_pending(standing, facts), *_unread(standing, facts)]
 
 
-def _made_anew(standing: Standing, facts: ControlFacts) -> Iterator[str]:
+def _made_anew(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
     """Where the control topic is shorter than what was read of it, its offsets say nothing of the present events."""
     offset_sets = ((f"table {table}", offsets) for table, offsets in facts.recorded.items() if offsets is not None)
     for owner, offsets in (*offset_sets, (f"the coordinator's group {standing.group}-coord", facts.handled)):
@@ -105,7 +105,7 @@ def _made_anew(standing: Standing, facts: ControlFacts) -> Iterator[str]:
                 )
 
 
-def _pending(standing: Standing, facts: ControlFacts) -> Iterator[str]:
+def _pending(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
     """Files that were announced and are in no snapshot."""
     waiting: dict[str, list[FilesWritten]] = {}
     for event in facts.events:
@@ -127,7 +127,7 @@ def _pending(standing: Standing, facts: ControlFacts) -> Iterator[str]:
             yield f"table {table}: {files} files were announced and never committed ({where} on; {upto})"
 
 
-def _unread(standing: Standing, facts: ControlFacts) -> Iterator[str]:
+def _unread(standing: ConnectorProgress, facts: ControlFacts) -> Iterator[str]:
     """Stretches of the control topic that Kafka deleted before anybody said that they were committed."""
     tables = [recorded for recorded in facts.recorded.values() if recorded is not None]
     for partition, (log_start, _) in sorted(facts.log.items()):
@@ -146,7 +146,7 @@ Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class OffsetBounds:
     """What Kafka holds of a partition: from `first` to `end`, the offset of the next record."""
 
     first: int
@@ -154,7 +154,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartOffsets:
     """Topic -> partition -> first offset to read; what to know about it; why it can't be had."""
 
     offsets: dict[str, dict[int, int]]
@@ -163,8 +163,8 @@ class Start:
 
 
 def start_offsets(
-    bounds: Mapping[Key, Bounds], groups: Sequence[tuple[str, Mapping[Key, int]]], otherwise: str
-) -> Start:
+    bounds: Mapping[Key, OffsetBounds], groups: Sequence[tuple[str, Mapping[Key, int]]], otherwise: str
+) -> StartOffsets:
     """The next offset of every partition.
 
     Args:
@@ -192,4 +192,4 @@ def start_offsets(
             notes.append(f"{where}: Kafka deleted the offsets {start} to {bound.first}, which the connector never read")
             start = bound.first
         offsets.setdefault(topic, {})[partition] = start
-    return Start(offsets, tuple(notes), tuple(against))
+    return StartOffsets(offsets, tuple(notes), tuple(against))

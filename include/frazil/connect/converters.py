@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from frazil.connect.findings import Keys
+from frazil.connect.findings import ConnectorKeys
 from frazil.connect.secrets import Secrets
 
 _APACHE: Final = "org.apache.kafka.connect."
@@ -68,7 +68,7 @@ class Decoding:
     registry_url: str | None = field(default=None, repr=False)
 
 
-def decoding(keys: Keys, worker: Keys, registry: str, secrets: Secrets) -> Decoding:
+def decoding(keys: ConnectorKeys, worker: ConnectorKeys, registry: str, secrets: Secrets) -> Decoding:
     """How values are decoded: by the connector's converter, or the worker's."""
     origin = keys if "value.converter" in keys else worker
     converter = origin.get("value.converter")
@@ -91,7 +91,7 @@ def decoding(keys: Keys, worker: Keys, registry: str, secrets: Secrets) -> Decod
     return Decoding({})
 
 
-def _json(keys: Keys, options: dict[str, str], half: str = "value") -> dict[str, Any]:
+def _json(keys: ConnectorKeys, options: dict[str, str], half: str = "value") -> dict[str, Any]:
     with_schema = options.get("schemas.enable", "true").lower() != "false"
     decoding = {"format": "json-envelope" if with_schema else "json"}
     keys.say(f"{half}.converter", "carried", f"{half}.format: {decoding['format']}")
@@ -114,7 +114,7 @@ def _json(keys: Keys, options: dict[str, str], half: str = "value") -> dict[str,
     return decoding
 
 
-def _bare(keys: Keys, name: str, options: dict[str, str], half: str = "value") -> dict[str, Any]:
+def _bare(keys: ConnectorKeys, name: str, options: dict[str, str], half: str = "value") -> dict[str, Any]:
     keys.say(f"{half}.converter", "carried", f"{half}.format: {name}")
     encoding = options.get("encoding", "UTF-8")
     if encoding.upper().replace("-", "").replace("_", "") not in ("UTF8", "USASCII", "ASCII"):
@@ -124,7 +124,7 @@ def _bare(keys: Keys, name: str, options: dict[str, str], half: str = "value") -
     return {"format": name}
 
 
-def _registered(keys: Keys, name: str, options: dict[str, str], registry: str, secrets: Secrets) -> Decoding:
+def _registered(keys: ConnectorKeys, name: str, options: dict[str, str], registry: str, secrets: Secrets) -> Decoding:
     keys.say("value.converter", "carried", f"value.format: {name}")
     what = "address of the Schema Registry"
     if _URL in options:
@@ -156,7 +156,9 @@ def _registered(keys: Keys, name: str, options: dict[str, str], registry: str, s
     )
 
 
-def _source_of_credentials(keys: Keys, options: dict[str, str], entry: dict[str, Any], secrets: Secrets) -> None:
+def _source_of_credentials(
+    keys: ConnectorKeys, options: dict[str, str], entry: dict[str, Any], secrets: Secrets
+) -> None:
     name = "basic.auth.credentials.source"
     if name not in options:
         return
@@ -169,7 +171,7 @@ def _source_of_credentials(keys: Keys, options: dict[str, str], entry: dict[str,
     keys.say(key, "changed", "user and password come from the environment", None)
 
 
-def key_decoding(keys: Keys, worker: Keys, value: Decoding, *, needed: bool) -> dict[str, Any] | None:
+def key_decoding(keys: ConnectorKeys, worker: ConnectorKeys, value: Decoding, *, needed: bool) -> dict[str, Any] | None:
     """The key `key` of the pipeline file, if a transform works on keys and they can be decoded."""
     origin = keys if "key.converter" in keys else worker
     converter, options = origin.get("key.converter") or "", origin.below("key.converter.")
@@ -189,7 +191,7 @@ def key_decoding(keys: Keys, worker: Keys, value: Decoding, *, needed: bool) -> 
     return key_format
 
 
-def _key_format(keys: Keys, converter: str, options: dict[str, str], value: Decoding) -> dict[str, Any] | None:
+def _key_format(keys: ConnectorKeys, converter: str, options: dict[str, str], value: Decoding) -> dict[str, Any] | None:
     if converter in _BARE:
         return _bare(keys, _BARE[converter], options, "key")
     if converter == _JSON:

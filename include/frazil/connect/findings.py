@@ -33,7 +33,7 @@ class Finding:
     by_hand: str | None = None
 
 
-class Keys:
+class ConnectorKeys:
     """The keys of one connector, and what was found about them.
 
     Legacy names count as the present ones. A key whose value is empty counts as not given, as an empty option of Kafka

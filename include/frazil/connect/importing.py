@@ -10,11 +10,11 @@ from typing import Any
 
 from frazil.connect import catalog, converters, source, tables, transforms
 from frazil.connect.config import Connector
-from frazil.connect.control import Standing
-from frazil.connect.findings import Finding, Keys
+from frazil.connect.control import ConnectorProgress
+from frazil.connect.findings import ConnectorKeys, Finding
 from frazil.connect.kafka_clients import close_worker
 from frazil.connect.names import APACHE, TABULAR
-from frazil.connect.routing import Routed, routed
+from frazil.connect.routing import RouteResult, translate_route
 from frazil.connect.secrets import Secrets
 from frazil.pipeline.files.references import references_in
 
@@ -60,7 +60,7 @@ class ImportContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class EntryNames:
     """Names of new entries of the settings file."""
 
     cluster: str = "kafka"
@@ -69,7 +69,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedConnector:
     """What one connector became.
 
     Attributes:
@@ -92,7 +92,7 @@ class Imported:
     notes: tuple[str, ...]
     variables: dict[str, str]
     values: dict[str, str] = field(repr=False)
-    positions: Standing | None
+    positions: ConnectorProgress | None
 
     @property
     def is_refused(self) -> bool:
@@ -100,15 +100,19 @@ class Imported:
         return any(finding.outcome == "refused" for finding in self.findings)
 
 
-def import_connector(connector: Connector, context: ImportContext, names: Names = Names()) -> Imported:
+def import_connector(
+    connector: Connector, context: ImportContext, names: EntryNames = EntryNames()
+) -> ImportedConnector:
     """Turn one connector into a pipeline. Nothing is read or written; nothing of it raises."""
-    keys, worker = Keys(connector.config), Keys(context.worker, "worker: ")
+    keys, worker = ConnectorKeys(connector.config), ConnectorKeys(context.worker, "worker: ")
     if not _is_sink(keys):
-        return _result(connector, (keys, Keys({})), {}, {}, ())
+        return _result(connector, (keys, ConnectorKeys({})), {}, {}, ())
     return _imported(connector, context, names, keys, worker)
 
 
-def _imported(connector: Connector, context: ImportContext, names: Names, keys: Keys, worker: Keys) -> Imported:
+def _imported(
+    connector: Connector, context: ImportContext, names: EntryNames, keys: ConnectorKeys, worker: ConnectorKeys
+) -> ImportedConnector:
     name = pipeline_name(connector.name)
     if "name" in keys:
         keys.say("name", "carried" if name == connector.name else "changed", f"name: {name}")
@@ -118,7 +122,7 @@ def _imported(connector: Connector, context: ImportContext, names: Names, keys: 
     decoding = converters.decoding(keys, worker, context.registry or names.registry, secrets[2])
     key = converters.key_decoding(keys, worker, decoding, needed=transforms.works_on_keys(keys))
     chain = transforms.chain(keys, decoding.value.get("format"), has_key=key is not None)
-    routes = routed(keys, context.tables)
+    routes = translate_route(keys, context.tables)
     columns = {
         **{routes.name(table): columns_of_table for table, columns_of_table in context.columns.items()},
         **context.columns,
@@ -134,7 +138,7 @@ def _imported(connector: Connector, context: ImportContext, names: Names, keys: 
         "name": name,
         "description": f"Carried over from the connector {connector.name}.",
         "interval": source.interval(keys),
-        "start": source.start(keys, worker),
+        "start": source.first_offset(keys, worker),
         "source": {"cluster": context.cluster or names.cluster, **source.source(keys)},
         "value": _value(keys, decoding.value, chain),
         **({"key": key} if key else {}),
@@ -160,7 +164,7 @@ def _imported(connector: Connector, context: ImportContext, names: Names, keys: 
     return _result(connector, (keys, worker), pipeline, settings, used)
 
 
-def _route(keys: Keys, routes: Routed) -> dict[str, Any]:
+def _route(keys: ConnectorKeys, routes: RouteResult) -> dict[str, Any]:
     if routes.route is None or not routes.creates:
         return {"route": routes.route} if routes.route else {}
     return {"route": {**routes.route, "create": tables.template(keys, routes.tables)}}
@@ -172,7 +176,7 @@ def pipeline_name(connector: str) -> str:
     return plain if plain[:1].isalpha() else f"p_{plain}".rstrip("_")
 
 
-def _is_sink(keys: Keys) -> bool:
+def _is_sink(keys: ConnectorKeys) -> bool:
     connector_class = keys.get("connector.class")
     if connector_class in (APACHE, TABULAR, "IcebergSinkConnector", "IcebergSink"):
         keys.say("connector.class", "carried", "one pipeline file")
@@ -195,7 +199,7 @@ def _is_sink(keys: Keys) -> bool:
     return False
 
 
-def _value(keys: Keys, value: dict[str, Any], chain: transforms.Chain) -> dict[str, Any]:
+def _value(keys: ConnectorKeys, value: dict[str, Any], chain: transforms.Chain) -> dict[str, Any]:
     decoding = {**value, **({"format": "json"} if chain.reads_text else {}), "casts": "text"}
     if decoding.get("format") == "json" and chain.needs_fields:
         decoding["fields"] = []  # refused by validation until somebody says what a value holds
@@ -210,15 +214,15 @@ def _value(keys: Keys, value: dict[str, Any], chain: transforms.Chain) -> dict[s
 
 def _result(
     connector: Connector,
-    key_sets: tuple[Keys, Keys],
+    key_sets: tuple[ConnectorKeys, ConnectorKeys],
     pipeline: dict[str, Any],
     settings: dict[str, dict[str, Any]],
     secrets: Sequence[Secrets],
-) -> Imported:
+) -> ImportedConnector:
     keys, worker = key_sets
     refused = keys.is_refused or worker.is_refused
     tables = [destination["table"] for destination in pipeline.get("destinations", ())]
-    return Imported(
+    return ImportedConnector(
         connector=connector.name,
         file=connector.file,
         pipeline={} if refused else pipeline,
@@ -231,13 +235,13 @@ def _result(
     )
 
 
-def _standing(connector: Connector, keys: Keys, destinations: Sequence[str]) -> Standing:
+def _standing(connector: Connector, keys: ConnectorKeys, destinations: Sequence[str]) -> ConnectorProgress:
     connect = keys.get("iceberg.connect.group-id") or f"connect-{connector.name}"
     control = keys.get("iceberg.control.group-id") or f"cg-control-{connector.name}"
     tabular = keys.get("connector.class") == TABULAR
     default = keys.get("iceberg.tables.default-commit-branch") or "main"
     branches = {table: keys.get(f"iceberg.table.{table}.commit-branch") or default for table in destinations}
-    return Standing(
+    return ConnectorProgress(
         groups=(control, connect) if tabular else (connect,),
         connect_group=connect,
         group=control if tabular else connect,
@@ -251,7 +255,7 @@ _REFERENCE = re.compile(r"\$\{env:(\w+)\}")
 Settings = dict[str, dict[str, Any]]
 
 
-def import_all(connectors: Iterable[Connector], context: ImportContext) -> tuple[list[Imported], Settings]:
+def import_all(connectors: Iterable[Connector], context: ImportContext) -> tuple[list[ImportedConnector], Settings]:
     """Import connectors side by side.
 
     Returns:
@@ -262,7 +266,7 @@ def import_all(connectors: Iterable[Connector], context: ImportContext) -> tuple
     pipeline_names: set[str] = set()
     done = []
     for connector in connectors:
-        imported = _beside(connector, context, resolved)
+        imported = _import_beside_others(connector, context, resolved)
         if imported.pipeline and imported.pipeline["name"] in pipeline_names:
             imported = _twice(imported)
         if imported.pipeline:
@@ -274,9 +278,11 @@ def import_all(connectors: Iterable[Connector], context: ImportContext) -> tuple
     return done, settings
 
 
-def _beside(connector: Connector, context: ImportContext, resolved: Mapping[tuple[str, str], Any]) -> Imported:
+def _import_beside_others(
+    connector: Connector, context: ImportContext, resolved: Mapping[tuple[str, str], Any]
+) -> ImportedConnector:
     """Import one with names that either are free or stand for the very same."""
-    names = Names()
+    names = EntryNames()
     imported = import_connector(connector, context, names)
     for kind, attribute in (("clusters", "cluster"), ("registries", "registry"), ("catalogs", "catalog")):
         first = next(iter(imported.settings.get(kind, {})), None)
@@ -288,7 +294,7 @@ def _beside(connector: Connector, context: ImportContext, resolved: Mapping[tupl
     return imported
 
 
-def _clashes(kind: str, imported: Imported, resolved: Mapping[tuple[str, str], Any]) -> bool:
+def _clashes(kind: str, imported: ImportedConnector, resolved: Mapping[tuple[str, str], Any]) -> bool:
     return any(
         (kind, name) in resolved and resolved[kind, name] != _with_values(entry, imported.values)
         for name, entry in imported.settings.get(kind, {}).items()
@@ -316,7 +322,7 @@ def with_values(entry: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
     return fill(entry), missing
 
 
-def _twice(imported: Imported) -> Imported:
+def _twice(imported: ImportedConnector) -> ImportedConnector:
     message = f"another connector became the pipeline {imported.pipeline['name']} already"
     finding = Finding("name", "refused", message, "give the connectors different names")
     findings = tuple(finding for finding in imported.findings if finding.key != "name")

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
-from frazil.connect.findings import Finding, Keys
+from frazil.connect.findings import ConnectorKeys, Finding
 from frazil.connect.secrets import Secrets
 
 Say = Callable[[str, str, str, str | None], None]
@@ -235,7 +235,7 @@ _FAMILIES: Final = (
 )
 
 
-def close_worker(worker: Keys) -> tuple[Finding, ...]:
+def close_worker(worker: ConnectorKeys) -> tuple[Finding, ...]:
     """Put what is left over of a worker file into classes, and hand all findings out."""
     for name in list(worker.unsaid()):
         plain = name.removeprefix("consumer.")

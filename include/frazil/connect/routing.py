@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from frazil.connect.findings import Keys
+from frazil.connect.findings import ConnectorKeys
 from frazil.connect.names import per_table
 from frazil.pipeline.syntax.patterns import compiled, refused_because
 
@@ -44,7 +44,7 @@ _TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class RouteResult:
     """Destinations by name, `route`, None if there is none, and whether records may name further tables, to be made."""
 
     tables: tuple[str, ...]
@@ -56,7 +56,7 @@ class Routed:
         return table.lower() if "field" in (self.route or {}) else table
 
 
-def routed(keys: Keys, named: Sequence[str] = ()) -> Routed:
+def translate_route(keys: ConnectorKeys, named: Sequence[str] = ()) -> RouteResult:
     """Where records go.
 
     Args:
@@ -70,17 +70,17 @@ def routed(keys: Keys, named: Sequence[str] = ()) -> Routed:
         return _dynamic(keys, static, named)
     if not static:
         keys.say("iceberg.tables", "refused", "no table is named, and dynamic-enabled is not true", "name the tables")
-        return Routed(())
+        return RouteResult(())
     if bad := [table for table in static if not _TABLE.fullmatch(table)]:
         message = f"{bad[0]} is no table with its namespace"
         keys.say("iceberg.tables", "refused", message, "write namespace.table")
-        return Routed(())
+        return RouteResult(())
     keys.say("iceberg.tables", "carried", "destinations")
     _strangers(keys, static)
     return _static(keys, static) if _FIELD in keys else _everywhere(keys, static)
 
 
-def _switch(keys: Keys) -> None:
+def _switch(keys: ConnectorKeys) -> None:
     value = (keys.get(_DYNAMIC) or "false").lower()
     if value not in ("true", "false"):
         keys.say(_DYNAMIC, "refused", "neither true nor false", None)
@@ -88,17 +88,17 @@ def _switch(keys: Keys) -> None:
         keys.say(_DYNAMIC, "carried", "route: the default")
 
 
-def _dynamic(keys: Keys, static: Sequence[str], named: Sequence[str]) -> Routed:
+def _dynamic(keys: ConnectorKeys, static: Sequence[str], named: Sequence[str]) -> RouteResult:
     """Each record names its table."""
     if static:
         conflict = "the sink refuses static and dynamic table names together"
         keys.say("iceberg.tables", "refused", conflict, "remove iceberg.tables, or dynamic-enabled")
-        return Routed(())
+        return RouteResult(())
     if _FIELD not in keys:
         keys.say(
             _DYNAMIC, "refused", "records name their table in a field, and iceberg.tables.route-field is missing", None
         )
-        return Routed(())
+        return RouteResult(())
     mentioned = [table_option[0] for table_option in map(per_table, _per_table_names(keys)) if table_option]
     tables = tuple(dict.fromkeys(table.lower() for table in (*named, *mentioned) if _TABLE.fullmatch(table)))
     creates = keys.is_true(_AUTO_CREATE)
@@ -112,10 +112,10 @@ def _dynamic(keys: Keys, static: Sequence[str], named: Sequence[str]) -> Routed:
     _dynamic_tables(keys)
     allow = [re.escape(table) for table in tables]
     field = {"name": keys.get(_FIELD), "allow": allow, "deny": [], "lower_case": True}
-    return Routed(tables, {"field": field, "otherwise": "filter"}, creates)
+    return RouteResult(tables, {"field": field, "otherwise": "filter"}, creates)
 
 
-def _dynamic_tables(keys: Keys) -> None:
+def _dynamic_tables(keys: ConnectorKeys) -> None:
     """Say which keys of tables have no effect: the sink asks for them by the name that it made small."""
     for key in _per_table_names(keys):
         table_option = per_table(key)
@@ -133,7 +133,7 @@ def _dynamic_tables(keys: Keys) -> None:
             )
 
 
-def _static(keys: Keys, static: Sequence[str]) -> Routed:
+def _static(keys: ConnectorKeys, static: Sequence[str]) -> RouteResult:
     """Tables take the records whose field their expression matches."""
     expressions: dict[str, str] = {}
     for table in static:
@@ -150,22 +150,22 @@ def _static(keys: Keys, static: Sequence[str]) -> Routed:
             keys.say(key, "refused", str(error), "write the expression as Python has it")
     if not expressions:
         keys.say(_FIELD, "refused", "no table has a route-regex, so the sink drops every record", "give each table one")
-        return Routed(())
+        return RouteResult(())
     keys.say(_FIELD, "carried", "route.static.field; no match is skipped (otherwise: filter) and counted")
     route = {"static": {"field": keys.get(_FIELD), "tables": expressions}, "otherwise": "filter"}
-    return Routed(tuple(expressions), route)
+    return RouteResult(tuple(expressions), route)
 
 
-def _everywhere(keys: Keys, static: Sequence[str]) -> Routed:
+def _everywhere(keys: ConnectorKeys, static: Sequence[str]) -> RouteResult:
     for key in _per_table_names(keys):
         if key.endswith(".route-regex"):
             keys.say(key, "changed", "no route-field, so it has no effect: every record goes to every table", None)
     if len(static) > 1:
         keys.note("Every record goes to every destination, as in the sink: there is no route-field.")
-    return Routed(tuple(static))
+    return RouteResult(tuple(static))
 
 
-def _strangers(keys: Keys, static: Sequence[str]) -> None:
+def _strangers(keys: ConnectorKeys, static: Sequence[str]) -> None:
     for key in _per_table_names(keys):
         table = per_table(key)
         if table and table[0] not in static:
@@ -174,7 +174,7 @@ def _strangers(keys: Keys, static: Sequence[str]) -> None:
             keys.say(key, "unknown", f"iceberg.tables does not name {table[0]}, so nothing reads it", hint)
 
 
-def _per_table_names(keys: Keys) -> list[str]:
+def _per_table_names(keys: ConnectorKeys) -> list[str]:
     return [
         f"iceberg.table.{option}" for option in keys.below("iceberg.table.") if per_table(f"iceberg.table.{option}")
     ]

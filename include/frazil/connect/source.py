@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from frazil.connect.findings import Keys
+from frazil.connect.findings import ConnectorKeys
 from frazil.connect.kafka_clients import is_client_property, librdkafka
 from frazil.connect.routing import UnusablePattern, python_regex
 from frazil.connect.secrets import Secrets
@@ -27,7 +27,7 @@ _OWN = ("group.id", "client.id")
 _ISOLATION = "isolation.level"
 
 
-def source(keys: Keys) -> dict[str, Any]:
+def source(keys: ConnectorKeys) -> dict[str, Any]:
     """The key `source` of the pipeline file, without the cluster."""
     topics, pattern = keys.get("topics"), keys.get("topics.regex")
     if topics is not None and pattern is not None:
@@ -46,7 +46,7 @@ def source(keys: Keys) -> dict[str, Any]:
     return {}
 
 
-def _named(keys: Keys, topics: str) -> dict[str, Any]:
+def _named(keys: ConnectorKeys, topics: str) -> dict[str, Any]:
     names = list(dict.fromkeys(name.strip() for name in topics.split(",") if name.strip()))
     if not names or not all(map(TOPIC.fullmatch, names)):
         keys.say("topics", "refused", "a name is not one of a topic", "letters, digits, '.', '_' and '-'")
@@ -54,7 +54,7 @@ def _named(keys: Keys, topics: str) -> dict[str, Any]:
     return {"topics": names}
 
 
-def start(keys: Keys, worker: Keys) -> str:
+def first_offset(keys: ConnectorKeys, worker: ConnectorKeys) -> str:
     """Where the very first run begins when no positions are taken over: Kafka Connect's own default is `earliest`."""
     place = "earliest"
     for keys_read, name in ((worker, f"consumer.{_RESET}"), (keys, f"consumer.override.{_RESET}")):
@@ -78,7 +78,7 @@ def starts_anew(place: str) -> str:
     )
 
 
-def interval(keys: Keys) -> str:
+def interval(keys: ConnectorKeys) -> str:
     """The interval of the pipeline, from that of the sink's commits."""
     name = "iceberg.control.commit.interval-ms"
     commit_interval = keys.get(name)
@@ -98,7 +98,7 @@ def interval(keys: Keys) -> str:
     return text
 
 
-def cluster(keys: Keys, worker: Keys, secrets: Secrets) -> dict[str, Any]:
+def cluster(keys: ConnectorKeys, worker: ConnectorKeys, secrets: Secrets) -> dict[str, Any]:
     """The cluster's entry in the settings file: the worker's clients, the connector's overrides above them."""
     shared = {name: value for name, value in worker.below("").items() if is_client_property(name) and name not in _OWN}
     consumers = {**worker.below("consumer."), **keys.below("consumer.override.")}
@@ -111,13 +111,15 @@ def cluster(keys: Keys, worker: Keys, secrets: Secrets) -> dict[str, Any]:
     return {**entry, "properties": properties} if properties else entry
 
 
-def _say(keys: Keys, worker: Keys, name: str, outcome: Any, message: str, by_hand: str | None) -> None:
+def _say(
+    keys: ConnectorKeys, worker: ConnectorKeys, name: str, outcome: Any, message: str, by_hand: str | None
+) -> None:
     for origin, prefix in ((worker, ""), (worker, "consumer."), (keys, "consumer.override.")):
         if f"{prefix}{name}" in origin:
             origin.say(f"{prefix}{name}", outcome, message, by_hand)
 
 
-def _isolation(keys: Keys, worker: Keys) -> None:
+def _isolation(keys: ConnectorKeys, worker: ConnectorKeys) -> None:
     for origin, name in ((worker, f"consumer.{_ISOLATION}"), (keys, f"consumer.override.{_ISOLATION}")):
         if origin.get(name) == "read_committed":
             origin.say(name, "carried", "committed records are all that is ever read")
@@ -125,8 +127,8 @@ def _isolation(keys: Keys, worker: Keys) -> None:
             origin.say(name, "changed", "committed records only: those of aborted transactions never land")
 
 
-def _bootstrap(keys: Keys, worker: Keys, secrets: Secrets) -> str:
-    places: tuple[tuple[Keys, str], ...] = (
+def _bootstrap(keys: ConnectorKeys, worker: ConnectorKeys, secrets: Secrets) -> str:
+    places: tuple[tuple[ConnectorKeys, str], ...] = (
         (keys, "consumer.override.bootstrap.servers"),
         (worker, "consumer.bootstrap.servers"),
         (worker, "bootstrap.servers"),
@@ -143,7 +145,7 @@ def _bootstrap(keys: Keys, worker: Keys, secrets: Secrets) -> str:
     return secrets.hide("bootstrap_servers", None, "brokers, host:port with commas")
 
 
-def framework(keys: Keys) -> None:
+def framework(keys: ConnectorKeys) -> None:
     """What only Kafka Connect's way of running needs."""
     obsolete: Mapping[str, str] = {
         "tasks.max": "no tasks: a batch is spread over the engine's executors by partitions and limits.records_per_task",
@@ -177,7 +179,7 @@ def framework(keys: Keys) -> None:
 _TOPIC = "errors.deadletterqueue.topic.name"
 
 
-def dead_letters(keys: Keys) -> dict[str, Any]:
+def dead_letters(keys: ConnectorKeys) -> dict[str, Any]:
     """The key `dead_letters` of the pipeline file."""
     letters: dict[str, Any] = {"tolerance": "all" if (keys.get("errors.tolerance") or "").lower() == "all" else "none"}
     if "errors.tolerance" in keys:
@@ -198,7 +200,7 @@ def dead_letters(keys: Keys) -> dict[str, Any]:
     return letters
 
 
-def _topic(keys: Keys, tolerance: str) -> dict[str, Any]:
+def _topic(keys: ConnectorKeys, tolerance: str) -> dict[str, Any]:
     """The queue as the topic beside the dead-letter table."""
     topic = keys.get(_TOPIC) or ""
     if tolerance == "none":
@@ -222,7 +224,7 @@ _WITHOUT = {
 }
 
 
-def _tolerance(keys: Keys, tolerance: str) -> None:
+def _tolerance(keys: ConnectorKeys, tolerance: str) -> None:
     if tolerance == "none":
         keys.say("errors.tolerance", "carried", "dead_letters.tolerance: none")
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from frazil.connect.findings import Keys
+from frazil.connect.findings import ConnectorKeys
 from frazil.pipeline.syntax.strict import BranchName
 
 _TIME_TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
@@ -61,7 +61,7 @@ _WRITTEN = ("iceberg.tables.write-props.", "iceberg.table.write-props.")
 
 
 def destinations(
-    keys: Keys, tables: Sequence[str], columns: Mapping[str, Columns], absent: Collection[str] = ()
+    keys: ConnectorKeys, tables: Sequence[str], columns: Mapping[str, Columns], absent: Collection[str] = ()
 ) -> list[dict[str, Any]]:
     """The entries of `destinations`. A table whose columns nobody told takes those of its records, if the sink creates
     or evolves tables; else `columns` is empty, which validation refuses.
@@ -89,7 +89,7 @@ def destinations(
     return entries
 
 
-def template(keys: Keys, tables: Sequence[str]) -> dict[str, Any]:
+def template(keys: ConnectorKeys, tables: Sequence[str]) -> dict[str, Any]:
     """What tables are like that records name and that are not there: `route.create`.
 
     Args:
@@ -101,7 +101,7 @@ def template(keys: Keys, tables: Sequence[str]) -> dict[str, Any]:
     return {**defaults, **{name: option for name, option in entry.items() if name != "table"}}
 
 
-def _columns(keys: Keys, columns: Columns) -> dict[str, Any]:
+def _columns(keys: ConnectorKeys, columns: Columns) -> dict[str, Any]:
     declared = {"columns": {name: _column(options) for name, options in columns.items()}}
     if keys.is_true("iceberg.tables.evolve-schema-enabled"):
         return {**(declared if columns else {}), "evolve": "full"}
@@ -116,7 +116,7 @@ def _column(options: Mapping[str, Any]) -> Any:
     return column["type"] if column.keys() == {"type"} else column
 
 
-def _partitions(keys: Keys, table: str, columns: Columns) -> list[str]:
+def _partitions(keys: ConnectorKeys, table: str, columns: Columns) -> list[str]:
     table_key = f"iceberg.table.{table}.partition-by"
     key = table_key if table_key in keys else "iceberg.tables.default-partition-by"
     text = keys.get(key)
@@ -136,7 +136,7 @@ def _partitions(keys: Keys, table: str, columns: Columns) -> list[str]:
     return fields
 
 
-def _properties(keys: Keys) -> dict[str, str]:
+def _properties(keys: ConnectorKeys) -> dict[str, str]:
     properties = {}
     for name, value in keys.below(_CREATED).items():
         if _writable(keys, _CREATED + name, name, value):
@@ -151,7 +151,7 @@ def _properties(keys: Keys) -> dict[str, str]:
     return properties
 
 
-def _writable(keys: Keys, key: str, name: str, value: str) -> bool:
+def _writable(keys: ConnectorKeys, key: str, name: str, value: str) -> bool:
     if name == "format-version" and value not in ("1", "2", "3"):
         keys.say(key, "not_supported", "tables are written up to format version 3", "create the table with version 2")
         return False
@@ -184,7 +184,7 @@ _EVOLVING = {
 }
 
 
-def _policies(keys: Keys) -> None:
+def _policies(keys: ConnectorKeys) -> None:
     for name, (why, see) in _EVOLVING.items():
         if keys.is_true(name):
             keys.say(name, "carried" if see is None else "changed", why, see)
@@ -202,12 +202,12 @@ def _policies(keys: Keys) -> None:
         keys.say("iceberg.tables.cdc-field", "not_supported", why, _SWITCHES["iceberg.tables.upsert-mode-enabled"][1])
 
 
-def _own_or_default(keys: Keys, table: str, option: str) -> str:
+def _own_or_default(keys: ConnectorKeys, table: str, option: str) -> str:
     table_key = f"iceberg.table.{table}.{option}"
     return table_key if table_key in keys else f"iceberg.tables.default-{option}"
 
 
-def _branch(keys: Keys, table: str) -> str | None:
+def _branch(keys: ConnectorKeys, table: str) -> str | None:
     key = _own_or_default(keys, table, "commit-branch")
     branch = keys.get(key)
     if branch is None:
@@ -223,7 +223,7 @@ def _branch(keys: Keys, table: str) -> str | None:
     return None if branch == "main" else branch
 
 
-def _identifier(keys: Keys, table: str, columns: Columns) -> list[str]:
+def _identifier(keys: ConnectorKeys, table: str, columns: Columns) -> list[str]:
     """Columns that identify a row, if rows can't do without them; rows are appended, there as here."""
     key = _own_or_default(keys, table, "id-columns")
     names = [name.strip() for name in (keys.get(key) or "").split(",") if name.strip()]

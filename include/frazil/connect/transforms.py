@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from frazil.connect.findings import Keys
+from frazil.connect.findings import ConnectorKeys
 from frazil.pipeline.transforms.transforms import KINDS, TransformStep
 
 _STEP: Final[TypeAdapter[Any]] = TypeAdapter(TransformStep)
@@ -46,7 +46,7 @@ class Chain:
     needs_fields: bool = False
 
 
-def works_on_keys(keys: Keys) -> bool:
+def works_on_keys(keys: ConnectorKeys) -> bool:
     """Whether a transform works on decoded keys."""
     for alias in _names(keys.get("transforms")):
         class_name = keys.get(f"transforms.{alias}.type") or ""
@@ -57,7 +57,7 @@ def works_on_keys(keys: Keys) -> bool:
     return False
 
 
-def chain(keys: Keys, value_format: str | None, *, has_key: bool = False) -> Chain:
+def chain(keys: ConnectorKeys, value_format: str | None, *, has_key: bool = False) -> Chain:
     """The transforms of a connector, in their order.
 
     Args:
@@ -98,7 +98,7 @@ def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def _step(keys: Keys, alias: str, predicates: dict[str, dict[str, Any] | None]) -> dict[str, Any] | None:
+def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] | None]) -> dict[str, Any] | None:
     """One entry, checked against its model; None if it can't be had."""
     prefix = f"transforms.{alias}."
     options = keys.below(prefix)
@@ -138,7 +138,7 @@ def _transform_name(class_name: str) -> str | None:
     return name if is_theirs else None
 
 
-def _options(keys: Keys, alias: str, name: str, options: dict[str, str]) -> dict[str, Any]:
+def _options(keys: ConnectorKeys, alias: str, name: str, options: dict[str, str]) -> dict[str, Any]:
     entry: dict[str, Any] = {}
     model = KINDS[name].model_fields
     spellings = {field.alias or attribute for attribute, field in model.items()} - {"type", "when", "target"}
@@ -159,7 +159,7 @@ def _options(keys: Keys, alias: str, name: str, options: dict[str, str]) -> dict
     return entry
 
 
-def _checked(keys: Keys, prefix: str, entry: dict[str, Any], options: dict[str, str]) -> dict[str, Any] | None:
+def _checked(keys: ConnectorKeys, prefix: str, entry: dict[str, Any], options: dict[str, str]) -> dict[str, Any] | None:
     """The entry if its model takes it. JsonToMap that infers its types is not for the model to judge."""
     if not _infers(entry):
         try:
@@ -177,7 +177,7 @@ def _checked(keys: Keys, prefix: str, entry: dict[str, Any], options: dict[str, 
     return entry
 
 
-def _unwrap(keys: Keys, alias: str, options: dict[str, str]) -> dict[str, Any]:
+def _unwrap(keys: ConnectorKeys, alias: str, options: dict[str, str]) -> dict[str, Any]:
     """Debezium's own transform that takes the row out of its envelope."""
     prefix = f"transforms.{alias}."
     mode = options.get("delete.handling.mode", options.get("delete.tombstone.handling.mode", "drop")).lower()
@@ -198,7 +198,7 @@ def _infers(entry: dict[str, Any]) -> bool:
     return entry["type"] == "JsonToMap" and str(entry.get("json.root", "false")).lower() != "true"
 
 
-def _inferring(keys: Keys, alias: str, *, reads_text: bool) -> None:
+def _inferring(keys: ConnectorKeys, alias: str, *, reads_text: bool) -> None:
     key = f"transforms.{alias}.type"
     if reads_text:
         keys.say(
@@ -212,7 +212,7 @@ def _inferring(keys: Keys, alias: str, *, reads_text: bool) -> None:
 
 
 def _when(
-    keys: Keys, alias: str, options: dict[str, str], predicates: dict[str, dict[str, Any] | None]
+    keys: ConnectorKeys, alias: str, options: dict[str, str], predicates: dict[str, dict[str, Any] | None]
 ) -> dict[str, Any] | None:
     prefix = f"transforms.{alias}."
     name, negate = options.pop("predicate", None), options.pop("negate", "false").lower() == "true"
@@ -227,7 +227,7 @@ def _when(
     return {**predicate, **({"negate": True} if negate else {})} if predicate else None
 
 
-def _predicate(keys: Keys, alias: str) -> dict[str, Any] | None:
+def _predicate(keys: ConnectorKeys, alias: str) -> dict[str, Any] | None:
     prefix = f"predicates.{alias}."
     options = keys.below(prefix)
     name = (options.pop("type", "")).removeprefix(f"{_KAFKA}predicates.")
@@ -241,7 +241,7 @@ def _predicate(keys: Keys, alias: str) -> dict[str, Any] | None:
     return {"predicate": name, **options}
 
 
-def _unused(keys: Keys, aliases: list[str], predicates: dict[str, dict[str, Any] | None]) -> None:
+def _unused(keys: ConnectorKeys, aliases: list[str], predicates: dict[str, dict[str, Any] | None]) -> None:
     used = {keys.get(f"transforms.{alias}.predicate") for alias in aliases}
     for name in predicates.keys() - used:
         for option in keys.below(f"predicates.{name}."):

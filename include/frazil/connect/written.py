@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from frazil.connect.findings import Finding
-from frazil.connect.importing import Imported
+from frazil.connect.importing import ImportedConnector
 
 _WIDTH = 118
 _HOLES = {
@@ -19,14 +19,14 @@ _HOLES = {
 """Lines that validation refuses, and what to write there."""
 
 
-def pipeline_text(imported: Imported) -> str:
+def pipeline_text(imported: ImportedConnector) -> str:
     """The pipeline file: what is to be done by hand first, then the keys."""
     lines = _yaml(imported.pipeline).splitlines()
     marked = [f"{line}  # {_HOLES[line]}" if line in _HOLES else line for line in lines]
     return "\n".join([*_header(imported), *marked, ""])
 
 
-def settings_text(settings: Mapping[str, Any], imported: Sequence[Imported]) -> str:
+def settings_text(settings: Mapping[str, Any], imported: Sequence[ImportedConnector]) -> str:
     """The settings file, with the variables that it reads."""
     variables = {name: what for connector in imported for name, what in connector.variables.items()}
     written = _yaml(dict(settings))
@@ -38,13 +38,13 @@ def settings_text(settings: Mapping[str, Any], imported: Sequence[Imported]) -> 
     return "\n".join([*(head if descriptions else ["# Carried over from Kafka Connect."]), "", written])
 
 
-def holes(imported: Imported) -> list[str]:
+def blanks(imported: ImportedConnector) -> list[str]:
     """What has to be filled in before `frazil validate` takes the file."""
     lines = _yaml(imported.pipeline).splitlines()
     return list(dict.fromkeys(f"{line.strip()}  # {_HOLES[line]}" for line in lines if line in _HOLES))
 
 
-def _header(imported: Imported) -> Iterator[str]:
+def _header(imported: ImportedConnector) -> Iterator[str]:
     yield f"# Carried over from the connector {_one_line(imported.connector)} of Kafka Connect."
     open_ends = [finding for finding in imported.findings if finding.outcome in ("not_supported", "unknown")]
     changed = [finding for finding in imported.findings if finding.outcome == "changed" and finding.by_hand]

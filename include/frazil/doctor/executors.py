@@ -10,7 +10,7 @@ from importlib import metadata
 from platform import python_version
 from typing import Any, Final
 
-from frazil.doctor.finding import TOLERATED, Check, Finding, clock_finding, of_error
+from frazil.doctor.finding import TOLERATED, Check, Finding, clock_finding, error_finding
 from frazil.errors import FrazilError
 from frazil.pipeline.models.engines import AUTO_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -74,7 +74,7 @@ def failure_finding(check: str, error: FrazilError) -> Finding:
     for pattern, problem, step in _CAUSES:
         if (match := pattern.search(error.message)) is not None:
             return Finding(check, "failed", problem.format(*match.groups()), "a task on each", step)
-    return of_error(check, error, expected="a job that ends well")
+    return error_finding(check, error, expected="a job that ends well")
 
 
 def executor_findings(
@@ -91,7 +91,7 @@ def executor_findings(
     by_executor = {facts["executor"]: facts for facts in answer["told"]}
     wrong = 0
     for name, facts in by_executor.items():
-        for problem, expected, step in _wrongs(facts, driver, sources):
+        for problem, expected, step in _mismatches(facts, driver, sources):
             wrong += 1
             yield Finding(check, "failed", f"{name}: {problem}", expected, step)
         if (ahead := _ahead(facts["time"], answer)) != 0:
@@ -101,7 +101,7 @@ def executor_findings(
         yield Finding(check, "ok", f"{len(by_executor)} answered, with Python {python} and the driver's packages")
 
 
-def _wrongs(
+def _mismatches(
     facts: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
 ) -> Iterator[tuple[str, str, str | None]]:
     if facts["lacks"] is not None:

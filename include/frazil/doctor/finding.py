@@ -6,10 +6,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from frazil.errors import FrazilError
 
@@ -24,33 +24,37 @@ class Finding:
     Attributes:
         check: What was looked at, such as `cluster local`.
         state: How it is.
-        found: What is there.
+        observed: What is there.
         expected: What should be; empty where nothing is wrong.
         next_step: What to do; None where nothing is wrong.
     """
 
     check: str
     state: State
-    found: str
+    observed: str
     expected: str = ""
     next_step: str | None = None
+
+    def to_body(self) -> dict[str, Any]:
+        """In JSON's terms, under the keys that `frazil doctor --json` has always had."""
+        return {"found" if name == "observed" else name: value for name, value in asdict(self).items()}
 
 
 Check = Callable[[], Iterable[Finding]]
 """Looks at one thing, and may ask others for it."""
 
 
-def of_error(check: str, error: FrazilError, state: State = "failed", expected: str = "") -> Finding:
+def error_finding(check: str, error: FrazilError, state: State = "failed", expected: str = "") -> Finding:
     """The finding that an error is."""
     return Finding(check, state, error.message, expected, error.next_step)
 
 
-def tried(check: str, ask: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """What a question finds; an error of Frazil ends it, and is a finding itself."""
+def findings_of(check: str, ask: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Findings of one check; an error of Frazil ends the check and becomes a finding."""
     try:
         yield from ask()
     except FrazilError as error:
-        yield of_error(check, error)
+        yield error_finding(check, error)
 
 
 TOLERATED: Final = 5.0

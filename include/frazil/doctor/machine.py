@@ -90,14 +90,16 @@ def packages_finding(requirements: Iterable[str], version_of: Callable[[str], st
                 for requirement in parsed_requirements
                 if requirement.marker is not None and requirement.marker.evaluate({"extra": extra})
             ]
-    wrong = [text for requirement in needed if (text := _wrong(requirement, version_of(requirement.name))) is not None]
+    wrong = [
+        text for requirement in needed if (text := _mismatch(requirement, version_of(requirement.name))) is not None
+    ]
     if not wrong:
         return Finding("packages", "ok", f"{len(needed)} packages in versions that fit")
     step = "make the environment anew from the lock: `make setup` in a checkout, the image elsewhere"
     return Finding("packages", "failed", "; ".join(wrong), "the versions that pyproject.toml pins", step)
 
 
-def _wrong(requirement: Requirement, version: str | None) -> str | None:
+def _mismatch(requirement: Requirement, version: str | None) -> str | None:
     if version is None:
         return f"{requirement.name} is missing ({requirement.specifier or 'any version'})"
     return (

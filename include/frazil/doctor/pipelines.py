@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from frazil.doctor.finding import Check, Finding, State, record_finding, tried
+from frazil.doctor.finding import Check, Finding, State, findings_of, record_finding
 from frazil.kafka.admin.observe import matching_topics
 from frazil.kafka.admin.permissions import NEEDED, TopicAccess, topic_access
 from frazil.monitor.condition import Condition
@@ -30,10 +30,10 @@ _STEPS: Final = {
 def pipeline_checks(project: Project, pipeline: Pipeline, *, has_cluster: bool) -> list[Check]:
     """The checks of one pipeline. Without its cluster nothing of its topics can be told: those are left out."""
     name = pipeline.name
-    checks: list[Check] = [lambda: tried(f"tables of {name}", lambda: tables(project, pipeline))]
+    checks: list[Check] = [lambda: findings_of(f"tables of {name}", lambda: tables(project, pipeline))]
     if has_cluster:
-        checks.append(lambda: tried(f"topics of {name}", lambda: topics(project, pipeline)))
-        checks.append(lambda: tried(f"position of {name}", lambda: [position(project, pipeline)]))
+        checks.append(lambda: findings_of(f"topics of {name}", lambda: topics(project, pipeline)))
+        checks.append(lambda: findings_of(f"position of {name}", lambda: [position(project, pipeline)]))
     return checks
 
 
@@ -76,7 +76,7 @@ def position(project: Project, pipeline: Pipeline) -> Finding:
 def position_finding(condition: Condition, pipeline: Pipeline) -> Finding:
     """Judge what was read of a pipeline by the rule for its state word."""
     check, name = f"position of {pipeline.name}", pipeline.name
-    word, why = state_of(condition, promise_of(pipeline, condition.at))
+    word, why = state_of(condition, promise_of(pipeline, condition.read_at))
     state: State = "failed" if word in _FAILED else "warning" if word in _SHAKY else "ok"
     if state == "ok":
         return Finding(check, state, why if condition.n is None else f"batch {condition.n}: {why}")

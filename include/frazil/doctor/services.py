@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Final
 
-from frazil.doctor.finding import Check, Finding, ask_time, clock_finding, of_error, tried
+from frazil.doctor.finding import Check, Finding, ask_time, clock_finding, error_finding, findings_of
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.kafka.admin.observe import observe
@@ -63,7 +63,7 @@ def cluster(project: Project, name: str) -> Iterator[Finding]:
         took = 1_000 * (time.monotonic() - began)
         yield Finding(check, "ok", f"{door.bootstrap_servers} answers in {took:.0f} ms; cluster id {facts.cluster_id}")
 
-    return tried(check, ask)
+    return findings_of(check, ask)
 
 
 def catalog(project: Project, name: str, tables: tuple[str, ...]) -> Iterator[Finding]:
@@ -74,9 +74,9 @@ def catalog(project: Project, name: str, tables: tuple[str, ...]) -> Iterator[Fi
         lake = project.lake(name)
         lake.ask_for_writing()
         yield Finding(check, "ok", "answers" if lake.kind == "rest" else "answers, and can be written")
-        yield from tried(f"storage of {name}", lambda: [storage(lake, tables)])
+        yield from findings_of(f"storage of {name}", lambda: [storage(lake, tables)])
 
-    yield from tried(check, ask)
+    yield from findings_of(check, ask)
     settings = project.settings.catalogs[name]
     if settings.type == "rest":
         yield from clock(check, settings.uri)
@@ -110,7 +110,7 @@ def registry(project: Project, name: str) -> Iterator[Finding]:
             schemas.close()
         yield Finding(check, "ok", f"{asked_registry.redact(asked_registry.url)} answers")
 
-    yield from tried(check, ask)
+    yield from findings_of(check, ask)
     for url in project.settings.registries[name].url.split(","):
         yield from clock(check, url.strip())
 
@@ -123,9 +123,9 @@ def warm_spark(project: Project) -> Iterator[Finding]:
     if port.answers(project.home.ports.spark_connect):
         yield Finding(_WARM, "ok", f"{address} answers")
         return
-    found = "ended by itself" if spark_server.is_started(project.home) else "is not up"
+    state = "ended by itself" if spark_server.is_started(project.home) else "is not up"
     step = "`frazil up --only spark`; until then each run starts a Spark of its own, which takes some seconds"
-    yield Finding(_WARM, "warning", f"the server {found}", f"one at {address}", step)
+    yield Finding(_WARM, "warning", f"the server {state}", f"one at {address}", step)
 
 
 def airflow(project: Project) -> Iterator[Finding]:
@@ -138,10 +138,10 @@ def airflow(project: Project) -> Iterator[Finding]:
             states = api.health()
     except Terminal as refusal:
         if not is_embedded:  # else it was never started in this home
-            yield of_error("airflow", refusal)
+            yield error_finding("airflow", refusal)
         return
     except Retryable as problem:
-        yield of_error("airflow", problem, "warning" if is_embedded else "failed")
+        yield error_finding("airflow", problem, "warning" if is_embedded else "failed")
         return
     ill = sorted(name for name, component in states.items() if not component.is_healthy)
     if ill:

@@ -85,7 +85,7 @@ _STORAGE_REFUSED = tuple(
 token that expired, is over by the time of another try."""
 
 
-def foreign() -> tuple[type[Exception], ...]:
+def foreign_errors() -> tuple[type[Exception], ...]:
     """What an operation on a table is known to raise, for an `except`."""
     return (*_FOREIGN, *_loaded(("sqlalchemy.exc.SQLAlchemyError",)))
 
@@ -94,9 +94,9 @@ def _loaded(names: Iterable[str]) -> Iterator[type[Exception]]:
     """Exceptions of libraries that this process has loaded; of others nobody raises one, and they cost 0.1 CPU seconds to load."""
     for name in names:
         module, _, kind = name.rpartition(".")
-        found = getattr(sys.modules.get(module), kind, None)
-        if found is not None:
-            yield found
+        exception = getattr(sys.modules.get(module), kind, None)
+        if exception is not None:
+            yield exception
 
 
 @contextmanager
@@ -106,25 +106,25 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except FrazilError:
         raise
-    except foreign() as error:
+    except foreign_errors() as error:
         raise as_frazil(error, doing) from quotable(error)
 
 
-def shown(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """An error in one line, without what may hold a secret, or a value of a record."""
-    said = "" if isinstance(error, tuple(_loaded(_ECHOING))) else str(error)
-    return f"{type(error).__name__}: {without_values(said.splitlines()[0]) if said else 'no message'}"
+    message = "" if isinstance(error, tuple(_loaded(_ECHOING))) else str(error)
+    return f"{type(error).__name__}: {without_values(message.splitlines()[0]) if message else 'no message'}"
 
 
 def as_frazil(error: BaseException, doing: str) -> FrazilError:
     """The Frazil error for a foreign one."""
-    found = shown(error)
+    cause = error_line(error)
     if isinstance(error, CommitStateUnknownException):
-        return OutcomeUnknown(f"{doing}: the catalog did not say whether the commit landed ({found})")
+        return OutcomeUnknown(f"{doing}: the catalog did not say whether the commit landed ({cause})")
     for meaning in _MEANINGS:
         if meaning.fits(error):
-            return meaning.kind(f"{doing}: {meaning.what} ({found})", next_step=meaning.next_step)
-    return Terminal(f"{doing}: {found}")
+            return meaning.kind(f"{doing}: {meaning.what} ({cause})", next_step=meaning.next_step)
+    return Terminal(f"{doing}: {cause}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class _Meaning:
     """What some foreign errors mean for the caller."""
 
     kind: type[Retryable | Terminal]
-    of: tuple[type[Exception], ...]
+    exceptions: tuple[type[Exception], ...]
     what: str
     next_step: str | None = None
     errno: int | None = None
@@ -143,9 +143,9 @@ class _Meaning:
     def fits(self, error: BaseException) -> bool:
         is_of_number = self.errno is None or getattr(error, "errno", None) == self.errno
         return (
-            isinstance(error, (*self.of, *_loaded(self.late)))
+            isinstance(error, (*self.exceptions, *_loaded(self.late)))
             and is_of_number
-            and any(of in str(error) for of in self.says)
+            and any(fragment in str(error) for fragment in self.says)
         )
 
 

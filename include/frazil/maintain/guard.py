@@ -14,8 +14,8 @@ from frazil.run.state.context import RunContext
 from frazil.run.state.pipeline_state import pipeline_state
 from frazil.run.state.tables import find_tables
 
-Sound = Callable[[str], RetainedState]
-"""Looks again, and tells what a table holds of pipelines; raises `UnsafeToRemove`."""
+TableGuard = Callable[[str], RetainedState]
+"""Reads a table's state of pipelines anew and returns it; raises `UnsafeToRemove` if that is not intact."""
 
 _PAUSES: Final = (1.0, 2.0, 4.0)
 """Seconds between looks at a pipeline with a batch under way: from the decision to the end it takes a second or two."""
@@ -25,26 +25,26 @@ class UnsafeToRemove(Retryable):
     """Nothing may be removed now: what a pipeline holds, or a batch that is not finished, might be lost by it."""
 
 
-def sound(scope: RunContext) -> Sound:
-    """The guard of a pipeline's tables."""
+def table_guard(scope: RunContext) -> TableGuard:
+    """A function that checks a table's state before files are removed, and returns it."""
 
-    def look(table: str) -> RetainedState:
-        _stands(scope)
-        table_state = hold(scope.lake, table)
+    def check_table(table: str) -> RetainedState:
+        _require_settled(scope)
+        table_state = read_state(scope.lake, table)
         if table_state.refusal is not None:
             raise UnsafeToRemove(f"table {table} was rolled back: {table_state.refusal}")
         return table_state
 
-    return look
+    return check_table
 
 
-def hold(lake: Lake, table: str) -> RetainedState:
+def read_state(lake: Lake, table: str) -> RetainedState:
     """What a table holds of pipelines, read anew."""
     return retained_state(lake.catalog_of(table).load_table(table).metadata, table)
 
 
-def lost(before: RetainedState, after: RetainedState) -> tuple[str, ...]:
-    """Keys that a table lost, or of which it says less. Those that moved on meanwhile are there."""
+def lost_keys(before: RetainedState, after: RetainedState) -> tuple[str, ...]:
+    """Keys that a table has no more, or with an older batch than before. A newer batch is no loss."""
     if after.refusal is not None:
         return (after.refusal,)
     return tuple(_lost(before, after))
@@ -64,11 +64,11 @@ def _number(value: str) -> int:
     return n if isinstance(n, int) else 0
 
 
-def _stands(scope: RunContext) -> None:
-    """The check of each plan: followers hold what they were given, and no batch is half done.
+def _require_settled(scope: RunContext) -> None:
+    """Require what each plan requires: followers hold their parts, and no batch is half done.
 
     Raises:
-        Unsound: They don't, or one is.
+        UnsafeToRemove: They don't, or one is.
     """
     why = _unsound(scope)
     for seconds in _PAUSES:

@@ -64,7 +64,7 @@ class Maintained:
         return cls(datetime.fromisoformat(body["when"]), body["pipeline"], TableOutcome.from_body(body["outcome"]))
 
 
-def last(project: Project, pipeline: Pipeline) -> Mapping[str, Maintained]:
+def last_maintenance(project: Project, pipeline: Pipeline) -> Mapping[str, Maintained]:
     """What maintenance did last to each table of a pipeline; tables that never had any are left out.
 
     Costs one load of each table.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Self, get_args
 
-from frazil.iceberg.commit.expiry import Retention, expired
+from frazil.iceberg.commit.expiry import Retention, plan_expiry
 from frazil.iceberg.ledger.inspection import Inspection, PartitionFiles
 from frazil.pipeline.models.maintenance import (
     Compaction,
@@ -87,7 +87,7 @@ class Circumstances:
 def needs(inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> tuple[Need, ...]:
     """Decide on every step of a table, in order."""
     judged = (
-        _judged(step, inspection, rules, circumstances) for step in STEPS if _is_asked(step, circumstances.order.steps)
+        _need_of(step, inspection, rules, circumstances) for step in STEPS if _is_asked(step, circumstances.order.steps)
     )
     return tuple(
         _forced(need)
@@ -99,7 +99,7 @@ def needs(inspection: Inspection, rules: TableMaintenance, circumstances: Circum
 
 def expirable(inspection: Inspection, rules: Expiry, now: datetime) -> frozenset[int]:
     """Snapshots that an expiry would take."""
-    return frozenset(expired(inspection.history, Retention.by(rules), int(now.timestamp() * 1000)).ids)
+    return frozenset(plan_expiry(inspection.history, Retention.from_rules(rules), int(now.timestamp() * 1000)).ids)
 
 
 def shown_age(age: timedelta) -> str:
@@ -139,7 +139,7 @@ def _is_done_without_engine(step: Step, inspection: Inspection) -> bool:
     return step == "orphans" or (step == "expiry" and inspection.format_version < _VERSION_WITHOUT_FILES)
 
 
-def _judged(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> Need:
+def _need_of(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> Need:
     if (obstacle := _obstacle(step, inspection, rules, circumstances)) is not None:
         return Need(step, due=False, reason=obstacle)
     return _by_figures(step, inspection, rules, circumstances)
@@ -157,7 +157,7 @@ def _by_figures(step: Step, inspection: Inspection, rules: TableMaintenance, cir
             return _by_count("manifests", count, own.min_files, figures)
         case Expiry() as own:
             count = len(expirable(inspection, own, circumstances.now))
-            age = Retention.by(own).age_in(inspection.properties)
+            age = Retention.from_rules(own).age_in(inspection.properties)
             return _by_count(
                 "expiry",
                 count,

@@ -9,7 +9,7 @@ from typing import Final
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
 from frazil.iceberg.ledger.inspection import Inspection, inspect
 from frazil.maintain import steps
-from frazil.maintain.guard import UnsafeToRemove, sound
+from frazil.maintain.guard import UnsafeToRemove, table_guard
 from frazil.maintain.last import MAINTAINED_KEY, Maintained
 from frazil.maintain.need import Circumstances, Need, Order, Step, expirable, health, needs
 from frazil.maintain.procedures import Conflict, Procedures
@@ -142,7 +142,7 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
         status, reason = "skipped", f"nothing is removed now: {unsound.message}"
     except Conflict as rival:
         status, reason = "gave_way", rival.message
-    except steps.Lost:
+    except steps.StateLost:
         raise
     except (Retryable, OutcomeUnknown, Terminal) as failure:
         status, reason = "failed", failure.message
@@ -150,7 +150,7 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
 
 
 def _done(work: steps.Work, step: Step, rules: TableMaintenance) -> dict[str, int]:
-    guard = sound(work.scope)
+    guard = table_guard(work.scope)
     match step, getattr(rules, step):
         case "position_deletes", _:
             return steps.rewrite_position_deletes(work)

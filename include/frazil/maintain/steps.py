@@ -15,7 +15,7 @@ from frazil.errors import OutcomeUnknown, Retryable, Terminal, without_values
 from frazil.iceberg.commit.expiry import HOLD_KEY, Retention, expire_snapshots, rewrite_hold, with_hold, without_hold
 from frazil.iceberg.commit.retention_guard import RetainedState, named_manifests
 from frazil.iceberg.ledger.inspection import Inspection
-from frazil.maintain.guard import Sound, hold, lost
+from frazil.maintain.guard import TableGuard, lost_keys, read_state
 from frazil.maintain.need import ORPHANS_KEY, most_files, portions
 from frazil.maintain.procedures import Argument, Before, Conflict, Procedures, ZOrder
 from frazil.pipeline.files.outcome_rules import is_rules_file
@@ -46,7 +46,7 @@ MOST_ORPHANS: Final = 1_000_000
 """Paths of orphans that a driver holds; of more, the rest goes by the next run."""
 
 
-class Lost(Terminal):
+class StateLost(Terminal):
     """A table does not say any more what it held of a pipeline."""
 
 
@@ -123,7 +123,7 @@ def compact(work: Work, rules: Compaction) -> dict[str, int]:
     counts: dict[str, int] = {}
     with _held_snapshots(work):
         for arguments in calls:
-            call_counts = _in_one_commit(work, rules, arguments) if work.is_merged else _rewritten(work, arguments)
+            call_counts = _in_one_commit(work, rules, arguments) if work.is_merged else _rewrite(work, arguments)
             for name, count in call_counts.items():
                 counts[name] = counts.get(name, 0) + count
     return counts
@@ -140,14 +140,14 @@ def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> 
     most = int(options.get("max-files-to-rewrite", work.inspection.files))
     for share in _SHARES:
         try:
-            return _rewritten(work, arguments)
+            return _rewrite(work, arguments)
         except Conflict as rival:
             options["max-files-to-rewrite"] = str(max(rules.min_files, most // share))
             work.scope.report(f"{work.table}: compaction gave way, again with fewer files: {rival.message}")
-    return _rewritten(work, arguments)
+    return _rewrite(work, arguments)
 
 
-def _rewritten(work: Work, arguments: dict[str, Any]) -> dict[str, int]:
+def _rewrite(work: Work, arguments: dict[str, Any]) -> dict[str, int]:
     """Call the rewrite.
 
     Raises:
@@ -216,21 +216,21 @@ def count_values(work: Work, rules: Stats) -> dict[str, int]:
     return {}
 
 
-def expire(work: Work, rules: Expiry, sound: Sound) -> dict[str, int]:
+def expire(work: Work, rules: Expiry, guard: TableGuard) -> dict[str, int]:
     """Let old snapshots go. What the table holds of pipelines is the same afterwards.
 
     Raises:
         Lost: It is not.
     """
-    before, retention = sound(work.table), Retention.by(rules)
+    before, retention = guard(work.table), Retention.from_rules(rules)
     if work.inspection.format_version < _BY_ENGINE_ALONE:
         instant = int(work.scope.clock().timestamp() * 1000)
         counts = {"expired_snapshots_count": expire_snapshots(work.scope.lake, work.table, retention, instant)}
     else:
         counts = _expire_by_engine(work, retention, before)
-    missing = lost(before, hold(work.scope.lake, work.table))
+    missing = lost_keys(before, read_state(work.scope.lake, work.table))
     if missing:
-        raise Lost(
+        raise StateLost(
             f"table {work.table}: after the expiry it does not say any more {', '.join(missing)}",
             next_step=f"frazil lag {work.scope.pipeline.name} shows whether the position is there; report this",
         )
@@ -245,14 +245,14 @@ def _expire_by_engine(work: Work, retention: Retention, before: RetainedState) -
     return work.call("expire_snapshots", older_than=older_than, retain_last=keep, stream_results=True)
 
 
-def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
+def remove_orphans(work: Work, rules: Orphans, guard: TableGuard) -> dict[str, int]:
     """Look which old files no snapshot names, then remove those that are the table's own."""
     now = work.scope.clock()
     arguments: dict[str, Argument] = {"table": work.table, "older_than": now - parse_age(rules.older_than)}
-    sound(work.table)
+    guard(work.table)
     metadata = work.scope.lake.catalog_of(work.table).load_table(work.table).metadata
     # Listed by Iceberg where it is an object store, for which Spark has no file system of its own.
-    is_local = _plain(metadata.location).startswith("file:")
+    is_local = _normalized(metadata.location).startswith("file:")
     listing: dict[str, Argument] = {} if is_local else {"prefix_listing": True}
     rows = work.engine.call(work.catalog, "remove_orphan_files", {**arguments, **listing, "dry_run": True})
     orphans = _Listing(metadata, (row["orphan_file_location"] for row in rows))
@@ -262,7 +262,7 @@ def remove_orphans(work: Work, rules: Orphans, sound: Sound) -> dict[str, int]:
         work.scope.report(f"table {work.table}: {orphans.left_alone:,} files are left alone, for example {example}")
     if own:
         work.scope.report(f"table {work.table}: {len(own):,} orphans, for example {without_values(min(own))}")
-        sound(work.table)
+        guard(work.table)
         with work.engine.listed(own) as listed:
             removal: dict[str, Argument] = {**arguments, "file_list_view": listed, "stream_results": True}
             work.engine.call(work.catalog, "remove_orphan_files", removal)
@@ -288,17 +288,17 @@ class _Listing:
         the procedure takes only those that begin with the location, letter by letter.
         """
         location = self.metadata.location.rstrip("/")
-        plain = _plain(location)
+        plain = _normalized(location)
         paths = list(islice(without_newest_metadata(self._removable(plain)), MOST_ORPHANS))
         self.left_alone -= len(paths)
-        return [location + _plain(path).removeprefix(plain) for path in paths]
+        return [location + _normalized(path).removeprefix(plain) for path in paths]
 
     def _removable(self, location: str) -> Iterator[str]:
         below = tuple(f"{location}/{folder}/" for folder in OWN_FOLDERS)
-        named = {_plain(path) for path in named_manifests(self.metadata)}
+        named = {_normalized(path) for path in named_manifests(self.metadata)}
         for path in self.paths:
             self.left_alone += 1
-            plain = _plain(path)
+            plain = _normalized(path)
             if plain.startswith(below) and plain not in named and not is_rules_file(path):
                 yield path
             else:
@@ -320,7 +320,7 @@ def without_newest_metadata(paths: Iterable[str]) -> Iterator[str]:
         newest_files.append(path)
 
 
-def _plain(address: str) -> str:
+def _normalized(address: str) -> str:
     """An address in one spelling: `file:/lake` and `file:///lake` are one, and so are `s3a://lake` and `s3://lake`."""
     parts = urlparse(address)
     scheme = {"": "file", "s3a": "s3", "s3n": "s3"}.get(parts.scheme, parts.scheme)

@@ -50,7 +50,7 @@ def told_by(airflow: AirflowApi, pipelines: Iterable[str]) -> Mapping[str, Runs]
     pipeline_names = {f"{_PREFIX}{name}": name for name in pipelines if f"{_PREFIX}{name}" in paused}
     runs = _newest(airflow, pipeline_names) if pipeline_names else {}
     return {
-        name: summed(runs[dag_id], is_paused=paused[dag_id])
+        name: summarize_runs(runs[dag_id], is_paused=paused[dag_id])
         for dag_id, name in pipeline_names.items()
         if dag_id in runs
     }
@@ -89,7 +89,7 @@ def _is_enough(runs: Sequence[DagRun]) -> bool:
     return (len(runs) >= _LAST and _is_told(runs)) or any(run.state == "success" for run in runs)
 
 
-def summed(runs: Sequence[DagRun], *, is_paused: bool | None = None) -> Runs:
+def summarize_runs(runs: Sequence[DagRun], *, is_paused: bool | None = None) -> Runs:
     """What the last runs of a DAG amount to.
 
     Args:

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.ledger.ledger import OF_LETTERS, PLACED, in_order, letter_rows
-from frazil.iceberg.ledger.ledger_files import LedgerFile, holding, ledger_files, read_ledger_files
-from frazil.monitor.figures import COLUMNS, Figures, Point, decided_between, figures, points_of, stepped
+from frazil.iceberg.ledger.ledger_files import LedgerFile, files_of_batches, ledger_files, read_ledger_files
+from frazil.monitor.figures import COLUMNS, Figures, Point, decided_between, figures, points_of, with_steps
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, batch_of
@@ -236,7 +236,9 @@ class Ledger:
             self._weigh()
             if rows is None:
                 return []
-            return letter_rows(rows, lambda numbers: self._read(holding(self._files, numbers), PLACED, numbers))
+            return letter_rows(
+                rows, lambda numbers: self._read(files_of_batches(self._files, numbers), PLACED, numbers)
+            )
 
     def series(self, since: datetime, until: datetime, step: timedelta) -> tuple[Point, ...]:
         """Sums of batches decided from `since` to `until`, step by step; steps without any are left out.
@@ -246,7 +248,7 @@ class Ledger:
         """
         figures_read = self._between(since, until)
         size = max(1, int(step.total_seconds()))
-        batches, waits = (stepped(part, since, until, size) for part in (figures_read.batches, figures_read.waits))
+        batches, waits = (with_steps(part, since, until, size) for part in (figures_read.batches, figures_read.waits))
         return tuple(sorted(points_of(batches, waits, size), key=lambda point: point.begin))
 
     def total(self, since: datetime, until: datetime) -> Point:
@@ -256,7 +258,7 @@ class Ledger:
             Retryable: The storage can't be read now.
         """
         figures_read = self._between(since, until)
-        batches, waits = (stepped(part, since, until, _EVER) for part in (figures_read.batches, figures_read.waits))
+        batches, waits = (with_steps(part, since, until, _EVER) for part in (figures_read.batches, figures_read.waits))
         return next(iter(points_of(batches, waits, _EVER)), Point(since))
 
     def last_commit(self) -> datetime | None:

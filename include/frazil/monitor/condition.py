@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 State = Literal["Paused", "Refused", "Failed", "Degraded", "Behind", "Running", "Idle"]
 """The word for a pipeline's condition. The most urgent one that holds, see `frazil.monitor.state`."""
@@ -85,7 +85,7 @@ class Condition:
     Attributes:
         pipeline: Name.
         owner: Owner, from its file.
-        at: When this was read, UTC.
+        read_at: When this was read, UTC.
         n: Number of the last batch; None if it never ran.
         last_commit: When the position moved last, by a batch with records; None if never.
         complete_through: Everything that Kafka had accepted by this instant is in; an idle plan moves it too.
@@ -104,13 +104,13 @@ class Condition:
         open_letters: Dead letters that no batch landed; None if it was not counted.
         window_seconds: Length of the window: what the last ones count.
         health: Table -> health score, 0 to 100, of tables that were looked at.
-        made: Tables that it made because records name them, which its file does not list.
+        auto_created: Tables that it made because records name them, which its file does not list.
         runs: What Airflow says.
     """
 
     pipeline: str
     owner: str
-    at: datetime
+    read_at: datetime
     n: int | None = None
     last_commit: datetime | None = None
     complete_through: datetime | None = None
@@ -131,5 +131,10 @@ class Condition:
     open_letters: int | None = None
     window_seconds: float = 86_400.0
     health: Mapping[str, int] = field(default_factory=dict)
-    made: tuple[str, ...] = ()
+    auto_created: tuple[str, ...] = ()
     runs: Runs = Runs()
+
+    def to_body(self) -> dict[str, Any]:
+        """In JSON's terms, under the keys that `frazil status --json` has always had."""
+        keys = {"read_at": "at", "auto_created": "made"}
+        return {keys.get(name, name): value for name, value in asdict(self).items()}

@@ -37,7 +37,7 @@ def _level(metric: Metric) -> str:
     return f"{metric.prometheus}{{{_PIPELINES}}}"
 
 
-def _by(metric: Metric, *tags: str, more: str = "") -> str:
+def _rate_by(metric: Metric, *tags: str, more: str = "") -> str:
     """The growth of a counter per second."""
     return f"sum by ({', '.join(tags)}) (rate({metric.prometheus}{{{_PIPELINES}{more}}}[$__rate_interval]))"
 
@@ -55,10 +55,10 @@ def _gauge(title: str, metric: Metric, unit: str = "short") -> Panel:
 
 def _count(title: str, metric: Metric, *tags: str, unit: str = "cps") -> Panel:
     legend = " ".join(f"{{{{{tag}}}}}" for tag in tags)
-    return Panel(title, unit, ((legend, _by(metric, *tags)),), (metric,))
+    return Panel(title, unit, ((legend, _rate_by(metric, *tags)),), (metric,))
 
 
-def _now(  # noqa: PLR0913 - a panel has so many parts
+def _stat_panel(  # noqa: PLR0913 - a panel has so many parts
     title: str, metric: Metric, how: str, unit: str, warn: float, bad: float, *, is_rising_worse: bool = True
 ) -> Panel:
     """One number over all chosen pipelines."""
@@ -66,7 +66,7 @@ def _now(  # noqa: PLR0913 - a panel has so many parts
     return Panel(title, unit, query, (metric,), "stat", (warn, bad), is_rising_worse)
 
 
-_FILE_SIZE = f"{_by(metrics.RUN_BYTES, 'table')} / {_by(metrics.RUN_FILES, 'table')}"
+_FILE_SIZE = f"{_rate_by(metrics.RUN_BYTES, 'table')} / {_rate_by(metrics.RUN_FILES, 'table')}"
 _REDO = (
     f'sum by (pipeline) (rate({metrics.BATCH_PHASE.prometheus}_sum{{{_PIPELINES}, phase="redo"}}[$__rate_interval]))'
 )
@@ -74,12 +74,12 @@ _FIGURES = metrics.TABLE_FIGURES
 
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Now": (
-        _now("Oldest unread record", metrics.LAG_SECONDS, "max", "s", 900, 3600),
-        _now("Pipelines that refuse", metrics.REFUSED, "sum", "short", 1, 1),
-        _now("Failed runs in a row", metrics.FAILURES, "max", "short", 1, 3),
-        _now("Retention left", metrics.RETENTION_LEFT, "min", "s", 86_400, 21_600, is_rising_worse=False),
-        _now("Open dead letters", metrics.OPEN_LETTERS, "sum", "short", 1, 1_000),
-        _now("Lowest table health", metrics.TABLE_HEALTH, "min", "short", 80, 50, is_rising_worse=False),
+        _stat_panel("Oldest unread record", metrics.LAG_SECONDS, "max", "s", 900, 3600),
+        _stat_panel("Pipelines that refuse", metrics.REFUSED, "sum", "short", 1, 1),
+        _stat_panel("Failed runs in a row", metrics.FAILURES, "max", "short", 1, 3),
+        _stat_panel("Retention left", metrics.RETENTION_LEFT, "min", "s", 86_400, 21_600, is_rising_worse=False),
+        _stat_panel("Open dead letters", metrics.OPEN_LETTERS, "sum", "short", 1, 1_000),
+        _stat_panel("Lowest table health", metrics.TABLE_HEALTH, "min", "short", 80, 50, is_rising_worse=False),
     ),
     "Lag and freshness": (
         _gauge("Lag, records", metrics.LAG_RECORDS),

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.facts import ages_from, seconds
+from frazil.batch.facts import age_seconds, ages_from
 from frazil.monitor.condition import Freshness
 
 COLUMNS: Final = (
@@ -50,7 +50,7 @@ class Figures:
 
     Attributes:
         batches: `n`, `decided` (seconds since 1970), `records_*`, `dead_codes` (JSON).
-        waits: `decided`, `wait` (a class, see `waited`) and `records` that waited so long from their timestamp to the commit.
+        waits: `decided`, `wait` (a class, see `wait_seconds`) and `records` that waited so long from their timestamp to the commit.
         changes: `n`, `decided`, `table` and `schema_changes` (JSON) of batches that changed a table.
     """
 
@@ -87,7 +87,7 @@ def figures(rows: pa.Table) -> Figures:
     return Figures(sums, _waits(batches), changes)
 
 
-def waited(wait: int) -> float:
+def wait_seconds(wait: int) -> float:
     """The seconds that stand for a class of waits."""
     return _LEAST * _STEP**wait
 
@@ -106,7 +106,7 @@ def _waits(batches: pa.Table) -> pa.Table:
         ages = ages_from(text)
         later = (decided_at - planned_at).total_seconds()
         instants.extend([decided] * len(ages))
-        classes.extend(_class(later + seconds(age)) for age in ages)
+        classes.extend(_class(later + age_seconds(age)) for age in ages)
         counts.extend(ages.values())
     columns_of = zip((instants, classes, counts), _WAITS, strict=True)
     return pa.table([pa.array(memoryview(numbers)).cast(field.type) for numbers, field in columns_of], _WAITS)
@@ -131,11 +131,11 @@ def quantiles(counts: Mapping[int, int], shares: tuple[float, ...]) -> list[floa
     for wait, count in sorted(counts.items()):
         reached += count
         while len(waits) < len(shares) and reached >= shares[len(waits)] * total:
-            waits.append(waited(wait))
+            waits.append(wait_seconds(wait))
     return waits
 
 
-def summed(table: pa.Table, keys: list[str], values: tuple[str, ...]) -> list[dict[str, Any]]:
+def sum_by_key(table: pa.Table, keys: list[str], values: tuple[str, ...]) -> list[dict[str, Any]]:
     """Sums of columns per key, with the number of rows as `count`."""
     aggregations: list[Any] = [(value, "sum") for value in values]
     grouped = table.group_by(keys, use_threads=False).aggregate([*aggregations, ([], "count_all")])
@@ -176,8 +176,8 @@ def decided_between(table: pa.Table, since: datetime, until: datetime) -> pa.Tab
     )
 
 
-def stepped(table: pa.Table, since: datetime, until: datetime, size: int) -> pa.Table:
-    """The same, with the number of each row's step of `size` seconds since 1970 as `step`."""
+def with_steps(table: pa.Table, since: datetime, until: datetime, size: int) -> pa.Table:
+    """Rows of the period with a further column `step`: the number of their step of `size` seconds since 1970."""
     rows = decided_between(table, since, until)
     return rows.append_column("step", pc.divide(rows["decided"].cast(pa.int64()), size))
 
@@ -185,7 +185,7 @@ def stepped(table: pa.Table, since: datetime, until: datetime, size: int) -> pa.
 def points_of(batches: pa.Table, waits: pa.Table, size: int) -> Iterator[Point]:
     """Sums per step of rows of `Figures.batches` and `Figures.waits` that have one."""
     fresh, codes = _fresh(waits), _codes(batches)
-    for row in summed(batches, ["step"], COUNTED):
+    for row in sum_by_key(batches, ["step"], COUNTED):
         step = row["step"]
         yield Point(
             datetime.fromtimestamp(step * size, UTC),
@@ -201,7 +201,7 @@ def points_of(batches: pa.Table, waits: pa.Table, size: int) -> Iterator[Point]:
 
 def _fresh(waits: pa.Table) -> dict[int, Freshness]:
     counted: dict[int, Counter[int]] = {}
-    for row in summed(waits, ["step", "wait"], ("records",)):
+    for row in sum_by_key(waits, ["step", "wait"], ("records",)):
         counted.setdefault(row["step"], Counter())[row["wait"]] = row["records"]
     waits_by_step = {step: quantiles(counts, _QUANTILES) for step, counts in counted.items()}
     return {step: Freshness(*waits) for step, waits in waits_by_step.items() if waits is not None}

@@ -39,10 +39,10 @@ def with_unread(condition: Condition, cluster: Cluster, lag: Lag) -> Condition:
     }
     times = first_times(cluster, starts)
     retentions = retention(cluster, {topic for topic, _ in times})
-    return aged(condition, lag, times, retentions)
+    return with_ages(condition, lag, times, retentions)
 
 
-def aged(
+def with_ages(
     condition: Condition,
     lag: Lag,
     times: Mapping[TopicPartition, int | None],
@@ -56,14 +56,14 @@ def aged(
         times: Partition with records that were not read -> timestamp of the first, in milliseconds; None if it has none.
         retentions: Topic -> how long it keeps records; those that nobody may see are left out.
     """
-    distances = tuple(_retentions(condition.at, lag, times, retentions))
+    distances = tuple(_retentions(condition.read_at, lag, times, retentions))
     seconds = _oldest(condition, lag.total, times)
     through = condition.complete_through
     is_told = (
         seconds is not None and not lag.held_back and all(partition.lag is not None for partition in lag.partitions)
     )
     if is_told and seconds is not None and condition.n is not None:
-        reached = condition.at - timedelta(seconds=seconds)
+        reached = condition.read_at - timedelta(seconds=seconds)
         through = reached if through is None else max(through, reached)
     ordered = sorted(
         distances, key=lambda retention: (_or_never(retention.seconds_left), retention.topic, retention.partition)
@@ -95,9 +95,9 @@ def _oldest(condition: Condition, lag: int | None, times: Mapping[TopicPartition
     if not times:
         return 0.0
     through = condition.complete_through
-    bound = (condition.at - through).total_seconds() if through is not None else None
+    bound = (condition.read_at - through).total_seconds() if through is not None else None
     written = [ms for ms in times.values() if ms is not None]
-    age = _age(condition.at, min(written)) if len(written) == len(times) else None
+    age = _age(condition.read_at, min(written)) if len(written) == len(times) else None
     return min((max(0.0, age_bound) for age_bound in (bound, age) if age_bound is not None), default=None)
 
 

@@ -68,7 +68,7 @@ class ProjectFiles:
             places = Places.resolve(self._env)
             stamp_of_files = _stamp(_files(places))
             if stamp_of_files != self._own:
-                self._own, self._named = stamp_of_files, _named(places)
+                self._own, self._named = stamp_of_files, _secret_files(places)
             return stamp_of_files + _stamp(self._named, absent=OSError)  # what else is wrong with them, loading says
         except OSError as problem:  # a folder that vanishes, a share that is away
             if self._loaded is None:
@@ -102,18 +102,18 @@ def _read(env: Mapping[str, str]) -> Project:
 
 def _files(places: Places) -> list[Path]:
     """The files of the project."""
-    return [*_written(places), *sorted((places.pipelines_folder.parent / SCHEMAS).rglob("*"))]
+    return [*_written_files(places), *sorted((places.pipelines_folder.parent / SCHEMAS).rglob("*"))]
 
 
-def _written(places: Places) -> list[Path]:
+def _written_files(places: Places) -> list[Path]:
     """Those with references."""
     return [places.settings_file, *sorted(places.pipelines_folder.glob("*.y*ml"))]
 
 
-def _named(places: Places) -> tuple[Path, ...]:
+def _secret_files(places: Places) -> tuple[Path, ...]:
     """Files that they take secrets from."""
     referenced: set[Path] = set()
-    for file in _written(places):
+    for file in _written_files(places):
         folder = None if file == places.settings_file else file.parent
         with suppress(ConfigError):  # loading says it
             referenced.update(referenced_files(read_yaml(file, folder)))

@@ -12,7 +12,7 @@ from frazil.batch.facts import ClusterFacts
 from frazil.batch.position import Position
 from frazil.batch.refusal import check_position, check_vanished
 from frazil.errors import FrazilError, Terminal
-from frazil.iceberg.commit.summary_state import BATCH_KEY, SummaryValue, lookup_position, read_summary, still_held
+from frazil.iceberg.commit.summary_state import BATCH_KEY, SummaryValue, lookup_position, read_summary, remaining_value
 from frazil.iceberg.ledger.dead_letter_scan import letters_open
 from frazil.iceberg.ledger.ledger import read_rewinds
 from frazil.iceberg.schema.schema import check_destination
@@ -83,11 +83,11 @@ def _table_status(scope: RunContext, tables: Tables, state: PipelineState, refus
     name, metadata = scope.pipeline.name, tables.closing.metadata
     # A position that can't be told is the refusal.
     position = (
-        None if state.position is None else still_held(lookup_position(tables.closing, name, tables.closing_name))
+        None if state.position is None else remaining_value(lookup_position(tables.closing, name, tables.closing_name))
     )
     if not state.unfinished or state.mark is None:
         return TableStatus(position, refusal=refusal)
-    last = still_held(read_summary(metadata, BATCH_KEY.format(name), tables.closing_name))
+    last = remaining_value(read_summary(metadata, BATCH_KEY.format(name), tables.closing_name))
     snapshot = metadata.snapshot_by_id(last.snapshot_id) if last is not None else None
     since = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC) if snapshot is not None else None
     return TableStatus(position, state.mark.n, since, refusal)
@@ -126,8 +126,8 @@ def with_batches(condition: Condition, ledger: Ledger) -> Condition:
     Raises:
         Retryable: The storage can't be read now.
     """
-    until = condition.at + timedelta(seconds=1)  # a commit of this very second counts
-    total = ledger.total(condition.at - timedelta(seconds=condition.window_seconds), until)
+    until = condition.read_at + timedelta(seconds=1)  # a commit of this very second counts
+    total = ledger.total(condition.read_at - timedelta(seconds=condition.window_seconds), until)
     return replace(
         condition,
         last_commit=ledger.last_commit(),
@@ -204,7 +204,7 @@ def read(
 
 
 def _read(blank: Condition, scope: RunContext, problems: _Problems, ledgers: Ledgers) -> Condition:
-    blank = replace(blank, made=scope.pipeline.auto_created)
+    blank = replace(blank, auto_created=scope.pipeline.auto_created)
     # Tables before topics: offsets only grow, so what lands meanwhile can't look like a position beyond the log.
     tables = problems.tried(lambda: table_status(scope), None)
     with_position = blank if tables is None else _with_tables(blank, tables)
@@ -221,7 +221,7 @@ def _with_topics(condition: Condition, scope: RunContext, problems: _Problems, t
     position = _position(tables)
     facts = observe(scope.cluster, topics_of(scope.cluster, scope.pipeline, position), absent_ok=True)
     problems.tried(lambda: _check(scope, position, facts), None)
-    lag = lag_in(scope.pipeline, tables.position, facts, condition.at)
+    lag = lag_in(scope.pipeline, tables.position, facts, condition.read_at)
     with_waiting = _with_lag(condition, lag)
     return problems.tried(lambda: with_unread(with_waiting, scope.cluster, lag), with_waiting)
 

@@ -79,7 +79,7 @@ def _failed(condition: Condition, _: Promise) -> str | None:
 
 
 def _degraded(condition: Condition, _: Promise) -> str | None:
-    checks = (_unreadable, _stuck, _threatened, _dying, _ill)
+    checks = (_unreadable, _stuck, _threatened, _dying, _unhealthy)
     return next((why for check in checks if (why := check(condition)) is not None), None)
 
 
@@ -116,7 +116,7 @@ def _dying(condition: Condition) -> str | None:
     return f"{condition.dead:,} of {read:,} records are dead letters ({condition.dead / read:.0%}), in {spoken(condition.window_seconds)}"
 
 
-def _ill(condition: Condition) -> str | None:
+def _unhealthy(condition: Condition) -> str | None:
     table = min(condition.health, key=lambda name: (condition.health[name], name), default=None)
     if table is None or condition.health[table] >= HEALTH:
         return None
@@ -133,7 +133,7 @@ def _behind(condition: Condition, promise: Promise) -> str | None:
 
 def _running(condition: Condition, _: Promise) -> str | None:
     if condition.runs.running_since is not None:
-        return f"at work for {spoken(max(0.0, (condition.at - condition.runs.running_since).total_seconds()))}"
+        return f"at work for {spoken(max(0.0, (condition.read_at - condition.runs.running_since).total_seconds()))}"
     return (
         None if condition.unfinished is None else f"batch {condition.unfinished} is decided, and about to be finished"
     )
@@ -165,7 +165,9 @@ RULES: Final[tuple[tuple[State, _Rule], ...]] = (
 
 
 def _unfinished_seconds(condition: Condition) -> float | None:
-    return None if condition.unfinished_since is None else (condition.at - condition.unfinished_since).total_seconds()
+    return (
+        None if condition.unfinished_since is None else (condition.read_at - condition.unfinished_since).total_seconds()
+    )
 
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))

@@ -205,9 +205,9 @@ class Watch:
             before = self._seen.get(name)
         condition = read(project, pipeline, ledgers=self.ledgers)
         # None is ever unmade: those that were known stay while nobody can tell.
-        auto_created = condition.made or (before.condition.made if before is not None else ())
+        auto_created = condition.auto_created or (before.condition.auto_created if before is not None else ())
         scores, due = self._health.get(name, ({}, -math.inf))
-        condition = replace(condition, runs=runs.result().get(name, Runs()), health=scores, made=auto_created)
+        condition = replace(condition, runs=runs.result().get(name, Runs()), health=scores, auto_created=auto_created)
         series = self._series(project, pipeline, condition, before)
         is_due = condition.n is not None and time.monotonic() >= due
         if before is None or not is_due:  # whoever waits for the first look need not wait for the health, too
@@ -218,7 +218,7 @@ class Watch:
     def _series(self, project: Project, pipeline: Pipeline, condition: Condition, before: Reading | None) -> Series:
         """What landed, of the ledger alone, whatever else can't be read; as it was seen before, if the ledger can't."""
         try:
-            return last_day(self.ledgers.load(project, pipeline), condition.at)
+            return last_day(self.ledgers.load(project, pipeline), condition.read_at)
         except FrazilError as problem:  # the condition says so, too
             _LOG.info("ledger of pipeline %s: %s", pipeline.name, problem)
         return before.series if before is not None else Series()

@@ -72,7 +72,7 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     description = registry.redact(f"{type(error).__name__}: {str(error)[:300]}")
     where = f"{registry}: {doing}"
     if isinstance(error, SchemaRegistryError):
-        return _answered(error.http_status_code, registry, where, description)
+        return _answer_error(error.http_status_code, registry, where, description)
     if (broken := _tls(error)) is not None:
         return Terminal(
             f"{where}: no trusted connection ({registry.redact(str(broken))})",
@@ -92,7 +92,7 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     )
 
 
-def _answered(status: int, registry: Registry, where: str, description: str) -> FrazilError:
+def _answer_error(status: int, registry: Registry, where: str, description: str) -> FrazilError:
     if status in _BUSY or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Retryable(
             f"{where}: not available now ({description})", next_step="look at the registry's log if it stays"

@@ -274,14 +274,14 @@ def _newest(files: Iterable[LetterFile], limit: int | None, after: LetterMark | 
         if newest is not None and limit is not None and newest.num_rows == limit and _is_older(file, newest):
             return newest, True  # perhaps only to others' eyes: a file may hold none that fits
         for batch in file.batches:
-            part = _behind(pa.Table.from_batches([batch]), after)
+            part = _letters_after(pa.Table.from_batches([batch]), after)
             whole = (part if newest is None else pa.concat_tables([newest, part])).sort_by(_ORDER)
             newest = whole if limit is None else whole.slice(0, limit)
             has_more = has_more or whole.num_rows > newest.num_rows
     return (pa.table({}) if newest is None else newest), has_more
 
 
-def _behind(letters: pa.Table, mark: LetterMark | None) -> pa.Table:
+def _letters_after(letters: pa.Table, mark: LetterMark | None) -> pa.Table:
     if mark is None:
         return letters
     is_behind = [
@@ -307,16 +307,16 @@ def _whole(row: dict[str, Any], taken_back: frozenset[int]) -> WholeLetter:
 def declared_names(pipeline: Pipeline) -> DeclaredNames:
     """Names of fields that the pipeline file itself declares: no registry, schema file or table is asked."""
     value = DeclaredNames()
-    key = value.below(["key"])  # as paths of reasons about keys begin
+    key = value.child(["key"])  # as paths of reasons about keys begin
     for destination in pipeline.destinations:
         for field in declared_columns(destination) if destination.columns else ():
             if (column := destination.columns.get(field.name)) is not None:
                 half = key if column.of == "key" else value
-                half.below(column.source or (field.name,)).take(field.type)
+                half.child(column.source or (field.name,)).add_type(field.type)
     for decoding, half in ((pipeline.value, value), (pipeline.key, key)):
         fields = None if decoding is None else decoding.fields
         if isinstance(fields, dict):
-            half.take(pa.struct([pa.field(name, arrow_type(parse_type(type_))) for name, type_ in fields.items()]))
+            half.add_type(pa.struct([pa.field(name, arrow_type(parse_type(type_))) for name, type_ in fields.items()]))
         else:
-            half.take(pa.struct([pa.field(name, pa.string()) for name in fields or ()]))
+            half.add_type(pa.struct([pa.field(name, pa.string()) for name in fields or ()]))
     return value

@@ -57,21 +57,23 @@ def html(report: LetterReport) -> str:
 
 def summary(report: LetterReport) -> str:
     """The report in a sentence."""
-    if report.held is None:
+    if report.table_total is None:
         return "The pipeline has no dead-letter table yet: it never ran."
     if report.batches is not None and report.has_news:
         return (
-            f"{_new(report.count)} in {_numbered(report.batches)}, {report.open:,} of them open; {report.before:,} in the period"
-            f" before ({report.held:,} in the table)."
+            f"{_new(report.count)} in {_batch_range(report.batches)}, {report.open:,} of them open; {report.before:,} in the period"
+            f" before ({report.table_total:,} in the table)."
         )
     if not report.count:
         in_table = (
-            f"; the table holds {counted(report.held)} of any time" if report.held else ", and the table holds none"
+            f"; the table holds {counted(report.table_total)} of any time"
+            if report.table_total
+            else ", and the table holds none"
         )
         return f"No dead letters in this period ({counted(report.before)} in the period before){in_table}."
     return (
         f"{counted(report.count)}, {report.open:,} of them open; {report.before:,} in the period before"
-        f" ({report.held:,} in the table)."
+        f" ({report.table_total:,} in the table)."
     )
 
 
@@ -132,7 +134,7 @@ def _new(count: int) -> str:
     return f"{count:,} new dead letter{'' if count == 1 else 's'}"
 
 
-def _numbered(period: BatchPeriod) -> str:
+def _batch_range(period: BatchPeriod) -> str:
     return (
         f"batch {period.through}"
         if period.through == period.after + 1

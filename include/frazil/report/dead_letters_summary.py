@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -102,7 +102,7 @@ class LetterReport:
         since, until: The period, UTC: of Kafka's timestamps, where letters without one are taken as recent; of commits, if
             it is told by `batches`.
         groups: By code, topic and table, the most frequent first.
-        held: Letters of the table, whatever their time; None if there is no table yet.
+        table_total: Letters of the table, whatever their time; None if there is no table yet.
         batches: The batches that the letters are of; None if the period is told by time.
     """
 
@@ -112,8 +112,12 @@ class LetterReport:
     since: datetime
     until: datetime
     groups: tuple[LetterGroup, ...] = ()
-    held: int | None = None
+    table_total: int | None = None
     batches: BatchPeriod | None = None
+
+    def to_body(self) -> dict[str, Any]:
+        """In JSON's terms, under the keys that `frazil dead-letters report --json` has always had."""
+        return {"held" if name == "table_total" else name: value for name, value in asdict(self).items()}
 
     @property
     def count(self) -> int:
@@ -155,7 +159,7 @@ def summarize(project: Project, pipeline: Pipeline, since: datetime, until: date
     """
     name = pipeline.dead_letters_table
     empty = LetterReport(pipeline.name, pipeline.owner, name, since, until)
-    opened = open_table(project, pipeline, LetterChoice(since=_before(since, until)), "all", untimed=True)
+    opened = open_table(project, pipeline, LetterChoice(since=_previous_begin(since, until)), "all", untimed=True)
     if opened is None:
         return empty
     tally = Tally(_recent(since), opened.question.undone, pipeline.dead_letters.payload)
@@ -167,7 +171,7 @@ def summarize(project: Project, pipeline: Pipeline, since: datetime, until: date
     )
 
 
-def _before(since: datetime, until: datetime) -> datetime:
+def _previous_begin(since: datetime, until: datetime) -> datetime:
     """Begin of the period before; periods that would begin before the calendar does have none."""
     try:
         return since - (until - since)
@@ -219,11 +223,13 @@ class Tally:
 
     def _sample(self, letters: pa.RecordBatch, key: _Key) -> None:
         mask = reduce(
-            pc.and_, (_is(letters.column(column), value) for column, value in zip(_GROUPED, key, strict=True))
+            pc.and_, (_equals(letters.column(column), value) for column, value in zip(_GROUPED, key, strict=True))
         )
         samples = self.samples.setdefault(key, [])
         few = letters.filter(mask).slice(0, self.most_samples - len(samples))
-        samples += [_told(letter_of(row, self.taken_back), self.payload) for row in with_python_times(few).to_pylist()]
+        samples += [
+            _redacted(letter_of(row, self.taken_back), self.payload) for row in with_python_times(few).to_pylist()
+        ]
 
     def groups(self) -> Iterable[LetterGroup]:
         """What was counted, the most frequent first."""
@@ -232,7 +238,7 @@ class Tally:
             yield LetterGroup(key.code, key.topic, count, still_open, before, samples, key.destination)
 
 
-def _told(letter: DeadLetter, payload: Payload) -> DeadLetter:
+def _redacted(letter: DeadLetter, payload: Payload) -> DeadLetter:
     """A letter that tells no more than the pipeline file lets it keep now: older ones may quote their record."""
     if payload == "full":
         return letter
@@ -241,7 +247,7 @@ def _told(letter: DeadLetter, payload: Payload) -> DeadLetter:
     return replace(letter, message=meaning, path=letter.path if was_redacted and payload == "redacted" else None)
 
 
-def _is(column: pa.Array, value: str | None) -> pa.BooleanArray:
+def _equals(column: pa.Array, value: str | None) -> pa.BooleanArray:
     return column.is_null() if value is None else pc.fill_null(pc.equal(column, value), fill_value=False)
 
 

@@ -11,7 +11,13 @@ from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
 from frazil.batch.position import Position
 from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.catalog.table import Table
-from frazil.iceberg.commit.summary_state import CLOSING_KEY, POSITION_KEY, SummaryValue, in_full, lookup_position
+from frazil.iceberg.commit.summary_state import (
+    CLOSING_KEY,
+    POSITION_KEY,
+    SummaryValue,
+    lookup_position,
+    refuse_rolled_back,
+)
 from frazil.kafka.admin.consumer_group import group_offsets
 from frazil.kafka.admin.observe import matching_topics, observe
 from frazil.kafka.client.cluster import Cluster
@@ -189,7 +195,7 @@ def held_position(project: Project, pipeline: Pipeline) -> SummaryValue | None:
 
 
 def _held_in(table: Table, pipeline: Pipeline, name: str) -> SummaryValue | None:
-    return in_full(lookup_position(table, pipeline.name, name), POSITION_KEY.format(pipeline.name), name)
+    return refuse_rolled_back(lookup_position(table, pipeline.name, name), POSITION_KEY.format(pipeline.name), name)
 
 
 def topics_of(cluster: Cluster, pipeline: Pipeline, position: Position | None) -> tuple[str, ...]:

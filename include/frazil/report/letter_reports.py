@@ -55,7 +55,7 @@ class KeptReport:
         count, open, before, came_home: Letters: see `LetterReport` and `BatchPeriod`.
         groups: The letters by code, topic and table.
         is_due: Whether it passed the threshold of the pipeline file.
-        told: Channels that were told of it.
+        told_channels: Channels that were told of it.
         sent_at: When all that are to be told were; None if they were not.
     """
 
@@ -73,8 +73,12 @@ class KeptReport:
     came_home: int
     groups: tuple[KeptGroup, ...] = field(default=())
     is_due: bool = False
-    told: tuple[str, ...] = ()
+    told_channels: tuple[str, ...] = ()
     sent_at: datetime | None = None
+
+    def to_body(self) -> dict[str, Any]:
+        """In JSON's terms, under the keys of the stored files; times stay datetimes."""
+        return {"told" if name == "told_channels" else name: value for name, value in asdict(self).items()}
 
     @property
     def is_owed(self) -> bool:
@@ -140,7 +144,7 @@ def keep_report(project: Project, pipeline: Pipeline, report: LetterReport, run:
     Raises:
         Retryable: The storage can't be written now.
     """
-    folder, facts = reports_folder(project, pipeline), _kept(pipeline, report, run)
+    folder, facts = reports_folder(project, pipeline), _kept_report(pipeline, report, run)
     folder.write(f"{facts.name}{_SUFFIX['html']}", html(report))
     folder.write(f"{facts.name}{_SUFFIX['markdown']}", markdown(report))
     _write(folder, facts)
@@ -163,12 +167,12 @@ def note_told(
     Raises:
         Retryable: The storage can't be written now. Then they are told again.
     """
-    noted = replace(report, told=(*report.told, *channels), sent_at=sent_at)
+    noted = replace(report, told_channels=(*report.told_channels, *channels), sent_at=sent_at)
     _write(reports_folder(project, pipeline), noted)
     return noted
 
 
-def _kept(pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
+def _kept_report(pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
     period, reporting = report.batches, pipeline.dead_letters.report
     if period is None:
         raise ValueError("a report that is kept tells its batches")
@@ -213,7 +217,7 @@ def _remove_old(project: Project, folder: Folder, instant: datetime) -> None:
 
 
 def _write(folder: Folder, facts: KeptReport) -> None:
-    folder.write(f"{facts.name}{_FACTS}", json.dumps(asdict(facts), default=datetime.isoformat, indent=2) + "\n")
+    folder.write(f"{facts.name}{_FACTS}", json.dumps(facts.to_body(), default=datetime.isoformat, indent=2) + "\n")
 
 
 def _read(folder: Folder, name: str) -> KeptReport:
@@ -230,12 +234,13 @@ def _from_json(body: dict[str, Any]) -> KeptReport:
     times = {
         field: datetime.fromisoformat(body[field]) for field in ("since", "until", "sent_at") if body[field] is not None
     }
-    fields = {name: value for name, value in body.items() if name != "put_back"}  # an older Frazil told it
+    renamed = ("put_back", "told")  # the first one only older Frazils wrote, the second one is `told_channels` here
+    fields = {name: value for name, value in body.items() if name not in renamed}
     return KeptReport(
         **{
             **fields,
             **times,
             "groups": tuple(KeptGroup(**group) for group in body["groups"]),
-            "told": tuple(body["told"]),
+            "told_channels": tuple(body["told"]),
         }
     )

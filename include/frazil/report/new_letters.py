@@ -77,7 +77,7 @@ def new_letters(
     since = rows[0]["decided_at"] if last is None else last.until
     period = _period(rows, after, reports if last is not None else ())
     report = LetterReport(pipeline.name, pipeline.owner, pipeline.dead_letters_table, since, now, batches=period)
-    return _counted(project, pipeline, report, rows)
+    return _counted_report(project, pipeline, report, rows)
 
 
 def _still_true(last: KeptReport, rows: Sequence[Row]) -> KeptReport | None:
@@ -99,7 +99,9 @@ def _period(rows: Sequence[Row], after: int, reports: Sequence[KeptReport]) -> B
     )
 
 
-def _counted(project: Project, pipeline: Pipeline, report: LetterReport, rows: Sequence[Row]) -> LetterReport | None:
+def _counted_report(
+    project: Project, pipeline: Pipeline, report: LetterReport, rows: Sequence[Row]
+) -> LetterReport | None:
     period, name = report.batches, pipeline.dead_letters_table
     if period is None:
         return None
@@ -107,25 +109,25 @@ def _counted(project: Project, pipeline: Pipeline, report: LetterReport, rows: S
     if table is None:
         _refuse_lost(pipeline, period, rows)
         return None
-    before, reporting = _before(report, rows), pipeline.dead_letters.report
+    before, reporting = _batch_before(report, rows), pipeline.dead_letters.report
     undone = letter_history(rows).taken_back
     question = LetterQuestion(undone=undone, batches=(before, period.through))
     samples = SAMPLES if reporting is False else reporting.samples
-    tally = Tally(_behind(period.after), undone, pipeline.dead_letters.payload, samples)
+    tally = Tally(_after_batch(period.after), undone, pipeline.dead_letters.payload, samples)
     for file in letter_files(table, name, question, LISTED):
         for batch in file.batches:
             tally.add(batch)
-    return replace(report, groups=tuple(tally.groups()), held=letters_held(table, name))
+    return replace(report, groups=tuple(tally.groups()), table_total=letters_held(table, name))
 
 
-def _before(report: LetterReport, rows: Sequence[Row]) -> int:
+def _batch_before(report: LetterReport, rows: Sequence[Row]) -> int:
     """Number of the last batch that was decided before a period of the same length began."""
     begin = report.since - (report.until - report.since)
     after = 0 if report.batches is None else report.batches.after
     return max((row["n"] for row in rows if row["n"] <= after and row["decided_at"] <= begin), default=0)
 
 
-def _behind(after: int) -> InPeriod:
+def _after_batch(after: int) -> InPeriod:
     return lambda letters: pc.greater(letters.column("_frazil_batch"), pa.scalar(after, pa.int64()))
 
 

@@ -117,19 +117,21 @@ def reconcile(project: Project, pipeline: Pipeline) -> tuple[Reconciliation, ...
     batches = {n: list(rows) for n, rows in groupby(ledger, key=lambda row: row["n"])}
     if not pipeline.tables[1:] and pipeline.create is None:
         (rows,) = counted.values()
-        filtered, unsure = standing(
+        filtered, unsure = standing_counts(
             {n: batch_rows[0]["records_filtered"] for n, batch_rows in batches.items()}, batches
         )
         return (Reconciliation(produced, rows, letters.total(), filtered, unsure=unsure),)
     sums = []
     for table, rows in counted.items():
-        elsewhere, unsure = standing({n: left_out(batch_rows, table) for n, batch_rows in batches.items()}, batches)
+        elsewhere, unsure = standing_counts(
+            {n: left_out(batch_rows, table) for n, batch_rows in batches.items()}, batches
+        )
         sums.append(Reconciliation(produced, rows, letters[None] + letters[table], 0, elsewhere, table, unsure))
     return tuple(sums)
 
 
-def standing(counts: Mapping[int, int], batches: Mapping[int, Sequence[Row]]) -> tuple[int, int]:
-    """What is left of counts of records once later batches read, or took back, what earlier ones had read.
+def standing_counts(counts: Mapping[int, int], batches: Mapping[int, Sequence[Row]]) -> tuple[int, int]:
+    """Counts of records that still stand once later batches read again, or took back, what earlier ones had read.
 
     Args:
         counts: Batch -> how many of the records it read.
@@ -148,11 +150,11 @@ def standing(counts: Mapping[int, int], batches: Mapping[int, Sequence[Row]]) ->
             sure += counts[n]
         else:
             unsure += min(counts[n], sum(offset_range.span for offset_range in still_valid))
-        void += _void(first, ranges)
+        void += _superseded(first, ranges)
     return sure, unsure
 
 
-def _void(first: Row, ranges: Sequence[Range]) -> Iterable[Range]:
+def _superseded(first: Row, ranges: Sequence[Range]) -> Iterable[Range]:
     """What of earlier batches is void by a later one: the same records, or those that will come again."""
     if first["kind"] in _READING:
         return ranges

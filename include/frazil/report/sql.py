@@ -79,7 +79,7 @@ def query(project: Project, sql: str, *, catalog: str | None = None) -> pa.Table
         if question.lists_tables:
             return pa.table({"name": pa.array(lake.tables(), pa.string())})
         for number, path in enumerate(question.tables):
-            _offer(connection, path, number, _read(lake, path, question))
+            _register_rows(connection, path, number, _read(lake, path, question))
         # From here on the text of the question runs: it sees what was offered and nothing else.
         connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
         connection.execute("SET enable_external_access = false; SET lock_configuration = true")
@@ -200,7 +200,7 @@ def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
     table = lake.load_table(name)
     metadata = suffix if suffix in METADATA_TABLES else None
     if suffix is not None and metadata is None:
-        table = _at(table, name, suffix)
+        table = _table_at_ref(table, name, suffix)
     with translated(f"reading table {name}"):
         if metadata is not None:
             inspected: pa.Table = getattr(table.inspect, metadata)()
@@ -219,7 +219,7 @@ def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
         return table.scan(selected_fields=tuple(columns or fields[:1]), limit=question.limit).to_arrow()
 
 
-def _at(table: Table, name: str, suffix: str) -> Table:
+def _table_at_ref(table: Table, name: str, suffix: str) -> Table:
     """A table as it is on a branch, or at a tag, by Spark's names for them: `branch_audit`, `tag_v1`."""
     kind, _, ref = suffix.partition("_")
     snapshot_ref = table.metadata.refs.get(ref)
@@ -258,7 +258,7 @@ def _resolve(lake: Lake, path: Path) -> tuple[str, str | None]:
     )
 
 
-def _offer(connection: DuckDBPyConnection, path: Path, number: int, rows: pa.Table) -> None:
+def _register_rows(connection: DuckDBPyConnection, path: Path, number: int, rows: pa.Table) -> None:
     """Let DuckDB find `rows` under the name as it is written. The first of several parts is a database to DuckDB."""
     connection.register(f"frazil_{number}", rows)
     parts = [_quoted(part) for part in path]

@@ -29,7 +29,7 @@ _TABLE_NAMES: Final = ("objectName", "relationName", "tableName", "catalogName",
 """Parameters of Spark's messages that a table owner or the settings chose, never a record."""
 
 
-def shown(error: BaseException | None) -> str:
+def error_text(error: BaseException | None) -> str:
     """What an error says without the values that its message may quote: its class, its condition, the names of its causes."""
     if error is None:
         return "no error"
@@ -42,7 +42,7 @@ def shown(error: BaseException | None) -> str:
     return ", ".join(dict.fromkeys([*names, *names_in(str(error))]))
 
 
-def quiet() -> None:
+def silence_error_log() -> None:
     """Have pyspark log no error that it raises: the log would have the message, and with it values of records."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
@@ -59,11 +59,11 @@ def not_started(error: BaseException) -> Retryable:
     return Retryable(f"Spark did not start: {type(error).__name__}: {detail[:500]}")
 
 
-def answered(asked: DataFrame, what: str) -> pa.Table:
-    """All rows of an answer. Not collect: what a JVM leaves out of its answer that dies over it, collect takes for the end.
+def fetch_rows(query: DataFrame, what: str) -> pa.Table:
+    """Fetch all rows of a query. Not by collect: if the JVM dies while it answers, collect takes the cut for the end.
 
     Args:
-        asked: The question.
+        query: The query.
         what: Coordinates for the error.
 
     Raises:
@@ -71,6 +71,6 @@ def answered(asked: DataFrame, what: str) -> pa.Table:
         SPARK_FAILED: Spark itself failed.
     """
     try:
-        return asked.toArrow()
+        return query.toArrow()
     except (pa.ArrowInvalid, EOFError) as error:
         raise Retryable(f"{what}: Spark's answer was cut off: {error}") from error

@@ -1,6 +1,6 @@
-"""PyIceberg's catalogs as a check needs them, and what they and Kafka's client raise, as Frazil's errors.
+"""PyIceberg's catalogs with timeouts and restricted properties, and their errors and those of Kafka's client as Frazil's.
 
-By itself PyIceberg waits forever, and takes from the properties of a table what class reads it, and where its store is.
+PyIceberg alone waits forever, and lets the properties of a table choose the class that reads it and its object store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from frazil.errors import FrazilError, Retryable, Terminal, quotable, without_va
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import CatalogSettings
 
-_FOREIGN = (
+_WRAPPED = (
     ImportError,
     NoSuchNamespaceError,
     NoSuchTableError,
@@ -61,7 +61,7 @@ _REFUSED = (
 )
 _UNAVAILABLE = (DBAPIError, OSError, RESTError)
 
-_DOORS_CLOSED = frozenset(
+_ACCESS_DENIED = frozenset(
     {
         KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own codes begin with an underscore
         KafkaError._SSL,  # noqa: SLF001
@@ -81,26 +81,26 @@ class FileGone(Terminal):
 
 @contextmanager
 def reading_tables(doing: str) -> Iterator[None]:
-    """Run a block that reads tables; what it raises becomes Retryable or Terminal, with `doing` as its coordinates."""
+    """Run a block that reads tables; its errors become Retryable or Terminal, with `doing` as their coordinates."""
     try:
         yield
     except FrazilError:
         raise
-    except _FOREIGN as error:
+    except _WRAPPED as error:
         lines = str(error).splitlines() or ["no message"]
-        said = f"{doing}: {type(error).__name__}: {without_values(lines[0])}"
+        message = f"{doing}: {type(error).__name__}: {without_values(lines[0])}"
         if isinstance(error, FileNotFoundError):
             raise FileGone(
-                said,
+                message,
                 next_step="was it deleted by hand or by an orphan removal? Restore it from a backup of the storage",
             ) from quotable(error)
         is_refused = isinstance(error, _REFUSED) or "ACCESS_DENIED" in lines[0]  # as PyArrow says it of S3
         if isinstance(error, _UNAVAILABLE) and not is_refused:
             raise Retryable(
-                said, next_step="try again; if it stays, look at the catalog and the storage"
+                message, next_step="try again; if it stays, look at the catalog and the storage"
             ) from quotable(error)
         raise Terminal(
-            said, next_step="check the catalog's entry in the settings file and its permissions"
+            message, next_step="check the catalog's entry in the settings file and its permissions"
         ) from quotable(error)
 
 
@@ -110,46 +110,46 @@ def kafka_fault(
     """The Frazil error for an error of the Kafka client.
 
     Args:
-        error: What it said.
+        error: The error of the client.
         doing: What was tried, with its coordinates.
-        properties: The cluster's, whose secrets are kept out of the message.
-        more: What connections failed with meanwhile.
+        properties: Properties of the cluster, whose secrets are masked in the message.
+        more: Connection errors meanwhile, as a suffix.
     """
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
-    said = f"{doing}: {cause.str()} ({cause.name()}){more}"
+    message = f"{doing}: {cause.str()} ({cause.name()}){more}"
     for key, value in properties.items():
         if value and any(mark in key.lower() for mark in _SECRET_MARKS):
-            said = said.replace(value, "***")
-    if cause.code() in _DOORS_CLOSED:
+            message = message.replace(value, "***")
+    if cause.code() in _ACCESS_DENIED:
         return Terminal(
-            said, next_step="check the cluster's entry in the settings file; verify needs Describe and Read"
+            message, next_step="check the cluster's entry in the settings file; verify needs Describe and Read"
         )
-    return Retryable(said, next_step="try again; if it stays, look at the brokers")
+    return Retryable(message, next_step="try again; if it stays, look at the brokers")
 
 
 _CONNECT_SECONDS = 10.0
 """How long a connection may take to open, unless the catalog's `rest.client.connection-timeout-ms` says otherwise."""
 
 _ANSWER_SECONDS = 60.0
-"""The same for each next part of an answer, and `rest.client.socket-timeout-ms`."""
+"""Longest wait for the next part of an answer, unless the catalog's `rest.client.socket-timeout-ms` says otherwise."""
 
 
 class BoundSqlCatalog(SqlCatalog):
-    """A SQL catalog whose file-io is the settings' alone."""
+    """A SQL catalog whose file-io has only properties of the settings, none of the table."""
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002 - PyIceberg's signature
         return super()._load_file_io(EMPTY_DICT, location)
 
 
 class TimedRestCatalog(RestCatalog):
-    """A REST catalog whose requests end, those for a token included.
+    """A REST catalog whose requests time out, those for a token included.
 
     Raises:
         ValueError: A time limit among the properties is no number.
     """
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
-        # Of the file-io, the server has a say, the table none.
+        # The server may set properties of the file-io, the table may not.
         metadata = table_response.metadata
         bare = table_response.model_copy(update={"metadata": metadata.model_copy(update={"properties": {}})})
         table = super()._response_to_table(identifier_tuple, bare)
@@ -171,7 +171,7 @@ class TimedRestCatalog(RestCatalog):
 
 
 class Catalogs:
-    """The catalogs of a pipeline, each opened when a table of it is asked for.
+    """The catalogs of a pipeline, each opened at the first access to one of its tables.
 
     Args:
         pipeline: The pipeline.
@@ -190,7 +190,7 @@ class Catalogs:
             Terminal: There is no such table, or no such branch.
             Retryable: The catalog is not available now.
         """
-        declared = {of.table: of for of in self._pipeline.destinations}.get(name)
+        declared = {destination.table: destination for destination in self._pipeline.destinations}.get(name)
         home = self._pipeline.home_catalog
         catalog = home if declared is None else declared.catalog or self._pipeline.catalog
         with reading_tables(f"loading table {name}"):
@@ -203,19 +203,19 @@ class Catalogs:
                     " restore it",
                 ) from error
         if declared is not None and declared.branch is not None:
-            _look_at(table, name, declared.branch)
+            _read_branch(table, name, declared.branch)
         return table
 
     def _catalog(self, name: str) -> Catalog:
         if name not in self._opened:
             _require_database(self._pipeline, name, self._settings[name])
             with reading_tables(f"opening catalog {name}"):
-                self._opened[name] = _opened(name, self._settings[name])
+                self._opened[name] = _open_catalog(name, self._settings[name])
         return self._opened[name]
 
 
-def _look_at(table: Table, name: str, branch: str) -> None:
-    """Make a branch what scans of a table read."""
+def _read_branch(table: Table, name: str, branch: str) -> None:
+    """Let scans of a table read a branch instead of main."""
     ref = table.metadata.refs.get(branch)
     if ref is None:
         raise Terminal(
@@ -226,7 +226,7 @@ def _look_at(table: Table, name: str, branch: str) -> None:
 
 
 def _require_database(pipeline: Pipeline, name: str, settings: CatalogSettings) -> None:
-    """A check must not make what it looks for: opening a SQLite file that is not there would."""
+    """Refuse a SQLite file that does not exist: opening it would create it."""
     file = settings.uri.removeprefix("sqlite:///")
     if file != settings.uri and not Path(file).is_file():
         raise Terminal(
@@ -235,9 +235,9 @@ def _require_database(pipeline: Pipeline, name: str, settings: CatalogSettings) 
         )
 
 
-def _opened(name: str, settings: CatalogSettings) -> Catalog:
-    places = {"uri": settings.address, "warehouse": settings.warehouse}
-    given = {key: value for key, value in places.items() if value is not None}
+def _open_catalog(name: str, settings: CatalogSettings) -> Catalog:
+    addresses = {"uri": settings.address, "warehouse": settings.warehouse}
+    connection = {key: value for key, value in addresses.items() if value is not None}
     if settings.type == "rest":
-        return TimedRestCatalog(name, **settings.properties, **given)
-    return BoundSqlCatalog(name, **settings.properties, **given)
+        return TimedRestCatalog(name, **settings.properties, **connection)
+    return BoundSqlCatalog(name, **settings.properties, **connection)

@@ -1,4 +1,4 @@
-"""Pipeline files that batches ran under: kept by their hash beside the ledger, so that each batch is judged by its own."""
+"""Pipeline files that batches ran under: stored by hash beside the ledger, so that each batch is judged by its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Column
 from frazil.verify.catalogs import FileGone, reading_tables
-from frazil.verify.values.evolved_schema import columns_of
+from frazil.verify.values.evolved_schema import compared_columns
 from frazil.verify.values.typed_expectation import SchemasOf, no_registry
 
 
@@ -25,9 +25,9 @@ class FormerFiles:
     """Pipeline files that batches ran under, other than the present one.
 
     Attributes:
-        files: Hash -> the pipeline as it was, or why that can't be told.
-        schema: The columns of the destination as they are.
-        names: Name that a column of the destination had once -> the one that it has.
+        files: Hash -> the former pipeline, or the reason why it is unknown.
+        schema: The present schema of the destination.
+        names: Former name of a column of the destination -> its present name.
         schemas: Knows the registries that formats need.
     """
 
@@ -38,26 +38,35 @@ class FormerFiles:
 
     def of_table(self, pipeline: Pipeline, table: str) -> dict[str, tuple[Pipeline, dict[str, Column]]]:
         """Files that had a destination of the same kind and key, and the columns that they gave it, by their present names."""
-        now, found = pipeline.destination(table), {}
+        present, files = pipeline.destination(table), {}
         for fingerprint, file in self.files.items():
-            then = None if isinstance(file, str) or table not in file.tables else file.destination(table)
-            if isinstance(file, str) or then is None or then.write != now.write or then.order_by != now.order_by:
+            former = None if isinstance(file, str) or table not in file.tables else file.destination(table)
+            if (
+                isinstance(file, str)
+                or former is None
+                or former.write != present.write
+                or former.order_by != present.order_by
+            ):
                 continue
-            if not then.identifier and now.identifier:  # the table says it
-                then = then.keyed(now.identifier)
-                rest = [then if of.table == table else of for of in file.destinations]
+            if not former.identifier and present.identifier:  # an undeclared identifier is that of the table
+                former = former.keyed(present.identifier)
+                rest = [former if each.table == table else each for each in file.destinations]
                 file = file.model_copy(update={"destinations": tuple(rest)})  # noqa: PLW2901
-            if then.identifier == now.identifier:
-                declared = columns_of(then, self.schema, file.value)
-                found[fingerprint] = (
+            if former.identifier == present.identifier:
+                declared = compared_columns(former, self.schema, file.value)
+                files[fingerprint] = (
                     file,
-                    {self.names[of]: _named(of, c) for of, c in declared.items() if of in self.names},
+                    {
+                        self.names[name]: _with_source(name, column)
+                        for name, column in declared.items()
+                        if name in self.names
+                    },
                 )
-        return found
+        return files
 
 
-def _named(name: str, column: Column) -> Column:
-    """A column that takes the field of its name, whatever it is called by now."""
+def _with_source(name: str, column: Column) -> Column:
+    """The column with its source pinned to the former name, which the table may have changed since."""
     return column.model_copy(update={"source": (name,)}) if column.source is None else column
 
 
@@ -65,31 +74,31 @@ NO_FORMER_FILES: Final = FormerFiles()
 
 
 def former_files(
-    ledger: Table, pipeline: Pipeline, hashes: Collection[str], references: References, made: Collection[str]
+    ledger: Table, pipeline: Pipeline, hashes: Collection[str], references: References, created_tables: Collection[str]
 ) -> dict[str, Pipeline | str]:
-    """The pipeline as it was under other files, as far as they are kept beside the ledger; else why they can't be told."""
-    found: dict[str, Pipeline | str] = {}
+    """The former pipelines by the hash of their files, or the reason why one can't be read beside the ledger."""
+    pipelines: dict[str, Pipeline | str] = {}
     for fingerprint in sorted({*hashes} - {pipeline.outcome_fingerprint}):
         path = ledger.location_provider().new_metadata_location(rules_file(pipeline.name, fingerprint))
         try:
             with reading_tables(f"reading {path}"), ledger.io.new_input(path).open() as stream:
                 text = stream.read()
-            found[fingerprint] = pipeline_of(text, pipeline, fingerprint, references).with_made(made)
+            pipelines[fingerprint] = pipeline_of(text, pipeline, fingerprint, references).with_made(created_tables)
         except FileGone:
-            found[fingerprint] = "is not kept beside the ledger"
+            pipelines[fingerprint] = "is not kept beside the ledger"
         except UnfitRulesError as error:
-            found[fingerprint] = f"is kept beside the ledger, and {error}"
+            pipelines[fingerprint] = f"is kept beside the ledger, and {error}"
         except Terminal as error:  # a storage that lets nobody list may say so of a file that is not there
-            found[fingerprint] = f"can't be read beside the ledger: {error.message}"
-    return found
+            pipelines[fingerprint] = f"can't be read beside the ledger: {error.message}"
+    return pipelines
 
 
 def present_names(metadata: TableMetadata) -> dict[str, str]:
-    """Name that a column had once -> the one that it has. Left out are names that several columns had, and those that went."""
+    """Former name of a column -> its present name. Left out are names that several columns had, and dropped columns."""
     present = {field.field_id: field.name for field in metadata.schema().fields}
-    had: dict[str, set[int]] = {}
+    ids_per_name: dict[str, set[int]] = {}
     for schema in metadata.schemas:
         for column in schema.fields:
-            had.setdefault(column.name, set()).add(column.field_id)
-    only = {name: next(iter(ids)) for name, ids in had.items() if len(ids) == 1}
+            ids_per_name.setdefault(column.name, set()).add(column.field_id)
+    only = {name: next(iter(ids)) for name, ids in ids_per_name.items() if len(ids) == 1}
     return {name: present[number] for name, number in only.items() if number in present}

@@ -1,4 +1,4 @@
-"""Kafka, read for this check alone: committed records by explicit offsets, and what the cluster says of its topics."""
+"""Kafka client of this check: reads committed records by explicit offsets, and the state of topics."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from frazil.pipeline.settings.settings import ClusterSettings
 from frazil.verify.catalogs import kafka_fault
 
 ANSWER_SECONDS = 10.0
-"""Bounds one question."""
+"""Timeout of one request."""
 
 SILENT_SECONDS = 20.0
-"""Bounds the time without any progress while records are read."""
+"""Longest time without progress while records are read."""
 
 _POLL_SECONDS = 0.5
 _CONSUMED_AT_ONCE = 10_000
 _LARGE_BYTES = 2**20
-"""A value of so many bytes is taken alone: others behind it may be as large."""
+"""A record of so many bytes is consumed alone: the next ones may be as large, and memory is bounded."""
 
 _WORK_SECONDS = 1.0
 """CPU time in a silence that says that the client unpacks a large batch of records."""
@@ -44,7 +44,7 @@ _BOUNDS: Mapping[str, Any] = {
     "queued.max.messages.kbytes": 16 * 1024,
     "receive.message.max.bytes": 128 * 2**20,
 }
-"""How much a consumer holds; the settings may say otherwise."""
+"""Memory limits of a consumer; the settings may override them."""
 
 _REQUIRED: Mapping[str, Any] = {
     "group.id": "frazil-verify",  # asked for by the client; nothing is ever committed to it
@@ -65,7 +65,7 @@ _LOG.addHandler(logging.NullHandler())
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """What the cluster says of a topic now.
+    """State of a topic in the cluster.
 
     Attributes:
         id: Topic id as Kafka's tools write it, None where the broker gives none.
@@ -89,7 +89,7 @@ class Source:
     def __init__(self, name: str, settings: ClusterSettings) -> None:
         self.name = name
         self._properties = {"bootstrap.servers": settings.bootstrap_servers, **settings.properties}
-        self._said: dict[int, str] = {}
+        self._client_errors: dict[int, str] = {}
         self._statistics = ""
         self._fetched: list[int] = []
 
@@ -105,11 +105,11 @@ class Source:
         """
         doing = f"asking Kafka cluster {self.name} for its id"
         try:
-            admin = self._admin()  # a name of its own: a client that nobody holds takes its questions with it
-            found: str = admin.describe_cluster(request_timeout=ANSWER_SECONDS).result().cluster_id
+            admin = self._admin()  # keep a reference: a client that is garbage-collected drops its pending requests
+            cluster: str = admin.describe_cluster(request_timeout=ANSWER_SECONDS).result().cluster_id
         except KafkaException as error:
             raise self.fault(error, doing) from error
-        return found
+        return cluster
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicState]:
         """State of the topics; those that the cluster does not have are left out.
@@ -130,7 +130,7 @@ class Source:
             consumer.close()
 
     def _states(self, consumer: Consumer, names: Sequence[str]) -> dict[str, TopicState]:
-        admin, found = self._admin(), {}
+        admin, states = self._admin(), {}
         described = admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_SECONDS)
         for name, answer in described.items():
             try:
@@ -139,12 +139,12 @@ class Source:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise
-            held = [self._held(consumer, name, p) for p in sorted(part.id for part in topic.partitions)]
-            found[name] = TopicState(_topic_id(str(topic.topic_id)), self._is_compacted(admin, name), tuple(held))
-        return found
+            offsets = [self._watermarks(consumer, name, p) for p in sorted(part.id for part in topic.partitions)]
+            states[name] = TopicState(_topic_id(str(topic.topic_id)), self._is_compacted(admin, name), tuple(offsets))
+        return states
 
     @staticmethod
-    def _held(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
         # With isolation level read_committed, the upper one is the last stable offset.
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_SECONDS)
         return low, high
@@ -162,10 +162,10 @@ class Source:
             Retryable: It does not answer.
             Terminal: It does not let us in.
         """
-        asked = [TopicPartition(topic, partition, milliseconds) for topic, partition in partitions]
+        queries = [TopicPartition(topic, partition, milliseconds) for topic, partition in partitions]
         consumer = self.consumer()
         try:
-            answers = consumer.offsets_for_times(asked, timeout=ANSWER_SECONDS) if asked else []
+            answers = consumer.offsets_for_times(queries, timeout=ANSWER_SECONDS) if queries else []
         except KafkaException as error:
             raise self.fault(error, f"asking Kafka cluster {self.name} for offsets at an instant") from error
         finally:
@@ -180,37 +180,44 @@ class Source:
         """
         try:
             return Consumer(
-                {**_DEFAULTS, **_BOUNDS, **self._properties, **_REQUIRED, **self._hooks(), "stats_cb": self._count}
+                {
+                    **_DEFAULTS,
+                    **_BOUNDS,
+                    **self._properties,
+                    **_REQUIRED,
+                    **self._callbacks(),
+                    "stats_cb": self._store_statistics,
+                }
             )
         except KafkaException as error:
             raise self.fault(error, f"Kafka cluster {self.name}") from error
 
     def _admin(self) -> AdminClient:
-        return AdminClient({**_DEFAULTS, **self._properties, **self._hooks()})
+        return AdminClient({**_DEFAULTS, **self._properties, **self._callbacks()})
 
-    def _hooks(self) -> dict[str, Any]:
-        return {"error_cb": self._hear, "logger": _LOG}
+    def _callbacks(self) -> dict[str, Any]:
+        return {"error_cb": self._record_error, "logger": _LOG}
 
-    def _count(self, statistics: str) -> None:
+    def _store_statistics(self, statistics: str) -> None:
         self._statistics = statistics
 
-    def fetched(self) -> list[int]:
-        """The next offset that the last consumer fetches of each partition: it fetches aborted records, and hands none out."""
-        if self._statistics:  # read once: of thousands of partitions that takes milliseconds of work
+    def fetch_positions(self) -> list[int]:
+        """The next offset that the last consumer fetches per partition: it moves even over aborted records."""
+        if self._statistics:  # parse once: for thousands of partitions that takes milliseconds
             topics, self._statistics = json.loads(self._statistics)["topics"].values(), ""
-            self._fetched = [at["next_offset"] for topic in topics for at in topic["partitions"].values()]
+            self._fetched = [partition["next_offset"] for topic in topics for partition in topic["partitions"].values()]
         return self._fetched
 
-    def _hear(self, error: KafkaError) -> None:
-        self._said[error.code()] = error.str()
+    def _record_error(self, error: KafkaError) -> None:
+        self._client_errors[error.code()] = error.str()
 
     def fault(self, error: KafkaException | KafkaError, doing: str) -> FrazilError:
-        """The Frazil error for what the client said."""
+        """The Frazil error for an error of the client."""
         return kafka_fault(error, doing, self._properties, self.complaints())
 
     def complaints(self) -> str:
-        """What connections failed with, to be put behind a message."""
-        return f"; {'; '.join(sorted(self._said.values()))}" if self._said else ""
+        """Connection errors of the client, as a suffix for a message."""
+        return f"; {'; '.join(sorted(self._client_errors.values()))}" if self._client_errors else ""
 
 
 def _topic_id(text: str) -> str | None:
@@ -219,9 +226,9 @@ def _topic_id(text: str) -> str | None:
 
 
 def _with_safe_headers(message: Message) -> Message:
-    """The same message, without headers if the client can't read them: if it is asked again, the process ends."""
+    """The same message, without headers if the client can't read them: a second attempt would crash the process."""
     try:
-        # Called from C: a call that the interpreter has specialised would not notice that it failed.
+        # Through `map`, so from C: a call that the interpreter has specialised would not notice the failure.
         next(map(Message.headers, (message,)))
     except SystemError:
         message.set_headers([])
@@ -245,7 +252,7 @@ class PartitionReader:
         self._source, self._topic, self._partition = source, topic, partition
         self._consumer: Consumer | None = None
         self._arrived: deque[Message] = deque()
-        self._at = -1
+        self._next_offset = -1
 
     def close(self) -> None:
         """End the consumer, if there is one."""
@@ -261,7 +268,7 @@ class PartitionReader:
         """
         place = TopicPartition(self._topic, self._partition)
         try:
-            low, high = self._open().get_watermark_offsets(place, timeout=ANSWER_SECONDS)
+            low, high = self._open_consumer().get_watermark_offsets(place, timeout=ANSWER_SECONDS)
         except KafkaException as error:
             raise self._source.fault(error, f"asking {self._name()} for its offsets") from error
         return low, high
@@ -269,9 +276,10 @@ class PartitionReader:
     def read(self, start: int, end: int) -> Iterator[Message]:
         """Committed records with offsets `start` <= o < `end`, in order.
 
-        What retention deletes meanwhile is left out, and `log_start` tells of it. Ends when Kafka hands out something at or beyond `end`: a record, or the end of the partition, which counts the
-        transaction markers and aborted records before it. An offset of a batch of records that the client can't unpack comes
-        as a message with that error. Headers with a name that is not UTF-8 are left out.
+        Records that retention deletes meanwhile are left out, and `log_start` is set. Reading ends when Kafka returns a
+        record at or beyond `end`, or the end of the partition, which counts transaction markers and aborted records. Each
+        offset of a record batch that the client can't unpack comes as a message with that error. Headers with a name that
+        is not UTF-8 are left out.
 
         Args:
             start: First offset.
@@ -283,91 +291,92 @@ class PartitionReader:
         """
         if start >= end:
             return
-        if start != self._at:
-            self._begin(start)
-        while self._at < end:
+        if start != self._next_offset:
+            self._seek(start)
+        while self._next_offset < end:
             if not self._arrived:
-                self._arrived.extend(self._next(end))
+                self._arrived.extend(self._next_messages(end))
             message = self._arrived[0]
             if (error := message.error()) is not None:
                 self._arrived.popleft()
                 if error.code() == _NOT_UNPACKED:
                     yield from self._unreadable(message.offset() or 0, error, start, end)
                 else:
-                    self._pass_over(message, error, end)
+                    self._handle_event(message, error, end)
             elif (offset := message.offset() or 0) >= end:
-                self._at = end  # kept: the next range may begin with it
+                self._next_offset = end  # it stays queued: the next range may begin with it
             else:
                 self._arrived.popleft()
-                self._at = offset + 1
+                self._next_offset = offset + 1
                 if offset >= start:
                     yield _with_safe_headers(message)
-        self._at = end
+        self._next_offset = end
 
-    def _begin(self, start: int) -> None:
+    def _seek(self, start: int) -> None:
         self._arrived.clear()
-        self._open().assign([TopicPartition(self._topic, self._partition, start)])
-        self._at = start
+        self._open_consumer().assign([TopicPartition(self._topic, self._partition, start)])
+        self._next_offset = start
 
-    def _open(self) -> Consumer:
+    def _open_consumer(self) -> Consumer:
         if self._consumer is None:
             self._consumer = self._source.consumer()
         return self._consumer
 
-    def _next(self, end: int) -> list[Message]:
-        consumer = self._open()
+    def _next_messages(self, end: int) -> list[Message]:
+        consumer = self._open_consumer()
         deadline, worked = time.monotonic() + SILENT_SECONDS, time.process_time()
         fetched: list[int] | None = None
         while (first := consumer.poll(_POLL_SECONDS)) is None:
-            before, fetched = fetched, self._source.fetched()
+            before, fetched = fetched, self._source.fetch_positions()
             if before not in (None, fetched):
                 deadline = time.monotonic() + SILENT_SECONDS
             if time.monotonic() >= deadline and time.process_time() - worked >= _WORK_SECONDS:
                 deadline, worked = time.monotonic() + SILENT_SECONDS, time.process_time()
             elif time.monotonic() >= deadline:
                 raise Retryable(
-                    f"{self._name()}: nothing arrived for {SILENT_SECONDS:.0f} s at offset {self._at}, on the way to {end}"
+                    f"{self._name()}: nothing arrived for {SILENT_SECONDS:.0f} s at offset {self._next_offset}, on the way to {end}"
                     f"{self._source.complaints()}",
                     next_step="try again; if it stays, look at the broker that leads the partition",
                 )
         return [first, *(consumer.consume(_CONSUMED_AT_ONCE, 0) if len(first) < _LARGE_BYTES else ())]
 
     def _unreadable(self, base: int, error: KafkaError, start: int, end: int) -> Iterator[Message]:
-        """The offsets of a batch of records, which begins at `base`, as messages with its error; then go on behind it.
+        """Yield each offset of the unreadable record batch that begins at `base` as a message with its error.
 
-        The client does not tell where it ends. Each of its offsets brings the same error.
+        Then continue behind it. The client does not say where it ends, but seeking to any of its offsets gives the same error,
+        so a binary search finds the end.
         """
-        first = inside = self._at
+        first = inside = self._next_offset
         behind, step = min(inside + 1, end), 1
-        while behind < end and self._is_within(base, behind):
+        while behind < end and self._is_in_batch(base, behind):
             step *= 2
             inside, behind = behind, min(behind + step, end)
         while behind - inside > 1:
             middle = (inside + behind) // 2
-            if self._is_within(base, middle):
+            if self._is_in_batch(base, middle):
                 inside = middle
             else:
                 behind = middle
-        self._begin(behind)
+        self._seek(behind)
         for offset in range(max(first, base, start), behind):
             yield Message(topic=self._topic, partition=self._partition, offset=offset, error=error)
 
-    def _is_within(self, base: int, offset: int) -> bool:
-        self._begin(offset)
-        first = self._next(offset)[0]
+    def _is_in_batch(self, base: int, offset: int) -> bool:
+        self._seek(offset)
+        first = self._next_messages(offset)[0]
         error = first.error()
         return error is not None and error.code() == _NOT_UNPACKED and first.offset() == base
 
-    def _pass_over(self, message: Message, error: KafkaError, end: int) -> None:
-        """Go on behind what is not there: the end of the partition, or a start of the log that moved."""
+    def _handle_event(self, message: Message, error: KafkaError, end: int) -> None:
+        """Move past the end of the partition, or to a log start that retention moved; raise any other error."""
         if error.code() == _END_OF_PARTITION:
-            self._at = max(self._at, message.offset() or 0)
+            self._next_offset = max(self._next_offset, message.offset() or 0)
             return
         low = self.log()[0] if error.code() in _OUT_OF_RANGE else 0
-        if low <= self._at:
-            raise self._source.fault(error, f"reading {self._name()} at offset {self._at}")
+        if low <= self._next_offset:
+            raise self._source.fault(error, f"reading {self._name()} at offset {self._next_offset}")
         self.log_start = low
-        self._begin(min(low, end))
+        self._seek(min(low, end))
 
     def _name(self) -> str:
         return f"Kafka cluster {self._source.name}, topic {self._topic}, partition {self._partition}"

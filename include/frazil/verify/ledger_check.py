@@ -1,12 +1,21 @@
-"""Whether the ledger is right in itself, and says of each batch as many rows and dead letters as the tables have."""
+"""Checks the ledger: whether its rows are consistent, and whether the tables have the rows that it counts per batch."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from frazil.verify.facts.coverage import rolled_back, taken_out
-from frazil.verify.facts.ledger import MENDING, READING, Batch, Position, Range, Removed, offsets, unrecorded
+from frazil.verify.facts.coverage import final_removals, rolled_back_batches
+from frazil.verify.facts.ledger import (
+    READ_KINDS,
+    REPAIR_KINDS,
+    Batch,
+    Position,
+    Range,
+    Removal,
+    next_offsets,
+    unrecorded_batches,
+)
 from frazil.verify.facts.result import Difference
 from frazil.verify.reading import Bounds
 
@@ -16,107 +25,130 @@ Key = tuple[str, int]
 def ledger_differences(
     batches: Sequence[Batch], exploded: Collection[int] = (), *, is_merged: bool = False
 ) -> Iterator[Difference]:
-    """What the ledger says of itself that can't be true.
+    """Contradictions within the ledger.
 
     Args:
         batches: All batches.
         exploded: Numbers of those that may have made several rows of a record.
-        is_merged: Whether the destination's rows are what their last changes made of them: no batch takes any out.
+        is_merged: Whether changes are merged into the destination's rows: then no batch removes any.
     """
-    yield from _numbers(batches)
+    yield from _number_differences(batches)
     for batch in batches:
-        yield from _rows(batch)
-        yield from _counts(batch, explodes=batch.n in exploded)
-        yield from _replacement(batch, is_merged=is_merged)
-    yield from _steps(batches)
+        yield from _row_differences(batch)
+        yield from _count_differences(batch, explodes=batch.n in exploded)
+        yield from _replay_differences(batch, is_merged=is_merged)
+    yield from _position_differences(batches)
 
 
-def _wrong(n: int, expected: str, found: str) -> Difference:
-    return Difference("ledger", expected, found, batch=n)
+def _ledger_difference(n: int, expected: str, actual: str) -> Difference:
+    return Difference("ledger", expected, actual, batch=n)
 
 
-def _numbers(batches: Sequence[Batch]) -> Iterator[Difference]:
-    lost = unrecorded(batches)
+def _number_differences(batches: Sequence[Batch]) -> Iterator[Difference]:
+    lost = unrecorded_batches(batches)
     if batches and batches[0].kind not in ("start", "reset") and not lost:
-        yield _wrong(batches[0].n, "the ledger to begin with the batch of kind start", f"kind {batches[0].kind}")
+        yield _ledger_difference(
+            batches[0].n, "the ledger to begin with the batch of kind start", f"kind {batches[0].kind}"
+        )
     for before, batch in pairwise(batches):
         # A rewind takes a number above every table's: one may have held a batch that the ledger never saw.
         is_hole = not lost.issuperset(range(before.n + 1, batch.n))
         if is_hole and batch.kind not in ("rewind", "reset"):
-            yield _wrong(batch.n, f"batch {before.n + 1} after batch {before.n}", "no row of it in the ledger")
+            yield _ledger_difference(
+                batch.n, f"batch {before.n + 1} after batch {before.n}", "no row of it in the ledger"
+            )
 
 
-def _rows(batch: Batch) -> Iterator[Difference]:
+def _row_differences(batch: Batch) -> Iterator[Difference]:
     if len(batch.ids) > 1:
-        yield _wrong(batch.n, "one batch of this number", f"several: {', '.join(batch.ids)}")
+        yield _ledger_difference(batch.n, "one batch of this number", f"several: {', '.join(batch.ids)}")
     if len(set(batch.tables)) < len(batch.tables):
-        yield _wrong(batch.n, "one ledger row per table", f"rows for {', '.join(batch.tables)}")
-    wanted = {"destination": True, "dead_letters": batch.dead > 0} if batch.kind in READING else {}
-    for role in (role for role, is_due in wanted.items() if is_due and role not in batch.rows):
-        yield _wrong(batch.n, f"a ledger row for the {role} table", "none")
+        yield _ledger_difference(batch.n, "one ledger row per table", f"rows for {', '.join(batch.tables)}")
+    is_due_per_role = {"destination": True, "dead_letters": batch.dead > 0} if batch.kind in READ_KINDS else {}
+    for role in (role for role, is_due in is_due_per_role.items() if is_due and role not in batch.rows):
+        yield _ledger_difference(batch.n, f"a ledger row for the {role} table", "none")
     if batch.position.n != batch.n:
-        yield _wrong(batch.n, f"a position of batch {batch.n}", f"one of batch {batch.position.n}")
+        yield _ledger_difference(batch.n, f"a position of batch {batch.n}", f"one of batch {batch.position.n}")
 
 
-def _counts(batch: Batch, *, explodes: bool) -> Iterator[Difference]:
-    if batch.kind not in READING:
+def _count_differences(batch: Batch, *, explodes: bool) -> Iterator[Difference]:
+    if batch.kind not in READ_KINDS:
         return
     if batch.read != batch.written + batch.dead + batch.filtered:
         outcomes = f"{batch.written} written + {batch.dead} dead + {batch.filtered} filtered"
-        yield _wrong(batch.n, f"an outcome for each of {batch.read} records read", outcomes)
+        yield _ledger_difference(batch.n, f"an outcome for each of {batch.read} records read", outcomes)
     if (span := sum(r.end - r.start for r in batch.ranges)) < batch.read:
-        yield _wrong(batch.n, f"at least {batch.read} offsets for {batch.read} records", f"{span} offsets")
+        yield _ledger_difference(batch.n, f"at least {batch.read} offsets for {batch.read} records", f"{span} offsets")
     for role, count in (("destination", batch.written), ("dead_letters", batch.dead)):
         if batch.rows.get(role, count) != count and not (explodes and role == "destination" and batch.has_more_rows):
-            yield _wrong(batch.n, f"{count} rows in its {role} table", f"{batch.rows[role]}")
+            yield _ledger_difference(batch.n, f"{count} rows in its {role} table", f"{batch.rows[role]}")
 
 
-def _replacement(batch: Batch, *, is_merged: bool) -> Iterator[Difference]:
-    """A replay takes out of each table what it reads again: no more, or something is lost; no less, or it is there twice."""
+def _replay_differences(batch: Batch, *, is_merged: bool) -> Iterator[Difference]:
+    """A replay must remove from each table exactly what it reads again: more loses rows, less duplicates them."""
     read = sorted((r.topic, r.partition, r.start, r.end) for r in batch.ranges)
     for role in sorted(batch.rows) if batch.kind == "replay" else ():
-        wanted = [] if is_merged and role == "destination" else read
-        found = [(r.topic, r.partition, r.start, r.end) for r in batch.removals.get(role, ())]
-        if sorted(found, key=repr) != sorted(wanted, key=repr):
-            yield _wrong(batch.n, f"{wanted} taken out of its {role} table, as read again", f"{found} taken out")
+        expected = [] if is_merged and role == "destination" else read
+        removed = [(r.topic, r.partition, r.start, r.end) for r in batch.removals.get(role, ())]
+        if sorted(removed, key=repr) != sorted(expected, key=repr):
+            yield _ledger_difference(
+                batch.n, f"{expected} taken out of its {role} table, as read again", f"{removed} taken out"
+            )
 
 
-def _steps(batches: Sequence[Batch]) -> Iterator[Difference]:
-    """Every ingest carries on where the position stood, and leaves it where it stopped reading: no hole in between."""
+def _position_differences(batches: Sequence[Batch]) -> Iterator[Difference]:
+    """Every ingest must begin at the position before it, and its own position must be where it stopped reading."""
     for before, batch in pairwise(batches):
         if batch.kind in ("reset", "rewind") or batch.n != before.n + 1:
             continue
-        known, now = offsets(before.position), offsets(batch.position)
+        offsets_before, offsets_after = next_offsets(before.position), next_offsets(batch.position)
         for r in (*batch.ranges, *batch.skipped):
-            if (r.topic, r.partition) not in known | now:
+            if (r.topic, r.partition) not in offsets_before | offsets_after:
                 expected = f"batch {batch.n} to read and to skip partitions of its position"
                 yield Difference("ledger", expected, f"{r.start} to {r.end}", r.topic, r.partition, batch=batch.n)
-        moved = _spans([*batch.ranges, *_passed_over(batch, now)]) if batch.kind == "ingest" else {}
-        for key in sorted(known.keys() | now.keys()):
-            yield from _step(batch.n, key, known.get(key), now.get(key), moved.get(key, []))
+        moved = (
+            _ranges_per_partition([*batch.ranges, *_skipped_ranges(batch, offsets_after)])
+            if batch.kind == "ingest"
+            else {}
+        )
+        for key in sorted(offsets_before.keys() | offsets_after.keys()):
+            yield from _partition_differences(
+                batch.n, key, offsets_before.get(key), offsets_after.get(key), moved.get(key, [])
+            )
 
 
-def _step(n: int, key: Key, known: int | None, now: int | None, read: Sequence[Range]) -> Iterator[Difference]:
-    at = known
+def _partition_differences(
+    n: int, key: Key, offset_before: int | None, offset_after: int | None, read: Sequence[Range]
+) -> Iterator[Difference]:
+    next_offset = offset_before
     for r in read:
-        if at is not None and r.start != at:
-            yield Difference("ledger", f"batch {n} to read on from offset {at}", f"it began at {r.start}", *key, at, n)
-        at = r.end
+        if next_offset is not None and r.start != next_offset:
+            yield Difference(
+                "ledger",
+                f"batch {n} to read on from offset {next_offset}",
+                f"it began at {r.start}",
+                *key,
+                next_offset,
+                n,
+            )
+        next_offset = r.end
     # A partition that appeared has no offset before; where nothing of it was read, any may be its beginning.
-    if at is not None and now != at:
-        yield Difference("ledger", f"the position {at} after batch {n}", f"{now}", *key, now, n)
+    if next_offset is not None and offset_after != next_offset:
+        yield Difference(
+            "ledger", f"the position {next_offset} after batch {n}", f"{offset_after}", *key, offset_after, n
+        )
 
 
-def _passed_over(batch: Batch, now: Mapping[Key, int]) -> list[Range]:
-    """What the position moved over. A topic that vanished unread keeps its place: it may come back."""
-    return [r for r in batch.skipped if r.start < now.get((r.topic, r.partition), r.end)]
+def _skipped_ranges(batch: Batch, offsets_after: Mapping[Key, int]) -> list[Range]:
+    """Skipped ranges that the position moved over. A topic that vanished unread keeps its offset: it may come back."""
+    return [r for r in batch.skipped if r.start < offsets_after.get((r.topic, r.partition), r.end)]
 
 
-def _spans(ranges: Iterable[Range]) -> dict[Key, list[Range]]:
-    found: dict[Key, list[Range]] = {}
+def _ranges_per_partition(ranges: Iterable[Range]) -> dict[Key, list[Range]]:
+    spans: dict[Key, list[Range]] = {}
     for r in sorted(ranges, key=lambda r: r.start):
-        found.setdefault((r.topic, r.partition), []).append(r)
-    return found
+        spans.setdefault((r.topic, r.partition), []).append(r)
+    return spans
 
 
 def closing_differences(
@@ -130,12 +162,12 @@ def closing_differences(
         summary: The position in the snapshots of main; None once they are expired.
         mirrored: The one in the table property.
     """
-    for name, found in (("newest snapshot that carries a position", summary), ("property", mirrored)):
-        if found is None and name != "property":
+    for name, position in (("newest snapshot that carries a position", summary), ("property", mirrored)):
+        if position is None and name != "property":
             continue
-        if found is None or found.body != last.position.body:
-            said = "none" if found is None else f"n={found.n}, epoch={found.epoch}, {dict(found.topics)}"
-            yield _wrong(last.n, f"the position of batch {last.n} in the {name} of {table}", said)
+        if position is None or position.body != last.position.body:
+            actual = "none" if position is None else f"n={position.n}, epoch={position.epoch}, {dict(position.topics)}"
+            yield _ledger_difference(last.n, f"the position of batch {last.n} in the {name} of {table}", actual)
 
 
 def total_differences(
@@ -143,50 +175,54 @@ def total_differences(
     tables: tuple[str | None, str],
     counted: Mapping[tuple[str, int], int],
     live: Mapping[str, int],
-    asked: Bounds,
-    known: Collection[int],
+    requested: Bounds,
+    differing: Collection[int],
 ) -> Iterator[Difference]:
     """Batches whose rows or dead letters are more or fewer than the ledger says.
 
-    Left out are batches of which a later one took something out or gave something up, those that reach beyond what was
-    asked for or into an older incarnation of a topic, and those that differences were found of.
+    Not checked are batches of which a later one removed or gave up something, those that reach beyond the requested
+    offsets or into an older incarnation of a topic, and those that already have differences.
 
     Args:
         batches: All batches of the ledger.
         tables: The destination and the dead letters; None for one whose rows are not told apart by batches.
         counted: (table, batch number) -> outcomes.
         live: Topics that are still what the position knows -> first batch number of their present incarnation.
-        asked: Which offsets are compared.
-        known: Numbers of batches with differences.
+        requested: Offsets that are compared.
+        differing: Numbers of batches with differences.
     """
-    for batch in whole_batches(batches, live, asked):
-        if batch.n in known:
+    for batch in whole_batches(batches, live, requested):
+        if batch.n in differing:
             continue
-        for table, wanted in zip(tables, (batch.rows.get("destination", batch.written), batch.dead), strict=True):
-            if table is not None and (found := counted.get((table, batch.n), 0)) != wanted:
-                yield Difference("ledger", f"{wanted} rows of batch {batch.n} in {table}", f"{found}", batch=batch.n)
+        for table, expected_count in zip(
+            tables, (batch.rows.get("destination", batch.written), batch.dead), strict=True
+        ):
+            if table is not None and (actual_count := counted.get((table, batch.n), 0)) != expected_count:
+                yield Difference(
+                    "ledger", f"{expected_count} rows of batch {batch.n} in {table}", f"{actual_count}", batch=batch.n
+                )
 
 
-def whole_batches(batches: Sequence[Batch], live: Mapping[str, int], asked: Bounds) -> Iterator[Batch]:
-    """Batches that read, of which nothing was taken out, and of which all was asked for."""
-    return (batch for batch in _untouched(batches) if _is_inside(batch, live, asked))
+def whole_batches(batches: Sequence[Batch], live: Mapping[str, int], requested: Bounds) -> Iterator[Batch]:
+    """Batches that read records, whose outcomes are all still there, and whose offsets are all compared."""
+    return (batch for batch in _untouched_batches(batches) if _is_inside(batch, live, requested))
 
 
-def _untouched(batches: Sequence[Batch]) -> Iterator[Batch]:
-    undone = rolled_back(batches)
-    later: list[Removed] = []
+def _untouched_batches(batches: Sequence[Batch]) -> Iterator[Batch]:
+    undone = rolled_back_batches(batches)
+    later: list[Removal] = []
     for batch in reversed(batches):
         if batch.n in undone:
             continue
         is_rewound = batch.kind == "rewind" and batch.skipped
-        if batch.lost or is_rewound or (batch.kind in MENDING and (batch.removals or batch.skipped)):
+        if batch.lost or is_rewound or (batch.kind in REPAIR_KINDS and (batch.removals or batch.skipped)):
             return  # rows or letters of earlier batches were lost
-        if batch.kind in READING and batch.ranges and not any(_meets(batch, r) for r in later):
+        if batch.kind in READ_KINDS and batch.ranges and not any(_overlaps(batch, r) for r in later):
             yield batch
-        later += taken_out(batch)
+        later += final_removals(batch)
 
 
-def _meets(batch: Batch, removed: Removed) -> bool:
+def _overlaps(batch: Batch, removed: Removal) -> bool:
     end = removed.end
     return batch.n >= removed.since and any(
         r.topic == removed.topic
@@ -197,11 +233,11 @@ def _meets(batch: Batch, removed: Removed) -> bool:
     )
 
 
-def _is_inside(batch: Batch, live: Mapping[str, int], asked: Bounds) -> bool:
-    return all(_holds(asked.get((r.topic, r.partition)), r.start, r.end) for r in batch.ranges) and all(
+def _is_inside(batch: Batch, live: Mapping[str, int], requested: Bounds) -> bool:
+    return all(_contains(requested.get((r.topic, r.partition)), r.start, r.end) for r in batch.ranges) and all(
         r.topic in live and batch.n >= live[r.topic] for r in batch.ranges
     )
 
 
-def _holds(bounds: tuple[int, int | None] | None, start: int, end: int) -> bool:
+def _contains(bounds: tuple[int, int | None] | None, start: int, end: int) -> bool:
     return bounds is not None and bounds[0] <= start and (bounds[1] is None or end <= bounds[1])

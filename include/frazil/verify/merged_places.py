@@ -1,4 +1,4 @@
-"""A merged table whose values can't be worked out anew: which record each row is of is held against the topic all the same.
+"""Compares a merged table whose values can't be derived here: only the record that each row names is checked.
 
 Every row names the record of its last change. That record must be there, have a value, have that time, and be no dead letter.
 Where the record's key is the key of the table, no later record may have the same key (the same bytes, where the format is not
@@ -19,41 +19,41 @@ from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.syntax.types import Primitive
 from frazil.verify.compare import Comparison, micros
 from frazil.verify.facts.coverage import Passes
-from frazil.verify.facts.result import Kind, PartitionResult, cut
+from frazil.verify.facts.result import Kind, PartitionResult, shorten
 from frazil.verify.merged import MergedTableCheck
-from frazil.verify.model import Place, key_of
+from frazil.verify.model import RecordPlace, key_hash
 from frazil.verify.outcomes import Outcome
 from frazil.verify.values.column_readers import ColumnReaders
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
 
 Key = tuple[str, int]
 
-_HELD: Final = 10_000
+_FLUSH_SIZE: Final = 10_000
 """Records and rows that are written to the database at once."""
 
 _LONG: Final = Primitive("long")
 
-_BYTES: Final = {"short": 2, "int": 4, "long": 8}
+_NUMBER_SIZES: Final = {"short": 2, "int": 4, "long": 8}
 """Formats of keys that are one number, and their sizes."""
 
-_TABLES = """
+_CREATE_TABLES = """
 CREATE TABLE record (
     topic TEXT, part INT, off INT, batch INT, stamp INT, kind TEXT, key BLOB, counts INT, PRIMARY KEY (topic, part, off)
 ) WITHOUT ROWID;
 CREATE TABLE found (shown TEXT, key BLOB, topic TEXT, part INT, off INT, batch INT, stamp INT, deleted INT, raw BLOB);
 """
 
-_KNOWN = """
+_CREATE_INDEXES = """
 CREATE INDEX record_key ON record (key, topic, part, off);
 CREATE INDEX found_raw ON found (raw);
 CREATE INDEX found_key ON found (key);
 """
 
-_BY_RECORD = """
+_COPY_RECORD_KEYS = """
 UPDATE found SET raw = (SELECT r.key FROM record r WHERE (r.topic, r.part, r.off) = (found.topic, found.part, found.off))
 """
 
-_BOTH = """
+_SELECT_ROWS_WITH_RECORDS = """
 SELECT f.shown, f.topic, f.part, f.off, f.batch, f.stamp, f.deleted, r.stamp, r.kind, (
         SELECT max(l.off) FROM record l
         WHERE l.key = f.raw AND l.topic = f.topic AND l.part = f.part AND l.off > f.off AND l.counts
@@ -63,7 +63,7 @@ SELECT f.shown, f.topic, f.part, f.off, f.batch, f.stamp, f.deleted, r.stamp, r.
 FROM found f LEFT JOIN record r ON (r.topic, r.part, r.off) = (f.topic, f.part, f.off)
 """
 
-_WITHOUT_ROW = """
+_SELECT_RECORDS_WITHOUT_ROW = """
 SELECT topic, part, off, batch FROM (
     SELECT key, topic, part, max(off) AS off, batch, kind, count(*) OVER (PARTITION BY key) AS places
     FROM record WHERE key IS NOT NULL AND counts GROUP BY key, topic, part
@@ -71,11 +71,11 @@ SELECT topic, part, off, batch FROM (
 WHERE places = 1 AND kind = 'value' AND NOT EXISTS (SELECT 1 FROM found WHERE raw = last.key)
 """
 
-_DOUBLES = "SELECT shown, topic, part, off, batch, count(*) FROM found GROUP BY key HAVING count(*) > 1"
+_SELECT_DUPLICATE_KEYS = "SELECT shown, topic, part, off, batch, count(*) FROM found GROUP BY key HAVING count(*) > 1"
 
 
-class Row(NamedTuple):
-    """A row, and what there is of the record that it names.
+class PlacedRow(NamedTuple):
+    """A row of the table, joined with the record that it names.
 
     Attributes:
         shown: Its key.
@@ -89,7 +89,7 @@ class Row(NamedTuple):
     """
 
     shown: str
-    place: Place
+    place: RecordPlace
     stamp: int | None
     is_deleted: bool
     record_stamp: int | None
@@ -98,31 +98,33 @@ class Row(NamedTuple):
 
 
 @dataclass
-class Places:
-    """Takes records and rows, in any order, and tells of each row what its record says, in a database that spills to disk."""
+class PlaceStore:
+    """Collects records and rows, in any order, and joins them, in an SQLite database that spills to disk."""
 
     _database: sqlite3.Connection = field(default_factory=lambda: sqlite3.connect(""))
     _records: list[Sequence[Any]] = field(default_factory=list)
     _rows: list[Sequence[Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._database.executescript(_TABLES)
+        self._database.executescript(_CREATE_TABLES)
 
     def close(self) -> None:
         """Let go of the database, and of its file."""
         self._database.close()
 
-    def record(self, place: Place, stamp: int | None, kind: str, key: tuple[Any, ...] | None, *, counts: bool) -> None:
-        """Take a record; `counts` says whether it surely changed the row of its key, if that is known."""
-        hashed = None if key is None else key_of(key)
+    def add_record(
+        self, place: RecordPlace, stamp: int | None, kind: str, key: tuple[Any, ...] | None, *, counts: bool
+    ) -> None:
+        """Add a record; `counts` says whether it surely changed the row of its key, if the key is known."""
+        hashed = None if key is None else key_hash(key)
         self._records.append((*place, stamp, kind, hashed, counts))
-        if len(self._records) >= _HELD:
+        if len(self._records) >= _FLUSH_SIZE:
             self._flush()
 
-    def row(self, key: tuple[Any, ...], place: Place, stamp: int | None, *, is_deleted: bool) -> None:
-        """Take a row of the table."""
-        self._rows.append((cut(repr(key)), key_of(key), *place, stamp, is_deleted))
-        if len(self._rows) >= _HELD:
+    def add_row(self, key: tuple[Any, ...], place: RecordPlace, stamp: int | None, *, is_deleted: bool) -> None:
+        """Add a row of the table."""
+        self._rows.append((shorten(repr(key)), key_hash(key), *place, stamp, is_deleted))
+        if len(self._rows) >= _FLUSH_SIZE:
             self._flush()
 
     def _flush(self) -> None:
@@ -131,31 +133,33 @@ class Places:
         self._records.clear()
         self._rows.clear()
 
-    def rows(self, *, are_keys_read: bool) -> Iterator[Row]:
-        """All rows. To be called once, when everything was taken.
+    def rows(self, *, are_keys_read: bool) -> Iterator[PlacedRow]:
+        """All rows with their records. To be called once, after all additions.
 
         Args:
-            are_keys_read: Whether records came with the keys of rows; else with bytes, of which a row has those of its record.
+            are_keys_read: Whether records were added with keys of rows; otherwise with raw bytes, and a row gets those of its record.
         """
         self._flush()
-        self._database.execute("UPDATE found SET raw = key" if are_keys_read else _BY_RECORD)
-        self._database.executescript(_KNOWN)
-        for shown, *place, stamp, deleted, record_stamp, kind, later in self._database.execute(_BOTH):
-            yield Row(shown, Place(*place), stamp, bool(deleted), record_stamp, kind, later)
+        self._database.execute("UPDATE found SET raw = key" if are_keys_read else _COPY_RECORD_KEYS)
+        self._database.executescript(_CREATE_INDEXES)
+        for shown, *place, stamp, deleted, record_stamp, kind, later in self._database.execute(
+            _SELECT_ROWS_WITH_RECORDS
+        ):
+            yield PlacedRow(shown, RecordPlace(*place), stamp, bool(deleted), record_stamp, kind, later)
 
-    def without_row(self) -> Iterator[Place]:
-        """The last record of each key that no row is of, where that record has a value; after `rows`."""
-        return (Place(*of) for of in self._database.execute(_WITHOUT_ROW))
+    def records_without_row(self) -> Iterator[RecordPlace]:
+        """The last record of each key without row, where that record has a value; to be called after `rows`."""
+        return (RecordPlace(*place) for place in self._database.execute(_SELECT_RECORDS_WITHOUT_ROW))
 
-    def doubles(self) -> Iterator[tuple[str, Place, int]]:
-        """Keys with more than one row, one of their places, and how many; after `rows`."""
-        for shown, *place, count in self._database.execute(_DOUBLES):
-            yield shown, Place(*place), count
+    def duplicate_keys(self) -> Iterator[tuple[str, RecordPlace, int]]:
+        """Keys with more than one row, the record of one of them, and how many; to be called after `rows`."""
+        for shown, *place, count in self._database.execute(_SELECT_DUPLICATE_KEYS):
+            yield shown, RecordPlace(*place), count
 
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """What can be said of a merged table although its values are not read.
+    """Which statements about a merged table hold although its values are not read.
 
     Attributes:
         by_key: Whether records of one key change one row, the last one last.
@@ -170,43 +174,45 @@ class Certainty:
     marks: bool
 
     @classmethod
-    def of(cls, pipeline: Pipeline, to: Destination) -> Certainty:
-        """What the pipeline file lets say."""
-        is_upsert, is_whole = to.write == "upsert", pipeline.value.format != "json-envelope"
-        of_key = bool(to.identifier) and all(to.columns[name].of == "key" for name in to.identifier)
+    def from_pipeline(cls, pipeline: Pipeline, destination: Destination) -> Certainty:
+        """Derive it from the pipeline file."""
+        is_upsert, is_whole = destination.write == "upsert", pipeline.value.format != "json-envelope"
+        of_key = bool(destination.identifier) and all(
+            destination.columns[name].of == "key" for name in destination.identifier
+        )
         is_plain = not pipeline.transforms and pipeline.route is None
-        by_key = is_upsert and of_key and is_plain and to.order_by is None
-        read = _reader(pipeline, to) if by_key else None
+        by_key = is_upsert and of_key and is_plain and destination.order_by is None
+        read = _key_reader(pipeline, destination) if by_key else None
         return cls(by_key, read, is_whole and read is not None, is_upsert and is_whole)
 
     def key(self, raw: bytes | str | None) -> tuple[Any, ...] | None:
-        """The key of a record: that of its row, or its bytes; None where it says nothing."""
+        """The key of a record: that of its row, or its raw bytes; None where the key does not decide the row."""
         if not self.by_key or not isinstance(raw, bytes):
             return None
         return (raw,) if self.read is None else self.read(raw)
 
 
-def _reader(pipeline: Pipeline, to: Destination) -> Callable[[bytes], tuple[Any, ...] | None] | None:
-    """An own reading of keys into identifier columns: of JSON, and of one number or text."""
+def _key_reader(pipeline: Pipeline, destination: Destination) -> Callable[[bytes], tuple[Any, ...] | None] | None:
+    """The reader of keys into identifier columns, for JSON, one number or one text; None for other formats."""
     form = None if pipeline.key is None else pipeline.key.format
-    columns = {name: to.columns[name] for name in to.identifier}
-    types = [of.type for of in columns.values()]
-    if form in _BYTES and types in (["int"], ["long"]):
-        size = _BYTES[form]
+    columns = {name: destination.columns[name] for name in destination.identifier}
+    types = [column.type for column in columns.values()]
+    if form in _NUMBER_SIZES and types in (["int"], ["long"]):
+        size = _NUMBER_SIZES[form]
         return lambda raw: (int.from_bytes(raw, "big", signed=True),) if len(raw) == size else None
     if (form, types) == ("string", ["string"]):
         return _text
-    if form != "json" or any(of.source == () for of in columns.values()):
+    if form != "json" or any(column.source == () for column in columns.values()):
         return None
     value = pipeline.value.model_copy(update={"unknown_fields": "ignore"})
-    takers = ColumnReaders(columns, value)
+    column_readers = ColumnReaders(columns, value)
     once, any_case = value.duplicate_keys == "dead_letter", value.field_names == "case_insensitive"
     decoder = decoder_of(once=once, any_case=any_case)
 
     def read(raw: bytes) -> tuple[Any, ...] | None:
         try:
-            document = takers.document(object_of(raw, decoder))
-            return tuple([take(document) for take in takers.takes])
+            document = column_readers.document(object_of(raw, decoder))
+            return tuple([read_cell(document) for read_cell in column_readers.cell_readers])
         except Unfit:
             return None
 
@@ -222,69 +228,71 @@ def _text(raw: bytes) -> tuple[Any, ...] | None:
 
 @dataclass
 class PlacedComparison(Comparison):
-    """One partition of such a table: its dead letters are compared, of other records their places are kept."""
+    """One partition of such a table: its dead letters are compared, other records go to the store."""
 
-    places: Places = field(kw_only=True)
+    places: PlaceStore = field(kw_only=True)
     certainty: Certainty = field(kw_only=True)
 
-    def _record(self, message: Message, offset: int, found: Sequence[Outcome], passes: Passes) -> None:
-        if found:
-            super()._record(message, offset, found, passes)
+    def _compare_record(self, message: Message, offset: int, outcomes: Sequence[Outcome], passes: Passes) -> None:
+        if outcomes:
+            super()._compare_record(message, offset, outcomes, passes)
         if not passes:
             return
         value, n = message.value(), passes[-1]
-        is_dead = {outcome.batch for outcome in found}.issuperset(passes)
+        is_dead = {outcome.batch for outcome in outcomes}.issuperset(passes)
         kind = "letter" if is_dead else "tombstone" if value is None else "value"
-        is_left_out = self.rules.at(n).leaves_out(value, self.subject.topic)
-        self.filtered += is_left_out and not found
-        counts = not found and not is_left_out and n not in self.rules.older
+        is_left_out = self.rules.for_batch(n).filters_record(value, self.subject.topic)
+        self.filtered += is_left_out and not outcomes
+        counts = not outcomes and not is_left_out and n not in self.rules.unknown_file_batches
         key = self.certainty.key(message.key())
-        place = Place(self.subject.topic, self.subject.partition, offset, n)
-        self.places.record(place, micros(message), kind, key, counts=counts)
+        place = RecordPlace(self.subject.topic, self.subject.partition, offset, n)
+        self.places.add_record(place, micros(message), kind, key, counts=counts)
 
 
 @dataclass(frozen=True)
 class PlacedCheck(MergedTableCheck):
-    """Holds the rows of such a table against the places of records.
+    """Compares the rows of such a table with the records that they name.
 
     Attributes:
-        certainty: What can be said.
+        certainty: Which statements hold.
     """
 
     certainty: Certainty = field(kw_only=True)
 
-    def results(self, places: Places, results: Sequence[PartitionResult]) -> list[PartitionResult]:
-        """Compare, and add to the results of partitions what was found."""
-        return self._with_counts(results, chain(self._read(places), self._compared(places)))
+    def results(self, places: PlaceStore, results: Sequence[PartitionResult]) -> list[PartitionResult]:
+        """Compare, and return the results of partitions with the counts added."""
+        return self._with_counts(results, chain(self._add_rows(places), self._compare_rows(places)))
 
-    def _read(self, places: Places) -> Iterator[tuple[str, Place]]:
-        """Hand the rows of the present topics over."""
+    def _add_rows(self, places: PlaceStore) -> Iterator[tuple[str, RecordPlace]]:
+        """Add the rows of the present topics to the store."""
         keys = [name for name in self.destination.identifier if name in self.columns]
         for place, stamp, is_deleted, key in self._rows(keys):
-            places.row(key, place, stamp, is_deleted=is_deleted)
+            places.add_row(key, place, stamp, is_deleted=is_deleted)
             yield "rows", place
 
-    def _compared(self, places: Places) -> Iterator[tuple[str, Place]]:
+    def _compare_rows(self, places: PlaceStore) -> Iterator[tuple[str, RecordPlace]]:
         for row in places.rows(are_keys_read=self.certainty.read is not None):
-            if (kind := self._judged(row)) is not None:
+            if (kind := self._judge_row(row)) is not None:
                 yield kind, row.place
-        for shown, place, count in places.doubles():
-            yield self._add("duplicate", place, f"one row of key {shown}", f"{count}"), place
-        for place in places.without_row() if self.certainty.leaves_row and not self.rules.abandoned else ():
+        for shown, place, count in places.duplicate_keys():
+            yield self._report("duplicate", place, f"one row of key {shown}", f"{count}"), place
+        for place in places.records_without_row() if self.certainty.leaves_row and not self.rules.abandoned else ():
             yield (
-                self._add("missing", place, "a row of this record's key: it is the last one, and has a value", "none"),
+                self._report(
+                    "missing", place, "a row of this record's key: it is the last one, and has a value", "none"
+                ),
                 place,
             )
 
-    def _judged(self, row: Row) -> str | None:
+    def _judge_row(self, row: PlacedRow) -> str | None:
         place = row.place
         is_old = row.kind is None and row.later is None and self._is_old(place)
         if self.rules.abandoned or place.batch in self.rules.unrecorded or is_old:
             return "unchecked"
         wrong = next(self._wrong(row), None)
-        return None if wrong is None else self._add(wrong[0], place, wrong[1], wrong[2])
+        return None if wrong is None else self._report(wrong[0], place, wrong[1], wrong[2])
 
-    def _wrong(self, row: Row) -> Iterator[tuple[Kind, str, str]]:
+    def _wrong(self, row: PlacedRow) -> Iterator[tuple[Kind, str, str]]:
         key = f"the row of key {row.shown}"
         if row.later is not None:
             yield "changed", f"{key} as offset {row.later} left it, or none if that has no value", "one of this record"

@@ -1,4 +1,4 @@
-"""A model of a merged table: the last change of each key, in a database of its own that spills to disk."""
+"""A model of a merged table: the last change of each key, in an SQLite database that spills to disk."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from frazil.verify.facts.result import cut
+from frazil.verify.facts.result import shorten
 from frazil.verify.values.cdc_expectation import RowChange
 
 _KEY_BYTES = 16
-_HELD = 10_000
+_FLUSH_SIZE = 10_000
 """Changes and rows that are written to the database at once."""
 
-_TABLES = """
+_CREATE_TABLES = """
 CREATE TABLE change (
     key BLOB, topic TEXT, part INT, shown TEXT, ord, off INT, place INT, op TEXT, digest BLOB, batch INT,
     stamp INT, newest_stamp INT,
@@ -30,7 +30,7 @@ CREATE TABLE ended (
 """
 """Times are those of Kafka's records, where they order changes: between two partitions, without `order_by`."""
 
-_CHANGE = """
+_UPSERT_CHANGE = """
 INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     shown = excluded.shown, ord = excluded.ord, off = excluded.off, place = excluded.place, op = excluded.op,
     digest = excluded.digest, batch = excluded.batch, stamp = excluded.stamp,
@@ -38,7 +38,7 @@ INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UP
 WHERE (excluded.ord, excluded.off, excluded.place) >= (ord, off, place)
 """
 
-_ENDED = """
+_UPSERT_TRUNCATE = """
 INSERT INTO ended VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     ord = excluded.ord, off = excluded.off, batch = excluded.batch, stamp = excluded.stamp,
     newest_stamp = max(newest_stamp, excluded.stamp)
@@ -55,7 +55,7 @@ _IS_BEFORE = """iif(
     e.part = last.part AND e.ord = last.ord, last.off < e.off, (last.ord, last.stamp, last.part) < (e.ord, e.stamp, e.part)
 )"""
 
-_WANTED = f"""
+_CREATE_EXPECTED = f"""
 CREATE TABLE wanted AS
 SELECT *,
     EXISTS (SELECT 1 FROM ended e WHERE e.topic = last.topic AND {_IS_BEFORE}) AS is_ended,
@@ -74,7 +74,7 @@ CREATE INDEX wanted_key ON wanted (key);
 CREATE INDEX found_key ON found (key);
 """  # noqa: S608 - of constants
 
-_BOTH = """
+_SELECT_EXPECTED_AND_FOUND = """
 SELECT w.shown, w.topic, w.part, w.off, w.batch, w.is_ended, w.op, w.digest, w.depends,
     (f.ord, f.stamp, f.topic, f.part) < (w.ord, w.stamp, w.topic, w.part)
         AND (f.ord, f.topic, f.part) <> (w.ord, w.topic, w.part),
@@ -82,15 +82,15 @@ SELECT w.shown, w.topic, w.part, w.off, w.batch, w.is_ended, w.op, w.digest, w.d
 FROM wanted w LEFT JOIN found f ON f.key = w.key
 """
 
-_OTHERS = (
+_SELECT_ROWS_WITHOUT_CHANGE = (
     "SELECT shown, topic, part, off, batch FROM found f WHERE NOT EXISTS (SELECT 1 FROM wanted w WHERE w.key = f.key)"
 )
 
-_DOUBLES = "SELECT shown, topic, part, off, batch, count(*) FROM found GROUP BY key HAVING count(*) > 1"
+_SELECT_DUPLICATE_KEYS = "SELECT shown, topic, part, off, batch, count(*) FROM found GROUP BY key HAVING count(*) > 1"
 
 
-class Place(NamedTuple):
-    """A record, and the batch that read it."""
+class RecordPlace(NamedTuple):
+    """Topic, partition and offset of a record, and the number of the batch that read it."""
 
     topic: str
     partition: int
@@ -99,8 +99,8 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What a table holds of a key.
+class TableRow:
+    """The row that a table has for a key.
 
     Attributes:
         place: The record that changed it last.
@@ -108,116 +108,119 @@ class Held:
         is_deleted: Whether it is marked as deleted.
     """
 
-    place: Place
+    place: RecordPlace
     digest: bytes
     is_deleted: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a table must hold of a key: what its last change made of it, and what is there.
+class ExpectedRow:
+    """What the table must have for a key after its last change, and the row that it has.
 
     Attributes:
         shown: The key.
         place: The record of its last change.
         is_there: Whether there must be a row.
         digest: Of its values.
-        depends: Whether another cut of batches makes another row: times of records go back, or a truncate was read earlier.
-        held: What is there.
-        is_late: Whether that is of an older change, which may have been read after the last one: of another partition.
+        depends_on_batches: Whether the row depends on how records were split into batches: their times go back, or a truncate
+            was read earlier.
+        table_row: The row that the table has; None if there is none.
+        is_late: Whether that row is of an older change in another partition, which may have been read after the last change.
     """
 
     shown: str
-    place: Place
+    place: RecordPlace
     is_there: bool
     digest: bytes
-    depends: bool
-    held: Held | None
+    depends_on_batches: bool
+    table_row: TableRow | None
     is_late: bool
 
 
 @dataclass
 class Model:
-    """Takes changes and rows, in any order of partitions, and tells of each key what there must be and what there is."""
+    """Collects changes of records and rows of the table, and yields for each key the expected and the present row."""
 
     _database: sqlite3.Connection = field(default_factory=lambda: sqlite3.connect(""))
     _changes: list[Sequence[Any]] = field(default_factory=list)
     _rows: list[Sequence[Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._database.executescript(_TABLES)
+        self._database.executescript(_CREATE_TABLES)
 
     def close(self) -> None:
         """Let go of the database, and of its file."""
         self._database.close()
 
-    def change(self, place: Place, stamp: int | None, told: Iterable[tuple[RowChange, bytes]]) -> None:
-        """Take what a record tells, with hashes of the values, and its timestamp. Those of a partition come in their order."""
+    def add_change(self, place: RecordPlace, stamp: int | None, changes: Iterable[tuple[RowChange, bytes]]) -> None:
+        """Add the changes of a record, each with the hash of its values. Records of a partition must come in their order."""
         topic, partition, offset, n = place
-        for number, (of, digest) in enumerate(told):
-            order, time = _ordered(of.order), _time(of.order, stamp)
-            if of.op == "truncate":
-                self._database.execute(_ENDED, (topic, partition, order, offset, n, time, time))
+        for number, (change, digest) in enumerate(changes):
+            order, time = _sortable(change.order), _ordering_time(change.order, stamp)
+            if change.op == "truncate":
+                self._database.execute(_UPSERT_TRUNCATE, (topic, partition, order, offset, n, time, time))
                 continue
             self._changes.append(
                 (
-                    *(key_of(of.key), topic, partition, cut(repr(of.key)), order, offset, number),
-                    *(of.op, digest, n, time, time),
+                    *(key_hash(change.key), topic, partition, shorten(repr(change.key)), order, offset, number),
+                    *(change.op, digest, n, time, time),
                 )
             )
-        if len(self._changes) >= _HELD:
+        if len(self._changes) >= _FLUSH_SIZE:
             self._flush()
 
-    def row(self, key: tuple[Any, ...], order: Any, stamp: int | None, held: Held) -> None:
-        """Take a row of the table, with its value of `order_by`, and the timestamp of its record."""
-        topic, partition, offset, batch = held.place
-        of = (_ordered(order), offset, held.digest, batch, held.is_deleted, _time(order, stamp))
-        self._rows.append((key_of(key), topic, partition, cut(repr(key)), *of))
-        if len(self._rows) >= _HELD:
+    def add_row(self, key: tuple[Any, ...], order: Any, stamp: int | None, table_row: TableRow) -> None:
+        """Add a row of the table, with its value of `order_by`, and the timestamp of its record."""
+        topic, partition, offset, batch = table_row.place
+        rest = (_sortable(order), offset, table_row.digest, batch, table_row.is_deleted, _ordering_time(order, stamp))
+        self._rows.append((key_hash(key), topic, partition, shorten(repr(key)), *rest))
+        if len(self._rows) >= _FLUSH_SIZE:
             self._flush()
 
     def _flush(self) -> None:
-        self._database.executemany(_CHANGE, self._changes)
+        self._database.executemany(_UPSERT_CHANGE, self._changes)
         self._database.executemany("INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._rows)
         self._changes.clear()
         self._rows.clear()
 
-    def wanted(self) -> Iterator[Wanted]:
-        """Each key that records tell of; a key with several rows comes several times. To be called once, at the end."""
+    def expected_rows(self) -> Iterator[ExpectedRow]:
+        """Each key that a record changed; a key with several rows comes several times. To be called once, after all additions."""
         self._flush()
-        self._database.executescript(_WANTED)
-        for row in self._database.execute(_BOTH):
+        self._database.executescript(_CREATE_EXPECTED)
+        for row in self._database.execute(_SELECT_EXPECTED_AND_FOUND):
             shown, *place, is_ended, op, digest, depends, is_late = row[:10]
-            *there, held_digest, deleted = row[10:]
-            held = Held(Place(*there), held_digest, bool(deleted)) if there[0] is not None else None
+            *row_place, row_digest, is_deleted = row[10:]
+            table_row = (
+                TableRow(RecordPlace(*row_place), row_digest, bool(is_deleted)) if row_place[0] is not None else None
+            )
             is_there = op == "upsert" and not is_ended
-            yield Wanted(shown, Place(*place), is_there, digest, bool(depends), held, bool(is_late))
+            yield ExpectedRow(shown, RecordPlace(*place), is_there, digest, bool(depends), table_row, bool(is_late))
 
-    def others(self) -> Iterator[tuple[str, Place]]:
-        """Rows whose key no record tells of; after `wanted`."""
-        for shown, *place in self._database.execute(_OTHERS):
-            yield shown, Place(*place)
+    def rows_without_change(self) -> Iterator[tuple[str, RecordPlace]]:
+        """Rows whose key no record changed; to be called after `expected_rows`."""
+        for shown, *place in self._database.execute(_SELECT_ROWS_WITHOUT_CHANGE):
+            yield shown, RecordPlace(*place)
 
-    def doubles(self) -> Iterator[tuple[str, Place, int]]:
-        """Keys with more than one row, one of their places, and how many; after `wanted`."""
-        for shown, *place, count in self._database.execute(_DOUBLES):
-            yield shown, Place(*place), count
+    def duplicate_keys(self) -> Iterator[tuple[str, RecordPlace, int]]:
+        """Keys with more than one row, the record of one of them, and how many; to be called after `expected_rows`."""
+        for shown, *place, count in self._database.execute(_SELECT_DUPLICATE_KEYS):
+            yield shown, RecordPlace(*place), count
 
 
-def key_of(key: tuple[Any, ...]) -> bytes:
-    """Hash of a key, of a size at which a billion keys don't meet."""
+def key_hash(key: tuple[Any, ...]) -> bytes:
+    """Hash of a key, large enough that a billion keys don't collide."""
     return blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
-def _time(order: Any, stamp: int | None) -> int:
-    """The time that orders a change between two partitions: none counts where there is a column to order by."""
+def _ordering_time(order: Any, stamp: int | None) -> int:
+    """The time that orders changes of different partitions; always 0 where the table has an `order_by` column."""
     if order is not None:
         return 0
     return -(2**63) if stamp is None else stamp
 
 
-def _ordered(value: Any) -> Any:
-    """A value as the database compares it; whole numbers of more than 64 bits as text."""
+def _sortable(value: Any) -> Any:
+    """A value that SQLite sorts like the original; integers of more than 64 bits become text of fixed width."""
     if value is None:
         return 0
     if isinstance(value, int) and not -(2**63) <= value < 2**63:

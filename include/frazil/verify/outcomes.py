@@ -1,4 +1,4 @@
-"""What the tables hold of a stretch of offsets, as hashes, and how many rows and letters they hold in all."""
+"""Reads the outcomes of a range of offsets, as hashes, and counts all rows and dead letters of the tables."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pyarrow as pa
 
 from frazil.pipeline.syntax.types import ColumnType, Primitive
 from frazil.verify.facts.result import Difference
-from frazil.verify.tables import Held, scan, within
+from frazil.verify.tables import ScannedTable, offset_filter, scan
 from frazil.verify.values.canonical import Digest, column_values, digest
-from frazil.verify.values.evolved_schema import without_empties
+from frazil.verify.values.evolved_schema import null_empty_values
 
 _LONG = Primitive("long")
-_CELLS = ("key", "value")
+_KEY_AND_VALUE = ("key", "value")
 _PAYLOAD = "frazil.payload"
 """Header of a dead letter that does not keep its record; docs/dead-letters.md has its form."""
 
 _BYTES = "frazil.bytes"
-"""Header behind it of a letter whose record was too large: its size."""
+"""Second header of such a dead letter, where its record was too large: the size."""
 
 _WITHOUT_RECORD = ((_PAYLOAD, b"redacted"), (_PAYLOAD, b"none"))
 
@@ -30,10 +30,10 @@ Cells = tuple[Digest | None, ...]
 
 
 class Outcome(NamedTuple):
-    """What became of one record.
+    """The row or dead letter of one record.
 
     Attributes:
-        batch: Number of the batch that says so.
+        batch: Number of the batch that wrote it.
         code: Reason of a dead letter, None for a row.
         digest: Hash of all values; for a row of a batch under another pipeline file, the hash of each.
         payload: What a dead letter keeps of its record: `full`, `redacted` (sizes and hashes), `bytes` (the size of all) or
@@ -46,12 +46,12 @@ class Outcome(NamedTuple):
     payload: str = "full"
 
 
-Found = dict[int, list[Outcome]]
+OutcomesByOffset = dict[int, list[Outcome]]
 """Offset -> outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class OffsetRange:
     """Offsets `start` <= o < `end` of one partition, of rows landed by batch `since` or later; no end: no bound."""
 
     topic: str
@@ -67,14 +67,14 @@ def cell_digests(values: Sequence[Any]) -> Cells:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How rows of a batch are read.
+class RowReading:
+    """How rows of a batch are read and hashed.
 
     Attributes:
         types: Columns that are compared, in order.
-        lenient: Numbers of batches of which each value is judged alone.
-        is_grown: Whether records brought columns: then what holds nothing counts as null.
-        is_by_cell: Whether each value is judged alone in every batch.
+        lenient: Numbers of batches whose rows are compared value by value.
+        is_grown: Whether records may add columns: then an empty list, map or struct counts as null.
+        is_by_cell: Whether rows of every batch are compared value by value.
     """
 
     types: Mapping[str, ColumnType]
@@ -90,29 +90,29 @@ class Outcomes:
         destination: The table of rows.
         letters: The dead letters.
         reading: How rows of a batch are read, by its number.
-        columns: All columns that some reading has.
+        columns: All columns that any reading compares.
     """
 
     def __init__(
         self,
-        destination: Held,
-        letters: Held,
-        reading: Callable[[int | None], Reading],
+        destination: ScannedTable,
+        letters: ScannedTable,
+        reading: Callable[[int | None], RowReading],
         columns: Collection[str],
     ) -> None:
         self._destination, self._letters = destination, letters
         self._reading, self._columns = reading, tuple(columns)
 
-    def rows(self, stretch: Stretch, found: Found, *, with_values: bool) -> int:
-        """Add the rows of a stretch to `found` and return how many there are."""
+    def rows(self, offset_range: OffsetRange, outcomes: OutcomesByOffset, *, with_values: bool) -> int:
+        """Add the rows of an offset range to `outcomes` and return how many there are."""
         count = 0
-        for batch in self._scan(self._destination, stretch, self._columns if with_values else ()):
+        for batch in self._scan(self._destination, offset_range, self._columns if with_values else ()):
             rows: dict[int, list[tuple[Any, ...]]] = {}
-            last: object = rows  # the number of no batch
+            last: object = rows  # no batch number equals it, so the first row sets the reading
             values: list[tuple[Any, ...]] | None = None
             is_by_cell = False
-            for at, (offset, n) in enumerate(zip(*self._places(self._destination, batch), strict=True)):
-                if n is not None and n < stretch.since:
+            for index, (offset, n) in enumerate(zip(*self._places(self._destination, batch), strict=True)):
+                if n is not None and n < offset_range.since:
                     continue
                 if n != last:  # rows of one batch stand together
                     last, reading = n, self._reading(n)
@@ -120,61 +120,71 @@ class Outcomes:
                     if with_values and id(reading) not in rows:
                         rows[id(reading)] = self._values(batch, reading)
                     values = rows.get(id(reading))
-                row = () if values is None else values[at]
-                found.setdefault(offset, []).append(Outcome(n, None, cell_digests(row) if is_by_cell else digest(row)))
+                row = () if values is None else values[index]
+                outcomes.setdefault(offset, []).append(
+                    Outcome(n, None, cell_digests(row) if is_by_cell else digest(row))
+                )
                 count += 1
         return count
 
-    def letters(self, stretch: Stretch, found: Found) -> int:
-        """Add the dead letters of a stretch to `found` and return how many there are."""
+    def letters(self, offset_range: OffsetRange, outcomes: OutcomesByOffset) -> int:
+        """Add the dead letters of an offset range to `outcomes` and return how many there are."""
         count = 0
-        for batch in self._scan(self._letters, stretch, ["code", "headers", *_CELLS]):
-            code, headers, key, value = (batch.column(name).to_pylist() for name in ("code", "headers", *_CELLS))
+        for batch in self._scan(self._letters, offset_range, ["code", "headers", *_KEY_AND_VALUE]):
+            code, headers, key, value = (
+                batch.column(name).to_pylist() for name in ("code", "headers", *_KEY_AND_VALUE)
+            )
             stamps = column_values(batch.column(self._letters.columns.timestamp), _LONG)
             places = self._places(self._letters, batch)
-            for offset, n, why, *record in zip(*places, code, key, value, map(pairs, headers), stamps, strict=True):
-                if n is None or n >= stretch.since:
+            for offset, n, why, *record in zip(
+                *places, code, key, value, map(header_pairs, headers), stamps, strict=True
+            ):
+                if n is None or n >= offset_range.since:
                     payload = payload_of(record)
-                    found.setdefault(offset, []).append(Outcome(n, why or "", digest(tuple(record)), payload))
+                    outcomes.setdefault(offset, []).append(Outcome(n, why or "", digest(tuple(record)), payload))
                     count += 1
         return count
 
-    def offsets(self, stretch: Stretch) -> Iterator[tuple[str, int, int | None]]:
-        """Table, offset and batch number of every outcome of a stretch."""
-        for held in (self._destination, self._letters):
-            for batch in self._scan(held, stretch, []):
-                for offset, n in zip(*self._places(held, batch), strict=True):
-                    if n is None or n >= stretch.since:
-                        yield held.name, offset, n
+    def offsets(self, offset_range: OffsetRange) -> Iterator[tuple[str, int, int | None]]:
+        """Table, offset and batch number of every outcome of an offset range."""
+        for table in (self._destination, self._letters):
+            for batch in self._scan(table, offset_range, []):
+                for offset, n in zip(*self._places(table, batch), strict=True):
+                    if n is None or n >= offset_range.since:
+                        yield table.name, offset, n
 
-    def row(self, stretch: Stretch, n: int | None) -> tuple[Any, ...] | None:
-        """Values of the first row of a stretch that batch `n` landed, the timestamp last; None if it is gone."""
-        for batch in self._scan(self._destination, stretch, self._columns):
+    def row(self, offset_range: OffsetRange, n: int | None) -> tuple[Any, ...] | None:
+        """Values of the first row of an offset range that batch `n` landed, the timestamp last; None if it is gone."""
+        for batch in self._scan(self._destination, offset_range, self._columns):
             _, numbers = self._places(self._destination, batch)
             if n in numbers:
                 return self._values(batch, self._reading(n))[numbers.index(n)]
         return None
 
-    def _scan(self, held: Held, stretch: Stretch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        names = held.columns
-        wanted = list(dict.fromkeys([*columns, names.offset, names.timestamp, names.batch]))
-        return scan(held, within(held, stretch.topic, stretch.partition, stretch.start, stretch.end), wanted)
+    def _scan(self, table: ScannedTable, offset_range: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        names = table.columns
+        column_names = list(dict.fromkeys([*columns, names.offset, names.timestamp, names.batch]))
+        return scan(
+            table,
+            offset_filter(table, offset_range.topic, offset_range.partition, offset_range.start, offset_range.end),
+            column_names,
+        )
 
     @staticmethod
-    def _places(held: Held, batch: pa.RecordBatch) -> tuple[list[int], list[int | None]]:
-        return batch.column(held.columns.offset).to_pylist(), batch.column(held.columns.batch).to_pylist()
+    def _places(table: ScannedTable, batch: pa.RecordBatch) -> tuple[list[int], list[int | None]]:
+        return batch.column(table.columns.offset).to_pylist(), batch.column(table.columns.batch).to_pylist()
 
-    def _values(self, batch: pa.RecordBatch, reading: Reading) -> list[tuple[Any, ...]]:
-        """Of each row the columns of a reading, then the timestamp, in canonical form."""
-        columns = [column_values(batch.column(name), of) for name, of in reading.types.items()]
+    def _values(self, batch: pa.RecordBatch, reading: RowReading) -> list[tuple[Any, ...]]:
+        """Per row the columns of a reading, then the timestamp, in canonical form."""
+        columns = [column_values(batch.column(name), column_type) for name, column_type in reading.types.items()]
         if reading.is_grown:
-            columns = [[without_empties(value) for value in values] for values in columns]
+            columns = [[null_empty_values(value) for value in values] for values in columns]
         stamps = column_values(batch.column(self._destination.columns.timestamp), _LONG)
         return list(zip(*columns, stamps, strict=True))
 
 
 def payload_of(letter: Sequence[Any]) -> str:
-    """What a letter (key, value, headers, ...) keeps of its record. One that keeps it not says so in its first header."""
+    """Which form of its record a dead letter (key, value, headers, ...) keeps. If not the record, its first header says so."""
     key, value, headers = letter[:3]
     if key is None and value is None and headers and headers[0] in _WITHOUT_RECORD:
         return "bytes" if headers[1:] and headers[1][0] == _BYTES else str(headers[0][1].decode())
@@ -187,33 +197,35 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple
     return len(key or b"") + len(value or b"") + own
 
 
-def kept(record: tuple[Any, ...], payload: str) -> tuple[Any, ...]:
-    """A record (key, value, headers, timestamp) as a letter keeps it that has only sizes and hashes, or nothing."""
+def stored_record(record: tuple[Any, ...], payload: str) -> tuple[Any, ...]:
+    """The form of a record (key, value, headers, timestamp) that a dead letter with this payload mode stores."""
     if payload == "full":
         return record
     key, value, headers, stamp = record
-    said = [(_PAYLOAD, b"none" if payload == "bytes" else payload.encode())]
+    markers = [(_PAYLOAD, b"none" if payload == "bytes" else payload.encode())]
     if payload == "bytes":
-        said.append((_BYTES, b"%d" % record_bytes(key, value, headers)))
+        markers.append((_BYTES, b"%d" % record_bytes(key, value, headers)))
     if payload == "redacted":
-        text = None if headers is None else b"".join(part for of in headers for part in map(_sized, of))
+        text = (
+            None if headers is None else b"".join(part for header in headers for part in map(_length_prefixed, header))
+        )
         parts = (("frazil.key", key), ("frazil.value", value), ("frazil.headers", text))
-        said += [
+        markers += [
             (name, b"%d %s" % (len(part), blake2b(part, digest_size=16).hexdigest().encode()))
             for name, part in parts
             if part is not None
         ]
-    return None, None, tuple(said), stamp
+    return None, None, tuple(markers), stamp
 
 
-def _sized(part: str | bytes | None) -> bytes:
+def _length_prefixed(part: str | bytes | None) -> bytes:
     if part is None:
         return b"-1 "
     text = part.encode() if isinstance(part, str) else part
     return b"%d %s" % (len(text), text)
 
 
-def pairs(headers: Sequence[Any] | None) -> tuple[tuple[str, bytes | None], ...] | None:
+def header_pairs(headers: Sequence[Any] | None) -> tuple[tuple[str, bytes | None], ...] | None:
     """Headers of a record, from Kafka or from a table; None where there are none."""
     if not headers:
         return None
@@ -228,23 +240,23 @@ class RowCounts:
         counts: (topic, partition) -> outcomes of the present incarnation.
         older_incarnation: Outcomes of topics that are gone, or were recreated since.
         foreign: Rows without any Kafka column, or of topics of another pipeline: not ours.
-        nowhere: Table -> outcomes with some of these columns, but not topic, partition and offset.
-        unknown: (table, topic) -> outcomes of a topic that no position ever named.
+        without_place: Table -> outcomes with some Kafka columns, but not all of topic, partition and offset.
+        unknown_topics: (table, topic) -> outcomes of a topic that no position ever named.
         by_batch: (table, batch number) -> outcomes of the present incarnation.
     """
 
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     older_incarnation: int = 0
     foreign: int = 0
-    nowhere: Counter[str] = field(default_factory=Counter)
-    unknown: Counter[tuple[str, str]] = field(default_factory=Counter)
+    without_place: Counter[str] = field(default_factory=Counter)
+    unknown_topics: Counter[tuple[str, str]] = field(default_factory=Counter)
     by_batch: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def differences(self) -> Iterator[Difference]:
-        """Outcomes that name no record."""
-        for table, count in sorted((+self.nowhere).items()):
+        """Report outcomes that name no record, or a topic that the pipeline never read."""
+        for table, count in sorted((+self.without_place).items()):
             yield Difference("unexpected", f"topic, partition and offset in every row of {table}", f"{count} without")
-        for (table, topic), count in sorted(self.unknown.items()):
+        for (table, topic), count in sorted(self.unknown_topics.items()):
             yield Difference(
                 "unexpected", f"only topics that were read, in {table}", f"{count} of a topic never read", topic
             )
@@ -252,49 +264,49 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What is known of topics.
+    """The topics that rows of the tables may name.
 
     Attributes:
         live: Topics that are still what the position knows -> first batch number of their present incarnation.
-        read: All that any position of the pipeline names.
-        others: Topics of other pipelines that land into the same table.
+        read: All topics that any position of the pipeline names.
+        foreign_topics: Topics of other pipelines that land into the same table.
         unrecorded: Numbers of batches whose ledger rows were given up: they may have read any topic.
     """
 
     live: Mapping[str, int]
     read: frozenset[str]
-    others: frozenset[str] = frozenset()
+    foreign_topics: frozenset[str] = frozenset()
     unrecorded: frozenset[int] = frozenset()
 
 
-def count(row_counts: RowCounts, held: Held, topics: Topics) -> None:
-    """Add a table to a row_counts."""
-    names = held.columns
+def count_outcomes(row_counts: RowCounts, scanned: ScannedTable, topics: Topics) -> None:
+    """Add the outcomes of a table to the counts."""
+    names = scanned.columns
     columns = [names.topic, names.partition, names.offset, names.batch]
-    for batch in scan(held, None, columns):
+    for batch in scan(scanned, None, columns):
         # Counting non-null offsets apart from rows finds those that name a partition and no offset.
         table = pa.Table.from_batches([batch]).select(columns).rename_columns(["topic", "partition", "offset", "batch"])
         counted = table.group_by(["topic", "partition", "batch"]).aggregate([([], "count_all"), ("offset", "count")])
         for group in counted.to_pylist():
-            _add(row_counts, held.name, topics, group)
+            _add_group(row_counts, scanned.name, topics, group)
 
 
-def _add(row_counts: RowCounts, table: str, topics: Topics, group: Mapping[str, int | str | None]) -> None:
+def _add_group(row_counts: RowCounts, table: str, topics: Topics, group: Mapping[str, int | str | None]) -> None:
     topic, partition, n = group["topic"], group["partition"], group["batch"]
     rows, placed = int(group["count_all"] or 0), int(group["offset_count"] or 0)
     if topic is None and partition is None and n is None and not placed:
         row_counts.foreign += rows
     elif topic is None or partition is None:
-        row_counts.nowhere[table] += rows
+        row_counts.without_place[table] += rows
     elif (name := str(topic)) not in topics.read and n not in topics.unrecorded:
-        if name in topics.others:
+        if name in topics.foreign_topics:
             row_counts.foreign += rows
         else:
-            row_counts.unknown[table, name] += rows
+            row_counts.unknown_topics[table, name] += rows
     elif name not in topics.live or (n is not None and int(n) < topics.live[name]):
         row_counts.older_incarnation += rows
     else:
         row_counts.counts[name, int(partition)] += placed
-        row_counts.nowhere[table] += rows - placed
+        row_counts.without_place[table] += rows - placed
         if n is not None:
             row_counts.by_batch[table, int(n)] += placed

@@ -1,4 +1,4 @@
-"""Which offsets are asked for (`--from`, `--to`), and one reading of a partition for all destinations."""
+"""The offsets to compare (`--from`, `--to`), and one reading of each partition for all destinations."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from confluent_kafka import Message
 from frazil.errors import Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.verify.compare import Comparison
-from frazil.verify.facts.coverage import Window, together, windows
+from frazil.verify.facts.coverage import Window, union_of_segments, windows
 from frazil.verify.kafka import PartitionReader, Source
 
 Key = tuple[str, int]
 
 Bounds = Mapping[Key, tuple[int, int | None]]
-"""Partition -> first offset, and one past the last; None stands for no bound."""
+"""Partition -> first offset, and one past the last; None means no upper bound."""
 
 Logs = Mapping[Key, tuple[int, int]]
 """Partition -> first offset that Kafka holds, and the last stable one (exclusive)."""
@@ -28,26 +28,26 @@ _NO_OFFSETS = (0, 0)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def bounds(logs: Logs, from_: str | None, to: str | None, source: Source) -> Bounds:
-    """What was asked for, per partition.
+def bounds(logs: Logs, start_text: str | None, end_text: str | None, source: Source) -> Bounds:
+    """The offsets to compare, per partition.
 
     Args:
-        logs: All partitions there are.
-        from_: Where to begin: `earliest`, `latest`, an instant in ISO 8601 (UTC if it has no offset), or a JSON file of
+        logs: All partitions that Kafka has of the topics.
+        start_text: Where to begin: `earliest`, `latest`, an instant in ISO 8601 (UTC if it has no offset), or a JSON file of
             offsets, topic -> partition -> offset. Partitions that a file does not name are left out. None: at the
             beginning.
-        to: Where to end, in the same way. None: at the position.
+        end_text: Where to end, in the same way. None: at the position.
         source: Knows which offset belongs to an instant.
 
     Raises:
         Terminal: A text is neither, a file can't be read or names other partitions, or the end lies before the beginning.
         Retryable: Kafka does not answer.
     """
-    starts = None if from_ is None else _offsets(from_, logs, source)
-    ends = None if to is None else _offsets(to, logs, source)
-    found = {key: _between(key, logs[key], starts, ends) for key in logs}
+    starts = None if start_text is None else _offsets(start_text, logs, source)
+    ends = None if end_text is None else _offsets(end_text, logs, source)
+    requested = {key: _requested_range(key, logs[key], starts, ends) for key in logs}
     crossed = [
-        f"{topic}/{n}: {start} to {end}" for (topic, n), (start, end) in found.items() if _is_crossed(start, end)
+        f"{topic}/{n}: {start} to {end}" for (topic, n), (start, end) in requested.items() if _is_crossed(start, end)
     ]
     if crossed:
         raise Terminal(
@@ -57,17 +57,17 @@ def bounds(logs: Logs, from_: str | None, to: str | None, source: Source) -> Bou
         raise Terminal(
             "no partition is named in --from and --to both", next_step="name the same partitions in both files"
         )
-    return found
+    return requested
 
 
 def _is_crossed(start: int, end: int | None) -> bool:
     return end is not None and start > end
 
 
-def _between(
+def _requested_range(
     key: Key, log: tuple[int, int], starts: Mapping[Key, int | None] | None, ends: Mapping[Key, int | None] | None
 ) -> tuple[int, int | None]:
-    if any(of is not None and key not in of for of in (starts, ends)):
+    if any(offsets is not None and key not in offsets for offsets in (starts, ends)):
         return _NO_OFFSETS
     # An instant after the last record begins behind it, and bounds nothing as an end.
     start = 0 if starts is None else starts[key]
@@ -104,35 +104,39 @@ _SHAPE = 'a file of offsets reads {"orders": {"0": 1200, "1": 1180}}'
 def _from_file(file: Path, logs: Logs) -> dict[Key, int]:
     try:
         body = json.loads(file.read_text(encoding="utf-8"))
-        found = {(str(topic), int(n)): _whole(offset) for topic, of in body.items() for n, offset in _pairs(of)}
+        offsets = {
+            (str(topic), int(n)): _require_offset(offset)
+            for topic, partitions in body.items()
+            for n, offset in _partition_offsets(partitions)
+        }
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise Terminal(f"{file} holds no offsets: {error}", next_step=_SHAPE) from error
-    if unknown := [f"{topic}/{n}" for topic, n in sorted(found.keys() - logs.keys())]:
+    if unknown_partitions := [f"{topic}/{n}" for topic, n in sorted(offsets.keys() - logs.keys())]:
         raise Terminal(
-            f"{file} names {', '.join(unknown)}: the pipeline did not read that, or Kafka does not have it any more",
+            f"{file} names {', '.join(unknown_partitions)}: the pipeline did not read that, or Kafka does not have it any more",
             next_step=f"known are {', '.join(f'{topic}/{n}' for topic, n in sorted(logs)) or 'no partitions'}",
         )
-    return found
+    return offsets
 
 
-def _pairs(of: Any) -> Iterable[tuple[Any, Any]]:
-    return enumerate(of) if isinstance(of, list) else of.items()
+def _partition_offsets(partitions: Any) -> Iterable[tuple[Any, Any]]:
+    return enumerate(partitions) if isinstance(partitions, list) else partitions.items()
 
 
-def _whole(offset: Any) -> int:
+def _require_offset(offset: Any) -> int:
     if type(offset) is not int or offset < 0:
         raise ValueError(f"expected an offset of 0 or more, found {offset!r}")
     return offset
 
 
-def refuse_part_of_merged(pipeline: Pipeline, from_: str | None, to: str | None) -> None:
-    """A row that is merged is what all changes of its key made of it: some of them say nothing.
+def refuse_part_of_merged(pipeline: Pipeline, start: str | None, end: str | None) -> None:
+    """Refuse `--from` and `--to` for merged tables: a merged row depends on all changes of its key.
 
     Raises:
-        Terminal: A part of the topic is asked for, and rows are merged.
+        Terminal: Only a part of the topic would be compared, and rows are merged.
     """
-    merged = [of.table for of in pipeline.destinations if of.is_merged]
-    if merged and (from_ is not None or to is not None):
+    merged = [destination.table for destination in pipeline.destinations if destination.is_merged]
+    if merged and (start is not None or end is not None):
         raise Terminal(
             f"rows of {', '.join(merged)} are what all changes of their key made of them: a part of the topic can't be held"
             " against them",
@@ -143,87 +147,95 @@ def refuse_part_of_merged(pipeline: Pipeline, from_: str | None, to: str | None)
 WINDOW = 250_000
 """Offsets whose outcomes are held in memory at once, about 100 bytes each; many tables share them."""
 
-LEAST = 10_000
-"""Offsets that many tables hold at once at least: each window costs a look into the files of each of them."""
+MIN_WINDOW = 10_000
+"""Smallest window where many tables share the memory: each window costs one scan of every table."""
 
-MeantFor = Callable[[Message], frozenset[str] | None]
-"""The tables that look at a record, beside those that hold an outcome of it; None: all do."""
+RecordRouter = Callable[[Message], frozenset[str] | None]
+"""Names the tables that must look at a record, besides those that have an outcome of it; None: all tables."""
 
 
 def read_once(
     comparisons: Mapping[str, Comparison],
     reader: PartitionReader,
     log: tuple[int, int],
-    meant_for: MeantFor | None = None,
-    window: int = WINDOW,
+    router: RecordRouter | None = None,
+    window_size: int = WINDOW,
 ) -> int:
-    """Hand every record to the comparisons that it means something to, in order, and return how many there were.
+    """Hand every record in order to the comparisons that need it, and return how many records there were.
 
-    A comparison that is not handed a record counts it: where many tables share a topic, the work follows the records.
+    Other comparisons only count the record: where many tables share a topic, the work grows with records, not tables.
 
     Args:
-        comparisons: Of one partition, one of each destination, by its name.
+        comparisons: Destination -> its comparison of this partition.
         reader: Kafka.
         log: First offset that Kafka holds, and the last stable one (exclusive).
-        meant_for: How records are routed; None: all are handed to all.
-        window: Outcomes that all of them hold at once, about.
+        router: How records are routed; None: all are handed to all.
+        window_size: Approximate number of outcomes that all comparisons hold in memory at once.
     """
     low, high = log
-    size, count = max(min(LEAST, window), window // max(1, len(comparisons))), 0
-    for of in windows(together([comparison.subject.segments for comparison in comparisons.values()]), size):
-        wanting = {name: each for name, each in comparisons.items() if each.begin(of.start, of.end)}
-        messages = reader.read(max(of.start, low), min(of.end, high))
-        count += _all(wanting.values(), messages, of) if meant_for is None else _some(wanting, messages, of, meant_for)
-        for comparison in wanting.values():
+    size, count = max(min(MIN_WINDOW, window_size), window_size // max(1, len(comparisons))), 0
+    for window in windows(
+        union_of_segments([comparison.subject.segments for comparison in comparisons.values()]), size
+    ):
+        active = {name: each for name, each in comparisons.items() if each.begin(window.start, window.end)}
+        messages = reader.read(max(window.start, low), min(window.end, high))
+        count += (
+            _hand_to_all(active.values(), messages, window)
+            if router is None
+            else _hand_by_route(active, messages, window, router)
+        )
+        for comparison in active.values():
             comparison.end()
     return count
 
 
-def _all(wanting: Iterable[Comparison], messages: Iterable[Message], window: Window) -> int:
-    every, count, covered = tuple(wanting), 0, _Covered(window)
+def _hand_to_all(comparisons: Iterable[Comparison], messages: Iterable[Message], window: Window) -> int:
+    receivers, count, covered = tuple(comparisons), 0, _Covered(window)
     for message in messages:
         offset = message.offset() or 0
         count += covered.has(offset)
-        for comparison in every:
+        for comparison in receivers:
             comparison.take(message, offset)
     return count
 
 
-def _some(wanting: Mapping[str, Comparison], messages: Iterable[Message], window: Window, meant_for: MeantFor) -> int:
+def _hand_by_route(
+    comparisons: Mapping[str, Comparison], messages: Iterable[Message], window: Window, router: RecordRouter
+) -> int:
     holders: dict[int, list[str]] = {}
-    for name, comparison in wanting.items():
+    for name, comparison in comparisons.items():
         for offset in comparison.offsets:
             holders.setdefault(offset, []).append(name)
-    passed: list[int] = []
-    handed: dict[str, list[int]] = {name: [] for name in wanting}
+    routed_offsets: list[int] = []
+    offsets_per_table: dict[str, list[int]] = {name: [] for name in comparisons}
     count, covered = 0, _Covered(window)
     for message in messages:
         offset = message.offset() or 0
         count += covered.has(offset)
-        # A letter of a record that is not taken over is of the record as a whole: all tables know it.
-        is_unread = bool(wanting) and next(iter(wanting.values())).unread_code(message) is not None
-        meant = None if is_unread else meant_for(message)
-        if meant is None:
-            for comparison in wanting.values():
+        # A record without readable payload is one dead letter for all tables, so every table must look at it.
+        is_unread = bool(comparisons) and next(iter(comparisons.values())).unread_code(message) is not None
+        tables = None if is_unread else router(message)
+        if tables is None:
+            for comparison in comparisons.values():
                 comparison.take(message, offset)
             continue
-        passed.append(offset)
-        for name in {*holders.get(offset, ()), *(of for of in meant if of in wanting)}:
-            wanting[name].take(message, offset)
-            handed[name].append(offset)
-    for name, comparison in wanting.items():
-        comparison.pass_over(passed, handed[name])
+        routed_offsets.append(offset)
+        for name in {*holders.get(offset, ()), *(table for table in tables if table in comparisons)}:
+            comparisons[name].take(message, offset)
+            offsets_per_table[name].append(offset)
+    for name, comparison in comparisons.items():
+        comparison.count_unhanded(routed_offsets, offsets_per_table[name])
     return count
 
 
 class _Covered:
-    """Which offsets of a window were read by a batch; asked in ascending order."""
+    """Tells whether a batch read an offset of a window; must be called with ascending offsets."""
 
     def __init__(self, window: Window) -> None:
-        self._segments: Sequence[tuple[int, int]] = [(of.start, of.end) for of in window.segments]
-        self._at = 0
+        self._segments: Sequence[tuple[int, int]] = [(segment.start, segment.end) for segment in window.segments]
+        self._index = 0
 
     def has(self, offset: int) -> bool:
-        while self._at < len(self._segments) and offset >= self._segments[self._at][1]:
-            self._at += 1
-        return self._at < len(self._segments) and offset >= self._segments[self._at][0]
+        while self._index < len(self._segments) and offset >= self._segments[self._index][1]:
+            self._index += 1
+        return self._index < len(self._segments) and offset >= self._segments[self._index][0]

@@ -1,4 +1,4 @@
-"""Schemas by their ids, asked of Schema Registries by confluent-kafka's own client, for this check alone."""
+"""Reads schemas by id from Schema Registries, with confluent-kafka's own client."""
 
 from __future__ import annotations
 
@@ -26,30 +26,32 @@ class Registries:
         self._settings = settings
 
     def __call__(self, name: str) -> Callable[[int], Schema]:
-        """What knows the schemas of a registry.
+        """The function that reads schemas of a registry by id.
 
         Raises:
             Terminal: The settings don't know it.
         """
         if name not in self._settings:
-            known = ", ".join(sorted(self._settings)) or "none"
-            raise Terminal(f"registry {name} is not in the settings file", next_step=f"known under registries: {known}")
-        of = self._settings[name]
-        client = SchemaRegistryClient({"url": of.url, **of.client_properties})
+            known_names = ", ".join(sorted(self._settings)) or "none"
+            raise Terminal(
+                f"registry {name} is not in the settings file", next_step=f"known under registries: {known_names}"
+            )
+        registry = self._settings[name]
+        client = SchemaRegistryClient({"url": registry.url, **registry.client_properties})
         return lambda number: _schema(client, name, number)
 
 
 def _schema(client: SchemaRegistryClient, name: str, number: int) -> Schema:
-    """A schema with all that it refers to.
+    """A schema with all schemas that it refers to.
 
     Raises:
         UnjudgedError: The registry does not have it, or does not show it.
         Retryable: It does not answer.
     """
     try:
-        found = client.get_schema(number)
+        schema = client.get_schema(number)
         references: dict[str, str] = {}
-        _add(client, found.references or (), references)
+        _add_references(client, schema.references or (), references)
     except SchemaRegistryError as error:
         if error.http_status_code in (*_REFUSED, _NOT_FOUND):
             raise UnjudgedError(f"registry {name} shows no schema {number}") from None
@@ -60,13 +62,20 @@ def _schema(client: SchemaRegistryClient, name: str, number: int) -> Schema:
         raise Retryable(
             f"registry {name} does not answer: {type(error).__name__}", next_step="try again; if it stays, look at it"
         ) from None
-    return found.schema_str or "", references
+    return schema.schema_str or "", references
 
 
-def _add(client: SchemaRegistryClient, references: list[SchemaReference] | tuple[()], found: dict[str, str]) -> None:
-    """Add what is referred to: each after what it refers to itself."""
-    for of in references:
-        if of.name is not None and of.name not in found and of.subject is not None and of.version is not None:
-            schema = client.get_version(of.subject, of.version).schema
-            _add(client, schema.references or (), found)
-            found[of.name] = schema.schema_str or ""
+def _add_references(
+    client: SchemaRegistryClient, references: list[SchemaReference] | tuple[()], schemas: dict[str, str]
+) -> None:
+    """Add referenced schemas, each after the schemas that it refers to itself."""
+    for reference in references:
+        if (
+            reference.name is not None
+            and reference.name not in schemas
+            and reference.subject is not None
+            and reference.version is not None
+        ):
+            schema = client.get_version(reference.subject, reference.version).schema
+            _add_references(client, schema.references or (), schemas)
+            schemas[reference.name] = schema.schema_str or ""

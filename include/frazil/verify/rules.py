@@ -1,4 +1,4 @@
-"""How a pipeline turns records into outcomes, and how much of that can be worked out anew."""
+"""How a pipeline turns records into rows and dead letters, as far as that can be derived here."""
 
 from __future__ import annotations
 
@@ -16,72 +16,72 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Column
 from frazil.pipeline.syntax.types import ColumnType, Primitive
 from frazil.pipeline.transforms.transforms import KINDS
-from frazil.verify.facts.coverage import Key, is_filled
-from frazil.verify.facts.ledger import MENDING, READING, Batch, unrecorded
+from frazil.verify.facts.coverage import Key, is_read_again
+from frazil.verify.facts.ledger import READ_KINDS, REPAIR_KINDS, Batch, unrecorded_batches
 from frazil.verify.facts.result import Difference
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles
-from frazil.verify.outcomes import Reading
+from frazil.verify.outcomes import RowReading
 from frazil.verify.values.cdc_expectation import ChangeReader, unread_changes
 from frazil.verify.values.column_readers import Bad, Expectation
-from frazil.verify.values.evolved_schema import EvolvedExpectation, Since, grows
-from frazil.verify.values.routes import WhereTo, where_to
+from frazil.verify.values.evolved_schema import ColumnChanges, EvolvedExpectation, has_undeclared_columns
+from frazil.verify.values.routes import RouteToTable, route_to_table
 from frazil.verify.values.typed_expectation import LEFT_OUT, SchemasOf, TypedExpectation, is_typed, untyped_because
 
 LOG_TYPES: dict[str, ColumnType] = dict(zip(TOLD, (Primitive("string"), Primitive("int")), strict=True))
-"""Columns of a log of changes behind those of its rows."""
+"""Additional columns of a log of changes, after the columns of its rows."""
 
 
 @dataclass
-class LeftOut:
-    """Records without outcome, held against the ledger's count of each batch.
+class FilteredCounts:
+    """Records without outcome, compared with the ledger's count of filtered records per batch.
 
     Attributes:
-        allowed: Batch number -> records that it left out.
-        found: Batch number -> records without outcome, as far as they were looked at.
-        held: Partition -> the first offset from which on Kafka surely holds every record.
+        allowed: Batch number -> records that it filtered by the ledger.
+        counted: Batch number -> records without outcome that were compared so far.
+        first_held: Partition -> first offset from which on Kafka surely holds every record.
     """
 
     allowed: Mapping[int, int] = field(default_factory=dict)
-    found: Counter[int] = field(default_factory=Counter)
-    held: dict[Key, int] = field(default_factory=dict)
+    counted: Counter[int] = field(default_factory=Counter)
+    first_held: dict[Key, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, batches: Sequence[Batch]) -> LeftOut:
-        """What the ledger says."""
-        return cls({batch.n: batch.filtered for batch in batches if batch.kind in READING})
+    def from_ledger(cls, batches: Sequence[Batch]) -> FilteredCounts:
+        """Take the counts of the ledger."""
+        return cls({batch.n: batch.filtered for batch in batches if batch.kind in READ_KINDS})
 
-    def takes(self, n: int) -> bool:
-        """Whether a record without outcome may be one that batch `n` left out. Counts it if so."""
-        if self.found[n] >= self.allowed.get(n, 0):
+    def count_if_allowed(self, n: int) -> bool:
+        """Whether batch `n` may have filtered one more record without outcome. Counts the record if so."""
+        if self.counted[n] >= self.allowed.get(n, 0):
             return False
-        self.found[n] += 1
+        self.counted[n] += 1
         return True
 
-    def room(self, n: int) -> int:
-        """How many further records without outcome may be ones that batch `n` left out."""
-        return self.allowed.get(n, 0) - self.found[n]
+    def remaining(self, n: int) -> int:
+        """How many more records without outcome batch `n` may have filtered."""
+        return self.allowed.get(n, 0) - self.counted[n]
 
-    def takes_some(self, n: int, count: int) -> int:
-        """Count so many records without outcome as left out by batch `n`, which has room for them."""
-        self.found[n] += count
+    def count_allowed(self, n: int, count: int) -> int:
+        """Count several records as filtered by batch `n`; the caller has checked `room`."""
+        self.counted[n] += count
         return count
 
-    def differences(self, whole: Sequence[Batch], of: Collection[int]) -> Iterator[Difference]:
-        """Batches that left out fewer records than the ledger says: some of those have an outcome.
+    def differences(self, whole_batches: Sequence[Batch], counted_batches: Collection[int]) -> Iterator[Difference]:
+        """Batches that filtered fewer records than the ledger says: some of the filtered records have an outcome.
 
         Args:
-            whole: Batches whose outcomes are all there, and were all looked at.
-            of: Numbers of the batches whose records were counted here.
+            whole_batches: Batches whose outcomes all exist and were all compared.
+            counted_batches: Numbers of the batches whose records were counted here.
         """
-        for batch in whole:
-            seen = all(self.held.get((r.topic, r.partition), r.end) <= r.start for r in batch.ranges)
-            if batch.n in of and seen and self.found[batch.n] < batch.filtered:
+        for batch in whole_batches:
+            is_complete = all(self.first_held.get((r.topic, r.partition), r.end) <= r.start for r in batch.ranges)
+            if batch.n in counted_batches and is_complete and self.counted[batch.n] < batch.filtered:
                 expected = f"{batch.filtered} records of batch {batch.n} without outcome, as many as it left out"
-                yield Difference("ledger", expected, f"{self.found[batch.n]}", batch=batch.n)
+                yield Difference("ledger", expected, f"{self.counted[batch.n]}", batch=batch.n)
 
 
-class Unread:
-    """Takes the place of an expectation where values can't be worked out anew: nothing is expected of them."""
+class NoExpectation:
+    """Stand-in for an expectation where values can't be derived here: no value is compared."""
 
     def row(self, _raw: bytes) -> tuple[Any, ...] | Bad:
         """No values."""
@@ -99,105 +99,105 @@ class Rules:
     Attributes:
         expectation: The row a value must be.
         columns: Names of the columns that are compared.
-        filters: Whether a record without value is left out. In a table that it could delete a row of, earlier batches may have
-            left it out, as the ledger counts.
-        filters_empty: Whether one with a value of 0 bytes is.
-        older: Numbers of batches that ran under a pipeline file that is not known any more: a record may have been bad or left
+        filters: Whether a record without value is filtered. Where it could delete a row of the table, earlier batches may have
+            filtered it, as the ledger counts.
+        filters_empty: Whether a record with a value of 0 bytes is filtered.
+        unknown_file_batches: Numbers of batches that ran under a pipeline file that is not known any more: a record may have been bad or left
             out then, and not every column was there.
         unrecorded: Numbers of batches whose ledger rows were given up.
         unread: Why values are not compared; None if they are.
         exploded: Numbers of batches that made several rows of a record.
-        where: How records are routed; None: all are meant for the table.
-        filters_unrouted: Whether a record that no table is for is left out; else it is a dead letter.
+        route_target: How records are routed; None: all are meant for the table.
+        filters_unrouted: Whether a record that is routed to no table is filtered; otherwise it is a dead letter.
         abandoned: Numbers of repairs that gave up rows of the table, which no later batch brought.
-        left_out: Records without outcome of batches that may have left out more than this file says.
-        earlier: Number of a batch that may have landed while the table had other columns -> what they have become since.
-        steady: Places of the columns that were always there.
+        left_out: Counts records without outcome of batches that may have filtered more than this file says.
+        earlier: Number of a batch that may have landed while the table had other columns -> how they changed since.
+        always_present: Indexes of the columns that the table always had.
         max_record_bytes: Most bytes of a record that is not too large.
         in_orc: Whether the table has ORC files, which don't keep every timestamp of Kafka either.
         former: Number of a batch that ran under another pipeline file -> the rules of that file.
         types: Types of the columns that are compared.
     """
 
-    expectation: Expectation | EvolvedExpectation | ChangeReader | TypedExpectation | Unread
+    expectation: Expectation | EvolvedExpectation | ChangeReader | TypedExpectation | NoExpectation
     columns: tuple[str, ...]
     filters: bool
-    older: frozenset[int]
+    unknown_file_batches: frozenset[int]
     unrecorded: frozenset[int] = frozenset()
     filters_empty: bool = False
     unread: str | None = None
     exploded: frozenset[int] = frozenset()
-    where: WhereTo | None = None
+    route_target: RouteToTable | None = None
     filters_unrouted: bool = False
     abandoned: frozenset[int] = frozenset()
-    left_out: LeftOut = field(default_factory=LeftOut)
-    earlier: Mapping[int, Since] = field(default_factory=dict)
-    steady: tuple[int, ...] = ()
+    left_out: FilteredCounts = field(default_factory=FilteredCounts)
+    earlier: Mapping[int, ColumnChanges] = field(default_factory=dict)
+    always_present: tuple[int, ...] = ()
     max_record_bytes: int = 16 * 2**20
     in_orc: bool = False
     former: Mapping[int, Rules] = field(default_factory=dict)
     types: Mapping[str, ColumnType] = field(default_factory=dict)
 
-    def at(self, n: int | None) -> Rules:
+    def for_batch(self, n: int | None) -> Rules:
         """The rules that batch `n` ran under."""
         return self if n is None else self.former.get(n, self)
 
     @property
-    def all(self) -> tuple[Rules, ...]:
-        """These, and those of former pipeline files."""
-        return self, *{id(of): of for of in self.former.values()}.values()
+    def per_file(self) -> tuple[Rules, ...]:
+        """These rules, and the rules of former pipeline files, each once."""
+        return self, *{id(rules): rules for rules in self.former.values()}.values()
 
     @cached_property
     def lenient(self) -> frozenset[int]:
-        """Numbers of batches of which not all is known."""
-        return self.older | self.earlier.keys()
+        """Numbers of batches under an unknown pipeline file or other columns: their rows are compared leniently."""
+        return self.unknown_file_batches | self.earlier.keys()
 
     @cached_property
-    def reading(self) -> Reading:
+    def reading(self) -> RowReading:
         """How rows of its batches are read."""
         is_grown = isinstance(self.expectation, EvolvedExpectation)
-        return Reading(self.types, self.lenient, is_grown, isinstance(self.expectation, TypedExpectation))
+        return RowReading(self.types, self.lenient, is_grown, isinstance(self.expectation, TypedExpectation))
 
     @cached_property
     def least_record_bytes(self) -> int:
-        """Most bytes of a record that no batch found too large."""
-        return min(of.max_record_bytes for of in self.all)
+        """Most bytes of a record that is too large for no pipeline file."""
+        return min(rules.max_record_bytes for rules in self.per_file)
 
-    def leaves_out(self, value: bytes | None, topic: str, message: Message | None = None) -> bool:
-        """Whether a record is left out, as far as the table goes. Without the message, by value and topic alone."""
+    def filters_record(self, value: bytes | None, topic: str, message: Message | None = None) -> bool:
+        """Whether a record has no outcome in this table by design. Without the message, by value and topic alone."""
         if value is None:
             return self.filters
         if self.unread is not None or not value:
             return self.filters_empty and not value
-        meant = "here" if self.where is None else self.where(topic, value)
-        if meant == "elsewhere" or (meant == "nowhere" and self.filters_unrouted):
+        route = "here" if self.route_target is None else self.route_target(topic, value)
+        if route == "elsewhere" or (route == "nowhere" and self.filters_unrouted):
             return True
         is_typed = isinstance(self.expectation, TypedExpectation) and message is not None
         return is_typed and self.row(value, topic, message) is LEFT_OUT
 
     def may_leave_out(self, message: Message) -> bool:
-        """Whether it can't be told if a record is left out: then the ledger's count of them counts."""
+        """Whether a transform may filter the record, which can't be derived here: then the ledger's count decides."""
         return isinstance(self.expectation, TypedExpectation) and self.expectation.may_leave_out(message)
 
     def row(self, value: bytes, topic: str, message: Message | None = None) -> tuple[Any, ...] | Bad:
         """The row that a record must be, or why it must be a dead letter."""
-        if self.where is not None and self.unread is None and self.where(topic, value) != "here":
+        if self.route_target is not None and self.unread is None and self.route_target(topic, value) != "here":
             return Bad("it is not meant for this table")
         if isinstance(self.expectation, TypedExpectation) and message is not None:
             return self.expectation.record(message)
         return self.expectation.row(value)
 
     def cells(self, value: bytes, topic: str, n: int | None) -> tuple[tuple[Any, ...] | Bad, tuple[bool, ...]]:
-        """The values that a record must have been for a batch that is not known in all, and which of them may be null."""
-        if n is not None and n in self.earlier and n not in self.older:
+        """The values of a record for a batch under another file or other columns, and which of them may be null."""
+        if n is not None and n in self.earlier and n not in self.unknown_file_batches:
             row, added = self.row(value, topic), self.earlier[n].added
             if not isinstance(row, Bad):
                 return row, tuple(name in added for name in self.columns)
         return self.expectation.cells(value), (True,) * len(self.columns)
 
     def is_counted(self, n: int) -> bool:
-        """Whether only the ledger knows how many records a batch left out."""
-        return self.at(n).unread is not None or n in self.older
+        """Whether only the ledger knows how many records a batch filtered."""
+        return self.for_batch(n).unread is not None or n in self.unknown_file_batches
 
 
 def rules_of(
@@ -205,7 +205,7 @@ def rules_of(
     batches: Sequence[Batch],
     table: str,
     columns: Mapping[str, Column],
-    earlier: Mapping[int, Since] | None = None,
+    earlier: Mapping[int, ColumnChanges] | None = None,
     former: FormerFiles = NO_FORMER_FILES,
 ) -> Rules:
     """The rules of a pipeline file for what these batches landed in one destination.
@@ -214,31 +214,33 @@ def rules_of(
         pipeline: The pipeline.
         batches: The ledger.
         table: Name of the destination.
-        columns: Those of it that are compared.
-        earlier: Number of a batch that may have landed while it had other ones -> what they have become since.
-        former: Other files that batches ran under.
+        columns: Its columns that are compared.
+        earlier: Number of a batch that may have landed while the table had other columns -> how they changed since.
+        former: Former pipeline files that batches ran under.
     """
     older = frozenset(batch.n for batch in batches if batch.config != pipeline.outcome_fingerprint)
-    may_explode = exploding(pipeline, batches, former.files)
+    may_explode = exploding_batches(pipeline, batches, former.files)
     exploded = frozenset(batch.n for batch in batches if batch.has_more_rows and batch.n in may_explode)
     rules = replace(
-        _rules(pipeline, batches, table, columns, earlier or {}, former.schemas), older=older, exploded=exploded
+        _rules(pipeline, batches, table, columns, earlier or {}, former.schemas),
+        unknown_file_batches=older,
+        exploded=exploded,
     )
-    known: dict[int, Rules] = {}
-    for fingerprint, (of, then) in former.of_table(pipeline, table).items():
+    former_rules: dict[int, Rules] = {}
+    for fingerprint, (file, file_columns) in former.of_table(pipeline, table).items():
         numbers = frozenset(batch.n for batch in batches if batch.config == fingerprint)
-        others = _rules(of, batches, table, then, earlier or {}, former.schemas)
-        if not _is_model(pipeline, table) or (
-            others.columns == rules.columns and others.unread is rules.unread is None
+        file_rules = _rules(file, batches, table, file_columns, earlier or {}, former.schemas)
+        if not _is_merged_or_history(pipeline, table) or (
+            file_rules.columns == rules.columns and file_rules.unread is rules.unread is None
         ):
-            known |= dict.fromkeys(numbers, replace(others, left_out=rules.left_out))
-    return replace(rules, former=known, older=older - known.keys())
+            former_rules |= dict.fromkeys(numbers, replace(file_rules, left_out=rules.left_out))
+    return replace(rules, former=former_rules, unknown_file_batches=older - former_rules.keys())
 
 
-def _is_model(pipeline: Pipeline, table: str) -> bool:
-    """Whether what a table holds is a model of all changes, in which rows of several files meet."""
-    to = pipeline.destination(table)
-    return to.is_merged or to.is_history
+def _is_merged_or_history(pipeline: Pipeline, table: str) -> bool:
+    """Whether rows of a table are made of changes: then batches of several pipeline files contribute to one row."""
+    destination = pipeline.destination(table)
+    return destination.is_merged or destination.is_history
 
 
 def _rules(
@@ -246,31 +248,33 @@ def _rules(
     batches: Sequence[Batch],
     table: str,
     columns: Mapping[str, Column],
-    others: Mapping[int, Since],
+    earlier: Mapping[int, ColumnChanges],
     schemas: SchemasOf,
 ) -> Rules:
     unread, destination = unread_because(pipeline), pipeline.destination(table)
     takes = pipeline.value.null_value == "delete" and destination.takes_tombstones
-    types = {name: of.parsed for name, of in columns.items()} if unread is None else {}
+    types = {name: column.parsed for name, column in columns.items()} if unread is None else {}
     return Rules(
-        _expectation(pipeline, table, columns, schemas) if unread is None else Unread(),
+        _expectation(pipeline, table, columns, schemas) if unread is None else NoExpectation(),
         tuple(types),
         pipeline.value.null_value != "dead_letter" and not takes,
         frozenset(),
-        unrecorded(batches),
+        unrecorded_batches(batches),
         pipeline.value.empty_value == "filter",
         unread,
         frozenset(),
-        where_to(pipeline, table),
+        route_to_table(pipeline, table),
         pipeline.route is not None and pipeline.route.otherwise == "filter",
         frozenset(
-            of.n
-            for of in batches
-            if of.kind in MENDING and of.rows.keys() == {"destination"} and not is_filled(of, batches)
+            batch.n
+            for batch in batches
+            if batch.kind in REPAIR_KINDS and batch.rows.keys() == {"destination"} and not is_read_again(batch, batches)
         ),
-        LeftOut.of(batches),
-        {n: since for n, of in others.items() if (since := of.among(columns)).changed},
-        tuple(at for at, name in enumerate(columns) if not any(name in of.added for of in others.values())),
+        FilteredCounts.from_ledger(batches),
+        {n: since for n, all_columns in earlier.items() if (since := all_columns.among(columns)).changed},
+        tuple(
+            index for index, name in enumerate(columns) if not any(name in since.added for since in earlier.values())
+        ),
         pipeline.limits.max_record_bytes,
         in_orc=destination.file_format == "orc",
         types=types | (LOG_TYPES if destination.is_history and types else {}),
@@ -286,35 +290,37 @@ def _expectation(
     if destination.is_merged or destination.is_history:
         return ChangeReader(destination, columns, pipeline.value)
     expected = Expectation(columns, pipeline.value, in_orc=destination.file_format == "orc")
-    return EvolvedExpectation(expected) if grows(destination) else expected
+    return EvolvedExpectation(expected) if has_undeclared_columns(destination) else expected
 
 
 def unread_because(pipeline: Pipeline) -> str | None:
-    """Why values can't be worked out anew without the code that writes; None if they can."""
+    """Why expected values can't be derived here; None if they can."""
     reasons = list(untyped_because(pipeline)) if is_typed(pipeline) else []
-    for of in pipeline.destinations:
-        reasons += [f"{of.table}: {reason}" for reason in unread_changes(pipeline, of)]
+    for destination in pipeline.destinations:
+        reasons += [f"{destination.table}: {reason}" for reason in unread_changes(pipeline, destination)]
     moved = [
-        of.table for of in pipeline.destinations if of.evolves != "none" and of.on_incompatible == "variant_column"
+        destination.table
+        for destination in pipeline.destinations
+        if destination.evolves != "none" and destination.on_incompatible == "variant_column"
     ]
     if moved:
         reasons.append(f"{', '.join(moved)}: values go into other columns (on_incompatible: variant_column)")
-    variants = [f"{of.table}.{name}" for of in pipeline.destinations for name in of.variants]
+    variants = [f"{destination.table}.{name}" for destination in pipeline.destinations for name in destination.variants]
     if variants:
         are = "are variants" if variants[1:] else "is a variant"
         reasons.append(f"{', '.join(variants)} {are}, which only an engine can read")
     return " and ".join(reasons) or None
 
 
-def exploding(
+def exploding_batches(
     pipeline: Pipeline, batches: Sequence[Batch], former: Mapping[str, Pipeline | str] = MappingProxyType({})
 ) -> frozenset[int]:
-    """Numbers of batches that may have made several rows of a record: by Explode, changes or an own transform."""
+    """Numbers of batches that may have written several rows per record: by Explode, changes or a custom transform."""
     files: dict[str, Pipeline | str] = {**former, pipeline.outcome_fingerprint: pipeline}
-    explodes = {of for of, file in files.items() if isinstance(file, str) or _explodes(file)}
+    explodes = {fingerprint for fingerprint, file in files.items() if isinstance(file, str) or _explodes(file)}
     return frozenset(batch.n for batch in batches if batch.config in explodes or batch.config not in files)
 
 
 def _explodes(pipeline: Pipeline) -> bool:
-    makes_several = any(of.is_merged or of.is_history for of in pipeline.destinations)
+    makes_several = any(destination.is_merged or destination.is_history for destination in pipeline.destinations)
     return makes_several or any(step.name == "Explode" or step.name not in KINDS for step in pipeline.transforms)

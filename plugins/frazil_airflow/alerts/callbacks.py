@@ -64,13 +64,13 @@ def note_failed_task(context: Mapping[str, Any]) -> None:
     """Note why a task failed that gets no other try."""
     error = context.get("exception")
     task = context["ti"].task_id
-    message = f"task {task}: {_KILLED}" if error is None else _said(error, task)
+    message = f"task {task}: {_KILLED}" if error is None else _error_text(error, task)
     _note(context, message, final=isinstance(error, AirflowFailException))
 
 
 def note_failed_run(context: Mapping[str, Any]) -> None:
     """Note that a run failed, unless a task of it said why."""
-    noted_failure = noted(Variables(), context["dag"].dag_id)
+    noted_failure = last_failure(Variables(), context["dag"].dag_id)
     if noted_failure is None or noted_failure.run != str(context["run_id"]):
         reason = str(context.get("reason"))
         _note(context, _REASONS.get(reason, reason), final=False)
@@ -78,12 +78,12 @@ def note_failed_run(context: Mapping[str, Any]) -> None:
 
 def forget_failure(context: Mapping[str, Any]) -> None:
     """Forget what a DAG's last failure left: it works again, unless the run was asked to do a part only."""
-    params, variable = _asked(context), note_of(context["dag"].dag_id)
+    params, variable = _run_form(context), note_of(context["dag"].dag_id)
     if not any(params.get(name) for name in ("dry_run", "table", "steps")) and Variables().get(variable) is not None:
         Variables().delete(variable)
 
 
-def noted(store: Store, place: str) -> Failure | None:
+def last_failure(store: Store, place: str) -> Failure | None:
     """Return what the last failed run of a DAG left; None if there is nothing, or nothing that can be read."""
     text = store.get(note_of(place))
     if text is None:
@@ -100,7 +100,7 @@ def note_of(place: str) -> str:
     return f"frazil_failure__{place}"
 
 
-def _asked(context: Mapping[str, Any]) -> Mapping[str, Any]:
+def _run_form(context: Mapping[str, Any]) -> Mapping[str, Any]:
     """The form of the run, as it was filled in. Of a run that ended before any task was made Airflow hands no run over."""
     run = context.get("dag_run")
     return (run.conf if run is not None else None) or {}
@@ -121,9 +121,9 @@ def tell_of_late_run(pipeline: str) -> None:
     Raises:
         RuntimeError: A channel was not told.
     """
-    from frazil.alerts.book import turned
+    from frazil.alerts.book import update_page
     from frazil.alerts.notice import Notice
-    from frazil_airflow.alerts.notification_log import by_the_book, late_variable, page_of
+    from frazil_airflow.alerts.notification_log import late_variable, page_of, send_due
 
     project, now, store = load_project(), datetime.now(UTC), Variables()
     settings = project.settings.alerts
@@ -142,8 +142,8 @@ def tell_of_late_run(pipeline: str) -> None:
     step = "airflow dags unpause monitor"
     notice = Notice(pipeline, watched_pipeline.owner, "stale", "critical", title, cause, step)
     variable = late_variable(pipeline)
-    page = turned(page_of(store, pipeline, variable), {"stale": notice}, now)
-    if problems := by_the_book(project, pipeline, page, now, store, variable=variable):
+    page = update_page(page_of(store, pipeline, variable), {"stale": notice}, now)
+    if problems := send_due(project, pipeline, page, now, store, variable=variable):
         raise RuntimeError("\n".join(problems))
 
 
@@ -154,7 +154,7 @@ def _patience(settings: AlertSettings) -> timedelta:
 def _note(context: Mapping[str, Any], message: str, *, final: bool) -> None:
     dag, run = context["dag"].dag_id, str(context["run_id"])
     left_failure, chore = failure(dag, run, datetime.now(UTC), message, final=final), _chore(dag)
-    if chore == "failed_replay" and _asked(context).get("dry_run"):  # who asked for a look is looking
+    if chore == "failed_replay" and _run_form(context).get("dry_run"):  # who asked for a look is looking
         return
     left_failure = left_failure if chore is None else of_chore(left_failure, chore)
     Variables().set(note_of(dag), left_failure.to_json(), "Frazil: what the last failed run left; for the monitor")
@@ -170,7 +170,7 @@ def _chore(dag: str) -> ChoreKind | None:
     return next((kind for prefix, kind in chores.items() if dag.startswith(prefix)), None)
 
 
-def _said(error: BaseException, task: str) -> str:
+def _error_text(error: BaseException, task: str) -> str:
     """An error in words. The Spark provider's begins with the whole command: then the job's own last line stands for it, if
     the job ended by an error of its own. One that was killed, or crashed, said last how far it was.
     """

@@ -135,11 +135,11 @@ def deliver(channel: ChannelSettings, notice: Notice) -> str | None:
         _silence(sending.hook, hidden)
         sending.notify({})
     except Exception as error:  # noqa: BLE001 - whatever happens to one channel, the others are told
-        return _without(f"{type(error).__name__}: {error}", hidden)
+        return _redacted(f"{type(error).__name__}: {error}", hidden)
     return None
 
 
-def _without(text: str, hidden: Sequence[str]) -> str:
+def _redacted(text: str, hidden: Sequence[str]) -> str:
     for secret in hidden:
         text = text.replace(secret, "***")
     return text
@@ -153,7 +153,7 @@ class _Concealing(logging.Filter):
         self.hidden = hidden
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args, record.exc_info = _without(record.getMessage(), self.hidden), None, None
+        record.msg, record.args, record.exc_info = _redacted(record.getMessage(), self.hidden), None, None
         return True
 
 

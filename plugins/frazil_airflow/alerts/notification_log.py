@@ -105,25 +105,25 @@ def _page(name: str, text: str | None) -> Page:
 
 def whole_page(store: Store, pipeline: str, late: str | None) -> Page:
     """Return the page with what late runs told, as the text of their page says."""
-    from frazil.alerts.book import joined
+    from frazil.alerts.book import merge_pages
 
-    return joined(page_of(store, pipeline), _page(late_variable(pipeline), late))
+    return merge_pages(page_of(store, pipeline), _page(late_variable(pipeline), late))
 
 
-def forget_late(store: Store, pipeline: str, late: str | None) -> None:
+def delete_late_page(store: Store, pipeline: str, late: str | None) -> None:
     """Delete the page of late runs, unless another one wrote to it since its text was read: the next look takes that over."""
     if late is not None and store.get(late_variable(pipeline)) == late:
         store.delete(late_variable(pipeline))
 
 
-def keep(store: Store, pipeline: str, page: Page) -> None:
-    """Keep a page, and tell nobody."""
+def store_page(store: Store, pipeline: str, page: Page) -> None:
+    """Store a page without sending anything."""
     from frazil.alerts.book import to_json
 
     store.set(variable_of(pipeline), to_json(page), _SAID)
 
 
-def by_the_book(
+def send_due(
     project: Project,
     pipeline: str,
     page: Page,
@@ -132,7 +132,7 @@ def by_the_book(
     *,
     variable: str | None = None,
 ) -> list[str]:
-    """Send what is due on a page, and keep it.
+    """Send the messages that are due on a page, and store the page.
 
     Args:
         project: Settings, and who is told of the pipeline.
@@ -145,7 +145,7 @@ def by_the_book(
     Returns:
         Why channels were not told, one line each.
     """
-    from frazil.alerts.book import due, settled, to_json
+    from frazil.alerts.book import due_messages, record_attempt, to_json
     from frazil.pipeline.models.alerts import Alerts, channels_for
     from frazil_airflow.alerts.channels import send
 
@@ -154,7 +154,7 @@ def by_the_book(
         return []
     pipeline_file = project.pipelines.find(pipeline)
     alerts = pipeline_file.alerts if pipeline_file is not None else Alerts()
-    page, messages = due(
+    page, messages = due_messages(
         page,
         lambda *kind_and_severity: channels_for(alerts, settings, *kind_and_severity),
         now,
@@ -166,14 +166,14 @@ def by_the_book(
         why = send(project, message.notice, [message.channel]).get(
             message.channel
         )  # a channel that is gone needs no word
-        page = settled(page, message, now, was_sent=why is None)
+        page = record_attempt(page, message, now, was_sent=why is None)
         problems += [] if why is None else [f"channel {message.channel} was not told of {message.notice.key}: {why}"]
     if messages:
         store.set(name, to_json(page), _SAID)
     return problems
 
 
-def forget(store: Store, *variables: str) -> None:
+def delete_variables(store: Store, *variables: str) -> None:
     """Delete Variables that may be there."""
     for name in variables:
         if store.get(name) is not None:

@@ -11,7 +11,7 @@ from frazil import shutdown
 from frazil.capture.order import CaptureOrder
 from frazil.pipeline.settings.capture import Capture, FileCapture, unknown_in_capture
 from frazil.project import Project
-from frazil_airflow.dags.dag_defaults import head
+from frazil_airflow.dags.dag_defaults import dag_arguments
 from frazil_airflow.dags.timetable import timetable
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.secrets import load_project, load_project_for_job
@@ -42,7 +42,7 @@ def capture_dags(project: Project, only: str | None = None) -> list[DAG]:
 
 def capture_dag(project: Project, capture: Capture) -> DAG:
     """Make the DAG of a capture."""
-    shared = head("capture")
+    shared = dag_arguments("capture")
     shared["default_args"] |= {"owner": capture.owner}
     with DAG(
         capture_dag_id(capture.name),

@@ -18,7 +18,7 @@ RETRY_DELAY = timedelta(seconds=30)
 """Bridges a broker that restarts. A longer outage is left to the next scheduled run, which carries on by itself."""
 
 
-def head(
+def dag_arguments(
     what: str, pipeline: Pipeline | None = None, *, project: Project | None = None, forgets: bool = False
 ) -> dict[str, Any]:
     """Return the arguments that DAGs share, but for names, schedules and texts.

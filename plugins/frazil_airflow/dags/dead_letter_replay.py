@@ -16,8 +16,8 @@ from frazil.batch.target import RunRequest
 from frazil.errors import Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil_airflow.dags.dag_defaults import head
-from frazil_airflow.outputs.assets import landings
+from frazil_airflow.dags.dag_defaults import dag_arguments
+from frazil_airflow.outputs.assets import landings_alias
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.pipelines import REPLAY_PREFIX, wanted_pipelines
 from frazil_airflow.project.run_request import AirflowRun, started_by
@@ -200,14 +200,14 @@ def replay_dag(project: Project, pipeline: Pipeline) -> DAG:
         doc_md=_doc(pipeline.name),
         schedule=None,
         params=params(pipeline),
-        **head("dead_letters", pipeline, project=project, forgets=True),
+        **dag_arguments("dead_letters", pipeline, project=project, forgets=True),
     ) as dag:
         PythonOperator(
             task_id="replay",
             doc_md="Decodes open letters again, from what the table keeps of them, and lands what is good now, once.",
             python_callable=replay,
             op_args=[pipeline.name],
-            outlets=[landings(pipeline.name)],
+            outlets=[landings_alias(pipeline.name)],
             # Replays of one pipeline would only refuse each other. Ingestion needs no such bound: whichever of both is
             # decided second is refused, and staged again.
             max_active_tis_per_dag=1,
@@ -268,7 +268,7 @@ def _tell_landed(events: OutletEventAccessors, pipeline: Pipeline, result: RunRe
     facts = event_facts(result, "dead_letters", reason)
     for asset, extra in told_of_tables(pipeline, result, facts):
         if extra["table_rows"]:
-            events[landings(pipeline.name)].add(asset, extra=extra)
+            events[landings_alias(pipeline.name)].add(asset, extra=extra)
 
 
 def _chosen(project: Project, pipeline: Pipeline, params: Mapping[str, Any]) -> LetterChoice:

@@ -14,7 +14,7 @@ from frazil.errors import Retryable
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
-from frazil_airflow.dags.dag_defaults import head
+from frazil_airflow.dags.dag_defaults import dag_arguments
 from frazil_airflow.dags.timetable import timetable
 from frazil_airflow.outputs.links import ReportLink, report_address
 from frazil_airflow.project.failures import terminal_is_final
@@ -73,7 +73,7 @@ class LetterReportOperator(BaseOperator):
             self.report_name, summary = shown.name, _sentence(shown)
             _say(run, summary)
             answers = [
-                _told(project, pipeline, report) for report in unsent
+                _send_report(project, pipeline, report) for report in unsent
             ]  # all: one channel that is away keeps back none
         if failed := [why for _, whys in answers for why in whys]:
             raise Retryable(
@@ -90,7 +90,7 @@ def _say(run: Any, summary: str) -> None:
     write_note(run.dag_id, run.run_id, summary)
 
 
-def _told(project: Project, pipeline: Pipeline, report: KeptReport) -> tuple[KeptReport, list[str]]:
+def _send_report(project: Project, pipeline: Pipeline, report: KeptReport) -> tuple[KeptReport, list[str]]:
     """Tell those who were not told yet: the report with who was noted, and why channels took no message, one line each."""
     from frazil.alerts.notice import letters_notice
     from frazil.report.letter_reports import note_told, open_report
@@ -99,13 +99,15 @@ def _told(project: Project, pipeline: Pipeline, report: KeptReport) -> tuple[Kep
     link = f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{report_address(pipeline.name, report.name)}"
     notice = letters_notice(pipeline, report, open_report(project, pipeline, report.name), link)
     answers = send(
-        project, notice, [channel for channel in told_channels(project, notice) if channel not in report.told]
+        project, notice, [channel for channel in told_channels(project, notice) if channel not in report.told_channels]
     )
     failed = {channel: why for channel, why in answers.items() if why is not None}
     done = [channel for channel in answers if channel not in failed]
     updated_report = note_told(project, pipeline, report, done, None if failed else datetime.now(UTC))
     if not failed:
-        _log.info("report %s: told %s", report.name, ", ".join(updated_report.told) or "nobody, no channel is to be")
+        _log.info(
+            "report %s: told %s", report.name, ", ".join(updated_report.told_channels) or "nobody, no channel is to be"
+        )
     return updated_report, [f"report {report.name}, {channel}: {why}" for channel, why in sorted(failed.items())]
 
 
@@ -134,9 +136,8 @@ def _nothing_new(reports: list[KeptReport]) -> str:
 
 
 def _facts(report: KeptReport) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {name: field.isoformat() if isinstance(field, datetime) else field for name, field in asdict(report).items()}
+    body = report.to_body()
+    return {name: field.isoformat() if isinstance(field, datetime) else field for name, field in body.items()}
 
 
 REPORT_TIMEOUT = timedelta(minutes=30)
@@ -173,7 +174,7 @@ def letter_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),
         dagrun_timeout=RUN_TIMEOUT,
-        **head("dead_letters", pipeline, project=project, forgets=True),
+        **dag_arguments("dead_letters", pipeline, project=project, forgets=True),
     ) as dag:
         LetterReportOperator(
             task_id="report",

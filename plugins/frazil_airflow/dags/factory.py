@@ -12,11 +12,11 @@ from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import deadline
-from frazil_airflow.dags.dag_defaults import head
+from frazil_airflow.dags.dag_defaults import dag_arguments
 from frazil_airflow.dags.docs import doc_md
 from frazil_airflow.dags.priority import FairOrder
 from frazil_airflow.dags.timetable import timetable
-from frazil_airflow.outputs.assets import announced, complete, completeness, waiting
+from frazil_airflow.outputs.assets import completeness_alias, completeness_asset, destination_assets, waiting_asset
 from frazil_airflow.project.pipelines import wanted_pipelines
 from frazil_airflow.project.run_request import params
 from frazil_airflow.tasks import ingest_tasks
@@ -67,7 +67,7 @@ def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
         dagrun_timeout=RUN_TIMEOUT + (pipeline.session or timedelta()),
         params=params(),
         deadline=deadline(project, pipeline),
-        **head("ingest", pipeline, project=project) | _side_by_side(pipeline),
+        **dag_arguments("ingest", pipeline, project=project) | _side_by_side(pipeline),
     ) as dag:
         record = _record_task(pipeline)
         _plan_task(pipeline) >> _ingest_task(project, pipeline) >> record
@@ -89,7 +89,9 @@ def _schedule(pipeline: Pipeline) -> BaseTimetable:
     ticks = timetable(pipeline.schedule)
     if pipeline.trigger is None:
         return ticks
-    return AssetOrTimeSchedule(timetable=ticks, assets=[waiting(pipeline, dag_id(pipeline.name), pipeline.trigger)])
+    return AssetOrTimeSchedule(
+        timetable=ticks, assets=[waiting_asset(pipeline, dag_id(pipeline.name), pipeline.trigger)]
+    )
 
 
 def _plan_task(pipeline: Pipeline) -> BaseOperator:
@@ -98,8 +100,8 @@ def _plan_task(pipeline: Pipeline) -> BaseOperator:
         doc_md="Fixes what the run reads, without a JVM. Nothing new: the rest is skipped.",
         python_callable=ingest_tasks.plan,
         op_args=[pipeline.name],
-        inlets=[complete(pipeline.name)],  # so that Airflow knows it before its first event
-        outlets=[completeness(pipeline.name)],
+        inlets=[completeness_asset(pipeline.name)],  # so that Airflow knows it before its first event
+        outlets=[completeness_alias(pipeline.name)],
         execution_timeout=PLAN_TIMEOUT,
     )
 
@@ -110,7 +112,7 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
         "execution_timeout": INGEST_TIMEOUT + (pipeline.session or timedelta()),
         # Holds across scheduled, manual and backfill runs, which max_active_runs does not.
         "max_active_tis_per_dag": 1,
-        "outlets": [completeness(pipeline.name)] if pipeline.session is not None else [],
+        "outlets": [completeness_alias(pipeline.name)] if pipeline.session is not None else [],
     }
     if pipeline.engine == INLINE_ENGINE:
         return InlineIngestOperator(
@@ -124,7 +126,7 @@ def _ingest_task(project: Project, pipeline: Pipeline) -> BaseOperator:
     shared |= {
         "pipeline": pipeline.name,
         "plan_json": _PLAN_JSON,
-        "asset_name": next(iter(announced(pipeline).values())).name,
+        "asset_name": next(iter(destination_assets(pipeline).values())).name,
         "pool": engine.pool,
         "doc_md": operator.doc_md,
     }
@@ -139,7 +141,7 @@ def _record_task(pipeline: Pipeline) -> BaseOperator:
         doc_md="Reports the run: asset event, note, log.",
         python_callable=ingest_tasks.record,
         op_args=[pipeline.name, _PLAN_JSON, _FOUND_JSON],
-        outlets=[*announced(pipeline).values(), completeness(pipeline.name)],
+        outlets=[*destination_assets(pipeline).values(), completeness_alias(pipeline.name)],
         execution_timeout=RECORD_TIMEOUT,
     )
 

@@ -16,9 +16,9 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
-from frazil_airflow.dags.dag_defaults import head
+from frazil_airflow.dags.dag_defaults import dag_arguments
 from frazil_airflow.dags.timetable import timetable
-from frazil_airflow.outputs.assets import announced
+from frazil_airflow.outputs.assets import destination_assets
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.pipelines import wanted_pipelines
 from frazil_airflow.project.secrets import load_project
@@ -133,7 +133,7 @@ def _maintain_task(pipeline: Pipeline, engine: EngineSettings) -> BaseOperator:
         "task_id": "maintain",
         "pipeline": pipeline.name,
         "plan_json": _ORDER,
-        "asset_name": next(iter(announced(pipeline).values())).name,
+        "asset_name": next(iter(destination_assets(pipeline).values())).name,
         "pool": engine.maintenance_pool,
         "max_active_tis_per_dag": 1,
         "execution_timeout": MAINTAIN_TIMEOUT,
@@ -153,7 +153,7 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),
         params=_params(pipeline),
-        **head("maintain", pipeline, project=project, forgets=True),
+        **dag_arguments("maintain", pipeline, project=project, forgets=True),
     ) as dag:
         look = ShortCircuitOperator(
             task_id="look",

@@ -18,21 +18,21 @@ from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
-from frazil_airflow.alerts.callbacks import note_of, noted
+from frazil_airflow.alerts.callbacks import last_failure, note_of
 from frazil_airflow.alerts.notification_log import (
     Store,
     Variables,
-    by_the_book,
-    forget,
-    forget_late,
-    keep,
+    delete_late_page,
+    delete_variables,
     late_variable,
     page_of,
     pages,
+    send_due,
+    store_page,
     variable_of,
     whole_page,
 )
-from frazil_airflow.dags.dag_defaults import head
+from frazil_airflow.dags.dag_defaults import dag_arguments
 from frazil_airflow.dags.dead_letter_replay import replay_dag_id
 from frazil_airflow.dags.dead_letter_reports import letters_dag_id
 from frazil_airflow.dags.factory import dag_id
@@ -51,13 +51,13 @@ MISSED = 3
 moment, removes none."""
 
 
-def tell_of_broken(project: Project, now: datetime, store: Store) -> list[str]:
+def notify_of_broken_files(project: Project, now: datetime, store: Store) -> list[str]:
     """Tell people of pipelines whose file no DAG can be made of: they stop without a failed run.
 
     Returns:
         Why channels were not told, and which files nobody could be told of, one line each.
     """
-    from frazil.alerts.book import turned
+    from frazil.alerts.book import update_page
     from frazil.alerts.notice import Notice
 
     problems_told = []
@@ -69,8 +69,8 @@ def tell_of_broken(project: Project, now: datetime, store: Store) -> list[str]:
         cause, _, step = broken.complaint.partition("\n  next: ")
         title = f"{name}: its file is broken, it does not run"
         notice = Notice(name, broken.owner or "unknown", "refused", "critical", title, cause, step or "frazil validate")
-        page = turned(page_of(store, name), {"refused": notice}, now)
-        problems_told += by_the_book(project, name, page, now, store)
+        page = update_page(page_of(store, name), {"refused": notice}, now)
+        problems_told += send_due(project, name, page, now, store)
     return problems_told
 
 
@@ -91,22 +91,22 @@ def close_unwatched(project: Project, now: datetime, store: Store) -> list[str]:
             continue
         page = page_of(store, name)
         page = replace(page, missed=page.missed + 1)
-        keep(store, name, page)
+        store_page(store, name, page)
         if page.missed >= MISSED:  # a file that could not be read was told of under its own name
             problems += _close(project, name, "No pipeline has this name, and no broken file.", now, store)
     return problems
 
 
 def _close(project: Project, name: str, why: str, now: datetime, store: Store) -> list[str]:
-    from frazil.alerts.book import closed
+    from frazil.alerts.book import close_page
 
     late = store.get(late_variable(name))
-    page = closed(whole_page(store, name, late), now, f"{why} Nobody watches it.")
-    problems = by_the_book(project, name, page, now, store)
-    forget_late(store, name, late)  # or it would be over at each look anew
+    page = close_page(whole_page(store, name, late), now, f"{why} Nobody watches it.")
+    problems = send_due(project, name, page, now, store)
+    delete_late_page(store, name, late)  # or it would be over at each look anew
     if not page_of(store, name).entries:
         notes = (dag_id(name), maintain_dag_id(name), letters_dag_id(name), replay_dag_id(name))
-        forget(store, *map(note_of, notes), variable_of(name))
+        delete_variables(store, *map(note_of, notes), variable_of(name))
     return problems
 
 
@@ -135,7 +135,7 @@ def monitor_dags(project: Project) -> list[DAG]:
         doc_md=_DOC,
         schedule=timetable(parse_interval(alerts.every)),
         is_paused_upon_creation=False,  # who names a channel wants to be told
-        **head("monitor"),  # nobody is told of its own failures: by whom?
+        **dag_arguments("monitor"),  # nobody is told of its own failures: by whom?
     ) as dag:
         PythonOperator(
             task_id="look",
@@ -161,7 +161,7 @@ def look() -> None:
     project, store = load_project(), Variables()
     watched = [pipeline for pipeline in sound_pipelines(project) if pipeline.alerts is not False]
     runs = runs_of(watched)
-    problems = _done("broken files", lambda: tell_of_broken(project, datetime.now(UTC), store))
+    problems = _done("broken files", lambda: notify_of_broken_files(project, datetime.now(UTC), store))
     problems += _done("what nobody watches", lambda: close_unwatched(project, datetime.now(UTC), store))
     readers = ThreadPoolExecutor(READERS)
     # Threads read, this one asks Airflow and tells: its API is for one thread.
@@ -169,9 +169,9 @@ def look() -> None:
         readers.submit(_read, project, pipeline, runs.get(pipeline.name, Runs())): pipeline for pipeline in watched
     }
     try:
-        for look_future in _answered(looks):
+        for look_future in _as_answered(looks):
             pipeline = looks.pop(look_future)
-            problems += _done(pipeline.name, partial(_looked, project, pipeline, look_future, store))
+            problems += _done(pipeline.name, partial(_handle_look, project, pipeline, look_future, store))
     finally:
         readers.shutdown(wait=False, cancel_futures=True)
     problems += [
@@ -198,7 +198,7 @@ def _read(project: Project, pipeline: Pipeline, runs: Runs) -> Condition:
     return with_open_letters(condition, project, pipeline) if are_sent() else condition
 
 
-def _answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]:
+def _as_answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]:
     """Each as it comes, until the time is up: a server that does not answer keeps back its own pipelines only."""
     waiting = set(looks)
     try:
@@ -209,7 +209,7 @@ def _answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Condition]]
         yield from [look_future for look_future in waiting if look_future.done()]  # while others were told of
 
 
-def _looked(project: Project, pipeline: Pipeline, look_future: Future[Condition], store: Store) -> list[str]:
+def _handle_look(project: Project, pipeline: Pipeline, look_future: Future[Condition], store: Store) -> list[str]:
     from frazil.monitor.freshness import promise_of
     from frazil_airflow.outputs.metrics import emit_condition
 
@@ -217,12 +217,12 @@ def _looked(project: Project, pipeline: Pipeline, look_future: Future[Condition]
     if error is not None:
         return [f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}"]
     condition = look_future.result()
-    emit_condition(condition, promise_of(pipeline, condition.at))  # first: a channel that is away keeps none back
-    return tell(project, pipeline, condition, datetime.now(UTC), store)
+    emit_condition(condition, promise_of(pipeline, condition.read_at))  # first: a channel that is away keeps none back
+    return send_notices(project, pipeline, condition, datetime.now(UTC), store)
 
 
-def tell(project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Store) -> list[str]:
-    """Tell people what a condition calls for, by the book.
+def send_notices(project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Store) -> list[str]:
+    """Send the notices that a condition calls for, and record them on the pipeline's page.
 
     Args:
         project: Settings.
@@ -234,7 +234,7 @@ def tell(project: Project, pipeline: Pipeline, condition: Condition, now: dateti
     Returns:
         Why channels were not told, one line each.
     """
-    from frazil.alerts.book import turned
+    from frazil.alerts.book import update_page
     from frazil.alerts.rules import judge
 
     settings = project.settings.alerts
@@ -244,9 +244,9 @@ def tell(project: Project, pipeline: Pipeline, condition: Condition, now: dateti
     page, case = _case(project, pipeline, condition, store, whole_page(store, pipeline.name, late))
     runs, judged = condition.runs, judge(case)
     linked = {kind: notice and replace(notice, link=_link(pipeline, kind, runs)) for kind, notice in judged.items()}
-    page = turned(page, linked, now)
-    problems = by_the_book(project, pipeline.name, page, now, store)
-    forget_late(store, pipeline.name, late)  # it is in the book now
+    page = update_page(page, linked, now)
+    problems = send_due(project, pipeline.name, page, now, store)
+    delete_late_page(store, pipeline.name, late)  # it is in the book now
     return problems
 
 
@@ -258,23 +258,23 @@ def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Sto
     if alerts is False or settings is None:
         raise AssertionError("nobody is told of it")
     # A look at least in each, or nothing can be compared.
-    span = span_at(pipeline.every, condition.at, 2 * parse_age(settings.every))
+    span = span_at(pipeline.every, condition.read_at, 2 * parse_age(settings.every))
     page = page.with_unread(condition.lag, span, alerts.growing_intervals + 2)
-    promised = promise_of(pipeline, condition.at).seconds
+    promised = promise_of(pipeline, condition.read_at).seconds
     return page, Case(
         condition=condition,
         alerts=alerts,
         promise=timedelta.max if promised is None else timedelta(seconds=promised),
         interval=span.length,
         fewest=page.finished,
-        failure=noted(store, dag_id(name)),
+        failure=last_failure(store, dag_id(name)),
         chores={
             # Without such a DAG no later run would end them.
-            "failed_maintenance": noted(store, maintain_dag_id(name))
+            "failed_maintenance": last_failure(store, maintain_dag_id(name))
             if maintenance_schedule(project, pipeline)
             else None,
-            "failed_report": noted(store, letters_dag_id(name)) if pipeline.dead_letters.report else None,
-            "failed_replay": noted(store, replay_dag_id(name)),
+            "failed_report": last_failure(store, letters_dag_id(name)) if pipeline.dead_letters.report else None,
+            "failed_replay": last_failure(store, replay_dag_id(name)),
         },
     )
 

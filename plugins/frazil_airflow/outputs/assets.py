@@ -18,7 +18,7 @@ PER_PIPELINE = "pipelines"
 """Group of the assets that are no tables."""
 
 
-def announced(pipeline: Pipeline) -> dict[str, Asset]:
+def destination_assets(pipeline: Pipeline) -> dict[str, Asset]:
     """Return the tables that a pipeline announces new data of, as assets: the destinations in the order of the file.
 
     Of tables that records name, none is known before they do: their pipeline's ledger, which has a row per batch and
@@ -32,7 +32,7 @@ def announced(pipeline: Pipeline) -> dict[str, Asset]:
     return {table: _asset(catalog, table) for table, catalog in (ledger | tables).items()}
 
 
-def complete(pipeline: str) -> Asset:
+def completeness_asset(pipeline: str) -> Asset:
     """Return the asset whose events tell through which instant a pipeline is complete, also where nothing was new.
 
     One per pipeline, whichever tables it writes: asset ``pizzas/complete`` has the URI ``frazil://pizzas/complete``. Its
@@ -41,12 +41,12 @@ def complete(pipeline: str) -> Asset:
     return Asset(name=asset_name(pipeline), uri=f"frazil://{asset_name(pipeline)}", group=PER_PIPELINE)
 
 
-def completeness(pipeline: str) -> AssetAlias:
+def completeness_alias(pipeline: str) -> AssetAlias:
     """Return the outlet of tasks that may tell it: unlike an asset, it makes no event of a run that says nothing."""
     return AssetAlias(name=f"{pipeline}/completeness", group=PER_PIPELINE)
 
 
-def landings(pipeline: str) -> AssetAlias:
+def landings_alias(pipeline: str) -> AssetAlias:
     """Return the outlet of a task that lands dead letters: which tables got rows is known when it has run."""
     return AssetAlias(name=f"{pipeline}/landed", group=PER_PIPELINE)
 
@@ -59,10 +59,10 @@ def tell_complete(events: OutletEventAccessors, extra: Mapping[str, Any]) -> Non
         extra: The extra, ``pipeline`` and ``complete_through`` in it.
     """
     pipeline = extra["pipeline"]
-    events[completeness(pipeline)].add(complete(pipeline), extra=dict(extra))
+    events[completeness_alias(pipeline)].add(completeness_asset(pipeline), extra=dict(extra))
 
 
-def waiting(pipeline: Pipeline, dag_id: str, trigger: Trigger) -> Asset:
+def waiting_asset(pipeline: Pipeline, dag_id: str, trigger: Trigger) -> Asset:
     """Return the asset whose events start a run early: one each time that enough waits in Kafka."""
     from frazil_airflow.project.lag_trigger import LagTrigger
 

@@ -15,7 +15,7 @@ from frazil.batch.plan import RunPlan
 from frazil.errors import FrazilError
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.batches.result import RunResult
-from frazil_airflow.outputs.assets import announced
+from frazil_airflow.outputs.assets import destination_assets
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
@@ -72,7 +72,9 @@ def told_of_tables(
 ) -> list[tuple[Asset, dict[str, Any]]]:
     """Return the tables that a pipeline announces, and the extra of the event of each."""
     rows = {**result.rows, pipeline.ledger_table: sum(result.rows.values())}  # which stands for all of its tables
-    return [(asset, {**facts, "table_rows": rows.get(table, 0)}) for table, asset in announced(pipeline).items()]
+    return [
+        (asset, {**facts, "table_rows": rows.get(table, 0)}) for table, asset in destination_assets(pipeline).items()
+    ]
 
 
 def sentence(facts: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ OLD = timedelta(seconds=4 * REFRESH_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PipelineView:
     """A pipeline as the page shows it.
 
     Attributes:
@@ -69,14 +69,14 @@ AccessDep = Annotated[Access, Depends(access)]
 
 
 @dataclass(frozen=True)
-class Asking:
+class PageRequest:
     """One request: who asks, and where to read."""
 
     source: Source
     access: Access
     session: SessionDep
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[PipelineView]:
         """All pipelines that the person may see, by name."""
         return self._standings(visible(self.access, self.source.pipelines()))
 
@@ -85,7 +85,7 @@ class Asking:
         files = self.source.broken()
         return {name: files[name] for name in visible(self.access, files)}
 
-    def standing(self, name: str) -> Standing:
+    def standing(self, name: str) -> PipelineView:
         """One pipeline. That it is hidden and that it is not there can't be told apart.
 
         Raises:
@@ -108,38 +108,40 @@ class Asking:
             raise HTTPException(404, f"There is no pipeline {name}, or you may not see its DAG {ingest_of(name)}")
         return pipeline
 
-    def _standings(self, names: Iterable[str]) -> list[Standing]:
+    def _standings(self, names: Iterable[str]) -> list[PipelineView]:
         names = tuple(names)
         runs = RUNS.find(self.session, [ingest_of(name) for name in names])
         pipelines = self.source.pipelines()
         return [self._judged(pipelines[name], runs.get(ingest_of(name), Runs())) for name in names]
 
-    def _judged(self, pipeline: Pipeline, runs: Runs) -> Standing:
+    def _judged(self, pipeline: Pipeline, runs: Runs) -> PipelineView:
         now = datetime.now(UTC)
         read = self.source.condition(pipeline.name)
         condition = _as_of(read or Condition(pipeline.name, pipeline.owner, now), runs, now)
         state, why = state_of(condition, Promise(self.source.promised(pipeline.name)))
-        read_at = read.at if read is not None else None
+        read_at = read.read_at if read is not None else None
         series = self.source.series(pipeline.name)
-        return Standing(pipeline, condition, read_at, state, _dated(state, why, read_at, now), series)
+        return PipelineView(pipeline, condition, read_at, state, _with_age(state, why, read_at, now), series)
 
 
 def _as_of(read: Condition, runs: Runs, now: datetime) -> Condition:
     """A condition with the runs of now. What was read besides is as old as it was then: nobody knows whether it grew older."""
     since = read.unfinished_since
-    return replace(read, at=now, runs=runs, unfinished_since=since + (now - read.at) if since is not None else None)
+    return replace(
+        read, read_at=now, runs=runs, unfinished_since=since + (now - read.read_at) if since is not None else None
+    )
 
 
-def _dated(state: State, why: str, read_at: datetime | None, now: datetime) -> str:
+def _with_age(state: State, why: str, read_at: datetime | None, now: datetime) -> str:
     """The reason, and when it was read if that was not just now. Until then Airflow alone knows what is said."""
     if read_at is None:
         return "not read yet" if state == "Idle" else f"not read yet; {why}"
     return f"read {ago(read_at, now)}; {why}" if now - read_at > OLD else why
 
 
-def asking(source: SourceDep, access: AccessDep, session: SessionDep) -> Asking:
+def page_request(source: SourceDep, access: AccessDep, session: SessionDep) -> PageRequest:
     """What a route needs."""
-    return Asking(source, access, session)
+    return PageRequest(source, access, session)
 
 
-AskingDep = Annotated[Asking, Depends(asking)]
+AskingDep = Annotated[PageRequest, Depends(page_request)]

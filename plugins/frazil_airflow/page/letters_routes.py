@@ -22,8 +22,8 @@ from frazil.report.dead_letters import DeadLetter, LetterMark, WholeLetter, decl
 from frazil.report.letter_reports import KeptReport
 from frazil_airflow.outputs.links import report_address
 from frazil_airflow.page.access import ingest_of, letters_of
-from frazil_airflow.page.asking import Asking, AskingDep
-from frazil_airflow.page.pipeline_routes import shared
+from frazil_airflow.page.asking import AskingDep, PageRequest
+from frazil_airflow.page.pipeline_routes import common_context
 from frazil_airflow.page.rendering import render
 
 MOST = 16_384
@@ -62,7 +62,7 @@ class Payload:
     most: int = MOST
 
 
-def shown(content: bytes | None, most: int = MOST) -> Payload:
+def payload_text(content: bytes | None, most: int = MOST) -> Payload:
     """Make bytes readable, the first `most` of them. Whole JSON is indented; what is cut or is no JSON is shown as it came."""
     if content is None:
         return Payload("null", 0)
@@ -194,7 +194,7 @@ def letters(  # noqa: PLR0913, PLR0917 - filters of a list
         shows_records=shows_records,
         reports=reports,
         reports_problem=problem,
-        **shared(asking, pipeline, "letters"),
+        **common_context(asking, pipeline, "letters"),
     )
 
 
@@ -223,11 +223,11 @@ def letter(
         payload=pipeline.dead_letters.payload,
         shows_records=shows_records,
         ingest=ingest_of(name),
-        **shared(asking, pipeline, "letters"),
+        **common_context(asking, pipeline, "letters"),
     )
 
 
-def _shows_records(asking: Asking, name: str) -> bool:
+def _shows_records(asking: PageRequest, name: str) -> bool:
     """Whether the person may see keys, values and headers, and messages, which quote them."""
     return asking.access.may_read_logs(ingest_of(name))
 
@@ -235,13 +235,20 @@ def _shows_records(asking: Asking, name: str) -> bool:
 def _without_records(pipeline: Pipeline, letters: Iterable[DeadLetter]) -> tuple[DeadLetter, ...]:
     """Letters whose paths end where the record begins: at the key of a map, or a name that the pipeline file does not declare."""
     names = declared_names(pipeline)
-    return tuple(replace(letter, path=names.shown(letter.path) if letter.path else letter.path) for letter in letters)
+    return tuple(
+        replace(letter, path=names.visible_path(letter.path) if letter.path else letter.path) for letter in letters
+    )
 
 
 def _record(whole: WholeLetter) -> dict[str, Any]:
-    headers = [(key[:HEADER_KEY], shown(value, MOST_OF_HEADER)) for key, value in whole.headers[:MOST_HEADERS]]
+    headers = [(key[:HEADER_KEY], payload_text(value, MOST_OF_HEADER)) for key, value in whole.headers[:MOST_HEADERS]]
     more = len(whole.headers) - len(headers)
-    return {"key": shown(whole.key), "value": shown(whole.value), "headers": headers, "more_headers": more}
+    return {
+        "key": payload_text(whole.key),
+        "value": payload_text(whole.value),
+        "headers": headers,
+        "more_headers": more,
+    }
 
 
 def _period(since: str, until: str) -> tuple[datetime | None, datetime | None]:
@@ -255,7 +262,7 @@ def _period(since: str, until: str) -> tuple[datetime | None, datetime | None]:
     return begin, end
 
 
-def _reports(asking: Asking, name: str) -> tuple[list[tuple[KeptReport, str]], str]:
+def _reports(asking: PageRequest, name: str) -> tuple[list[tuple[KeptReport, str]], str]:
     """The newest reports with their addresses, for who may open them; or why they can't be listed."""
     if not asking.access.may_read_logs(letters_of(name)):
         return [], ""

@@ -16,7 +16,7 @@ from frazil.monitor.batches import BatchPage
 from frazil.monitor.state import STATES
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil_airflow.page.access import ingest_of, maintain_of, pipeline_of, replay_letters_of
-from frazil_airflow.page.asking import Asking, AskingDep, Standing
+from frazil_airflow.page.asking import AskingDep, PageRequest, PipelineView
 from frazil_airflow.page.rendering import render
 
 PAGE_SIZE = 50
@@ -25,7 +25,7 @@ router = APIRouter()
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
-_KEYS: dict[str, Callable[[Standing], Any]] = {
+_KEYS: dict[str, Callable[[PipelineView], Any]] = {
     "name": lambda standing: standing.pipeline.name,
     "state": lambda standing: (
         standing.state == "Paused",
@@ -54,7 +54,7 @@ def overview(  # noqa: PLR0913, PLR0917 - filters of a list
     """One line per pipeline, those that need a person first."""
     standings = asking.standings()
     chosen_standings = sorted_by(
-        chosen(standings, q, state), sort if sort in _KEYS else "state", is_down=order == "down"
+        matching_pipelines(standings, q, state), sort if sort in _KEYS else "state", is_down=order == "down"
     )
     pages = max(1, -(-len(chosen_standings) // PAGE_SIZE))
     page = min(page, pages)
@@ -73,8 +73,8 @@ def overview(  # noqa: PLR0913, PLR0917 - filters of a list
     )
 
 
-def chosen(standings: Sequence[Standing], text: str, state: str) -> list[Standing]:
-    """Those of a state, with a text in their name, owner or tables."""
+def matching_pipelines(standings: Sequence[PipelineView], text: str, state: str) -> list[PipelineView]:
+    """Pipelines in a state whose name, owner or tables contain a text."""
     text = text.strip().lower()
     return [
         standing
@@ -90,7 +90,7 @@ def chosen(standings: Sequence[Standing], text: str, state: str) -> list[Standin
     ]
 
 
-def sorted_by(standings: Sequence[Standing], column: str, *, is_down: bool) -> list[Standing]:
+def sorted_by(standings: Sequence[PipelineView], column: str, *, is_down: bool) -> list[PipelineView]:
     """In the order of a column; equal ones by name."""
     by_name = sorted(standings, key=lambda standing: standing.pipeline.name)
     return sorted(by_name, key=_KEYS[column], reverse=is_down)
@@ -127,7 +127,12 @@ def batches(request: Request, asking: AskingDep, name: str, start: Start = 0) ->
     pipeline = asking.pipeline(name)
     page = asking.source.batches(name, start, PAGE_SIZE)
     return render(
-        request, "batches.html.j2", page=page, start=start, step=PAGE_SIZE, **shared(asking, pipeline, "batches")
+        request,
+        "batches.html.j2",
+        page=page,
+        start=start,
+        step=PAGE_SIZE,
+        **common_context(asking, pipeline, "batches"),
     )
 
 
@@ -139,7 +144,7 @@ def snapshots(request: Request, asking: AskingDep, name: str, table: Table = Non
     chosen = table if table in tables else tables[0]
     page = asking.source.snapshots(name, chosen, start, PAGE_SIZE)
     values = {"page": page, "start": start, "tables": tables, "table": chosen}
-    return render(request, "snapshots.html.j2", **values, **shared(asking, pipeline, "snapshots"))
+    return render(request, "snapshots.html.j2", **values, **common_context(asking, pipeline, "snapshots"))
 
 
 @router.get("/pipelines/{name}/schema")
@@ -150,11 +155,11 @@ def schema(request: Request, asking: AskingDep, name: str, table: Table = None) 
     chosen = table if table in tables else tables[0] if tables else None
     changes = asking.source.schema_changes(name, chosen) if chosen else None
     values = {"changes": changes, "tables": tables, "table": chosen}
-    return render(request, "schema.html.j2", **values, **shared(asking, pipeline, "schema"))
+    return render(request, "schema.html.j2", **values, **common_context(asking, pipeline, "schema"))
 
 
-def shared(asking: Asking, pipeline: Pipeline, tab: str) -> dict[str, Any]:
-    """What every view of a pipeline shows: its head and tabs."""
+def common_context(asking: PageRequest, pipeline: Pipeline, tab: str) -> dict[str, Any]:
+    """Template values that every view of a pipeline needs: its head and tabs."""
     standing = asking.standing(pipeline.name)
     return {
         "of": standing,
@@ -165,7 +170,7 @@ def shared(asking: Asking, pipeline: Pipeline, tab: str) -> dict[str, Any]:
     }
 
 
-def _starts(asking: Asking, pipeline: Pipeline) -> list[dict[str, str]]:
+def _starts(asking: PageRequest, pipeline: Pipeline) -> list[dict[str, str]]:
     """What this person may start."""
     name = pipeline.name
     offers = (
@@ -179,10 +184,10 @@ def _starts(asking: Asking, pipeline: Pipeline) -> list[dict[str, str]]:
     return [{"dag_id": dag_id, "label": label, "conf": conf} for dag_id, label, conf in offers if dag_id in allowed]
 
 
-def _pipeline(request: Request, asking: Asking, name: str) -> HTMLResponse:
+def _pipeline(request: Request, asking: PageRequest, name: str) -> HTMLResponse:
     pipeline = asking.pipeline(name)
     page, problem = _recent(asking, name)
-    values = shared(asking, pipeline, "pipeline")
+    values = common_context(asking, pipeline, "pipeline")
     series = values["of"].series
     chart = {
         "times": [start.timestamp() for start in series.starts],
@@ -193,7 +198,7 @@ def _pipeline(request: Request, asking: Asking, name: str) -> HTMLResponse:
     return render(request, "pipeline.html.j2", **values)
 
 
-def _recent(asking: Asking, name: str) -> tuple[BatchPage | None, str]:
+def _recent(asking: PageRequest, name: str) -> tuple[BatchPage | None, str]:
     """The last batches, or why they can't be read: the rest of the view is there all the same."""
     try:
         return asking.source.batches(name, 0, RECENT), ""

@@ -136,7 +136,7 @@ class ProjectSource:
     def tables(self, name: str) -> tuple[str, ...]:
         """Its destinations: of its file, and, as read last, those that it made because records name them."""
         listed, condition = self.pipelines()[name].tables, self.condition(name)
-        auto_created = condition.made if condition is not None else ()
+        auto_created = condition.auto_created if condition is not None else ()
         return (*listed, *(table for table in auto_created if table not in listed))
 
     def series(self, name: str) -> Series:
@@ -207,14 +207,14 @@ class ProjectSource:
 def shared_source() -> ProjectSource:
     """The one of this process, made when somebody first looks at the page."""
     with _MAKING:  # two first requests would each make one, and each a watch
-        return _made()
+        return _make_source()
 
 
 _MAKING = Lock()
 
 
 @cache
-def _made() -> ProjectSource:
+def _make_source() -> ProjectSource:
     source = ProjectSource(dict(os.environ))
     source.ask_connections()
     source.watch.start()

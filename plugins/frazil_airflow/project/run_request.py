@@ -70,7 +70,7 @@ def _place_field(title: str, description: str) -> Param:
     return Param(None, type=["null", "string"], pattern=_PLACE, title=title, description=description)
 
 
-def limited(plan: RunPlan, max_records: int | None) -> RunPlan:
+def limit_records(plan: RunPlan, max_records: int | None) -> RunPlan:
     """Return the plan with its ends drawn in, so that it reads at most `max_records` offsets.
 
     Every partition advances in proportion to what it has. What is cut off stays for the next run.

@@ -35,7 +35,7 @@ from frazil_airflow.project.run_request import (
     TO,
     AirflowRun,
     is_session,
-    limited,
+    limit_records,
     request_of,
 )
 from frazil_airflow.project.secrets import load_project
@@ -83,7 +83,7 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outle
         if planned.complete_through is not None:
             _tell_complete(outlet_events, pipeline, dag_run.run_id, planned.complete_through)
         return None
-    chosen = limited(planned.plan, params[MAX_RECORDS])
+    chosen = limit_records(planned.plan, params[MAX_RECORDS])
     _log.info("%s offsets of %s partitions to read", f"{chosen.records:,}", len(chosen.ranges))
     return chosen.to_json()
 
@@ -317,7 +317,7 @@ class CatchUpOperator(TriggerDagRunOperator):
             Retryable: Kafka or the catalog is not available now.
         """
         run = context["dag_run"]
-        if narrowed(run.run_type, context["params"]):
+        if reads_less(run.run_type, context["params"]):
             self._rest("this run was asked for less than all there is")
         with terminal_is_final():
             records = self._waiting()
@@ -344,6 +344,6 @@ class CatchUpOperator(TriggerDagRunOperator):
         return Watch(project, project.pipeline(self.pipeline)).look().records
 
 
-def narrowed(run_type: Any, params: Mapping[str, Any]) -> bool:
+def reads_less(run_type: Any, params: Mapping[str, Any]) -> bool:
     """Whether a run was asked to do less than land all there is."""
     return run_type == BACKFILL or params[MODE] != "ingest" or any(params[limit] for limit in (FROM, TO, MAX_RECORDS))

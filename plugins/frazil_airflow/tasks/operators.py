@@ -76,9 +76,9 @@ class SparkJobOperator(SparkSubmitOperator):
                 super().execute(context)
             except AirflowException as error:
                 if exit_code(str(error)) == Terminal.exit_code:
-                    raise AirflowFailException(_said(str(error))) from error
+                    raise AirflowFailException(_job_message(str(error))) from error
                 raise
-            return handover.found()
+            return handover.read_result()
 
     def run_of(self, context: Context) -> str:
         """Return the id under which the job is known: of its files and its log."""
@@ -181,7 +181,7 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
             except AirflowException as error:
                 if self._is_final(error):
                     raise
-                raise Retryable(_said(str(error))) from error
+                raise Retryable(_job_message(str(error))) from error
 
         shutdown.end_with_parent()  # as above
         order = self.plan_json
@@ -273,7 +273,7 @@ class SparkMaintainOperator(SparkJobOperator):
         return maintenance_submission(project, project.pipeline(self.pipeline), "maintenance")
 
 
-def _said(message: str) -> str:
+def _job_message(message: str) -> str:
     """The job's last line for people, without the command line that the provider puts before it."""
     from frazil.spark.submit.watch import REPORT_PREFIX
 

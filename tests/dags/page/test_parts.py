@@ -13,7 +13,7 @@ from airflow.utils.types import DagRunType
 
 from frazil_airflow.page import words
 from frazil_airflow.page.access import pipeline_of, run_of
-from frazil_airflow.page.letters_routes import MOST, shown
+from frazil_airflow.page.letters_routes import MOST, payload_text
 
 UPLOT = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -24,7 +24,7 @@ UPLOT = {
 
 def test_numbers_of_json_keep_their_digits():
     """Parsed and written again, an order number would be another one."""
-    found = shown(b'{"id":12345678901234567890.10,"n":[1e400,{}],"s":"a,{\\"}:b"}')
+    found = payload_text(b'{"id":12345678901234567890.10,"n":[1e400,{}],"s":"a,{\\"}:b"}')
     assert found.kind == "json"
     assert found.text == (
         '{\n  "id": 12345678901234567890.10,\n  "n": [\n    1e400,\n    {}\n  ],\n  "s": "a,{\\"}:b"\n}'
@@ -47,7 +47,7 @@ def test_numbers_of_json_keep_their_digits():
 )
 def test_any_bytes_have_a_view(content: bytes | None, kind: str):
     """Whatever a producer sent, the page of its letter opens, and is of bounded size."""
-    found = shown(content)
+    found = payload_text(content)
     assert found.kind == kind
     assert len(found.text or "") <= MOST
     assert len(found.hexadecimal) <= MOST * 6
@@ -56,7 +56,7 @@ def test_any_bytes_have_a_view(content: bytes | None, kind: str):
 
 def test_a_dump_has_offset_bytes_and_characters():
     """As every tool writes it."""
-    assert shown(b"\x00\xffabc <script>").hexadecimal == (
+    assert payload_text(b"\x00\xffabc <script>").hexadecimal == (
         "000000  00 ff 61 62 63 20 3c 73 63 72 69 70 74 3e        ··abc <script>"
     )
 
@@ -155,10 +155,10 @@ def test_the_chart_library_is_the_one_that_was_looked_at():
 def test_a_pipeline_that_was_never_read_says_so_before_what_airflow_knows():
     """That its last run failed is known at once; the rest is not, and must not look as if it were."""
     from frazil.monitor.condition import Runs
-    from frazil_airflow.page.asking import Asking
+    from frazil_airflow.page.asking import PageRequest
     from tests.dags.page.source import Allowed, MadeUp, pipeline
 
-    asking = Asking(MadeUp({"a": pipeline("a")}), Allowed(frozenset()), session=None)
+    asking = PageRequest(MadeUp({"a": pipeline("a")}), Allowed(frozenset()), session=None)
 
     assert asking._judged(pipeline("a"), Runs()).why == "not read yet"
     failed = asking._judged(pipeline("a"), Runs(last_state="failed", last_run="r1"))
@@ -168,14 +168,14 @@ def test_a_pipeline_that_was_never_read_says_so_before_what_airflow_knows():
 def test_old_figures_are_told_with_their_age():
     """Nobody looked for two days: what is shown first is of then. A run is at work up to now, and a batch is not called stuck."""
     from frazil.monitor.condition import Runs
-    from frazil_airflow.page.asking import Asking
+    from frazil_airflow.page.asking import PageRequest
     from tests.dags.page.source import Allowed, MadeUp, condition, pipeline
 
     now = datetime.now(UTC)
     then = now - timedelta(days=2)
-    old = replace(condition("a", unfinished=7, unfinished_since=then - timedelta(seconds=2)), at=then)
-    fresh = replace(condition("b"), at=now)
-    asking = Asking(MadeUp({}, {"a": old, "b": fresh}), Allowed(frozenset()), session=None)
+    old = replace(condition("a", unfinished=7, unfinished_since=then - timedelta(seconds=2)), read_at=then)
+    fresh = replace(condition("b"), read_at=now)
+    asking = PageRequest(MadeUp({}, {"a": old, "b": fresh}), Allowed(frozenset()), session=None)
     runs = Runs(running_since=now - timedelta(minutes=3))
 
     stale = asking._judged(pipeline("a"), runs)

@@ -91,11 +91,11 @@ def test_page_knows_no_connection_of_airflow(
     write_pipeline("orders")
     settings.write_text(GUARDED)
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "generic", "password": "hunter1"}')
-    project_source._made.cache_clear()
+    project_source._make_source.cache_clear()
     monkeypatch.setattr(project_source.Watch, "start", lambda of: of)
 
     source = project_source.shared_source()
-    project_source._made.cache_clear()
+    project_source._make_source.cache_clear()
     first = source._files.project()
     assert first.cluster("local").properties["sasl.password"] == "hunter1"
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "generic", "password": "hunter2"}')

@@ -137,7 +137,7 @@ class Desk:
             monitor.look()
         else:
             seen = read(self.project, self.pipeline, clock=lambda: now)
-            assert monitor.tell(self.project, self.pipeline, seen, now, self.variables) == []
+            assert monitor.send_notices(self.project, self.pipeline, seen, now, self.variables) == []
         return self.hook.bodies[before:]
 
     # --- a person -----------------------------------------------------------------------------------------------------

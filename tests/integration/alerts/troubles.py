@@ -25,7 +25,7 @@ from frazil_airflow.alerts import callbacks
 from frazil_airflow.dags import dead_letter_replay
 from frazil_airflow.dags.dead_letter_reports import LetterReportOperator
 from frazil_airflow.dags.maintenance import look_at_tables
-from frazil_airflow.project.run_request import limited
+from frazil_airflow.project.run_request import limit_records
 from tests.integration.alerts.desk import LETTERS, Desk
 
 INTERVAL = timedelta(minutes=5)  # as the pipeline's file says
@@ -134,7 +134,7 @@ def rival_at_work(desk: Desk) -> None:
     def overtaken(order: StageOrder) -> Any:
         planned = plan_run(desk.project, desk.pipeline, RunRequest("rival"))
         assert planned.plan is not None
-        ingest(desk.project, desk.pipeline, limited(planned.plan, 1), stage, print)
+        ingest(desk.project, desk.pipeline, limit_records(planned.plan, 1), stage, print)
         return stage(order)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -17,7 +17,7 @@ from frazil.batch.target import RunRequest
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.table import read_text
-from frazil.iceberg.commit.summary_state import MANIFEST_KEY, POSITION_KEY, held
+from frazil.iceberg.commit.summary_state import MANIFEST_KEY, POSITION_KEY, summary_value_or_refuse
 from frazil.run.batches.dry_run import dry_run, plan_dry_run
 from frazil.run.repair.dead_letter_replay import replay_dead_letters
 from frazil.run.staging.inline import stage_inline
@@ -292,7 +292,9 @@ def test_changes_for_a_table_that_only_an_engine_writes(shop: Callable[..., Any]
     with pytest.raises(EngineNeeded, match=r"shop\.a.*shop\.b"):
         orders.run()
     assert told(orders) == ("shop.a", "shop.b")
-    path = held(lake(orders).load_table(LEDGER).metadata, POSITION_KEY.format("orders"), LEDGER).summary[MANIFEST_KEY]
+    path = summary_value_or_refuse(
+        lake(orders).load_table(LEDGER).metadata, POSITION_KEY.format("orders"), LEDGER
+    ).summary[MANIFEST_KEY]
     manifest = Manifest.from_json(read_text(lake(orders).load_table(LEDGER), path))
     assert [(part.table, part.rows, part.operation.kind) for part in manifest.followers] == [
         ("shop.a", 2, "merge"),

@@ -50,7 +50,7 @@ def test_every_table_reads_the_topic_again(
     window: int,
 ) -> None:
     """However small the windows, each record is read once for all tables, and each table has compared all of them."""
-    monkeypatch.setattr(checks, "read_once", partial(read_once, window=window))
+    monkeypatch.setattr(checks, "read_once", partial(read_once, window_size=window))
     orders = fanned_out(shop, partitions=2)
     for partition in (0, 1):
         send(orders, {partition: [record(number) for number in NUMBERS]})
@@ -71,7 +71,7 @@ def test_a_row_that_one_table_lost_is_held_against_another(
     shop: MakeShop, check: Check, table: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
     """What is missing or too much is told of its own table, also of one that was a destination only later."""
-    monkeypatch.setattr(checks, "read_once", partial(read_once, window=window))
+    monkeypatch.setattr(checks, "read_once", partial(read_once, window_size=window))
     orders = fanned_out(shop)
     fill(orders, range(10))
     orders.run()

@@ -67,7 +67,7 @@ def test_reason_of_a_letter_that_was_altered_is_found(
 
     found = [difference for difference in check(orders).differences if difference.kind == "changed"]
 
-    assert [(of.batch, next(iter(change)) in of.expected, of.found) for of in found] == [(1, True, *change.values())]
+    assert [(of.batch, next(iter(change)) in of.expected, of.actual) for of in found] == [(1, True, *change.values())]
 
 
 def test_manifest_of_a_finished_batch_is_noted_if_it_is_gone(orders: Any, check: Make) -> None:

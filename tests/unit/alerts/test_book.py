@@ -16,13 +16,13 @@ from frazil.alerts.book import (
     PATIENCE,
     Message,
     Page,
-    closed,
-    due,
+    close_page,
+    due_messages,
     from_json,
-    joined,
-    settled,
+    merge_pages,
+    record_attempt,
     to_json,
-    turned,
+    update_page,
 )
 from frazil.alerts.notice import Notice
 
@@ -53,11 +53,11 @@ class Desk:
         self.now += after
         before = len(self.sent)
         notices = {"stale": None, "unreadable": None} | {notice.kind: notice for notice in holds}
-        page = turned(from_json(self.stored), notices, self.now)
-        page, messages = due(page, self.told_of, self.now, REMIND)
+        page = update_page(from_json(self.stored), notices, self.now)
+        page, messages = due_messages(page, self.told_of, self.now, REMIND)
         self.stored = to_json(page)
         for message in messages:
-            page = settled(page, message, self.now, was_sent=self._send(message))
+            page = record_attempt(page, message, self.now, was_sent=self._send(message))
         if not dies:
             self.stored = to_json(page)
         return self.sent[before:]
@@ -178,12 +178,12 @@ def test_what_nobody_watches_any_more_stays_open():
     """All that held is over, and the notice says why; nothing is left to be forgotten."""
     desk = Desk(("mail",))
     desk.look(STALE)
-    page = closed(from_json(desk.stored), desk.now, "There is no such pipeline.")
-    page, (message,) = due(page, desk.told_of, desk.now, REMIND)
+    page = close_page(from_json(desk.stored), desk.now, "There is no such pipeline.")
+    page, (message,) = due_messages(page, desk.told_of, desk.now, REMIND)
 
     assert (message.notice.recovered, message.notice.key) == (True, "stale/pizzas")
     assert message.notice.cause == "There is no such pipeline. It was:\nlate"
-    assert settled(page, message, desk.now, was_sent=True).entries == {}
+    assert record_attempt(page, message, desk.now, was_sent=True).entries == {}
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -196,7 +196,7 @@ def test_what_was_told_elsewhere_is_told_anew_or_never_closed(known: bool):
         desk.away = {"mail"}
         desk.look()
         desk.away.clear()
-    desk.stored = to_json(joined(from_json(desk.stored), from_json(elsewhere.stored)))
+    desk.stored = to_json(merge_pages(from_json(desk.stored), from_json(elsewhere.stored)))
 
     assert desk.look(STALE) == []
     assert desk.look() == [("mail", "over")]
@@ -226,9 +226,9 @@ def test_a_broker_that_restarts_wakes_somebody():
 
 def test_what_is_unknown_counts_as_over():
     """A kind that is not judged stands as it was."""
-    page = turned(Page(), {"stale": STALE}, START)
+    page = update_page(Page(), {"stale": STALE}, START)
 
-    assert turned(page, {}, START + LOOK).entries["stale"].over_at is None
+    assert update_page(page, {}, START + LOOK).entries["stale"].over_at is None
 
 
 @given(st.lists(st.tuples(st.sampled_from([None, STALE, WORSE]), st.integers(1, 300)), max_size=60))

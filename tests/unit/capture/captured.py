@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.capture.contents import FileContents, find_files
-from frazil.capture.files import Decided, decide, marks_of, state_of
+from frazil.capture.files import FileDecisions, decide_files, marks_of, state_of
 from frazil.capture.lines import batches
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.pipeline.settings.capture import FileCapture
@@ -25,12 +25,12 @@ class Captured:
     capture: FileCapture
     state: Any = field(default_factory=lambda: state_of(()))
     records: list[OutgoingRecord] = field(default_factory=list)
-    decided: Decided | None = None
+    decided: FileDecisions | None = None
 
-    def look(self) -> Decided:
+    def look(self) -> FileDecisions:
         """Find the files."""
         marks = marks_of(self.state)
-        self.decided = decide(marks, find_files(self.capture.paths, marks, ["/"]), FileContents(), time.time_ns())
+        self.decided = decide_files(marks, find_files(self.capture.paths, marks, ["/"]), FileContents(), time.time_ns())
         return self.decided
 
     def run(self, transactions: int | None = None) -> list[bytes]:

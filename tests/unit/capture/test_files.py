@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.capture.contents import FileContents, end_mark, find_files
-from frazil.capture.files import COPY_NS, FileMark, decide, marks_of, state_of
+from frazil.capture.files import COPY_NS, FileMark, decide_files, marks_of, state_of
 from frazil.capture.lines import LONGEST_LINE, batches
 from frazil.errors import Retryable, Terminal
 from tests.unit.capture.captured import Captured, append, capture_of
@@ -163,7 +163,7 @@ def test_copy_of_a_person_is_never_captured(log: Path) -> None:
 
     (waits, _), *_ = captured.look().waiting
     assert waits.path == f"{log}.kept"
-    decided = decide(marks_of(captured.state), files, FileContents(), time.time_ns() + COPY_NS)
+    decided = decide_files(marks_of(captured.state), files, FileContents(), time.time_ns() + COPY_NS)
     assert ([file.path for file, _ in decided.reads], decided.waiting) == ([str(log), f"{log}.kept"], ())
 
 
@@ -195,7 +195,7 @@ def test_removed_old_file_is_a_loss(log: Path) -> None:
     assert (decided.losses, decided.gone_marks) == ((), (mark,))
     append(Path(f"{log}.new"), b"2\n")
     (file,) = find_files(captured.capture.paths, (), ["/"])
-    decided = decide(
+    decided = decide_files(
         [FileMark(mark.name, mark.path, *file.id, 2, 1, mark.print)], [file], FileContents(), time.time_ns()
     )
     assert (decided.losses, [file.path for file, _ in decided.reads]) == ((), [f"{log}.new"])

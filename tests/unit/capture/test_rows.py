@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.capture.position import CapturePosition, Reset, TopicState, require_position
-from frazil.capture.rows import Cuts, Row, begun, condition, end_by_time, require_order
+from frazil.capture.rows import Cuts, Row, end_by_time, initial_state, require_order, row_condition
 from frazil.errors import Terminal
 from frazil.pipeline.settings.capture import JdbcCapture
 
@@ -49,14 +49,14 @@ def capture_of(mode: Any) -> JdbcCapture:
 def test_rows_between_two_runs_are_left_out(mode: str, last: list[Any] | None, expected: str | None) -> None:
     """A run asks for what is behind its position, less what is younger than the delay of 30 s."""
     capture = capture_of(mode)
-    assert condition(capture, begun(capture, None if last is None else tuple(last)), NOW) == expected
+    assert row_condition(capture, initial_state(capture, None if last is None else tuple(last)), NOW) == expected
 
 
 def test_position_smuggles_a_statement_in() -> None:
     """Places become numbers and times before they are asked for; nothing else gets through."""
     for mode, last in (("incrementing", ("1 OR 1=1",)), ("timestamp", ("x' OR '1'='1",))):
         with pytest.raises(ValueError, match=r"invalid literal|Invalid isoformat"):
-            condition(capture_of(mode), begun(capture_of(mode), last), NOW)
+            row_condition(capture_of(mode), initial_state(capture_of(mode), last), NOW)
 
 
 def test_end_by_time_is_now() -> None:
@@ -68,7 +68,7 @@ def test_end_by_time_is_now() -> None:
 def test_other_columns_take_the_position_over() -> None:
     """A position by id says nothing of times."""
     with pytest.raises(Terminal, match=r"told by \['id'\], its file says \['at'\]"):
-        require_order(capture_of("timestamp"), begun(capture_of("incrementing"), (1,)))
+        require_order(capture_of("timestamp"), initial_state(capture_of("incrementing"), (1,)))
 
 
 @given(st.lists(st.integers(0, 5)).map(sorted), st.integers(1, 4))

@@ -19,15 +19,15 @@ from frazil.batch.dead_letters import Place
 from frazil.cli.output import console
 from frazil.cli.reports.dead_letter_views import (
     as_json,
+    choice_by_names,
     choice_of,
-    cut,
     hex_lines,
     instant_of,
     letter_lines,
     letter_rows,
     named_letter,
-    naming,
     part_lines,
+    shorten,
 )
 from frazil.cli.reports.dead_letters import app
 from frazil.errors import Terminal
@@ -116,7 +116,7 @@ def test_a_letter_of_one_table_can_not_be_named() -> None:
     at = Place("orders", 0, 7)
     assert named_letter("orders/0/7/shop.orders") == (at, "shop.orders")
 
-    choice = naming(choice_of(None, None, None, ["shop.audit"]), ["orders/0/7/shop.orders", "orders/0:8"])
+    choice = choice_by_names(choice_of(None, None, None, ["shop.audit"]), ["orders/0/7/shop.orders", "orders/0:8"])
 
     assert choice.of_tables == {(at, "shop.orders")}
     assert choice.places == {Place("orders", 0, 8)}
@@ -233,7 +233,7 @@ def test_a_large_value_floods_the_screen() -> None:
 
     assert last == "  … and 904 more bytes"
     assert last_of_json == "  … and 906 more characters"
-    assert cut("abcdef", 4) == "abc…"
+    assert shorten("abcdef", 4) == "abc…"
 
 
 def test_a_file_that_can_not_be_written_is_a_stack_trace(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from frazil.cli.output import console
 from frazil.cli.output.progress import Progress
 from frazil.cli.reports.history import print_batches
 from frazil.cli.reports.sql import show_result
-from frazil.iceberg.schema.evolution import said
+from frazil.iceberg.schema.evolution import change_lines
 from frazil.maintain.last import Maintained
 from frazil.maintain.result import Figures, StepOutcome, TableOutcome
 from frazil.report.history import BatchHistory
@@ -239,4 +239,4 @@ def test_many_changes_of_a_table_are_said_in_a_bounded_line() -> None:
     changes = [SchemaChange((f"field{number}",), "add", "struct<" + "a" * 5_000) for number in range(500)]
     assert len(listed(changes)) < 3_000
     assert listed(changes).endswith(", and 490 more")
-    assert all(len(line) < 300 for line in said(changes))
+    assert all(len(line) < 300 for line in change_lines(changes))

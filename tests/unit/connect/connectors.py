@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.connect.config import Connector
-from frazil.connect.importing import ImportContext, Imported, import_connector
+from frazil.connect.importing import ImportContext, ImportedConnector, import_connector
 from frazil.connect.names import APACHE
 
 BASE = {
@@ -24,17 +24,17 @@ SMT = "org.apache.kafka.connect.transforms."
 COLUMNS = {"shop.orders": {"id": {"type": "long"}, "at": {"type": "timestamptz"}}}
 
 
-def imported(config: dict[str, str | None], context: ImportContext | None = None) -> Imported:
+def imported(config: dict[str, str | None], context: ImportContext | None = None) -> ImportedConnector:
     whole = {key: value for key, value in (BASE | config).items() if value is not None}
     return import_connector(Connector("x.json", whole), context or ImportContext())
 
 
-def outcome(connector: Imported, key: str) -> str:
+def outcome(connector: ImportedConnector, key: str) -> str:
     (only_outcome,) = [finding.outcome for finding in connector.findings if finding.key == key]
     return only_outcome
 
 
-def at(connector: Imported, path: str) -> Any:
+def at(connector: ImportedConnector, path: str) -> Any:
     node: Any = {**connector.pipeline, "settings": connector.settings}
     for part in path.split("/"):
         node = node[int(part)] if part.isdigit() else node.get(part)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.connect.config import Connector, UnreadableConfig, read_connectors, read_properties
-from frazil.connect.importing import ImportContext, Imported, import_all
+from frazil.connect.importing import ImportContext, ImportedConnector, import_all
 from frazil.connect.names import APACHE, CANONICAL, LEGACY, TABULAR
 from frazil.connect.written import pipeline_text, settings_text
 
@@ -77,7 +77,7 @@ _BASE = {
 }
 
 
-def _import(config: dict[str, str], worker: dict[str, str]) -> tuple[Imported, dict[str, Any]]:
+def _import(config: dict[str, str], worker: dict[str, str]) -> tuple[ImportedConnector, dict[str, Any]]:
     (connector,), settings = import_all([Connector("x.json", config)], ImportContext(worker=worker))
     return connector, settings
 

@@ -11,10 +11,10 @@ import fastavro
 import pytest
 
 from frazil.connect.control import (
-    Bounds,
+    ConnectorProgress,
     ControlFacts,
     FilesWritten,
-    Standing,
+    OffsetBounds,
     reasons_against,
     recorded_offsets,
     start_offsets,
@@ -22,7 +22,7 @@ from frazil.connect.control import (
 from frazil.kafka.read.control_topic import UnreadableEvent, decode_event
 from tests.sink_events import COORDINATOR, SUMMARY, sink_events
 
-STANDING = Standing(
+STANDING = ConnectorProgress(
     ("connect-orders-sink",),
     "connect-orders-sink",
     "connect-orders-sink",
@@ -192,13 +192,15 @@ def test_the_sinks_own_group_counts_before_kafka_connects() -> None:
     """The older sink rewinds to its own group; Kafka Connect's is only the fallback."""
     groups = [("cg-control-s", {A: 5}), ("connect-s", {A: 9, B: 4})]
 
-    assert start_offsets({A: Bounds(0, 10), B: Bounds(0, 10)}, groups, "earliest").offsets == {"a": {0: 5, 1: 4}}
+    assert start_offsets({A: OffsetBounds(0, 10), B: OffsetBounds(0, 10)}, groups, "earliest").offsets == {
+        "a": {0: 5, 1: 4}
+    }
 
 
 @pytest.mark.parametrize(("otherwise", "expected"), [("earliest", 3), ("latest", 10)])
 def test_a_partition_that_was_never_read_begins_where_the_connector_would(otherwise: str, expected: int) -> None:
     """A partition that was added late has no committed offset."""
-    start = start_offsets({A: Bounds(3, 10), B: Bounds(3, 10)}, [("g", {A: 5})], otherwise)
+    start = start_offsets({A: OffsetBounds(3, 10), B: OffsetBounds(3, 10)}, [("g", {A: 5})], otherwise)
 
     assert start.offsets == {"a": {0: 5, 1: expected}}
     assert "has not read it yet" in start.notes[0]
@@ -207,18 +209,19 @@ def test_a_partition_that_was_never_read_begins_where_the_connector_would(otherw
 def test_a_group_without_offsets_refuses() -> None:
     """Kafka forgets groups; beginning anew would land everything twice."""
     assert (
-        "Kafka forgot the group" in start_offsets({A: Bounds(0, 10)}, [("g", {("other", 0): 1})], "earliest").against[0]
+        "Kafka forgot the group"
+        in start_offsets({A: OffsetBounds(0, 10)}, [("g", {("other", 0): 1})], "earliest").against[0]
     )
 
 
 def test_an_offset_beyond_the_topic_refuses() -> None:
     """A topic that was made anew has other records at the old offsets."""
-    assert "made anew" in start_offsets({A: Bounds(0, 10)}, [("g", {A: 11})], "earliest").against[0]
+    assert "made anew" in start_offsets({A: OffsetBounds(0, 10)}, [("g", {A: 11})], "earliest").against[0]
 
 
 def test_records_that_kafka_deleted_are_told() -> None:
     """The connector would have skipped them in silence."""
-    start = start_offsets({A: Bounds(8, 10)}, [("g", {A: 5})], "earliest")
+    start = start_offsets({A: OffsetBounds(8, 10)}, [("g", {A: 5})], "earliest")
 
     assert start.offsets == {"a": {0: 8}}
     assert "deleted the offsets 5 to 8" in start.notes[0]

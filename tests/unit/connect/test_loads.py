@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from frazil.connect.importing import ImportContext, Imported
+from frazil.connect.importing import ImportContext, ImportedConnector
 from frazil.connect.written import pipeline_text, settings_text
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import Settings, unknown_names
@@ -71,7 +71,7 @@ CONFIGS: dict[str, dict[str, str | None]] = {
 }
 
 
-def load(connector: Imported) -> tuple[Pipeline, Settings]:
+def load(connector: ImportedConnector) -> tuple[Pipeline, Settings]:
     """Both files, from their texts. References to variables stand as they are."""
     settings = Settings.model_validate(yaml.safe_load(settings_text(connector.settings, [connector])))
     return Pipeline.model_validate(yaml.safe_load(pipeline_text(connector))), settings

@@ -53,7 +53,7 @@ def test_packages_of_other_versions_pass(installed: dict[str, str], state: str, 
 
     finding = packages_finding(requirements, installed.get)
 
-    assert (finding.state, finding.found.startswith(found)) == (state, True), finding
+    assert (finding.state, finding.observed.startswith(found)) == (state, True), finding
 
 
 def test_an_old_python_passes() -> None:
@@ -78,7 +78,7 @@ def test_a_jar_that_somebody_replaced_passes(tmp_path: Path) -> None:
     (finding,) = jar_findings(home, needs_spark=True)
 
     assert finding.state == "failed"
-    assert "expected sha256" in finding.found
+    assert "expected sha256" in finding.observed
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_slow_answer_looks_like_a_wrong_clock(date: int, ahead: float) -> None
 def test_a_skewed_clock_passes() -> None:
     """Seconds are tolerated, minutes are told, and a quarter of an hour is what S3 refuses."""
     assert [clock_finding("s3", ahead).state for ahead in (3, -60, 60, 1_000)] == ["ok", "warning", "warning", "failed"]
-    assert "60 s behind" in clock_finding("s3", -60).found
+    assert "60 s behind" in clock_finding("s3", -60).observed
     assert [record_finding("local", 100 + ahead, 100).state for ahead in (-9_999, 60)] == ["ok", "warning"]
 
 
@@ -102,7 +102,7 @@ def test_a_missing_permission_is_found_by_a_run() -> None:
 
     assert access_finding("topics", {"a": may, "b": replace(may, operations=None)}).state == "ok"
     finding = access_finding("topics", {"a": may, "b": may_not})
-    assert (finding.state, finding.found) == ("failed", "b: no READ")
+    assert (finding.state, finding.observed) == ("failed", "b: no READ")
 
 
 def test_a_position_that_is_gone_passes() -> None:
@@ -143,8 +143,8 @@ def test_an_executor_lacks_something_unnoticed(said: dict[str, Any], expected: l
 
     findings = [finding for finding in executor_findings("executors", answer, DRIVER, "abc") if finding.state != "ok"]
 
-    assert [text for finding, text in zip(findings, expected, strict=True) if text not in finding.found] == []
-    assert all("node-2" in finding.found + finding.check for finding in findings)
+    assert [text for finding, text in zip(findings, expected, strict=True) if text not in finding.observed] == []
+    assert all("node-2" in finding.observed + finding.check for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -158,4 +158,4 @@ def test_an_executor_lacks_something_unnoticed(said: dict[str, Any], expected: l
 )
 def test_the_log_of_a_failed_probe_is_all_there_is(log: str, found: str) -> None:
     """What Spark says where no task could tell anything is put into words, else quoted."""
-    assert found in failure_finding("executors", Retryable(log)).found
+    assert found in failure_finding("executors", Retryable(log)).observed

@@ -11,11 +11,11 @@ from pyiceberg.table.metadata import TableMetadata
 
 from frazil.batch.position import BatchMark
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.catalog.metadata_cache import KeepingSqlCatalog
+from frazil.iceberg.catalog.metadata_cache import CachingSqlCatalog
 from frazil.iceberg.catalog.table import staging_table
 from frazil.iceberg.commit.commit import Change, Refused, commit, fit_of
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, TablePlace
-from frazil.iceberg.commit.summary_state import BATCH_KEY, held, landed
+from frazil.iceberg.commit.summary_state import BATCH_KEY, landed_snapshot, summary_value_or_refuse
 from frazil.iceberg.files.data_files import write_rows
 from frazil.pipeline.models.pipeline_file import Destination
 
@@ -34,7 +34,7 @@ def destination(**changes: Any) -> Destination:
     )
 
 
-class UnreliableCatalog(KeepingSqlCatalog):
+class UnreliableCatalog(CachingSqlCatalog):
     """The real catalog. Its next commits go through the steps of `script`, one each; later ones go as ever."""
 
     def __init__(self, name: str, **properties: str) -> None:
@@ -45,7 +45,7 @@ class UnreliableCatalog(KeepingSqlCatalog):
         """Commit as the script says."""
 
         def really() -> CommitTableResponse:
-            return KeepingSqlCatalog.commit_table(self, table, requirements, updates)
+            return CachingSqlCatalog.commit_table(self, table, requirements, updates)
 
         return self.script.pop(0)(really) if self.script else really()
 
@@ -104,7 +104,7 @@ def batch(lake: Lake, of: BatchMark, after: BatchMark | None, data: pa.Table) ->
     table = lake.load_table(TABLE)
 
     def check(metadata: TableMetadata) -> None:
-        found = held(metadata, KEY, TABLE)
+        found = summary_value_or_refuse(metadata, KEY, TABLE)
         last = BatchMark.from_json(found.value) if found else None
         if last != after:
             raise Refused(f"holds {last}, expected {after}")
@@ -116,7 +116,7 @@ def batch(lake: Lake, of: BatchMark, after: BatchMark | None, data: pa.Table) ->
         summary={KEY: of.to_json(), "frazil.rows.written": str(data.num_rows)},
         mirrored=(KEY,),
         fit=fit_of(table.metadata),
-        landed=lambda metadata: landed(metadata, KEY, of, TABLE),
+        landed=lambda metadata: landed_snapshot(metadata, KEY, of, TABLE),
         check=check,
     )
 

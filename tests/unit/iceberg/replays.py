@@ -14,7 +14,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.branch import Stage, branch_name, decide_on_branch, replacing
+from frazil.iceberg.commit.branch import Stage, branch_name, decide_on_branch, replacement_stage
 from frazil.iceberg.commit.commit import Change
 from tests.unit.iceberg.coordinates import (
     Row,
@@ -59,7 +59,7 @@ def replay(lake: Lake) -> Change:
 
 def decide(lake: Lake, ours: Change | None = None, stage: Stage | None = None) -> int:
     """Decide it, or another change, by way of a branch."""
-    return decide_on_branch(lake, ours or replay(lake), branch_name("orders", 2), stage or replacing())
+    return decide_on_branch(lake, ours or replay(lake), branch_name("orders", 2), stage or replacement_stage())
 
 
 def ids(lake: Lake) -> list[int]:

@@ -9,9 +9,9 @@ import pytest
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.branch import Stage, replacing
+from frazil.iceberg.commit.branch import Stage, replacement_stage
 from frazil.iceberg.commit.commit import ATTEMPTS, REMOVED_KEY, Change, Refused, commit
-from frazil.iceberg.commit.summary_state import held, landed, mirror
+from frazil.iceberg.commit.summary_state import landed_snapshot, mirror, summary_value_or_refuse
 from tests.unit.iceberg.coordinates import (
     Row,
     change,
@@ -68,18 +68,18 @@ def test_batch_is_not_found_behind_its_branch(filled: Lake) -> None:
     ours = replay(filled)
 
     def in_two_steps(lake: Lake, change: Change, name: str) -> int:
-        replacing()(lake, replace(change, summary={"engine": "deletes first"}, files=()), name)
-        return replacing()(lake, replace(change, removal=None), name)
+        replacement_stage()(lake, replace(change, summary={"engine": "deletes first"}, files=()), name)
+        return replacement_stage()(lake, replace(change, removal=None), name)
 
     snapshot_id = decide(filled, ours, in_two_steps)
 
     metadata = filled.load_table(TABLE).metadata
-    found = held(metadata, KEY, TABLE)
+    found = summary_value_or_refuse(metadata, KEY, TABLE)
     assert ids(filled) == REPLACED
     assert found is not None
     assert (found.value, found.snapshot_id) == (mark(2).to_json(), snapshot_id)
-    assert landed(metadata, KEY, mark(2), TABLE) == snapshot_id
-    assert landed(metadata, KEY, mark(1), TABLE) is not None
+    assert landed_snapshot(metadata, KEY, mark(2), TABLE) == snapshot_id
+    assert landed_snapshot(metadata, KEY, mark(1), TABLE) is not None
     assert decide(filled, ours) == snapshot_id
     commit(filled, change(filled, mark(3), mark(2), [Row(300)]))
     assert ids(filled) == [*REPLACED, 300]
@@ -160,12 +160,12 @@ def test_branch_that_somebody_wrote_to_becomes_main(filled: Lake) -> None:
 
 
 def wrong_summary(lake: Lake, change: Change, name: str) -> int:
-    return replacing()(lake, replace(change, summary={"frazil.rows.written": "3"}), name)
+    return replacement_stage()(lake, replace(change, summary={"frazil.rows.written": "3"}), name)
 
 
 def wrong_ancestry(lake: Lake, change: Change, name: str) -> int:
     """A branch that was set to what does not descend from main."""
-    tip = replacing()(lake, change, name)
+    tip = replacement_stage()(lake, change, name)
     table = lake.load_table(TABLE)
     snapshots = [
         s.model_copy(update={"parent_snapshot_id": None}) if s.snapshot_id == tip else s

@@ -16,7 +16,7 @@ from frazil.errors import OutcomeUnknown
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.branch import remove_stale_branches
-from frazil.iceberg.commit.summary_state import landed
+from frazil.iceberg.commit.summary_state import landed_snapshot
 from tests.unit.iceberg.coordinates import (
     Row,
     every_snapshot_is_readable,
@@ -70,7 +70,7 @@ def test_lost_answer_below_a_stranger_is_forgotten(filled: Lake) -> None:
     metadata = filled.load_table(TABLE).metadata
     assert ids(filled) == [*REPLACED, 200]
     assert metadata.current_snapshot_id != snapshot_id
-    assert landed(metadata, KEY, mark(2), TABLE) == snapshot_id
+    assert landed_snapshot(metadata, KEY, mark(2), TABLE) == snapshot_id
 
 
 def test_late_decision_lands_on_another_head(filled: Lake) -> None:

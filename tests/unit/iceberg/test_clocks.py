@@ -10,7 +10,7 @@ from pyiceberg.exceptions import BadRequestError
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.branch import decide_on_branch, replacing
+from frazil.iceberg.commit.branch import decide_on_branch, replacement_stage
 from frazil.iceberg.commit.commit import commit
 from frazil.iceberg.errors import as_frazil
 from frazil.iceberg.patches.clocks import MAX_SKEW
@@ -96,7 +96,7 @@ def test_head_that_moves_without_a_new_snapshot_is_dated_behind_the_last(orders:
     clock.append(50)
     commit_batches(orders, 1)
     clock.append(0)
-    decide_on_branch(orders, batch(orders, mark(2), mark(1), rows(2)), "frazil-shop-2-1-x", replacing())
+    decide_on_branch(orders, batch(orders, mark(2), mark(1), rows(2)), "frazil-shop-2-1-x", replacement_stage())
 
     times = [of.timestamp_ms for of in orders.load_table(TABLE).metadata.snapshot_log]
     assert times == sorted(times)

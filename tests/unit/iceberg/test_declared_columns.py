@@ -15,7 +15,7 @@ from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
-from frazil.iceberg.schema.evolution import TableChanges, declared_changes, evolve, planned
+from frazil.iceberg.schema.evolution import TableChanges, declared_changes, evolve, plan_changes
 from frazil.iceberg.schema.schema import check_destination, declared_schema
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 
@@ -90,7 +90,10 @@ def test_partition_field_of_a_renamed_column_gets_a_namesake(
     of = destination(partition_by=partition_by, **given)
     changes = declared_changes(before.schema(), of) or (SchemaChange(("town",), "add", "string"),)
 
-    for look in (lambda: planned(before, TableChanges(of, changes)), lambda: evolve(lake, TableChanges(of, changes))):
+    for look in (
+        lambda: plan_changes(before, TableChanges(of, changes)),
+        lambda: evolve(lake, TableChanges(of, changes)),
+    ):
         with pytest.raises(Terminal, match=f"{field} is the name of a partition field of column city") as refusal:
             look()
         assert "columns: {city: {type: …, from: town}}" in str(refusal.value.next_step)

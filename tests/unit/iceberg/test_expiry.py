@@ -15,10 +15,18 @@ from pyiceberg.table.metadata import TableMetadata
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
 from frazil.iceberg.commit import expiry
-from frazil.iceberg.commit.branch import branch_name, decide_on_branch, replacing
+from frazil.iceberg.commit.branch import branch_name, decide_on_branch, replacement_stage
 from frazil.iceberg.commit.commit import commit
-from frazil.iceberg.commit.expiry import BranchRules, History, Retention, SnapshotAge, Tag, expire_snapshots, expired
-from frazil.iceberg.commit.summary_state import BATCH_KEY, RolledBack, SummaryValue, landed, read_summary
+from frazil.iceberg.commit.expiry import (
+    BranchRules,
+    History,
+    Retention,
+    SnapshotAge,
+    Tag,
+    expire_snapshots,
+    plan_expiry,
+)
+from frazil.iceberg.commit.summary_state import BATCH_KEY, RolledBack, SummaryValue, landed_snapshot, read_summary
 from tests.unit.iceberg.orders import (
     KEY,
     TABLE,
@@ -73,7 +81,7 @@ def land_busy(lake: Lake, n: int) -> int:
             change,
             summary={BUSY: mark(n).to_json()},
             mirrored=(BUSY,),
-            landed=lambda found: landed(found, BUSY, mark(n), TABLE),
+            landed=lambda found: landed_snapshot(found, BUSY, mark(n), TABLE),
             check=lambda _: None,
             retention=RETENTION,
         ),
@@ -225,7 +233,7 @@ def test_rollback_to_an_hour_is_told(orders: Lake, wait: Callable[[float], None]
     found = looked_up(orders)
 
     assert isinstance(found, RolledBack)
-    assert (found.snapshot_id, found.held is not None and found.held.snapshot_id) == (last, head)
+    assert (found.snapshot_id, found.remaining is not None and found.remaining.snapshot_id) == (last, head)
     foreign_append(orders, 5_000)()
     assert isinstance(looked_up(orders), RolledBack)
 
@@ -386,7 +394,7 @@ def test_batches_that_are_prepared_on_branches_take_old_snapshots_out(
         if n == 1:
             commit(orders, change)
         else:
-            decide_on_branch(orders, change, branch_name("orders", n), replacing())
+            decide_on_branch(orders, change, branch_name("orders", n), replacement_stage())
         wait(20)
 
     assert len(metadata(orders).snapshots) <= RECENT + 1 + HOURS + 1
@@ -422,14 +430,18 @@ def test_one_batch_takes_out_a_bounded_number() -> None:
     line = tuple(SnapshotAge(n, n * minute, n - 1 if n else None) for n in range(3_000))
     history = History(line, {"main": BranchRules(2_999)})
 
-    found = expired(history, Retention(timedelta(days=1), keep=1), 3_000 * minute, most=100)
+    found = plan_expiry(history, Retention(timedelta(days=1), keep=1), 3_000 * minute, most=100)
 
     assert (len(found.ids), found.ids[0], found.tagged) == (100, 0, {})
-    later = expired(replace(history, snapshots=line[1_560:]), Retention(timedelta(days=1)), 3_000 * minute, most=100)
+    later = plan_expiry(
+        replace(history, snapshots=line[1_560:]), Retention(timedelta(days=1)), 3_000 * minute, most=100
+    )
     assert later.ids[-1] - later.ids[0] == 99
     assert [tag.head for tag in later.tagged.values()] == [1_619]
     old = {"frazil-hourly-1970-01-01T00": Tag(59, 10 * minute), "mine": Tag(58, 10 * minute)}
-    assert expired(replace(history, tags=old), Retention(timedelta(days=1)), 3_000 * minute).dropped == tuple(old)[:1]
+    assert (
+        plan_expiry(replace(history, tags=old), Retention(timedelta(days=1)), 3_000 * minute).dropped == tuple(old)[:1]
+    )
 
 
 def test_catalog_restored_from_a_backup_opens_its_tables(orders: Lake, wait: Callable[[float], None]) -> None:

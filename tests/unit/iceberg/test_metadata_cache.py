@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from frazil.iceberg.catalog import metadata_cache
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.patches.history_cache import KnownPast, with_past
+from frazil.iceberg.patches.history_cache import HistoryCache, with_shared_history
 from tests.unit.iceberg.orders import TABLE, commit_batches, foreign_append
 
 
@@ -71,20 +71,20 @@ def test_a_process_that_lives_for_weeks_keeps_all_it_ever_read(orders: Lake, mon
     """Of a table the newest version stays, and of all tables no more snapshots than there is room for."""
     catalog: Any = orders._opened
     commit_batches(orders, 1, 2, 3)
-    assert list(catalog._kept) == [orders.load_table(TABLE).metadata_location]
+    assert list(catalog._cached) == [orders.load_table(TABLE).metadata_location]
 
     monkeypatch.setattr(metadata_cache, "MOST_SNAPSHOTS", 4)
     metadata = orders.load_table(TABLE).metadata.model_copy(update={"metadata_log": []})
     for name in "abc":
-        catalog._keep(name, metadata)
+        catalog._cache(name, metadata)
 
-    assert list(catalog._kept) == ["c"]
+    assert list(catalog._cached) == ["c"]
 
 
 def test_a_copy_copies_the_past(orders: Lake) -> None:
     """Snapshots don't change, so that copies have the same ones, also after another was added."""
     commit_batches(orders, 1, 2)
-    metadata = with_past(orders.load_table(TABLE).metadata)
+    metadata = with_shared_history(orders.load_table(TABLE).metadata)
 
     once = copy.deepcopy(metadata.model_copy(update={"snapshots": metadata.snapshots + metadata.snapshots[:1]}))
     twice = copy.deepcopy(once)
@@ -104,7 +104,7 @@ def body_of(table: str, *snapshots: int, summary: str = "append") -> dict[str, A
 
 def test_snapshot_that_was_read_before_is_the_same_object() -> None:
     """Of the same table, and only if the server still says the same of it."""
-    known, first, second = KnownPast(), body_of("a", 1, 2), body_of("a", 2, 3)
+    known, first, second = HistoryCache(), body_of("a", 1, 2), body_of("a", 2, 3)
     edited, other = body_of("a", 2, summary="replace"), body_of("b", 2)
     for body in (first, second, edited, other):
         known.fill_in(body)
@@ -120,7 +120,7 @@ def test_snapshot_that_was_read_before_is_the_same_object() -> None:
 
 def test_known_snapshots_have_a_bound() -> None:
     """What was read longest ago goes first; the last table stays whatever it holds."""
-    known = KnownPast(most=3)
+    known = HistoryCache(most=3)
     first, long, again, anew, last = (
         body_of(of, *range(n)) for of, n in (("a", 2), ("b", 9), ("a", 2), ("b", 9), ("b", 9))
     )

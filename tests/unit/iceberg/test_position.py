@@ -20,7 +20,7 @@ from frazil.iceberg.commit.summary_state import (
     RolledBack,
     lookup_position,
     manifest_path,
-    still_held,
+    remaining_value,
 )
 from tests.unit.iceberg.orders import TABLE, batch, foreign_append, mark, rows
 from tests.unit.iceberg.snapshots import expire, roll_back, set_property
@@ -46,7 +46,7 @@ def decide(lake: Lake, n: int, *, old: bool = False) -> int:
 
 
 def held(lake: Lake) -> Position | None:
-    found = still_held(lookup_position(lake.load_table(TABLE), "orders", TABLE))
+    found = remaining_value(lookup_position(lake.load_table(TABLE), "orders", TABLE))
     return Position.from_json(found.value) if found else None
 
 

@@ -7,7 +7,13 @@ import pytest
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.commit import commit
-from frazil.iceberg.commit.summary_state import RolledBack, SummaryValue, held, landed, read_summary
+from frazil.iceberg.commit.summary_state import (
+    RolledBack,
+    SummaryValue,
+    landed_snapshot,
+    read_summary,
+    summary_value_or_refuse,
+)
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
 from frazil.iceberg.schema.schema import declared_schema
 from tests.unit.iceberg.orders import KEY, TABLE, batch, commit_batches, destination, foreign_append, mark, rows
@@ -15,19 +21,19 @@ from tests.unit.iceberg.snapshots import expire, roll_back, set_property, snapsh
 
 
 def looked_up(lake: Lake) -> SummaryValue | RolledBack | None:
-    """The answer; `held` must say the same, or refuse."""
+    """The answer; `summary_value_or_refuse` must say the same, or refuse."""
     metadata = lake.load_table(TABLE).metadata
     found = read_summary(metadata, KEY, TABLE)
     if isinstance(found, RolledBack):
         with pytest.raises(Terminal, match="rolled back"):
-            held(metadata, KEY, TABLE)
+            summary_value_or_refuse(metadata, KEY, TABLE)
     else:
-        assert held(metadata, KEY, TABLE) == found
+        assert summary_value_or_refuse(metadata, KEY, TABLE) == found
     return found
 
 
 def value_of(found: SummaryValue | RolledBack | None) -> str | None:
-    of = found.held if isinstance(found, RolledBack) else found
+    of = found.remaining if isinstance(found, RolledBack) else found
     return of.value if of is not None else None
 
 
@@ -61,9 +67,9 @@ def test_rollback_to_an_older_batch_hides_what_is_left(orders: Lake) -> None:
     found = looked_up(orders)
 
     assert isinstance(found, RolledBack)
-    assert found.held is not None
-    assert (found.held.value, found.held.snapshot_id) == (mark(1).to_json(), first)
-    assert found.held.summary["frazil.rows.written"] == "1"
+    assert found.remaining is not None
+    assert (found.remaining.value, found.remaining.snapshot_id) == (mark(1).to_json(), first)
+    assert found.remaining.summary["frazil.rows.written"] == "1"
     assert (found.newest, found.snapshot_id, found.listed) == (mark(2).to_json(), second, True)
 
 
@@ -88,7 +94,9 @@ def test_expiry_after_a_rollback_hides_it(orders: Lake) -> None:
 
     found = looked_up(orders)
 
-    assert found == RolledBack(held=_held(orders, first), newest=mark(2).to_json(), snapshot_id=second, listed=False)
+    assert found == RolledBack(
+        remaining=_held(orders, first), newest=mark(2).to_json(), snapshot_id=second, listed=False
+    )
 
 
 def test_expiry_on_both_sides_of_a_rollback_hides_it(orders: Lake) -> None:
@@ -99,7 +107,9 @@ def test_expiry_on_both_sides_of_a_rollback_hides_it(orders: Lake) -> None:
 
     found = looked_up(orders)
 
-    assert found == RolledBack(held=_held(orders, second), newest=mark(3).to_json(), snapshot_id=third, listed=False)
+    assert found == RolledBack(
+        remaining=_held(orders, second), newest=mark(3).to_json(), snapshot_id=third, listed=False
+    )
 
 
 def _held(lake: Lake, snapshot_id: int) -> SummaryValue:
@@ -130,7 +140,7 @@ def test_rollback_before_our_first_batch_leaves_something(orders: Lake) -> None:
     roll_back(orders, snapshots(orders)[0])
 
     assert looked_up(orders) == RolledBack(None, mark(2).to_json(), last, listed=True)
-    assert landed(orders.load_table(TABLE).metadata, KEY, mark(2), TABLE) is None
+    assert landed_snapshot(orders.load_table(TABLE).metadata, KEY, mark(2), TABLE) is None
 
 
 def test_strangers_on_top_of_a_rollback_before_our_first_batch_hide_it(orders: Lake) -> None:

@@ -13,7 +13,7 @@ from pyiceberg.table.update import SetPropertiesUpdate
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit import producer
 from frazil.iceberg.commit.commit import commit
-from frazil.iceberg.commit.producer import SeenOnce
+from frazil.iceberg.commit.producer import CachedTransaction
 from tests.unit.iceberg.orders import TABLE, batch, commit_batches, foreign_append, mark, rows
 
 LOOKS = 3
@@ -25,7 +25,7 @@ def without_time(metadata: TableMetadata) -> dict[str, Any]:
     return metadata.model_dump(exclude={"last_updated_ms"})
 
 
-def assert_agrees(seen: SeenOnce, table: Table) -> None:
+def assert_agrees(seen: CachedTransaction, table: Table) -> None:
     """It sees what PyIceberg's would see with the same pending updates."""
     plain = Transaction(table)
     plain._updates = seen._updates
@@ -37,7 +37,7 @@ def test_what_is_pending_or_was_read_again_is_not_seen(orders: Lake) -> None:
     """Each pending update is seen, also in the place of another; so is what others committed, once the table is refreshed."""
     commit_batches(orders, 1)
     table = orders.load_table(TABLE)
-    seen = SeenOnce(table)
+    seen = CachedTransaction(table)
     assert_agrees(seen, table)
 
     seen._stage((SetPropertiesUpdate(updates={"a": "1"}),))

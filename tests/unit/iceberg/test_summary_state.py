@@ -8,7 +8,7 @@ from frazil.batch.position import BatchMark
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.commit import commit, snapshot_time
-from frazil.iceberg.commit.summary_state import SummaryValue, held, landed, mirror
+from frazil.iceberg.commit.summary_state import SummaryValue, landed_snapshot, mirror, summary_value_or_refuse
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
 from frazil.iceberg.schema.schema import declared_schema
 from tests.unit.iceberg.orders import (
@@ -26,11 +26,11 @@ from tests.unit.iceberg.snapshots import expire, roll_back, set_property, snapsh
 
 
 def held_by(lake: Lake) -> SummaryValue | None:
-    return held(lake.load_table(TABLE).metadata, KEY, TABLE)
+    return summary_value_or_refuse(lake.load_table(TABLE).metadata, KEY, TABLE)
 
 
 def landed_in(lake: Lake, of: BatchMark) -> int | None:
-    return landed(lake.load_table(TABLE).metadata, KEY, of, TABLE)
+    return landed_snapshot(lake.load_table(TABLE).metadata, KEY, of, TABLE)
 
 
 def test_table_that_was_never_written_holds_something(orders: Lake) -> None:
@@ -238,7 +238,7 @@ def test_two_pipelines_in_one_table_mix_their_positions(orders: Lake) -> None:
     """Keys carry the pipeline's name: another pipeline's batches are strangers."""
     commit_batches(orders, 1, 2)
 
-    assert held(orders.load_table(TABLE).metadata, "frazil.batch.payments", TABLE) is None
+    assert summary_value_or_refuse(orders.load_table(TABLE).metadata, "frazil.batch.payments", TABLE) is None
 
 
 def test_batch_is_found_by_its_number_alone(orders: Lake) -> None:

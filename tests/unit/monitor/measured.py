@@ -60,7 +60,7 @@ MAINTENANCE = MaintenanceResult(
 CONDITION = Condition(
     pipeline="orders",
     owner="ana",
-    at=NOW,
+    read_at=NOW,
     n=8,
     last_commit=NOW - timedelta(seconds=90),
     complete_through=NOW - timedelta(seconds=30),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from frazil.monitor import airflow_runs
-from frazil.monitor.airflow_runs import runs_of, summed, told_by
+from frazil.monitor.airflow_runs import runs_of, summarize_runs, told_by
 from frazil.monitor.condition import Runs
 from frazil.runtime.airflow_api import AirflowApi
 from frazil.runtime.airflow_rows import DagRun
@@ -28,7 +28,7 @@ def run(n: int, state: str) -> DagRun:
 def test_failure_before_a_success_counts() -> None:
     """Failures are those in a row since the last success; a run at work and one that waits say nothing of that."""
     states = ("queued", "running", "failed", "failed", "success", "failed")
-    runs = summed([run(9 - n, state) for n, state in enumerate(states)], is_paused=False)
+    runs = summarize_runs([run(9 - n, state) for n, state in enumerate(states)], is_paused=False)
 
     ended = BEGIN + timedelta(hours=7, minutes=1)
     working = BEGIN + timedelta(hours=8)
@@ -39,10 +39,10 @@ def test_failure_before_a_success_counts() -> None:
 
 def test_success_after_failures_is_a_failure() -> None:
     """The last finished run decides."""
-    runs = summed([run(2, "success"), run(1, "failed")])
+    runs = summarize_runs([run(2, "success"), run(1, "failed")])
 
     assert (runs.last_state, runs.failures) == ("success", 0)
-    assert summed([]) == Runs(failures=0)
+    assert summarize_runs([]) == Runs(failures=0)
 
 
 def test_airflow_that_never_was_is_trouble(tmp_path: Path) -> None:

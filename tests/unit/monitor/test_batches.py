@@ -102,10 +102,10 @@ def test_new_batch_has_the_whole_ledger_read_again(
     read_one = ledger_files._rows
     monkeypatch.setattr(ledger_files, "_rows", lambda *arguments: read.append(1) or read_one(*arguments))
     listed: list[str] = []
-    list_one = ledger_files._listed
+    list_one = ledger_files._files_of_manifest
     monkeypatch.setattr(
         ledger_files,
-        "_listed",
+        "_files_of_manifest",
         lambda manifest, table: listed.append(manifest.manifest_path) or list_one(manifest, table),
     )
     write([batch(5)])
@@ -192,8 +192,10 @@ def test_page_of_a_compacted_ledger_takes_all_of_it_into_memory(
     """Of a large file only the batches of the page are kept for it, and after it none; small files beside it are as ever."""
     monkeypatch.setattr(ledger_files, "_PIECE", 7)
     pieces: list[int] = []
-    keep = ledger_files._of
-    monkeypatch.setattr(ledger_files, "_of", lambda numbers, rows: pieces.append(len(rows)) or keep(numbers, rows))
+    keep = ledger_files._of_batches
+    monkeypatch.setattr(
+        ledger_files, "_of_batches", lambda numbers, rows: pieces.append(len(rows)) or keep(numbers, rows)
+    )
     write(batch(n) for n in range(1, 100))
     large = max(batches._size(file) for file in look(ledgers, project)._files)
     monkeypatch.setattr(batches, "LARGE_FILE", large - 1)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from frazil.batch.facts import PartitionFacts
 from frazil.kafka.admin.topics import TopicRetention
 from frazil.monitor.condition import Condition, Retention, TopicLag
-from frazil.monitor.oldest_unread import aged
+from frazil.monitor.oldest_unread import with_ages
 from frazil.report.lag import Lag, PartitionLag
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -35,17 +35,17 @@ def test_clock_of_a_producer_makes_a_pipeline_late() -> None:
     """Records wait no longer than since the last instant through which all was in, and none waits since the future."""
     behind = lag(partition(0, 5, (0, 9, 9)))
 
-    assert aged(condition(60), behind, {("orders", 0): ms(1e8)}, {}).lag_seconds == 60
-    assert aged(condition(60), behind, {("orders", 0): ms(20)}, {}).lag_seconds == 20
-    assert aged(condition(60), behind, {("orders", 0): ms(-20)}, {}).lag_seconds == 0
-    assert aged(condition(60), behind, {("orders", 0): None}, {}).lag_seconds == 60
-    assert aged(condition(None), behind, {("orders", 0): None}, {}).lag_seconds is None
+    assert with_ages(condition(60), behind, {("orders", 0): ms(1e8)}, {}).lag_seconds == 60
+    assert with_ages(condition(60), behind, {("orders", 0): ms(20)}, {}).lag_seconds == 20
+    assert with_ages(condition(60), behind, {("orders", 0): ms(-20)}, {}).lag_seconds == 0
+    assert with_ages(condition(60), behind, {("orders", 0): None}, {}).lag_seconds == 60
+    assert with_ages(condition(None), behind, {("orders", 0): None}, {}).lag_seconds is None
 
 
 def test_one_topic_hides_another() -> None:
     """Each topic has its own lag; the pipeline's is that of the oldest record."""
     behind = lag(partition(0, 5, (0, 9, 9)), partition(0, 1, (0, 3, 3), "b"), partition(0, 4, (0, 4, 4), "c"))
-    condition_read = aged(condition(), behind, {("orders", 0): ms(20), ("b", 0): ms(50)}, {})
+    condition_read = with_ages(condition(), behind, {("orders", 0): ms(20), ("b", 0): ms(50)}, {})
 
     assert condition_read.topics == (TopicLag("orders", 4, 20), TopicLag("b", 2, 50), TopicLag("c", 0, 0))
     assert (condition_read.lag_seconds, condition_read.complete_through) == (50, NOW - timedelta(seconds=50))
@@ -55,12 +55,14 @@ def test_open_transaction_is_called_complete() -> None:
     """Nobody knows since when records are held back: the instant is not moved beyond what a batch said."""
     open_lag = lag(partition(0, 5, (0, 9, 12)))
 
-    assert aged(condition(600), open_lag, {("orders", 0): ms(20)}, {}).complete_through == NOW - timedelta(seconds=600)
+    assert with_ages(condition(600), open_lag, {("orders", 0): ms(20)}, {}).complete_through == NOW - timedelta(
+        seconds=600
+    )
 
 
 def test_markers_count_as_records_that_wait() -> None:
     """Offsets without a record, as those of transaction markers, wait for nobody."""
-    assert aged(condition(600), lag(partition(0, 5, (0, 9, 9))), {}, {}).lag_seconds == 0
+    assert with_ages(condition(600), lag(partition(0, 5, (0, 9, 9))), {}, {}).lag_seconds == 0
 
 
 def test_most_urgent_partition_is_the_last() -> None:
@@ -81,7 +83,7 @@ def test_most_urgent_partition_is_the_last() -> None:
     }
     retentions = {"orders": HOUR, "kept": TopicRetention(None, by_size=True)}
 
-    assert aged(condition(), behind, times, retentions).retention == (
+    assert with_ages(condition(), behind, times, retentions).retention == (
         Retention("orders", 2, -3, 0.0, 10.0),
         Retention("orders", 1, 1, 600.0, 3000.0),
         Retention("orders", 0, 5, 3000.0, 600.0),
@@ -92,7 +94,7 @@ def test_most_urgent_partition_is_the_last() -> None:
 
 def test_pipeline_that_never_ran_is_complete() -> None:
     """Before the first run nothing is in, however young what waits is."""
-    condition_read = aged(
+    condition_read = with_ages(
         condition(n=None), lag(PartitionLag("orders", 0, None, PartitionFacts(0, 9, 9), None, "new")), {}, {}
     )
 

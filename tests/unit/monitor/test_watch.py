@@ -113,7 +113,9 @@ def test_kafka_that_is_away_looks_as_if_nothing_landed(project: Project, monkeyp
     landed, requests, away = [Point(BEGIN, rows=7)], [], Retryable("it does not answer")
 
     def read(*_: object, **__: object) -> Condition:
-        return Condition("orders", "shop", BEGIN, n=1, unreadable=str(away), made=("shop.eu",) if landed else ())
+        return Condition(
+            "orders", "shop", BEGIN, n=1, unreadable=str(away), auto_created=("shop.eu",) if landed else ()
+        )
 
     def health(*_: object) -> dict[str, int]:
         requests.append(1)
@@ -141,7 +143,7 @@ def test_kafka_that_is_away_looks_as_if_nothing_landed(project: Project, monkeyp
     assert first is not None
     assert last is not None
     assert sum(first.series.rows) == 7
-    assert (last.series, last.condition.health, last.condition.made) == (
+    assert (last.series, last.condition.health, last.condition.auto_created) == (
         first.series,
         {"shop.orders": 80},
         ("shop.eu",),

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
-from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.decoder.fan_out import FanOut, TableOutcomes
 from frazil.records.decoder.route import Route
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 from frazil.records.model.outcome import Counts, add_counts
@@ -47,7 +47,7 @@ def became(fan_out: FanOut, records: pa.RecordBatch) -> Became:
         return Became(refused=True)
     _check(done)
     rows = {table: shown(rows) for table, rows in done.rows.items()}
-    return Became(rows, shown(done.dead), done.counts, done.unknown)
+    return Became(rows, shown(done.dead), done.counts, done.unknown_fields)
 
 
 def joined(parts: Iterable[Became]) -> Became:
@@ -110,7 +110,7 @@ def shown(rows: pa.RecordBatch) -> list[str]:
     return [repr(row) for row in zip(*columns, strict=True)]
 
 
-def _check(done: FannedOut) -> None:
+def _check(done: TableOutcomes) -> None:
     for rows in (*done.rows.values(), done.dead):
         rows.validate(full=True)
     assert all(counts.is_complete for counts in done.counts.values())

@@ -22,8 +22,8 @@ def fit_both(columns: tuple[ColumnSpec, ...], schema: pa.Schema, value: pa.Recor
     as_block.rows.validate(full=True)
     assert as_block.rows.schema.equals(schema, check_metadata=True)
     assert as_block.dead == one_by_one.dead
-    assert as_block.kept.equals(one_by_one.kept)
-    assert as_block.ignored.counted() == one_by_one.ignored.counted()
+    assert as_block.input_rows.equals(one_by_one.input_rows)
+    assert as_block.ignored.count() == one_by_one.ignored.count()
     assert same(as_block.rows, one_by_one.rows), f"{as_block.rows}\n{one_by_one.rows}"
     return as_block
 

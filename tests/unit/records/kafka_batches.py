@@ -38,7 +38,7 @@ def decode_both(spec: RecordSpec, batch: pa.RecordBatch) -> Outcomes:
     block = Decoder(spec, BATCH_NUMBER).decode(batch)
     assert block.rows.equals(exact.rows), f"{block.rows.to_pylist()} != {exact.rows.to_pylist()}"
     assert block.dead.equals(exact.dead), f"{block.dead.to_pylist()} != {exact.dead.to_pylist()}"
-    assert block.unknown == exact.unknown, f"{block.unknown} != {exact.unknown}"
+    assert block.unknown_fields == exact.unknown_fields, f"{block.unknown_fields} != {exact.unknown_fields}"
     assert block.counts == exact.counts
     for outcomes in (block, exact):
         outcomes.rows.validate(full=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.batch.facts import FLOOR_SECONDS, LAST, Staged, added, ages_from, ages_json, seconds
+from frazil.batch.facts import FLOOR_SECONDS, LAST, Staged, add_ages, age_seconds, ages_from, ages_json
 from frazil.records.model.kafka_schema import TIMESTAMP
 from frazil.records.model.positions import record_ages
 
@@ -27,7 +27,7 @@ def test_class_stands_for_another_age(of: float) -> None:
     """What a class tells is 5 % of the age, or 50 ms, from each age that it counts: so every quantile is."""
     (age,) = counted([of])
 
-    assert seconds(age) == pytest.approx(of, rel=0.05, abs=FLOOR_SECONDS / 2 + 1e-5)
+    assert age_seconds(age) == pytest.approx(of, rel=0.05, abs=FLOOR_SECONDS / 2 + 1e-5)
 
 
 @given(st.lists(st.lists(st.floats(0, 1e6), max_size=20), max_size=5), st.randoms(use_true_random=False))
@@ -37,7 +37,7 @@ def test_cut_of_the_records_decides_what_is_counted(parts: list[list[float]], ra
     each = [counted(list(part)) for part in parts]
     random.shuffle(each)  # type: ignore[attr-defined]
 
-    assert reduce(added, each, {}) == whole
+    assert reduce(add_ages, each, {}) == whole
     staged = Staged.merged(Staged.from_json(Staged(ages=of).to_json()) for of in each)
     assert staged.ages == whole
     assert ages_from(ages_json(whole)) == whole

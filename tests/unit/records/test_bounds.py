@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from frazil.batch.schema_change import REMEMBERED, SchemaChange, fewer
+from frazil.batch.schema_change import REMEMBERED, SchemaChange, bound_demands
 from frazil.records.decoder.decode import Decoder
 from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode
 from frazil.records.model.evolution_policy import Evolution
@@ -196,7 +196,7 @@ def test_demands_of_many_tasks_are_kept_in_a_bounded_number():
     """Changes of columns that are there go before those that bring more."""
     adds = {SchemaChange((f"a{at}",), "add", "long") for at in range(REMEMBERED + 10)}
     others = {SchemaChange(("z",), "widen", "long"), SchemaChange(("z",), "optional")}
-    kept = fewer(adds | others)
+    kept = bound_demands(adds | others)
     assert list(kept) == sorted(kept)
     assert len(kept) == REMEMBERED + 2
     assert others < set(kept)

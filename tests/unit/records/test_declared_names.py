@@ -31,7 +31,7 @@ COLUMNS = pa.schema(
     ]
 )
 SPEC = RecordSpec(COLUMNS, sources={"zip": ("customer", "zip")}, unknown_fields="fail")
-NAMES = DeclaredNames.of([SPEC])
+NAMES = DeclaredNames.from_specs([SPEC])
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ NAMES = DeclaredNames.of([SPEC])
 )
 def test_a_path_tells_what_came_with_the_record(path: str, shown: str) -> None:
     """Keys of maps and undeclared names come with it; what is declared and where in a list it is stays."""
-    assert NAMES.shown(path) == shown
+    assert NAMES.visible_path(path) == shown
 
 
 @given(st.text(alphabet='id.[]"labels34\\…', max_size=20))
 def test_a_strange_path_ends_the_run(path: str) -> None:
     """A path may hold any name: whatever it is, some of it is shown, or nothing."""
-    NAMES.shown(path)
+    NAMES.visible_path(path)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_local_schema_declares_nothing() -> None:
     schema = json.dumps({"type": "record", "name": "R", "fields": fields})
     columns = pa.schema([("x", pa.int64()), ("who", pa.int64())])
     key = pa.schema([("region", pa.string())])
-    names = DeclaredNames.of(
+    names = DeclaredNames.from_specs(
         [
             RecordSpec(
                 columns,
@@ -106,5 +106,5 @@ def test_a_local_schema_declares_nothing() -> None:
         ]
     )
 
-    told = [names.shown(path) for path in ('card["1"]', "x", "key.region", "key.who", "region", "who")]
+    told = [names.visible_path(path) for path in ('card["1"]', "x", "key.region", "key.who", "region", "who")]
     assert told == ["card[…]", "x", "key.region", "key.who", "…", "…"]

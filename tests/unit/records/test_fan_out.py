@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
-from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.decoder.fan_out import FanOut, TableOutcomes
 from frazil.records.decoder.route import FieldRoute, Otherwise, Route, StaticRoute, TopicRoute
 from frazil.records.model.format import FormatSpec
 from frazil.records.model.outcome import TopicPartition
@@ -34,18 +34,18 @@ def value(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
-def offsets(found: FannedOut) -> dict[str, list[int]]:
+def offsets(found: TableOutcomes) -> dict[str, list[int]]:
     return {table: rows.column("_kafka_offset").to_pylist() for table, rows in found.rows.items() if rows.num_rows}
 
 
-def letters(found: FannedOut) -> list[tuple[int, str | None, str]]:
+def letters(found: TableOutcomes) -> list[tuple[int, str | None, str]]:
     columns = (found.dead.column(name).to_pylist() for name in ("offset", "destination", "code"))
     return list(zip(*columns, strict=True))
 
 
 def decode(
     values: Sequence[bytes | None], by: Any = KIND, otherwise: Otherwise = "dead_letter", only: str | None = None
-) -> FannedOut:
+) -> TableOutcomes:
     found = FanOut(SPECS, Route(by, otherwise) if by else None, 7).decode(kafka_batch(values), only)
     for of in found.tables.values():
         assert of.routed == of.written + of.dead
@@ -88,7 +88,7 @@ def test_a_field_that_one_table_takes_is_left_out_of_the_other_unsaid() -> None:
     assert told["a.texts"] == UnknownFields(2, {"note": 2, "tip": 2})
     assert told["a.numbers"] == UnknownFields(1, {"tip": 1})
     assert told["a.strict"] == UnknownFields()
-    assert found.unknown == UnknownFields(2, {"tip": 2, "note": 1})
+    assert found.unknown_fields == UnknownFields(2, {"tip": 2, "note": 1})
 
 
 def test_typed_fields_of_several_tables_are_left_out_unsaid() -> None:
@@ -102,7 +102,7 @@ def test_typed_fields_of_several_tables_are_left_out_unsaid() -> None:
 
     assert found.tables["a.few"].unknown == UnknownFields(2, {"note": 1, "#7": 1})
     assert found.tables["a.all"].unknown == UnknownFields(1, {"#7": 1})
-    assert found.unknown == UnknownFields(2, {"note": 1, "#7": 1})
+    assert found.unknown_fields == UnknownFields(2, {"note": 1, "#7": 1})
 
 
 def test_what_nobody_can_read_is_a_letter_of_every_table() -> None:

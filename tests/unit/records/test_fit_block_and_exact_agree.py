@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from frazil.records.casting.arrays import one_by_one, settle_plan
+from frazil.records.casting.arrays import plan_cast, plan_exact_cast
 from frazil.records.casting.scalar import FitRules
 from tests.unit.records.fitting import fit_one
 
@@ -226,7 +226,7 @@ def test_any_nested_values_have_the_same_outcome_as_arrays_and_one_by_one(
 ) -> None:
     """Neither shapes nor offsets nor nulls at any depth part the two ways; no input raises."""
     fitted = fit_one(array, target, required=required, **options)
-    assert len(fitted.kept) + len(fitted.dead) == len(array)
+    assert len(fitted.input_rows) + len(fitted.dead) == len(array)
 
 
 @relaxed
@@ -262,7 +262,7 @@ def test_number_that_fits_comes_back(source: pa.DataType, target: pa.DataType, d
     back = fit_one(there.rows.column(0), source, text_casts=True)
     assert not back.dead
     assert back.rows.column(0).to_pylist() == pytest.approx(
-        array.take(there.kept).to_pylist(), rel=0, abs=0, nan_ok=True
+        array.take(there.input_rows).to_pylist(), rel=0, abs=0, nan_ok=True
     )
 
 
@@ -285,6 +285,6 @@ FAST = [
 def test_common_pairs_have_a_fast_way(source: pa.DataType, target: pa.DataType) -> None:
     """Equal outcomes prove nothing about a way that is never taken."""
     rules = FitRules(text_casts=True)
-    slow = one_by_one(source, target, rules)
+    slow = plan_exact_cast(source, target, rules)
     assert isinstance(slow, partial)
-    assert getattr(settle_plan(source, target, rules), "func", None) is not slow.func
+    assert getattr(plan_cast(source, target, rules), "func", None) is not slow.func

@@ -162,7 +162,7 @@ def test_unknown_fields_are_counted_rescued_or_refused() -> None:
     shape = pa.schema([("id", INT), ("x", pa.struct([("y", pa.decimal128(9, 2))])), ("t", pa.timestamp("us", "UTC"))])
     batch = _rows([{"id": 1, "x": {"y": Decimal("0.10")}, "t": 0}, {"id": 2}, {"x": None, "t": 5}], shape)
     ignored = fit_both(specs(SCHEMA), SCHEMA, batch)
-    assert (ignored.ignored.counted(), list(ignored.dead)) == (UnknownFields(1, {"t": 1, "x": 1}), [2])
+    assert (ignored.ignored.count(), list(ignored.dead)) == (UnknownFields(1, {"t": 1, "x": 1}), [2])
     rescued = fit_both(specs(SCHEMA), RESCUE, batch, unknown_fields="rescue").rows
     assert rescued.column("_rescued").to_pylist() == ['{"x":{"y":0.10},"t":"1970-01-01T00:00:00Z"}', None]
     failed = fit_both(specs(SCHEMA), SCHEMA, batch, unknown_fields="fail")

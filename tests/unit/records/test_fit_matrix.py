@@ -128,7 +128,7 @@ def test_each_pair_of_types_gives_the_value_or_its_code(source: str, target: str
         assert fitted.rows.column(0).to_pylist() == [None]
     else:
         assert fitted.rows.column(0).to_pylist() == [expected, None, expected]
-        assert fitted.kept.to_pylist() == [0, 1, 2]
+        assert fitted.input_rows.to_pylist() == [0, 1, 2]
 
 
 BIG = 1 << 53
@@ -219,7 +219,7 @@ def test_values_at_the_edges_are_kept_or_refused(
     fitted = fit_one(pa.array([value, None], source), target)
     found = fitted.dead[0].code if fitted.dead else fitted.rows.column(0)[0].as_py()
     assert found == expected
-    assert fitted.kept.to_pylist()[-1] == 1
+    assert fitted.input_rows.to_pylist()[-1] == 1
 
 
 CASTS = [

@@ -301,4 +301,4 @@ def test_field_of_the_value_with_the_name_of_a_key_column_is_not_unknown(
         (6, "b", None),
         (7, None, None),
     ]
-    assert outcomes.unknown.records == 0
+    assert outcomes.unknown_fields.records == 0

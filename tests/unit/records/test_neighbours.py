@@ -156,7 +156,7 @@ class Parted:
             for kind in (True, False)
         )
         more = even.with_value(even.value.append_column("more", pa.array(["m"] * len(even), pa.string())))
-        return Transformed(more, others=(odd,))
+        return Transformed(more, other_frames=(odd,))
 
 
 LISTS = pa.schema([("n", pa.list_(pa.int64())), ("to", pa.string())])

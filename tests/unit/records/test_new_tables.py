@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from frazil.batch.facts import Staged
 from frazil.batch.schema_change import NAMES_TOLD, unfit_because
 from frazil.errors import Terminal
-from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.decoder.fan_out import FanOut, TableOutcomes
 from frazil.records.decoder.route import FieldRoute, NewTables, Route, TopicRoute
 from frazil.records.model.format import FormatSpec
 from frazil.records.model.outcome import TopicPartition
@@ -33,13 +33,13 @@ def value(to: Any, number: Any = 1) -> bytes:
 
 def decode(
     values: Sequence[bytes], new: NewTables, tables: Sequence[str] = (), by: Any = TO, **options: Any
-) -> FannedOut:
+) -> TableOutcomes:
     only = options.pop("only", None)
     route = Route(by, new=new, **options)
     return FanOut(dict.fromkeys(tables, SPEC), route, 7).decode(kafka_batch(values), only)
 
 
-def codes(found: FannedOut) -> list[tuple[int, str]]:
+def codes(found: TableOutcomes) -> list[tuple[int, str]]:
     return list(zip(found.dead.column("offset").to_pylist(), found.dead.column("code").to_pylist(), strict=True))
 
 

@@ -109,7 +109,7 @@ def test_of_two_tables_only_the_one_of_orc_files_refuses_the_record() -> None:
         "a.orc": (2, 1, 1),
         "a.parquet": (2, 2, 0),
     }
-    assert found.unknown == UnknownFields()
+    assert found.unknown_fields == UnknownFields()
 
 
 def test_file_format_of_the_pipeline_file_reaches_the_decoder() -> None:

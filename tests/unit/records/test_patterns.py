@@ -26,7 +26,7 @@ from frazil.pipeline.syntax.patterns import matches, taken_up
 from frazil.records.decoder.route import FieldRoute, Route, Router, StaticRoute, TopicRoute
 from frazil.records.transforms.patterns import WholeMatch
 from frazil.run.staging.record_problems import record_problems
-from frazil.verify.values.routes import where_to
+from frazil.verify.values.routes import route_to_table
 from tests.unit.capture.captured import Captured, capture_of
 
 HOSTILE = r"(\w+\s?)+;|(a+)+"
@@ -67,7 +67,7 @@ def test_routes_decide_a_hostile_value_at_once(by: Any) -> None:
     with at_once():
         routed = Router(Route(by), TABLES).route(pa.array([TEXT, *(f"{TEXT}{n}" for n in range(500))]))
 
-    assert len(routed.without) == 501
+    assert len(routed.unrouted) == 501
 
 
 def test_other_expressions_decide_a_hostile_text_at_once() -> None:
@@ -77,7 +77,7 @@ def test_other_expressions_decide_a_hostile_text_at_once() -> None:
         assert not Source(topics_pattern=HOSTILE).reads(TEXT)
         assert WholeMatch(HOSTILE).holds(pa.array([TEXT])).to_pylist() == [False]
         assert WholeMatch(HOSTILE).replaced(pa.array([TEXT]), ["x", 1]).to_pylist() == [TEXT]
-        told = where_to(pipeline(route=route), TABLES[0])
+        told = route_to_table(pipeline(route=route), TABLES[0])
         assert told is not None
         assert told("events", json.dumps({"kind": TEXT}).encode()) == "nowhere"
 

@@ -13,7 +13,7 @@ from frazil.records.decoder.declared_names import DeclaredNames
 from frazil.records.decoder.redaction import Payload, has_record, redacted
 from frazil.records.model.dead_letter import DEAD_SCHEMA, DeadCode
 from frazil.records.model.spec import RecordSpec
-from frazil.verify.outcomes import kept, pairs, payload_of
+from frazil.verify.outcomes import header_pairs, payload_of, stored_record
 
 SECRET = "4111-1111"
 
@@ -43,7 +43,7 @@ ONE = (f"k{SECRET}".encode(), f'{{"card": "{SECRET}"}}'.encode(), [{"key": SECRE
 @pytest.mark.parametrize("payload", ["redacted", "none"])
 def test_a_letter_leaks_its_record(payload: Payload) -> None:
     """Key, value and headers hold secrets, and so does a message that quotes them."""
-    declared = DeclaredNames.of([RecordSpec(pa.schema([("card", pa.int64())]))])
+    declared = DeclaredNames.from_specs([RecordSpec(pa.schema([("card", pa.int64())]))])
     found = redacted(letters(ONE), payload, declared)
 
     assert SECRET not in str(found.to_pylist())
@@ -89,9 +89,9 @@ def test_verify_expects_something_else(
 ) -> None:
     """The check has its own code for the same promise: both must say the same of any record."""
     (row,) = redacted(letters((key, value, headers)), payload).to_pylist()
-    letter = (row["key"], row["value"], pairs(row["headers"]), None)
-    record = (key, value, pairs(headers), None)
+    letter = (row["key"], row["value"], header_pairs(row["headers"]), None)
+    record = (key, value, header_pairs(headers), None)
 
     forged = payload == "full" and payload_of(record) != "full"
     assert payload_of(letter) == payload or forged
-    assert kept(record, payload) == letter
+    assert stored_record(record, payload) == letter

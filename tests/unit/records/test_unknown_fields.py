@@ -16,7 +16,7 @@ from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.format import FormatSpec, WriterSchema
 from frazil.records.model.outcome import Outcomes
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import UnknownAt
+from frazil.records.model.unknown_fields import UnknownFieldPairs
 from frazil.records.transforms.explode import Explode
 from frazil.records.transforms.values.casting import Cast
 from tests.unit.records.kafka_batches import BATCH_NUMBER, decode_both, kafka_batch
@@ -60,7 +60,7 @@ def test_ignored_fields_leave_no_trace() -> None:
 
     outcomes = decode_both(RecordSpec(PLAIN), kafka_batch([*values, None]))
 
-    assert outcomes.unknown == UnknownFields(3, {"x": 3, "y": 1})
+    assert outcomes.unknown_fields == UnknownFields(3, {"x": 3, "y": 1})
 
 
 @pytest.mark.parametrize("policy", ["rescue", "fail"])
@@ -68,7 +68,7 @@ def test_fields_that_are_kept_or_refused_are_called_left_out(policy: Any) -> Non
     """A rescued field is not lost, nor is that of a dead letter."""
     spec = RecordSpec(PLAIN.append(pa.field("r", TEXT)), unknown_fields=policy, rescued_column="r")
 
-    assert decode_both(spec, kafka_batch([b'{"a":1,"x":1}', b'{"a":1}'])).unknown == UnknownFields()
+    assert decode_both(spec, kafka_batch([b'{"a":1,"x":1}', b'{"a":1}'])).unknown_fields == UnknownFields()
 
 
 def test_a_producer_that_adds_a_field_slows_its_topic_down() -> None:
@@ -80,7 +80,7 @@ def test_a_producer_that_adds_a_field_slows_its_topic_down() -> None:
     for values, records in ((plain, 0), (more, 50), ([*plain, *more], 50), (plain, 0), (plain, 0)):
         block = decoder.decode(pa.array(values, pa.binary()))
         assert len(block.positions) == len(values)
-        assert block.unknown.counted().records == records
+        assert block.unknown_fields.count().records == records
 
 
 def test_names_fill_the_memory() -> None:
@@ -88,7 +88,7 @@ def test_names_fill_the_memory() -> None:
     whole = UnknownFields()
     for batch in range(20):
         names = [f"{batch}-{n}-{'long' * 100}" for n in range(200)] + ["each"]
-        whole += UnknownAt.of({n: (name, "each") for n, name in enumerate(names)}).counted()
+        whole += UnknownFieldPairs.from_names({n: (name, "each") for n, name in enumerate(names)}).count()
 
     assert whole.records == 20 * 201
     assert whole.names["each"] == 20 * 201
@@ -145,7 +145,7 @@ def test_fields_outside_of_the_schema_or_the_columns_are_left_out_unseen(case: s
     """What the schema has and no column takes, and what the schema does not even have, is counted alike."""
     how, plain, more, names = CASES[case]
 
-    assert outcomes(how, [plain, *more]).unknown == UnknownFields(len(more), names)
+    assert outcomes(how, [plain, *more]).unknown_fields == UnknownFields(len(more), names)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -157,7 +157,7 @@ def test_fields_outside_of_the_schema_pass_where_they_are_refused(case: str) -> 
 
     assert done.dead.column("code").to_pylist() == [DeadCode.UNKNOWN_FIELD] * len(more)
     assert done.rows.column("a").to_pylist() == [1, 1]
-    assert done.unknown == UnknownFields()
+    assert done.unknown_fields == UnknownFields()
 
 
 def test_what_can_not_be_rescued_is_lost_unseen() -> None:
@@ -165,7 +165,7 @@ def test_what_can_not_be_rescued_is_lost_unseen() -> None:
     how, plain, more, _ = CASES["protobuf"]
     columns = COLUMNS.append(pa.field("_rescued", TEXT))
 
-    assert outcomes(how, [plain, *more], columns=columns, unknown_fields="rescue").unknown.records == 3
+    assert outcomes(how, [plain, *more], columns=columns, unknown_fields="rescue").unknown_fields.records == 3
 
 
 PART = pa.struct([("b", INT), ("z", INT)])
@@ -216,7 +216,7 @@ def test_a_field_inside_of_a_struct_is_left_out_unseen(
     )
 
     assert found.dead.num_rows == 0
-    assert found.unknown == UnknownFields(len(names), names)
+    assert found.unknown_fields == UnknownFields(len(names), names)
 
 
 @pytest.mark.parametrize("policy", ["ignore", "fail", "rescue"])
@@ -244,10 +244,10 @@ def test_what_a_message_does_not_say_counts(policy: Any) -> None:
         assert found.dead.column("path").to_pylist() == [*fields, "s.z"]
         assert found.rows.column("a").to_pylist() == [1, 1]
     elif policy == "ignore":
-        assert found.unknown == UnknownFields(len(fields) + 1, {**dict.fromkeys(fields, 1), "s.z": 1})
+        assert found.unknown_fields == UnknownFields(len(fields) + 1, {**dict.fromkeys(fields, 1), "s.z": 1})
     else:
         assert found.rows.column("_rescued").null_count == 3
-        assert found.unknown == UnknownFields(1, {"s.z": 1})
+        assert found.unknown_fields == UnknownFields(1, {"s.z": 1})
 
 
 @pytest.mark.parametrize(("policy", "dead", "records"), [("ignore", 0, 2), ("fail", 2, 0)])
@@ -259,7 +259,7 @@ def test_fields_that_are_not_declared_before_transforms_pass_unseen(policy: Any,
     spec = RecordSpec(fields, fields=fields, transforms=(Cast({"a": "int64"}),), unknown_fields=policy)
     done = decode_both(spec, kafka_batch(values))
 
-    assert (len(done.dead), done.unknown.records) == (dead, records)
+    assert (len(done.dead), done.unknown_fields.records) == (dead, records)
 
 
 def test_an_exploded_record_counts_once_per_row() -> None:
@@ -270,4 +270,4 @@ def test_an_exploded_record_counts_once_per_row() -> None:
     found = decode_both(spec, kafka_batch([b'{"a":[1,2,3],"x":1}', b'{"a":[4]}']))
 
     assert found.rows.num_rows == 4
-    assert found.unknown == UnknownFields(1, {"x": 1})
+    assert found.unknown_fields == UnknownFields(1, {"x": 1})

@@ -36,7 +36,7 @@ def test_a_pipeline_that_never_ran_is_an_error(project: Project) -> None:
     """No table is an answer of its own, and looking makes none."""
     assert list_letters(project, project.pipeline("orders"), ANY, "all", 5) is None
     assert find_letters(project, project.pipeline("orders"), Place("orders", 0, 0)) == ()
-    assert report(project).held is None
+    assert report(project).table_total is None
     assert project.lake("lake").tables() == []
 
 
@@ -45,7 +45,7 @@ def test_an_empty_table_is_an_error(project: Project, append: Append) -> None:
     project.lake("lake").create_table(NAME, DEAD_LETTER_SCHEMA, UNPARTITIONED, {})
 
     assert offsets(project) == []
-    assert (report(project).held, report(project).groups) == (0, ())
+    assert (report(project).table_total, report(project).groups) == (0, ())
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_trend_is_wrong(project: Project, append: Append) -> None:
         ("NULL_VALUE", 1, 1, 0, "new"),
         ("TOO_DEEP", 0, 0, 1, "gone"),
     ]
-    assert (found.count, found.open, found.before, found.held) == (6, 5, 3, 10)
+    assert (found.count, found.open, found.before, found.table_total) == (6, 5, 3, 10)
     assert [len(of.samples) for of in found.groups] == [3, 1, 0]
     assert found.groups[0].samples[0].path == "id"
 

@@ -100,7 +100,7 @@ def test_people_are_told_twice_or_not_at_all(project: Project, append: Append, f
     assert (last_report(project, pipeline), half.is_owed) == (half, True)
     whole = note_told(project, pipeline, half, ["mail"], NOW)
     assert (last_report(project, pipeline), whole.is_owed) == (whole, False)
-    assert whole.told == ("chat", "mail")
+    assert whole.told_channels == ("chat", "mail")
 
     finish(batch(2))
     append(letter(2, _frazil_batch=2))

@@ -70,7 +70,7 @@ def test_bytes_are_guessed_where_no_batch_measured_them() -> None:
 
 def test_a_run_is_called_again_for_what_the_first_one_takes() -> None:
     """A call is open until every partition has passed the end it had then, whatever came meanwhile; also after its way as JSON."""
-    call = Call.from_json(Call(0, of(0, 0).ends, at=0.0).to_json())
+    call = Call.from_json(Call(0, of(0, 0).ends, called_at=0.0).to_json())
 
     assert call.is_open(of(0, 0, end=5_000), 1.0)
     assert call.is_open(of(100, 99, end=5_000), 1.0)
@@ -79,7 +79,7 @@ def test_a_run_is_called_again_for_what_the_first_one_takes() -> None:
 
 def test_a_call_that_nobody_answers_blocks_all_others() -> None:
     """It ends when it counts as lost, when a reset began another epoch, and where its partition is gone or made anew."""
-    call = Call(0, of(0).ends, at=0.0)
+    call = Call(0, of(0).ends, called_at=0.0)
 
     assert call.is_open(of(0), CALL_SECONDS)
     assert not call.is_open(of(0), CALL_SECONDS + 1)

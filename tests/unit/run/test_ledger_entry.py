@@ -21,7 +21,7 @@ from frazil.iceberg.files.row_files import RowFileWriter
 from frazil.iceberg.ledger.ledger import ledger_rows
 from frazil.run.commit.ledger_entry import entry_rows
 from frazil.verify.facts.coverage import coverage
-from frazil.verify.facts.ledger import batches_of, view
+from frazil.verify.facts.ledger import destination_view, read_batches
 from tests.layouts import LAYOUT, created
 from tests.unit.verify.test_coverage import batch
 
@@ -51,7 +51,7 @@ def test_a_table_without_rows_so_far_is_no_destination() -> None:
         ("a.l", "ledger", 0),
         ("a.docs", "destination", 0),
     ]
-    seen = batches_of(view([batch(0, "start", 5, 5, table="a.l", role="ledger"), *rows], "a.docs"), "a.l")
+    seen = read_batches(destination_view([batch(0, "start", 5, 5, table="a.l", role="ledger"), *rows], "a.docs"), "a.l")
     assert [(s.start, s.end) for s in coverage(seen, seen[-1].position)["t", 0]] == [(5, 9)]
     assert Manifest.from_json(decided.to_json()) == decided
 
@@ -81,7 +81,9 @@ def test_a_column_that_a_table_got_without_rows_is_on_no_record(kind: Kind, tabl
     ]
     start = [batch(0, "start", 5, 5, table=of) for of in ("a.first", "a.second")]
     before = entry_rows(without, {"a.first": 7}, NOW, NOW)
-    assert batches_of(view([*start, *rows], table), "a.l") == batches_of(view([*start, *before], table), "a.l")
+    assert read_batches(destination_view([*start, *rows], table), "a.l") == read_batches(
+        destination_view([*start, *before], table), "a.l"
+    )
 
 
 def test_inserts_and_deletes_can_t_be_told_apart() -> None:

@@ -20,7 +20,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, project: Project, said: str) -> str:
     def started() -> None:
         raise Py4JError(said)
 
-    monkeypatch.setattr(driver, "started", started)
+    monkeypatch.setattr(driver, "started_session", started)
     with pytest.raises(Retryable) as told, driver.session(project):
         pass
     return str(told.value)

@@ -18,11 +18,11 @@ def test_a_result_of_a_killed_run_is_taken_for_that_of_its_retry(tmp_path: Path)
     home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
     with handed_over(home, "orders", "manual__1", "{}") as handover:
         handover.result.write_text("new")
-        assert handover.found() == "new"
+        assert handover.read_result() == "new"
     handover.result.write_text("of a run that was killed")
 
     with handed_over(home, "orders", "manual__1", "{}") as handover:
-        assert handover.found() is None
+        assert handover.read_result() is None
 
 
 def test_secrets_of_a_killed_submitter_stay_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from frazil.spark.connect.session import lent
+from frazil.spark.connect.session import lend_session
 
 
 def test_session_serves_two_jobs_at_once(tmp_path: Path) -> None:
     """An id is one job's alone; when it has ended the next job has it."""
-    with lent(tmp_path) as first, lent(tmp_path) as second:
+    with lend_session(tmp_path) as first, lend_session(tmp_path) as second:
         assert first.id != second.id
         first.is_kept = second.is_kept = True
-    with lent(tmp_path) as third:
+    with lend_session(tmp_path) as third:
         assert third.id in (first.id, second.id)
         third.is_kept = True
     assert len(list(tmp_path.iterdir())) == 2
@@ -24,10 +24,10 @@ def test_session_serves_two_jobs_at_once(tmp_path: Path) -> None:
 
 def test_session_that_was_never_fit_is_taken_over(tmp_path: Path) -> None:
     """Nobody said that it may be kept: the next job begins with a new one."""
-    with lent(tmp_path) as unfit:
+    with lend_session(tmp_path) as unfit:
         pass
 
-    with lent(tmp_path) as session:
+    with lend_session(tmp_path) as session:
         assert session.id != unfit.id
 
 
@@ -36,7 +36,7 @@ def test_failed_job_costs_the_server_its_session(tmp_path: Path) -> None:
     ids = []
 
     def fail() -> None:
-        with lent(tmp_path) as session:
+        with lend_session(tmp_path) as session:
             session.is_kept = True
             ids.append(session.id)
             raise ValueError("of the job")
@@ -50,11 +50,11 @@ def test_failed_job_costs_the_server_its_session(tmp_path: Path) -> None:
 
 def test_session_is_taken_over_after_its_server_ended_it(tmp_path: Path) -> None:
     """An id that nobody used for days is of no use to anybody, and its file goes."""
-    with lent(tmp_path) as old:
+    with lend_session(tmp_path) as old:
         old.is_kept = True
     long_ago = time.time() - 3 * 86_400
     os.utime(old.file, (long_ago, long_ago))
 
-    with lent(tmp_path) as session:
+    with lend_session(tmp_path) as session:
         assert session.id != old.id
     assert not old.file.exists()

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from frazil.maintain.procedures import Argument, Before, ZOrder
-from frazil.spark.writes.quoting import literal, quoted
+from frazil.spark.writes.quoting import literal, quote_name
 
 
 def test_each_part_of_a_name_is_quoted() -> None:
     """Dots part names only where the caller has several; a backtick is written twice."""
-    assert quoted("lake", "a.b", "c`d", "e f") == "`lake`.`a.b`.`c``d`.`e f`"
+    assert quote_name("lake", "a.b", "c`d", "e f") == "`lake`.`a.b`.`c``d`.`e f`"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.pipeline.syntax.types import parse_type
-from frazil.verify.facts.result import KEPT_DIFFERENCES, SHOWN_CHARACTERS, Difference, Findings, cut
+from frazil.verify.facts.result import DESCRIBED_DIFFERENCES, SHOWN_CHARACTERS, Difference, Findings, shorten
 from frazil.verify.values.canonical import column_values, digest
 
 DIFFERENT = [
@@ -85,8 +85,12 @@ def test_stored_values_take_another_form(of: str, array: pa.Array, expected: lis
 def test_a_difference_shows_a_whole_payload_or_hides_the_rest() -> None:
     """Long values are cut, all differences are counted, the first are kept."""
     findings = Findings()
-    findings.extend(Difference("missing", "a", "b", "t", 0, offset) for offset in range(KEPT_DIFFERENCES + 5))
+    findings.extend(Difference("missing", "a", "b", "t", 0, offset) for offset in range(DESCRIBED_DIFFERENCES + 5))
 
-    assert (len(findings.kept), findings.count, findings.has_room) == (KEPT_DIFFERENCES, KEPT_DIFFERENCES + 5, False)
-    assert len(cut("x" * 10_000)) == SHOWN_CHARACTERS + 1
-    assert str(findings.kept[3]) == "missing: topic t, partition 0, offset 3: expected a, found b"
+    assert (len(findings.described), findings.count, findings.has_room) == (
+        DESCRIBED_DIFFERENCES,
+        DESCRIBED_DIFFERENCES + 5,
+        False,
+    )
+    assert len(shorten("x" * 10_000)) == SHOWN_CHARACTERS + 1
+    assert str(findings.described[3]) == "missing: topic t, partition 0, offset 3: expected a, found b"

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.pipeline.models.value import Column
-from frazil.records.casting.type_names import spelled
+from frazil.records.casting.type_names import type_name
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.cdc_expectation import ChangeReader
 from frazil.verify.values.column_readers import Bad
-from frazil.verify.values.evolved_schema import without_empties
+from frazil.verify.values.evolved_schema import null_empty_values
 from tests.unit.records.cdc.growing import grown
 from tests.unit.records.cdc.landing import TABLE, pipeline
 from tests.unit.verify.test_cdc_agrees import FORMATS
@@ -36,7 +36,7 @@ def columns_of(to: Destination, schema: pa.Schema) -> dict[str, Column]:
         own = {} if declared is None else declared.model_dump(by_alias=True, exclude_unset=True)
         if field.name != "_rescued":
             found[field.name] = Column.model_validate(
-                own | {"type": spelled(field.type), "required": not field.nullable}
+                own | {"type": type_name(field.type), "required": not field.nullable}
             )
     return found
 
@@ -78,7 +78,7 @@ def assert_same_readings(name: str, sent: list[Any]) -> None:
     rows = found.outcomes.rows[TABLE]
     dead = set(found.outcomes.dead.column("offset").to_pylist())
     cells = [
-        [without_empties(of) for of in column_values(rows.column(name), of.parsed)] for name, of in columns.items()
+        [null_empty_values(of) for of in column_values(rows.column(name), of.parsed)] for name, of in columns.items()
     ]
     staged: dict[int, list[tuple[str, tuple[Any, ...]]]] = {}
     for offset, op, row in zip(

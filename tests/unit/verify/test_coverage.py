@@ -9,8 +9,18 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.verify.facts.coverage import Segment, clip, coverage, gaps, given_up, length, windows, with_pass, without
-from frazil.verify.facts.ledger import Batch, batches_of, unrecorded
+from frazil.verify.facts.coverage import (
+    Segment,
+    add_pass,
+    clip,
+    coverage,
+    gaps,
+    given_up_offsets,
+    length,
+    remove_passes,
+    windows,
+)
+from frazil.verify.facts.ledger import Batch, read_batches, unrecorded_batches
 
 OFFSETS = st.integers(0, 30)
 STEPS = st.lists(st.tuples(st.booleans(), OFFSETS, OFFSETS, st.integers(0, 12)), max_size=12)
@@ -23,9 +33,9 @@ def test_an_offset_is_lost_or_read_twice_in_the_arithmetic(steps: list[tuple[boo
     plain: dict[int, list[int]] = {offset: [] for offset in range(31)}
     for n, (is_read, start, end, since) in enumerate(steps):
         if is_read:
-            segments = with_pass(segments, start, end, n)
+            segments = add_pass(segments, start, end, n)
         elif start < end:
-            segments = without(segments, start, end, lambda number, since=since: number >= since)
+            segments = remove_passes(segments, start, end, lambda number, since=since: number >= since)
         for offset in range(start, end):
             plain[offset] = [*plain[offset], n] if is_read else [one for one in plain[offset] if one < since]
 
@@ -55,7 +65,7 @@ def batch(n: int, kind: str, start: int, end: int, *, since: int = 0, **columns:
 
 
 def read(*rows: dict[str, Any]) -> list[Batch]:
-    return batches_of(rows, "a.l")
+    return read_batches(rows, "a.l")
 
 
 def covered(*rows: dict[str, Any]) -> list[tuple[int, int, tuple[int, ...]]]:
@@ -138,10 +148,10 @@ def test_a_settle_takes_out_what_it_brings_back() -> None:
     settled = batch(3, "settle", 20, 20, removed='[["t",null,0,null,1]]', skipped='[["t",0,8,12]]')
 
     assert covered(START, FIRST, SECOND, settled) == [(5, 10, (1,)), (10, 20, (2,))]
-    assert given_up(read(START, settled)) == {("t", 0): [(8, 12, 3)]}
-    assert given_up(read(START, settled | {"kind": "repair"})) == {("t", 0): [(8, 12, 3)]}
-    assert unrecorded(read(START, FIRST, batch(5, "settle", 10, 10))) == frozenset()
-    assert unrecorded(read(START, FIRST, batch(5, "settle", 10, 10, abandoned=3))) == {2, 3, 4}
+    assert given_up_offsets(read(START, settled)) == {("t", 0): [(8, 12, 3)]}
+    assert given_up_offsets(read(START, settled | {"kind": "repair"})) == {("t", 0): [(8, 12, 3)]}
+    assert unrecorded_batches(read(START, FIRST, batch(5, "settle", 10, 10))) == frozenset()
+    assert unrecorded_batches(read(START, FIRST, batch(5, "settle", 10, 10, abandoned=3))) == {2, 3, 4}
 
 
 def test_an_older_incarnation_is_answered_for() -> None:

@@ -32,7 +32,13 @@ from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.value import Value
 from frazil.verify.rules import rules_of
 from frazil.verify.values.column_readers import Bad, Expectation
-from frazil.verify.values.evolved_schema import EvolvedExpectation, Since, columns_of, earlier_schemas, without_empties
+from frazil.verify.values.evolved_schema import (
+    ColumnChanges,
+    EvolvedExpectation,
+    compared_columns,
+    earlier_schemas,
+    null_empty_values,
+)
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -50,7 +56,7 @@ SCHEMA = Schema(
 
 def columns(**given: Any) -> dict[str, tuple[str, bool]]:
     destination = Destination.model_validate({"table": "a.b", **given})
-    return {name: (str(of.parsed), of.required) for name, of in columns_of(destination, SCHEMA, Value()).items()}
+    return {name: (str(of.parsed), of.required) for name, of in compared_columns(destination, SCHEMA, Value()).items()}
 
 
 def test_columns_that_nobody_declared_are_left_unchecked() -> None:
@@ -71,7 +77,7 @@ def test_declared_column_that_was_widened_is_read_as_it_was_declared() -> None:
     destination = Destination.model_validate({"table": "a.b", "columns": declared, "evolve": "add"})
     wider = Schema(NestedField(1, "count", LongType()), NestedField(2, "seen", TimestamptzType()))
 
-    found = columns_of(destination, wider, Value())
+    found = compared_columns(destination, wider, Value())
 
     assert (str(found["count"].parsed), found["count"].required, found["seen"].unit) == ("long", True, "ms")
     assert columns(columns=declared) == {"count": ("int", True), "seen": ("timestamptz", False)}
@@ -90,7 +96,7 @@ def test_declared_column_that_was_widened_is_read_as_it_was_declared() -> None:
 )
 def test_value_that_tells_no_type_is_taken_for_a_lost_one(value: Any, expected: Any) -> None:
     """Empty lists, maps and structs count as null, at any level; what holds a value stays."""
-    assert without_empties(value) == expected
+    assert null_empty_values(value) == expected
 
 
 def test_lost_value_of_an_inferred_column_is_overlooked() -> None:
@@ -99,7 +105,7 @@ def test_lost_value_of_an_inferred_column_is_overlooked() -> None:
     schema = Schema(
         NestedField(1, "a", LongType()), NestedField(2, "b", ListType(3, StringType(), element_required=False))
     )
-    grown = EvolvedExpectation(Expectation(columns_of(destination, schema, Value())))
+    grown = EvolvedExpectation(Expectation(compared_columns(destination, schema, Value())))
 
     assert grown.row(json.dumps({"a": 1, "b": [], "c": 2}).encode()) == (1, None)
     assert grown.row(json.dumps({"a": 1, "b": ["x"]}).encode()) == (1, ("x",))
@@ -129,7 +135,7 @@ def test_batches_before_a_new_column_may_say_anything() -> None:
     found = earlier_schemas([*rows, {"n": 3, "table": "a.letters", "snapshot_id": 7}], "a.b", metadata)
 
     both, one = frozenset({"price", "note"}), frozenset({"note"})
-    assert found == {1: Since(both, both), 2: Since(one, one), 4: Since(both, both)}
+    assert found == {1: ColumnChanges(both, both), 2: ColumnChanges(one, one), 4: ColumnChanges(both, both)}
 
 
 def _placed(*types: IcebergType, **more: Any) -> Schema:
@@ -165,7 +171,7 @@ def test_a_value_is_lost_in_a_column_that_was_always_there(
     metadata = new_table_metadata(now, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "file:///t", {})
     metadata = metadata.model_copy(update={"schemas": schemas, "current_schema_id": 1, "snapshots": []})
 
-    found = earlier_schemas([{"n": 1, "table": "a.b", "snapshot_id": 7}], "a.b", metadata).get(1, Since())
+    found = earlier_schemas([{"n": 1, "table": "a.b", "snapshot_id": 7}], "a.b", metadata).get(1, ColumnChanges())
 
     assert (bool(found.changed), bool(found.added)) == (changed, added)
 
@@ -175,9 +181,9 @@ def test_a_lost_value_of_a_widened_column_is_overlooked() -> None:
     pipeline = Pipeline.model_validate(
         {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b", "evolve": "add"}]}
     )
-    columns = columns_of(pipeline.destinations[0], Schema(NestedField(1, "price", LongType())), Value())
-    widened = rules_of(pipeline, [], "a.b", columns, {1: Since(frozenset({"price"}))})
+    columns = compared_columns(pipeline.destinations[0], Schema(NestedField(1, "price", LongType())), Value())
+    widened = rules_of(pipeline, [], "a.b", columns, {1: ColumnChanges(frozenset({"price"}))})
 
     assert widened.lenient == {1}
     assert widened.cells(b'{"price": 5}', "t", 1) == ((5,), (False,))
-    assert widened.steady == (0,)
+    assert widened.always_present == (0,)

@@ -13,7 +13,7 @@ from frazil.pipeline.models.value import Value
 from frazil.pipeline.syntax.types import Primitive
 from frazil.verify.values.formats import Decode, format_decoder
 from frazil.verify.values.json_document import Unfit
-from frazil.verify.values.native import UnjudgedError, native_of
+from frazil.verify.values.native import UnjudgedError, python_value
 
 PROTO = 'syntax = "proto3"; message Order { int64 id = 1; }'
 
@@ -181,7 +181,7 @@ def test_all_digits_of_a_decimal_are_read() -> None:
     assert decode is not None
 
     assert decode(json.dumps({"schema": schema, "payload": payload}).encode(), {}) == {"value": Decimal(f"{number}e-2")}
-    assert native_of(Primitive("decimal", (38, 2)), number) == Decimal(f"{number}e-2")
+    assert python_value(Primitive("decimal", (38, 2)), number) == Decimal(f"{number}e-2")
 
 
 def test_way_to_a_message_is_short() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Terminal
-from frazil.verify.facts.ledger import batches_of, position_of
+from frazil.verify.facts.ledger import parse_position, read_batches
 from frazil.verify.facts.snapshot_facts import SnapshotFacts
 from frazil.verify.ledger_check import closing_differences, ledger_differences
 from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
@@ -90,9 +90,9 @@ def test_a_position_that_the_ledger_does_not_know_is_believed() -> None:
 def test_a_row_that_cannot_be_read_is_passed_over(column: str) -> None:
     """Text that is not what it must be needs a person, not a guess."""
     with pytest.raises(Terminal, match=r"a\.l, batch 1"):
-        batches_of([FIRST | {column: "[1]"}], "a.l")
+        read_batches([FIRST | {column: "[1]"}], "a.l")
     with pytest.raises(Terminal, match="holds no position"):
-        position_of("{}", "somewhere")
+        parse_position("{}", "somewhere")
 
 
 def test_replay_takes_nothing_out_of_a_merged_table() -> None:

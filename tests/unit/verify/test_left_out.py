@@ -8,7 +8,7 @@ import pytest
 
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.verify.facts.ledger import Batch
-from frazil.verify.rules import LeftOut, Rules, rules_of, unread_because
+from frazil.verify.rules import FilteredCounts, Rules, rules_of, unread_because
 from tests.unit.verify.test_coverage import FIRST, START, batch, read
 
 FILTERED = batch(1, "ingest", 0, 5, ranges='[["t",0,0,5]]', records_written=3, records_filtered=2, rows=3)
@@ -16,11 +16,11 @@ FILTERED = batch(1, "ingest", 0, 5, ranges='[["t",0,0,5]]', records_written=3, r
 
 def test_more_records_are_left_out_than_the_ledger_says() -> None:
     """So many may be without outcome; the next one is missing."""
-    left_out = LeftOut.of(read(START, FILTERED))
+    left_out = FilteredCounts.from_ledger(read(START, FILTERED))
 
-    assert [left_out.takes(1) for _ in range(3)] == [True, True, False]
-    assert not left_out.takes(0)
-    assert not left_out.takes(7)
+    assert [left_out.count_if_allowed(1) for _ in range(3)] == [True, True, False]
+    assert not left_out.count_if_allowed(0)
+    assert not left_out.count_if_allowed(7)
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def test_fewer_records_are_left_out_than_the_ledger_says(
 ) -> None:
     """Then some of them have an outcome; where Kafka may hold fewer records than were read, nothing is known."""
     batches = read(START, FILTERED)
-    left_out = LeftOut.of(batches)
-    left_out.held.update(held)
+    left_out = FilteredCounts.from_ledger(batches)
+    left_out.first_held.update(held)
     for _ in range(found):
-        left_out.takes(1)
+        left_out.count_if_allowed(1)
 
     told = list(left_out.differences([batches[1]], of))
     assert [difference.batch for difference in told] == ([1] if is_told else [])

@@ -16,14 +16,14 @@ from pyiceberg.table import Table
 
 from frazil.iceberg.schema.schema import declared_schema
 from frazil.pipeline.models.pipeline_file import KafkaColumns, Pipeline
-from frazil.verify.facts.ledger import Batch, Range, batches_of
+from frazil.verify.facts.ledger import Batch, Range, read_batches
 from frazil.verify.facts.result import Findings, PartitionResult
 from frazil.verify.merged import MergedCheck, digests
-from frazil.verify.model import Model, Place
+from frazil.verify.model import Model, RecordPlace
 from frazil.verify.rules import rules_of
-from frazil.verify.tables import Held
+from frazil.verify.tables import ScannedTable
 from frazil.verify.values.column_readers import Bad
-from frazil.verify.values.evolved_schema import Since
+from frazil.verify.values.evolved_schema import ColumnChanges
 from tests.unit.records.cdc.landing import TABLE, landed, pipeline
 from tests.unit.verify.test_coverage import batch as ledger_row
 
@@ -71,7 +71,7 @@ def checked(
     declared: Pipeline,
     table: Table,
     low: int = 0,
-    earlier: Mapping[int, Since] | None = None,
+    earlier: Mapping[int, ColumnChanges] | None = None,
     batches: Mapping[int, Batch] | None = None,
 ) -> tuple[list[tuple[str, int | None]], PartitionResult]:
     """Kind and offset of each difference, and the counts of the one partition."""
@@ -82,12 +82,12 @@ def checked(
         told = rules.row(json.dumps(sent).encode(), "orders")
         assert not isinstance(told, Bad)
         of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in told]
-        model.change(Place("orders", 0, offset, 7), MICROS, of)
-    held_table = Held(table, TABLE, KafkaColumns())
+        model.add_change(RecordPlace("orders", 0, offset, 7), MICROS, of)
+    held_table = ScannedTable(table, TABLE, KafkaColumns())
     check = MergedCheck(to, to.columns, held_table, rules, {("orders", 0): low}, {"orders": 0}, findings, batches or {})
     [result] = check.results(model, [PartitionResult("orders", 0)])
     model.close()
-    return [(of.kind, of.offset) for of in findings.kept], result
+    return [(of.kind, of.offset) for of in findings.described], result
 
 
 @pytest.mark.parametrize("declared", [HARD, SOFT], ids=["hard", "soft"])
@@ -140,7 +140,7 @@ def test_ranges_of_a_batch_are_walked_through_once(tmp_path: Path) -> None:
     """Not for each key: a batch may have read thousands of partitions."""
     ranges = CountedRanges([Range("orders", 1, 0, 5), Range("orders", 0, 0, 3), Range("orders", 0, 3, 4)])
     rows = [row | {"_frazil_batch": 7} for row in rows_of(SOFT).values()]
-    [batch] = batches_of([ledger_row(7, "ingest", 0, 5)], "shop.ledger")
+    [batch] = read_batches([ledger_row(7, "ingest", 0, 5)], "shop.ledger")
     found, _ = checked(SOFT, held(SOFT, tmp_path, rows), batches={7: replace(batch, ranges=ranges)})
 
     assert found == [("changed", 4)]  # no range has it
@@ -176,7 +176,7 @@ def test_a_lost_value_is_put_down_to_a_new_column(
     told, result = checked(
         declared,
         held(declared, tmp_path, [*rows.values()]),
-        earlier={7: Since(frozenset({"name", "at", "gone"}), frozenset({"name", "gone"}))},
+        earlier={7: ColumnChanges(frozenset({"name", "at", "gone"}), frozenset({"name", "gone"}))},
     )
     assert told == found
     assert result.lenient == 2 - len(found)

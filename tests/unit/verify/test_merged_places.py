@@ -20,10 +20,10 @@ from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 from frazil.run.staging.record_spec import record_specs, route_of
 from frazil.verify.facts.result import Findings, PartitionResult
 from frazil.verify.merged import MergedCheck, digests
-from frazil.verify.merged_places import Certainty, PlacedCheck, Places
-from frazil.verify.model import Model, Place
+from frazil.verify.merged_places import Certainty, PlacedCheck, PlaceStore
+from frazil.verify.model import Model, RecordPlace
 from frazil.verify.rules import rules_of
-from frazil.verify.tables import Held
+from frazil.verify.tables import ScannedTable
 from frazil.verify.values.column_readers import Bad
 
 TABLE = "shop.customers"
@@ -113,7 +113,7 @@ def held(declared: Pipeline, root: Path, rows: Sequence[Mapping[str, Any]]) -> T
 def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 0) -> list[tuple[str, int | None]]:
     """Kind and offset of each difference, as `verify` finds them over these records."""
     [to], findings = declared.destinations, Findings()
-    rules, kafka = rules_of(declared, [], TABLE, to.columns), Held(table, TABLE, KafkaColumns())
+    rules, kafka = rules_of(declared, [], TABLE, to.columns), ScannedTable(table, TABLE, KafkaColumns())
     rest = {("orders", 0): low}, {"orders": 0}, findings
     result = [PartitionResult("orders", 0)]
     if rules.unread is None:
@@ -122,18 +122,18 @@ def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 
             told = () if row["value"] is None else rules.row(row["value"], "orders")
             assert not isinstance(told, Bad)
             of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in told]
-            model.change(Place("orders", 0, row["offset"], 7), MICROS, of)
+            model.add_change(RecordPlace("orders", 0, row["offset"], 7), MICROS, of)
         MergedCheck(to, to.columns, kafka, rules, *rest).results(model, result)
-        return [(of.kind, of.offset) for of in findings.kept]
-    places, certainty = Places(), Certainty.of(declared, to)
+        return [(of.kind, of.offset) for of in findings.described]
+    places, certainty = PlaceStore(), Certainty.from_pipeline(declared, to)
     for row in batch.to_pylist()[low:]:
         value = row["value"]
-        is_left_out, kind = rules.leaves_out(value, "orders"), "tombstone" if value is None else "value"
-        place = Place("orders", 0, row["offset"], 7)
-        places.record(place, MICROS, kind, certainty.key(row["key"]), counts=not is_left_out)
+        is_left_out, kind = rules.filters_record(value, "orders"), "tombstone" if value is None else "value"
+        place = RecordPlace("orders", 0, row["offset"], 7)
+        places.add_record(place, MICROS, kind, certainty.key(row["key"]), counts=not is_left_out)
     PlacedCheck(to, to.columns, kafka, rules, *rest, certainty=certainty).results(places, result)
     places.close()
-    return [(of.kind, of.offset) for of in findings.kept]
+    return [(of.kind, of.offset) for of in findings.described]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -197,11 +197,11 @@ def test_times_that_go_back_excuse_an_older_row_only_of_a_key_in_several_partiti
     stamps: tuple[int | None, int], other: int, later: int | None
 ) -> None:
     """The cut of batches decided then which of its changes counts; within one partition offsets always do."""
-    places = Places()
+    places = PlaceStore()
     for offset, stamp in enumerate(stamps):
-        places.record(Place("orders", 0, offset, 7), stamp, "value", (1,), counts=True)
-    places.record(Place("orders", other, 2 - 2 * other, 7), 4, "value", (1,), counts=True)
-    places.row((1,), Place("orders", 0, 0, 7), stamps[0], is_deleted=False)
+        places.add_record(RecordPlace("orders", 0, offset, 7), stamp, "value", (1,), counts=True)
+    places.add_record(RecordPlace("orders", other, 2 - 2 * other, 7), 4, "value", (1,), counts=True)
+    places.add_row((1,), RecordPlace("orders", 0, 0, 7), stamps[0], is_deleted=False)
     [row] = places.rows(are_keys_read=True)
     places.close()
     assert row.later == later

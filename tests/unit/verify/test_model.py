@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.verify.model import Held, Model, Place, Wanted
+from frazil.verify.model import ExpectedRow, Model, RecordPlace, TableRow
 from frazil.verify.values.cdc_expectation import RowChange
 
 
@@ -27,64 +27,68 @@ def delete(key: int, order: object = None) -> tuple[RowChange, bytes]:
     return RowChange("delete", (key,), order), b""
 
 
-def place(offset: int, partition: int = 0) -> Place:
-    return Place("t", partition, offset, 1)
+def place(offset: int, partition: int = 0) -> RecordPlace:
+    return RecordPlace("t", partition, offset, 1)
 
 
 def truncate(order: object = None) -> tuple[RowChange, bytes]:
     return RowChange("truncate", order=order), b""
 
 
-def only(model: Model) -> Wanted:
+def only(model: Model) -> ExpectedRow:
     """What must be there of the one key."""
-    [wanted] = model.wanted()
+    [wanted] = model.expected_rows()
     return wanted
 
 
 def there(model: Model) -> dict[str, tuple[int, bool]]:
     """Key -> offset of its last change, and whether there must be a row."""
-    return {of.shown: (of.place.offset, of.is_there) for of in model.wanted()}
+    return {of.shown: (of.place.offset, of.is_there) for of in model.expected_rows()}
 
 
 def test_an_older_change_counts(model: Model) -> None:
     """Without an order the offset decides, whatever comes first."""
-    model.change(place(5), 0, [delete(1)])
-    model.change(place(3), 0, [upsert(1)])
+    model.add_change(place(5), 0, [delete(1)])
+    model.add_change(place(3), 0, [upsert(1)])
     assert there(model) == {"(1,)": (5, False)}
 
 
 def test_offsets_outdo_the_order(model: Model) -> None:
     """With an order it decides, over partitions; of equal ones the later record, and within it the later row."""
-    model.change(place(1, 1), 0, [upsert(1, "b")])
-    model.change(place(9), 0, [delete(1, "a")])
-    model.change(place(4), 0, [delete(2, "a"), upsert(2, "a")])
-    model.change(place(3), 0, [delete(2, "a")])
+    model.add_change(place(1, 1), 0, [upsert(1, "b")])
+    model.add_change(place(9), 0, [delete(1, "a")])
+    model.add_change(place(4), 0, [delete(2, "a"), upsert(2, "a")])
+    model.add_change(place(3), 0, [delete(2, "a")])
     assert there(model) == {"(1,)": (1, True), "(2,)": (4, True)}
 
 
 def test_a_truncate_takes_later_rows_or_leaves_earlier_ones(model: Model) -> None:
     """Rows whose last change is older go."""
-    model.change(place(1), 0, [upsert(1, 10)])
-    model.change(place(2), 0, [upsert(2, 30)])
-    model.change(place(3), 0, [truncate(20)])
+    model.add_change(place(1), 0, [upsert(1, 10)])
+    model.add_change(place(2), 0, [upsert(2, 30)])
+    model.add_change(place(3), 0, [truncate(20)])
     assert there(model) == {"(1,)": (1, False), "(2,)": (2, True)}
 
 
 @pytest.mark.parametrize("stamps", [(5, 6), (5, 5), (None, -1), (None, None)])
 def test_between_partitions_the_timestamp_decides(model: Model, stamps: tuple[int | None, int | None]) -> None:
     """Of equal ones the larger partition does; a record without one is older than any with."""
-    model.change(place(9), stamps[0], [upsert(1)])
-    model.change(place(1, 1), stamps[1], [delete(1)])
+    model.add_change(place(9), stamps[0], [upsert(1)])
+    model.add_change(place(1, 1), stamps[1], [delete(1)])
     wanted = only(model)
-    assert (wanted.place, wanted.is_there, wanted.depends) == (place(1, 1), False, False)
+    assert (wanted.place, wanted.is_there, wanted.depends_on_batches) == (place(1, 1), False, False)
 
 
 def test_only_timestamps_that_go_back_in_a_partition_make_the_cut_matter(model: Model) -> None:
     """And only for a key that is in several: within one the offset decides. An intermediate one decides nothing."""
     for key, partition, stamps in ((1, 0, (5, 4)), (2, 0, (5, 4)), (2, 1, (3,)), (3, 0, (5, 4, 6)), (3, 1, (3,))):
         for offset, stamp in enumerate(stamps):
-            model.change(place(10 * key + offset, partition), stamp, [upsert(key)])
-    assert {of.shown: of.depends for of in model.wanted()} == {"(1,)": False, "(2,)": True, "(3,)": False}
+            model.add_change(place(10 * key + offset, partition), stamp, [upsert(key)])
+    assert {of.shown: of.depends_on_batches for of in model.expected_rows()} == {
+        "(1,)": False,
+        "(2,)": True,
+        "(3,)": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -98,35 +102,35 @@ def test_only_timestamps_that_go_back_in_a_partition_make_the_cut_matter(model: 
     ],
 )
 def test_a_truncate_of_a_partition_ends_older_rows_of_all(
-    model: Model, at: Place, stamp: int, n: int, expected: tuple[bool, bool]
+    model: Model, at: RecordPlace, stamp: int, n: int, expected: tuple[bool, bool]
 ) -> None:
     """By offset in its own partition, else by timestamp."""
-    model.change(place(8, 0), 4, [upsert(1)])
-    model.change(at._replace(batch=n), stamp, [truncate()])
-    model.change(place(9, 2), 1, [truncate()])
+    model.add_change(place(8, 0), 4, [upsert(1)])
+    model.add_change(at._replace(batch=n), stamp, [truncate()])
+    model.add_change(place(9, 2), 1, [truncate()])
     wanted = only(model)
-    assert (wanted.is_there, wanted.depends) == expected
+    assert (wanted.is_there, wanted.depends_on_batches) == expected
 
 
 def test_older_row_of_another_partition_may_be_late(model: Model) -> None:
     """One of the same partition may not: it was read before."""
     for key in (1, 2):
-        model.change(place(key), 1, [upsert(key)])
-    model.change(place(5, 1), 7, [delete(1)])
-    model.change(place(5), 7, [delete(2)])
+        model.add_change(place(key), 1, [upsert(key)])
+    model.add_change(place(5, 1), 7, [delete(1)])
+    model.add_change(place(5), 7, [delete(2)])
     for key in (1, 2):
-        model.row((key,), None, 1, Held(place(key), b"row", is_deleted=False))
-    assert {of.shown: of.is_late for of in model.wanted()} == {"(1,)": True, "(2,)": False}
+        model.add_row((key,), None, 1, TableRow(place(key), b"row", is_deleted=False))
+    assert {of.shown: of.is_late for of in model.expected_rows()} == {"(1,)": True, "(2,)": False}
 
 
 def test_a_row_twice_or_of_no_record_is_not_seen(model: Model) -> None:
     """Both come out with their keys."""
-    model.change(place(1), 0, [upsert(1)])
+    model.add_change(place(1), 0, [upsert(1)])
     for key in (1, 1, 2):
-        model.row((key,), None, 0, Held(place(1), b"row", is_deleted=False))
-    assert [of.held is not None for of in model.wanted()] == [True, True]
-    assert [(shown, count) for shown, _, count in model.doubles()] == [("(1,)", 2)]
-    assert [shown for shown, _ in model.others()] == ["(2,)"]
+        model.add_row((key,), None, 0, TableRow(place(1), b"row", is_deleted=False))
+    assert [of.table_row is not None for of in model.expected_rows()] == [True, True]
+    assert [(shown, count) for shown, _, count in model.duplicate_keys()] == [("(1,)", 2)]
+    assert [shown for shown, _ in model.rows_without_change()] == ["(2,)"]
 
 
 @given(
@@ -141,7 +145,7 @@ def test_the_order_of_reading_counts(changes: list[tuple[int, int, bool]], cut: 
     for order in (read, read[cut:] + read[:cut]):
         model = Model()
         for offset, (key, version, is_delete) in order:
-            model.change(place(offset, key % 2), 0, [(delete if is_delete else upsert)(key, version)])
+            model.add_change(place(offset, key % 2), 0, [(delete if is_delete else upsert)(key, version)])
         found.append(there(model))
         model.close()
     latest = {
@@ -153,6 +157,6 @@ def test_the_order_of_reading_counts(changes: list[tuple[int, int, bool]], cut: 
 
 def test_a_truncate_takes_rows_of_another_topic(model: Model) -> None:
     """It is of its own topic, as each table's changes are."""
-    model.change(Place("a", 0, 1, 1), 0, [upsert(1, 10)])
-    model.change(Place("b", 0, 2, 1), 0, [truncate(20)])
+    model.add_change(RecordPlace("a", 0, 1, 1), 0, [upsert(1, 10)])
+    model.add_change(RecordPlace("b", 0, 2, 1), 0, [truncate(20)])
     assert there(model) == {"(1,)": (1, True)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from frazil.verify.facts.coverage import Segment, Segments, clip, length, together, windows
+from frazil.verify.facts.coverage import Segment, Segments, clip, length, union_of_segments, windows
 
 LAST = 60
 
@@ -37,7 +37,7 @@ def test_a_cut_loses_an_offset(of: Segments, start: int, end: int) -> None:
 @given(st.lists(segments(), min_size=1, max_size=4), st.integers(1, 20))
 def test_what_one_table_wants_is_not_read_or_read_twice(several: list[Segments], size: int) -> None:
     """The windows over all tables hold each wanted offset once, none is larger than allowed."""
-    every = together(several)
+    every = union_of_segments(several)
     found = list(windows(every, size))
 
     wanted = {offset for of in several for offset in passes(of)}
@@ -54,4 +54,4 @@ def test_what_one_table_wants_is_not_read_or_read_twice(several: list[Segments],
 @given(segments())
 def test_an_only_table_is_read_in_other_windows(of: Segments) -> None:
     """One table's own segments are what is read."""
-    assert together([of]) == of
+    assert union_of_segments([of]) == of

@@ -15,7 +15,7 @@ ALL = {("t", 0): (0, None)}
 def told(*rows: dict[str, Any], rows_of: dict[int, int], **given: Any) -> list[int | None]:
     """Numbers of the batches that are called wrong, where the table holds so many rows of each."""
     counted = {("a.b", n): count for n, count in rows_of.items()}
-    terms = {"live": {"t": 0}, "asked": ALL, "known": frozenset()} | given
+    terms = {"live": {"t": 0}, "requested": ALL, "differing": frozenset()} | given
     return [of.batch for of in total_differences(read(*rows), ("a.b", "a.d"), counted, **terms)]
 
 
@@ -49,8 +49,8 @@ def test_a_batch_of_which_rows_were_taken_out_is_called_wrong(last: dict[str, An
 
 def test_a_batch_that_lies_elsewhere_is_called_wrong() -> None:
     """Outside of what was asked for, of an older incarnation, or with differences that say more."""
-    assert told(START, FIRST, SECOND, rows_of={1: 5}, asked={("t", 0): (0, 19)}) == []
+    assert told(START, FIRST, SECOND, rows_of={1: 5}, requested={("t", 0): (0, 19)}) == []
     assert told(START, FIRST, SECOND, rows_of={1: 5}, live={"t": 3}) == []
     assert told(START, FIRST, SECOND, rows_of={1: 5}, live={}) == []
-    assert told(START, FIRST, SECOND, rows_of={1: 5}, known={2}) == []
+    assert told(START, FIRST, SECOND, rows_of={1: 5}, differing={2}) == []
     assert told(START, FIRST, SECOND, rows_of={1: 5}) == [2]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.verify.facts.coverage import coverage, holes
+from frazil.verify.facts.coverage import coverage, unread_spans
 from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
 
 UNDONE = '[["t",null,0,null,2]]'
@@ -17,7 +17,7 @@ def left(*rows: dict[str, Any]) -> dict[int, list[tuple[int, int]]]:
     """Partition -> what is left over."""
     batches = read(*rows)
     position = batches[-1].position
-    return {key[1]: of for key, of in holes(batches, coverage(batches, position), position).items() if of}
+    return {key[1]: of for key, of in unread_spans(batches, coverage(batches, position), position).items() if of}
 
 
 def grown(n: int, begin: int, kind: str = "ingest") -> dict[str, Any]:

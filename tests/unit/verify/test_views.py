@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from frazil.verify.facts.coverage import coverage, given_up
-from frazil.verify.facts.ledger import Batch, batches_of, unrecorded, view
+from frazil.verify.facts.coverage import coverage, given_up_offsets
+from frazil.verify.facts.ledger import Batch, destination_view, read_batches, unrecorded_batches
 from tests.unit.verify.test_coverage import batch
 
 TABLES = ("a.one", "a.two")
@@ -15,7 +15,7 @@ START = [batch(0, "start", 5, 5, table=of) for of in TABLES]
 
 
 def seen(table: str, *rows: dict[str, Any]) -> list[Batch]:
-    return batches_of(view([*START, *rows], table), "the ledger")
+    return read_batches(destination_view([*START, *rows], table), "the ledger")
 
 
 def settled(**columns: Any) -> dict[str, Any]:
@@ -29,8 +29,8 @@ def test_rows_given_up_by_one_table_hide_losses_of_another(closing: str) -> None
     """What a settle gave up is given up in its own table, whether the other one closes or has no row at all."""
     other = settled(table="a.one", table_ranges="[]") if closing == "a.one" else settled(table="a.l", role="ledger")
 
-    assert given_up(seen("a.one", other, settled())) == {}
-    assert given_up(seen("a.two", other, settled())) == {("t", 0): [(5, 9, 2)]}
+    assert given_up_offsets(seen("a.one", other, settled())) == {}
+    assert given_up_offsets(seen("a.two", other, settled())) == {("t", 0): [(5, 9, 2)]}
 
 
 def test_lost_letters_or_a_lost_ledger_are_forgotten_by_a_table() -> None:
@@ -39,8 +39,8 @@ def test_lost_letters_or_a_lost_ledger_are_forgotten_by_a_table() -> None:
     ledger = [settled(table="a.one", skipped="[]"), settled(table="a.l", role="ledger", skipped="[]")]
 
     for table in TABLES:
-        assert given_up(seen(table, settled(table="a.one"), letters)) == {("t", 0): [(5, 9, 2)]}
-        assert unrecorded(seen(table, *ledger)) == {1}
+        assert given_up_offsets(seen(table, settled(table="a.one"), letters)) == {("t", 0): [(5, 9, 2)]}
+        assert unrecorded_batches(seen(table, *ledger)) == {1}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_rows_that_a_reset_passed_by_are_called_unexpected(kind: str, removed: s
     found = seen("a.two", *first, *left, taken, letters)
 
     assert [(s.start, s.end, s.passes) for s in coverage(found, found[-1].position)["t", 0]] == [(5, 9, (1,))]
-    ((start, end, n),) = given_up(found)["t", 0]
+    ((start, end, n),) = given_up_offsets(found)["t", 0]
     assert (start <= 5, end > 9, n) == (True, True, 3)
     other = seen("a.one", *first, *left, taken, letters)
     assert coverage(other, other[-1].position)["t", 0] == []

@@ -41,7 +41,7 @@ def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
     """
     record = home.run / "demo.json"
     stack_status = stack.status(home)
-    start_server, before = server_start(is_asked_for=False), _recorded(record)
+    start_server, before = server_start(is_asked_for=False), _read_record(record)
     owned: list[str] = [part for part in names(home.profile) if part in before or not stack_status.is_running(part)]
     if start_server is not None and ("spark" in before or not spark_server.is_started(home)):
         owned.append("spark")
@@ -62,7 +62,7 @@ def demo_stack(home: Home, progress: Progress) -> Iterator[None]:
         record.unlink(missing_ok=True)
 
 
-def _recorded(record: Path) -> list[str]:
+def _read_record(record: Path) -> list[str]:
     try:
         return list(json.loads(record.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError):  # none, or cut off by a kill: then nothing is known to be the demo's
@@ -97,7 +97,7 @@ def demo(
             agrees = print_report(project, pipeline)
             print_page(project.home, pipeline, progress)
             if agrees and _is_attended():
-                _stay(project.home)
+                _keep_stack_up(project.home)
     except FrazilError as error:
         raise FrazilError(f"the demo failed: {error.message}", next_step=error.next_step) from error
     if not agrees:
@@ -110,7 +110,7 @@ def _is_attended() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and not wants_exit
 
 
-def _stay(home: Home) -> None:
+def _keep_stack_up(home: Home) -> None:
     from frazil.cli.demo.report import page_address
     from frazil.runtime.airflow_login import credentials
 

@@ -16,7 +16,7 @@ from frazil.cli.output.progress import Progress
 from frazil.cli.reports.history import print_batches
 from frazil.cli.reports.sql import show_result
 from frazil.errors import Retryable
-from frazil.maintain.last import Maintained, last
+from frazil.maintain.last import Maintained, last_maintenance
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.history import history
@@ -58,7 +58,7 @@ def print_report(project: Project, pipeline: Pipeline) -> bool:
     console.headline(f"Dead letters in {letters}")
     show_result(query(project, reasons))
     console.headline(f"Maintenance of {table}")
-    print_maintenance(last(project, pipeline).get(table))
+    print_maintenance(last_maintenance(project, pipeline).get(table))
     return _print_reconciliation(project, pipeline)
 
 
@@ -119,7 +119,7 @@ _HEALTH: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PageReading:
     """What the page says of a pipeline.
 
     Attributes:
@@ -144,7 +144,7 @@ def print_page(home: Home, pipeline: Pipeline, progress: Progress) -> None:
     with progress, airflow_login.api(home) as api:
         progress.doing("opening the page")
         table = pipeline.destinations[0].table
-        page_state = look(api, pipeline.name, table)
+        page_state = read_page(api, pipeline.name, table)
     console.headline("The page in Airflow")
     console.say(page_address(home, pipeline.name))
     console.say(
@@ -158,13 +158,13 @@ def page_address(home: Home, pipeline: str) -> str:
     return f"{home.airflow_url}/plugin/frazil{_path(pipeline)}"
 
 
-def look(api: AirflowApi, pipeline: str, table: str) -> Seen:
+def read_page(api: AirflowApi, pipeline: str, table: str) -> PageReading:
     """Return what the page says of a pipeline now: of a reading that was begun after this call, the health of a table in it.
 
     Raises:
         Retryable: It has not said so in time.
     """
-    called, readings = datetime.now(UTC), list[Seen]()
+    called, readings = datetime.now(UTC), list[PageReading]()
 
     def read() -> bool:
         html = api.page(_path(pipeline))
@@ -184,10 +184,10 @@ def read_at(html: str) -> datetime | None:
     return None if match is None else datetime.fromisoformat(match[1])
 
 
-def seen_in(html: str) -> Seen:
+def seen_in(html: str) -> PageReading:
     """Return what a pipeline's page says."""
     state, figures = _STATE.search(html), dict(_FIGURE.findall(html))
-    return Seen(
+    return PageReading(
         state=state[1] if state else "no state",
         rows=figures.get("Rows, last day", "no"),
         dead=figures.get("Dead letters, last day", "no"),

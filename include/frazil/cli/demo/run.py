@@ -119,14 +119,14 @@ def _run_once(project: Project, pipeline: Pipeline, api: AirflowApi, dag: str, p
     run = _triggered(api, dag, {}, progress)
     firsts: list[float] = []
 
-    def told() -> str:
-        now = landing(project, pipeline)
-        if now.landed > before and not firsts:
+    def progress_text() -> str:
+        state = landing(project, pipeline)
+        if state.landed > before and not firsts:
             firsts.append(time.monotonic() - run.began)
             progress.done(f"{dag}: the first batch landed {firsts[0]:.1f} s after the trigger")
-        return _told(now)
+        return _landing_text(state)
 
-    _follow(project.home, api, run, told, progress)
+    _follow(project.home, api, run, progress_text, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +171,19 @@ def _landed_by_schedule(project: Project, pipeline: Pipeline, progress: Progress
 
     def landed() -> bool:
         progress_made = landing(project, pipeline)
-        progress.doing(f"waiting for the schedule ({pipeline.interval}); {_told(progress_made)}")
+        progress.doing(f"waiting for the schedule ({pipeline.interval}); {_landing_text(progress_made)}")
         return progress_made.is_complete
 
     if not until(landed, _SCHEDULE_SECONDS, _EVERY_SECONDS):
         progress.done(f"the schedule has not picked up everything after {_SCHEDULE_SECONDS:.0f} s")
         return False
     progress.done(
-        f"the schedule picked up the rest after {time.monotonic() - began:.1f} s; {_told(landing(project, pipeline))}"
+        f"the schedule picked up the rest after {time.monotonic() - began:.1f} s; {_landing_text(landing(project, pipeline))}"
     )
     return True
 
 
-def _told(progress_made: Landing) -> str:
+def _landing_text(progress_made: Landing) -> str:
     return f"{progress_made.landed:,} of {progress_made.produced:,} records landed"
 
 

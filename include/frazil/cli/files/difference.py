@@ -92,7 +92,7 @@ _MARKS: Mapping[Weight, str] = {"info": "", "warning": "**warning:** ", "refused
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ChangedPipeline:
     """One pipeline that differs, and what that does."""
 
     change: PipelineChange
@@ -111,7 +111,7 @@ class Difference:
     """
 
     revision: str
-    pipelines: tuple[Told, ...]
+    pipelines: tuple[ChangedPipeline, ...]
     settings: tuple[str, ...]
     remarks: tuple[str, ...]
 
@@ -159,7 +159,7 @@ def compare(places: Places, project: Project, revision: str, *, offline: bool) -
             except ConfigError:
                 remarks.append(f"the settings of {revision} can't be used")
     changes_with_effects = tuple(
-        Told(
+        ChangedPipeline(
             change,
             tuple(
                 replace(effect, text=references.hidden(effect.text))

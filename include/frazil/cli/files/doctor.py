@@ -35,12 +35,10 @@ def doctor(
     Nothing is read of topics and nothing is committed; a small file is written to each catalog's storage and removed. Ends with
     exit code 1 if a run would fail over something; what is a warning is no reason.
     """
-    from dataclasses import asdict
-
     findings = list(_findings(pipeline, with_spark=spark))
     failed = any(finding.state == "failed" for finding in findings)
     if as_json:
-        console.print_json({"ok": not failed, "checks": [asdict(finding) for finding in findings]})
+        console.print_json({"ok": not failed, "checks": [finding.to_body() for finding in findings]})
     else:
         _show(findings)
     if failed:
@@ -96,7 +94,7 @@ def _show(findings: "list[Finding]") -> None:
             continue
         console.say()
         console.out().print(
-            Text.assemble((f"{finding.state}: ", _STYLES[finding.state]), f"{finding.check}: {finding.found}"),
+            Text.assemble((f"{finding.state}: ", _STYLES[finding.state]), f"{finding.check}: {finding.observed}"),
             soft_wrap=True,
         )
         for label, text in (("expected", finding.expected), ("next", finding.next_step)):
@@ -118,6 +116,6 @@ def _table(findings: "list[Finding]") -> "Table":
         table.add_row(
             finding.check,
             Text(finding.state, _STYLES[finding.state]),
-            finding.found if finding.state == "ok" else "see below",
+            finding.observed if finding.state == "ok" else "see below",
         )
     return table

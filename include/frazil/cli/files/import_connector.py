@@ -14,7 +14,7 @@ from frazil.errors import Terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frazil.cli.files.imported_files import Written
+    from frazil.cli.files.imported_files import ImportFiles
     from frazil.connect.findings import Finding
 
 
@@ -71,9 +71,9 @@ def import_connector(  # noqa: PLR0913 - one parameter per option
     Every key is reported: carried over, changed in meaning, not supported, or unknown. Secrets stay out of the files: they
     name environment variables instead. Ends with exit code 78 if a connector is refused; nothing is written for it.
     """
-    from frazil.cli.files.imported_files import Wish, import_files
+    from frazil.cli.files.imported_files import ImportOptions, import_files
 
-    wish = Wish(
+    options = ImportOptions(
         files=tuple(files),
         worker=worker,
         folder=out,
@@ -85,7 +85,7 @@ def import_connector(  # noqa: PLR0913 - one parameter per option
         positions=positions is not None,
         force=force,
     )
-    written = import_files(wish, os.environ)
+    written = import_files(options, os.environ)
     if as_json:
         console.print_json(written.as_json())
     else:
@@ -103,7 +103,7 @@ _TITLES = {
 }
 
 
-def _show(written: "Written") -> None:
+def _show(written: "ImportFiles") -> None:
     from rich.text import Text
 
     for imported, file in written.pipelines:
@@ -128,7 +128,7 @@ def _list(findings: "Sequence[Finding]") -> None:
             console.say(f"    -> {finding.by_hand}")
 
 
-def _end(written: "Written") -> None:
+def _end(written: "ImportFiles") -> None:
     if written.settings_file:
         console.say(f"settings: {written.settings_file}")
     if written.variables:

@@ -11,10 +11,17 @@ import yaml
 from pydantic import ValidationError
 
 from frazil.connect.config import Connector, UnreadableConfig, read_connectors, read_properties
-from frazil.connect.control import Bounds, ControlFacts, Standing, concerned_tables, reasons_against, start_offsets
+from frazil.connect.control import (
+    ConnectorProgress,
+    ControlFacts,
+    OffsetBounds,
+    concerned_tables,
+    reasons_against,
+    start_offsets,
+)
 from frazil.connect.findings import Finding
-from frazil.connect.importing import ImportContext, Imported, Settings, import_all, with_values
-from frazil.connect.written import holes, pipeline_text, settings_text
+from frazil.connect.importing import ImportContext, ImportedConnector, Settings, import_all, with_values
+from frazil.connect.written import blanks, pipeline_text, settings_text
 from frazil.errors import Terminal
 from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.pipeline.settings.settings import ClusterSettings
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class ImportTargets:
     """Clusters and catalogs by the names that imported pipelines have for them: the project's, or just imported ones."""
 
     project: Project | None
@@ -35,7 +42,9 @@ class Doors:
     values: Mapping[str, str]
 
     @classmethod
-    def open(cls, cluster: str | None, catalog: str | None, settings: Settings, values: Mapping[str, str]) -> Doors:
+    def open(
+        cls, cluster: str | None, catalog: str | None, settings: Settings, values: Mapping[str, str]
+    ) -> ImportTargets:
         """The project's settings are read only if one of them is named."""
         return cls(Project.load() if cluster or catalog else None, settings, values)
 
@@ -79,7 +88,7 @@ class Doors:
 
 
 def column_facts(
-    doors: Doors, done: Sequence[Imported], tables: Sequence[str]
+    targets: ImportTargets, done: Sequence[ImportedConnector], tables: Sequence[str]
 ) -> tuple[dict[str, Columns], frozenset[str]]:
     """Columns of the tables that are there, and the names of those that are not.
 
@@ -96,7 +105,7 @@ def column_facts(
             name = destination["table"]
             if name not in tables or name in columns or name in absent:
                 continue
-            table = doors.lake(connector.pipeline["catalog"]).find_table(name)
+            table = targets.lake(connector.pipeline["catalog"]).find_table(name)
             if table is None:
                 absent.add(name)
             else:
@@ -104,7 +113,7 @@ def column_facts(
     return columns, frozenset(absent)
 
 
-def positioned(doors: Doors, imported: Imported) -> Imported:
+def with_start_offsets(targets: ImportTargets, imported: ImportedConnector) -> ImportedConnector:
     """The connector with the offsets where it stopped, or refused with the reason.
 
     Raises:
@@ -114,24 +123,24 @@ def positioned(doors: Doors, imported: Imported) -> Imported:
     standing = imported.positions
     if standing is None:
         return imported
-    cluster = doors.cluster(imported.pipeline["source"]["cluster"])
-    lake = doors.lake(imported.pipeline["catalog"])
+    cluster = targets.cluster(imported.pipeline["source"]["cluster"])
+    lake = targets.lake(imported.pipeline["catalog"])
     if reasons := _running(cluster, standing):
-        return refused(imported, reasons, "stop it: PUT /connectors/<name>/stop; then run this again")
+        return as_refused(imported, reasons, "stop it: PUT /connectors/<name>/stop; then run this again")
     if reasons := reasons_against(standing, _control_facts(cluster, lake, standing)):
         step = "start the connector until it has committed everything, stop it, and run this again"
-        return refused(imported, reasons, step)
-    return _started(cluster, standing, imported)
+        return as_refused(imported, reasons, step)
+    return _with_offsets(cluster, standing, imported)
 
 
-def _running(cluster: Cluster, standing: Standing) -> list[str]:
+def _running(cluster: Cluster, standing: ConnectorProgress) -> list[str]:
     from frazil.kafka.admin.consumer_group import count_members
 
     members = count_members(cluster, standing.connect_group)
     return [f"the connector is running: its group {standing.connect_group} has {members} members"] if members else []
 
 
-def _control_facts(cluster: Cluster, lake: Lake, standing: Standing) -> ControlFacts:
+def _control_facts(cluster: Cluster, lake: Lake, standing: ConnectorProgress) -> ControlFacts:
     from frazil.iceberg.schema.sink_tables import committed_control_offsets
     from frazil.kafka.admin.consumer_group import group_offsets
     from frazil.kafka.read.control_topic import announced_files
@@ -148,7 +157,7 @@ def _control_facts(cluster: Cluster, lake: Lake, standing: Standing) -> ControlF
     return ControlFacts(log, events, recorded, {partition: offset for (_, partition), offset in committed.items()})
 
 
-def _started(cluster: Cluster, standing: Standing, imported: Imported) -> Imported:
+def _with_offsets(cluster: Cluster, standing: ConnectorProgress, imported: ImportedConnector) -> ImportedConnector:
     from frazil.kafka.admin.consumer_group import group_offsets
     from frazil.kafka.admin.observe import matching_topics, observe
 
@@ -156,14 +165,16 @@ def _started(cluster: Cluster, standing: Standing, imported: Imported) -> Import
     topics = source.get("topics") or matching_topics(cluster, source["topics_pattern"])
     facts = observe(cluster, topics)
     bounds = {
-        (topic, number): Bounds(partition.log_start, partition.high_watermark)
+        (topic, number): OffsetBounds(partition.log_start, partition.high_watermark)
         for topic, topic_facts in facts.topics.items()
         for number, partition in enumerate(topic_facts.partitions)
     }
     groups = [(name, group_offsets(cluster, name, list(bounds))) for name in standing.groups]
     start = start_offsets(bounds, groups, imported.pipeline["start"])
     if start.against:
-        return refused(imported, start.against, "choose a start by hand: frazil import-connector without --positions")
+        return as_refused(
+            imported, start.against, "choose a start by hand: frazil import-connector without --positions"
+        )
     pipeline = {**imported.pipeline, "start": {"offsets": start.offsets}}
     notes = tuple(note for note in imported.notes if not note.startswith("start: "))
     return replace(imported, pipeline=pipeline, notes=(*notes, *start.notes))
@@ -179,7 +190,7 @@ def _model(model: Any, entry: Any, name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ImportOptions:
     """What the command was asked for; its options, by their names."""
 
     files: tuple[Path, ...]
@@ -195,10 +206,10 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What the command left: connectors with their pipeline files (None if refused), and the settings."""
+class ImportFiles:
+    """What the command wrote: pipeline files by connector (None if refused), and the settings file."""
 
-    pipelines: tuple[tuple[Imported, Path | None], ...]
+    pipelines: tuple[tuple[ImportedConnector, Path | None], ...]
     settings_file: Path | None
     variables: Mapping[str, str]
 
@@ -208,9 +219,9 @@ class Written:
         return any(imported.is_refused for imported, _ in self.pipelines)
 
     @staticmethod
-    def holes(imported: Imported) -> list[str]:
+    def holes(imported: ImportedConnector) -> list[str]:
         """What has to be filled in."""
-        return holes(imported) if imported.pipeline else []
+        return blanks(imported) if imported.pipeline else []
 
     def as_json(self) -> dict[str, Any]:
         """The report for programs."""
@@ -237,49 +248,49 @@ class Written:
         return {"ok": not self.is_refused, "connectors": connectors, "settings": settings, "variables": self.variables}
 
 
-def import_files(wish: Wish, env: Mapping[str, str]) -> Written:
+def import_files(options: ImportOptions, env: Mapping[str, str]) -> ImportFiles:
     """Import connectors and write their files.
 
     Raises:
         Terminal: A file can't be read, or is there already; or what must be asked refuses.
         Retryable: A broker or catalog that must be asked does not answer.
     """
-    connectors = [connector for file in wish.files for connector in _connectors(file)]
+    connectors = [connector for file in options.files for connector in _connectors(file)]
     context = ImportContext(
-        worker=_worker(wish.worker),
-        columns=_declared(wish, connectors),
-        tables=wish.tables,
-        cluster=wish.cluster,
-        catalog=wish.catalog,
-        registry=wish.registry,
+        worker=_worker(options.worker),
+        columns=_declared(options, connectors),
+        tables=options.tables,
+        cluster=options.cluster,
+        catalog=options.catalog,
+        registry=options.registry,
     )
     done, settings = import_all(connectors, context)
-    if wish.positions or wish.catalog is not None:
-        done, settings = _asked(wish, context, connectors, done, settings, env)
-    return _write(wish, done, settings)
+    if options.positions or options.catalog is not None:
+        done, settings = _with_facts(options, context, connectors, done, settings, env)
+    return _write(options, done, settings)
 
 
-def _asked(
-    wish: Wish,
+def _with_facts(
+    options: ImportOptions,
     context: ImportContext,
     connectors: Sequence[Connector],
-    done: list[Imported],
+    done: list[ImportedConnector],
     settings: Settings,
     env: Mapping[str, str],
-) -> tuple[list[Imported], Settings]:
+) -> tuple[list[ImportedConnector], Settings]:
     """The same with what catalog and cluster tell: columns of tables, and where the connectors stopped."""
-    doors = Doors.open(wish.cluster, wish.catalog, settings, {**_values(done), **env})
+    targets = ImportTargets.open(options.cluster, options.catalog, settings, {**_values(done), **env})
     tables = list(
         dict.fromkeys(
             destination["table"] for connector in done for destination in connector.pipeline.get("destinations", ())
         )
     )
-    columns, absent = column_facts(doors, done, [table for table in tables if table not in context.columns])
+    columns, absent = column_facts(targets, done, [table for table in tables if table not in context.columns])
     done, settings = import_all(connectors, replace(context, columns={**columns, **context.columns}, absent=absent))
-    return ([positioned(doors, connector) for connector in done] if wish.positions else done), settings
+    return ([with_start_offsets(targets, connector) for connector in done] if options.positions else done), settings
 
 
-def _values(done: Sequence[Imported]) -> dict[str, str]:
+def _values(done: Sequence[ImportedConnector]) -> dict[str, str]:
     return {name: value for connector in done for name, value in connector.values.items()}
 
 
@@ -310,9 +321,9 @@ def _text(file: Path) -> str:
         raise Terminal(f"{file} can't be read: {reason}", next_step="look at its name and permissions") from error
 
 
-def _declared(wish: Wish, connectors: Sequence[Connector]) -> dict[str, Columns]:
+def _declared(options: ImportOptions, connectors: Sequence[Connector]) -> dict[str, Columns]:
     """Columns by table, from `{table: {column: type}}`; or `{column: type}` for the one table there is."""
-    file = wish.columns
+    file = options.columns
     if file is None:
         return {}
     try:
@@ -324,7 +335,7 @@ def _declared(wish: Wish, connectors: Sequence[Connector]) -> dict[str, Columns]
     named = {
         table.strip() for connector in connectors for table in connector.config.get("iceberg.tables", "").split(",")
     }
-    named = {table for table in (*named, *wish.tables) if table}
+    named = {table for table in (*named, *options.tables) if table}
     # A table may have a column that is called type.
     if not document.keys() & named and all(
         isinstance(columns, str) or "type" in _mapping(file, columns) for columns in document.values()
@@ -350,15 +361,15 @@ def _column(file: Path, column: Any) -> Mapping[str, Any]:
     raise Terminal(f"{file}: a column is neither a type nor a mapping with one", next_step="write column: type")
 
 
-def _write(wish: Wish, done: Sequence[Imported], settings: Settings) -> Written:
+def _write(options: ImportOptions, done: Sequence[ImportedConnector], settings: Settings) -> ImportFiles:
     files = [
-        wish.folder / "pipelines" / f"{connector.pipeline['name']}.yaml" if connector.pipeline else None
+        options.folder / "pipelines" / f"{connector.pipeline['name']}.yaml" if connector.pipeline else None
         for connector in done
     ]
     accepted = [connector for connector in done if connector.pipeline]
-    settings_file = wish.folder / "settings.yaml" if settings and accepted else None
+    settings_file = options.folder / "settings.yaml" if settings and accepted else None
     existing = [file for file in (*files, settings_file) if file is not None and file.exists()]
-    if existing and not wish.force:
+    if existing and not options.force:
         raise Terminal(
             f"{existing[0]} is there already", next_step="choose another folder (--out), or replace it (--force)"
         )
@@ -368,7 +379,7 @@ def _write(wish: Wish, done: Sequence[Imported], settings: Settings) -> Written:
     if settings_file is not None:
         _put(settings_file, settings_text(settings, accepted))
     variables = {name: what for connector in accepted for name, what in connector.variables.items()}
-    return Written(tuple(zip(done, files, strict=True)), settings_file, variables)
+    return ImportFiles(tuple(zip(done, files, strict=True)), settings_file, variables)
 
 
 def _put(file: Path, text: str) -> None:
@@ -381,7 +392,7 @@ def _put(file: Path, text: str) -> None:
         ) from error
 
 
-def refused(imported: Imported, reasons: Sequence[str], next_step: str) -> Imported:
-    """The connector as one that can't be imported, for reasons that are not in its keys."""
+def as_refused(imported: ImportedConnector, reasons: Sequence[str], next_step: str) -> ImportedConnector:
+    """The connector, marked as refused for reasons that lie outside of its keys."""
     findings = tuple(Finding("--positions connect", "refused", reason, next_step) for reason in reasons)
     return replace(imported, findings=(*findings, *imported.findings), pipeline={}, settings={})

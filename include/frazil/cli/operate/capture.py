@@ -89,7 +89,7 @@ def _captured(project: "Project", chosen: "Capture", order: "CaptureOrder", prog
 def _look(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from frazil.capture.run import look
+    from frazil.capture.run import preview_files
     from frazil.capture.run_rows import look_at_rows
     from frazil.pipeline.settings.capture import FileCapture
 
@@ -100,7 +100,7 @@ def _look(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
         else:
             console.say(f"{chosen.name}: all rows where {rows}" if rows else f"{chosen.name}: all rows")
         return
-    files, remarks = look(project, chosen)
+    files, remarks = preview_files(project, chosen)
     if as_json:
         console.print_json({"capture": chosen.name, "files": [asdict(file) for file in files], "said": remarks})
         return

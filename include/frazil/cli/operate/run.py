@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from frazil.run.batches.session import Session
 
 
-def look(project: Project, pipeline: Pipeline, request: RunRequest, *, as_json: bool) -> None:
+def show_dry_run(project: Project, pipeline: Pipeline, request: RunRequest, *, as_json: bool) -> None:
     """Carry out a dry run with the pipeline's engine and show what it found."""
     from frazil.run.batches.dry_run import plan_dry_run
 
@@ -129,7 +129,7 @@ def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
     return session_order(pipeline, request, instant, until)
 
 
-def stayed(order: RunPlan, engine: str | None, progress: Progress) -> RunResult:
+def run_session(order: RunPlan, engine: str | None, progress: Progress) -> RunResult:
     """Land batches until the session ends, and tell what the ledger says of them.
 
     Args:
@@ -239,7 +239,7 @@ def run(  # noqa: PLR0913 - the options of a command
         chosen = chosen.model_copy(update={"engine": engine})
     run_id = new_run_id()
     if dry_run:
-        look(
+        show_dry_run(
             project,
             chosen,
             replace(by_hand(run_id), mode="dry_run", start=place(from_), end=place(end)),
@@ -263,7 +263,7 @@ def _stay(pipeline: str, engine: str | None, length: str, *, as_json: bool) -> N
 
     order = order_of(pipeline, by_hand(new_run_id()), length)
     with Progress() as progress:
-        result = stayed(order, engine, progress)
+        result = run_session(order, engine, progress)
     if as_json:
         typer.echo(result.to_json())
     else:

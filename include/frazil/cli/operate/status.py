@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,7 +80,7 @@ def facts(conditions: Conditions, promises: Promises, home: Home) -> dict[str, A
     pipelines = {}
     for name, condition in conditions.items():
         state, why = _judged(condition, promises.get(name, NOTHING))
-        pipelines[name] = {"state": state, "why": why} | ({} if condition is None else asdict(condition))
+        pipelines[name] = {"state": state, "why": why} | ({} if condition is None else condition.to_body())
     return {**stack.status(home).to_json(), "pipelines": pipelines}
 
 
@@ -131,7 +130,7 @@ def _cells(name: str, condition: Condition | None, word: str, width: int) -> lis
     ]
     lag = "-" if condition.lag is None else f"{condition.lag:,}"
     waits = "-" if condition.lag_seconds is None else _short(condition.lag_seconds) if condition.lag else ""
-    return [name, state, lag, waits, *(wide if width >= _WIDE else ()), _ago(condition.last_commit, condition.at)]
+    return [name, state, lag, waits, *(wide if width >= _WIDE else ()), _ago(condition.last_commit, condition.read_at)]
 
 
 def _short(seconds: float) -> str:

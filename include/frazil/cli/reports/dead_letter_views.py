@@ -83,7 +83,7 @@ def choice_of(
     )
 
 
-def naming(choice: LetterChoice, letters: Iterable[str]) -> LetterChoice:
+def choice_by_names(choice: LetterChoice, letters: Iterable[str]) -> LetterChoice:
     """The choice among the letters that are named one by one, if any are.
 
     Raises:
@@ -168,7 +168,7 @@ def letter_rows(letters: Sequence[DeadLetter], *, with_landed: bool) -> Iterator
     rows = [names, *([row[name] for name in names] for row in cells)]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     room = max(_LEAST_MESSAGE, console.out().width - sum(widths) - len(widths))
-    messages = ["message", *(cut(_visible(letter.plain_message), room) for letter in letters)]
+    messages = ["message", *(shorten(_visible(letter.plain_message), room) for letter in letters)]
     for row, message in zip(rows, messages, strict=True):
         yield " ".join([*map(set_cell_size, row, widths), message])
 
@@ -180,14 +180,14 @@ def _row(letter: DeadLetter) -> dict[str, str]:
         _visible(letter.destination or ""),
         f"{letter.timestamp:%Y-%m-%d %H:%M:%S}" if letter.timestamp else "",
         letter.code,
-        cut(_visible(letter.path or ""), _PATH_WIDTH),
+        shorten(_visible(letter.path or ""), _PATH_WIDTH),
         *("" if n is None else str(n) for n in numbers),
         "" if letter.row_batch is None else f"of batch {letter.row_batch}",
     )
     return dict(zip(_CELLS, values, strict=True))
 
 
-def cut(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """A text of at most so many characters; `…` stands for what is left out."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 

@@ -20,12 +20,12 @@ from frazil.cli.reports.dead_letter_views import (
     Tables,
     Topics,
     Until,
+    choice_by_names,
     choice_of,
     instant_of,
     letter_lines,
     letter_rows,
     named_letter,
-    naming,
 )
 from frazil.errors import Terminal
 
@@ -66,7 +66,7 @@ def replay(  # noqa: PLR0913 - the options of a command
     from frazil.run.repair.dead_letter_replay import replay_dead_letters
     from frazil.run.state.context import RunContext
 
-    choice = naming(choice_of(codes, topics, since, tables, until), records or ())
+    choice = choice_by_names(choice_of(codes, topics, since, tables, until), records or ())
     project = Project.load()
     progress = Progress()
     scope = RunContext.open(project, project.pipeline(pipeline), progress.done)
@@ -277,7 +277,7 @@ def report(
         _write(markdown, page.markdown(summary).encode())
     if as_json:
         console.print_json(
-            {**asdict(summary), "groups": [{**asdict(group), "trend": group.trend} for group in summary.groups]}
+            {**summary.to_body(), "groups": [{**asdict(group), "trend": group.trend} for group in summary.groups]}
         )
     elif html is None and markdown is None:
         for line in page.markdown(summary).splitlines():

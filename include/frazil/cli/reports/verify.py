@@ -57,7 +57,11 @@ def verify(
 def _report(verification: "Verification") -> dict[str, object]:
     from dataclasses import asdict
 
-    return {"is_clean": verification.is_clean, "is_baseless": verification.is_baseless} | asdict(verification)
+    return (
+        {"is_clean": verification.is_clean, "is_baseless": verification.is_baseless}
+        | asdict(verification)
+        | {"differences": [difference.document() for difference in verification.differences]}
+    )
 
 
 def _show(verification: "Verification") -> None:

@@ -32,8 +32,8 @@ Kind = Literal["jdbc", "rest"]
 
 _CREATE_ATTEMPTS: Final = 5
 _CREATE_SECONDS: Final = 10.0
-"""How often and how long a REST server is asked for a table: it may answer 500 when two make the same one at once, and asked
-again it answers that the table is there.
+"""How often and how long a REST server is asked to create a table. Two clients that create the same table at once may get a 500;
+the next try answers that the table exists.
 """
 
 
@@ -77,7 +77,7 @@ class Lake:
     def _catalog(self) -> Catalog:
         """The catalog, opened once: threads that open one at a time would each make the SQL catalog's tables.
 
-        Who waited while another thread tried in vain has its failure: ten that wait for a dead server wait as long as one.
+        A thread that waited while another one failed raises that failure: ten threads wait for a dead server as long as one.
         """
         failure = self._failure
         with self._opening:
@@ -100,9 +100,9 @@ class Lake:
 
     def _open(self) -> Catalog:
         place = {} if self.warehouse is None else {"warehouse": self.warehouse}
-        given = {**with_storage(self.properties), "uri": self.uri, **place}
+        properties = {**with_storage(self.properties), "uri": self.uri, **place}
         with translated(f"opening catalog {self.name}"):
-            opened = _rest(self.name, given) if self.kind == "rest" else _sql(self.name, given)
+            opened = _rest(self.name, properties) if self.kind == "rest" else _sql(self.name, properties)
             opened.table_properties = self.table_properties
             return opened
 
@@ -122,18 +122,20 @@ class Lake:
                 self._catalog.list_namespaces()
 
     def storage(self, tables: Iterable[str]) -> Folder | None:
-        """Where files of tables go: the warehouse. A REST server tells it with a table: of the first that is there, else None.
+        """The folder that files of these tables go to: the warehouse.
+
+        A REST catalog tells it only with a table, so there it is the metadata folder of the first one that exists, else None.
 
         Raises:
             Retryable: The catalog can't be reached.
         """
         if self.kind == "jdbc":
             return Folder(self.warehouse or "", self.properties)
-        found = next((of for name in tables if (of := self.find_table(name)) is not None), None)
+        table = next((existing for name in tables if (existing := self.find_table(name)) is not None), None)
         return (
             None
-            if found is None
-            else Folder(f"{found.location()}/metadata", {**self.properties, **found.io.properties})
+            if table is None
+            else Folder(f"{table.location()}/metadata", {**self.properties, **table.io.properties})
         )
 
     def find_table(self, name: str) -> Table | None:
@@ -187,8 +189,8 @@ class Lake:
         Raises:
             Retryable: The catalog can't be reached, or others changed the table every time.
         """
-        found = self.catalog_of(name).load_table(name)
-        with translated(f"setting {key} of table {name}"), found.transaction() as change:
+        table = self.catalog_of(name).load_table(name)
+        with translated(f"setting {key} of table {name}"), table.transaction() as change:
             change.set_properties({key: value})
 
     def refuse_code(self, table: Table) -> None:
@@ -213,13 +215,13 @@ class Lake:
             Retryable: The catalog can't be reached, or fails each time.
         """
         with translated(f"creating table {name} in catalog {self.name}"):
-            asked = Retrying(
+            retrying = Retrying(
                 retry=retry_if_exception_type(ServerError),
                 stop=stop_after_attempt(_CREATE_ATTEMPTS) | stop_after_delay(_CREATE_SECONDS),
                 wait=wait_random(0.05, 0.5),
                 reraise=True,
             )
-            return asked(self._create_once, name, schema, spec, properties, order)
+            return retrying(self._create_once, name, schema, spec, properties, order)
 
     def _create_once(
         self, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str], order: SortOrder
@@ -253,8 +255,8 @@ class Lake:
             names = {".".join(table) for space in self._namespaces() for table in self._catalog.list_tables(space)}
         return sorted(names)
 
-    def _namespaces(self, within: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-        for namespace in self._catalog.list_namespaces(within):
+    def _namespaces(self, parent: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        for namespace in self._catalog.list_namespaces(parent):
             yield namespace
             yield from self._namespaces(namespace)
 

@@ -38,8 +38,8 @@ class Folder:
         """Names of the files, sorted; none where there is no folder."""
         with translated(f"listing {self.location}"):
             files, path = self._opened()
-            found = files.get_file_info(FileSelector(path, allow_not_found=True))
-        names = (of.base_name for of in found if of.type == FileType.File)
+            entries = files.get_file_info(FileSelector(path, allow_not_found=True))
+        names = (entry.base_name for entry in entries if entry.type == FileType.File)
         return sorted(name for name in names if not name.startswith(_UNFINISHED))
 
     def read(self, name: str) -> str:

@@ -19,14 +19,14 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from frazil.iceberg.catalog.table_properties import for_storage, without_code
-from frazil.iceberg.patches.clocks import ordered, refuse_skew
-from frazil.iceberg.patches.history_cache import MOST_SNAPSHOTS, with_past, without_snapshots
+from frazil.iceberg.patches.clocks import refuse_skew, with_ascending_times
+from frazil.iceberg.patches.history_cache import MOST_SNAPSHOTS, with_shared_history, without_snapshots
 
 
-class KeepingSqlCatalog(SqlCatalog):
-    """A SQL catalog that keeps metadata by their location, as long as there is room: a file of metadata never changes.
+class CachingSqlCatalog(SqlCatalog):
+    """A SQL catalog that caches table metadata by location, up to a bound: a metadata file never changes.
 
-    A batch looks at each of its tables five times and more, and each look would parse all of its snapshots.
+    A batch loads each of its tables five times and more, and each load would parse all of its snapshots.
 
     Attributes:
         table_properties: Properties of tables that have a say in how files are read and written.
@@ -35,8 +35,8 @@ class KeepingSqlCatalog(SqlCatalog):
     table_properties: frozenset[str] = frozenset()
 
     def __init__(self, name: str, **properties: str) -> None:
-        self._kept: Final[dict[str, TableMetadata]] = {}
-        self._keeping: Final = Lock()
+        self._cached: Final[dict[str, TableMetadata]] = {}
+        self._lock: Final = Lock()
         super().__init__(name, **properties)
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
@@ -44,10 +44,10 @@ class KeepingSqlCatalog(SqlCatalog):
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         location = orm_table.metadata_location or ""
-        metadata = self._taken(location)
+        metadata = self._cached_metadata(location)
         if metadata is None:
             read = super()._convert_orm_to_iceberg(orm_table)
-            read.metadata = self._keep(read.metadata_location, read.metadata)
+            read.metadata = self._cache(read.metadata_location, read.metadata)
             return read
         return Table(
             identifier=(*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name),
@@ -62,7 +62,7 @@ class KeepingSqlCatalog(SqlCatalog):
     ) -> CommitTableResponse:
         """Commit changes of a table."""
         done = super().commit_table(table, requirements, updates)
-        self._keep(done.metadata_location, done.metadata)
+        self._cache(done.metadata_location, done.metadata)
         return done
 
     def _update_and_stage_table(
@@ -72,45 +72,45 @@ class KeepingSqlCatalog(SqlCatalog):
             return super()._update_and_stage_table(current_table, name, requirements, updates)
         refuse_skew(current_table)
         expired = [update for update in updates if isinstance(update, RemoveSnapshotsUpdate)]
-        others = tuple(update for update in updates if not isinstance(update, RemoveSnapshotsUpdate))
-        staged = super()._update_and_stage_table(current_table, name, requirements, others)
+        other_updates = tuple(update for update in updates if not isinstance(update, RemoveSnapshotsUpdate))
+        staged = super()._update_and_stage_table(current_table, name, requirements, other_updates)
         _refuse_named(staged.metadata, expired)
-        staged.metadata = without_snapshots(ordered(staged.metadata, current_table.metadata), expired)
+        staged.metadata = without_snapshots(with_ascending_times(staged.metadata, current_table.metadata), expired)
         return staged
 
-    def _taken(self, location: str) -> TableMetadata | None:
-        with self._keeping:
-            metadata = self._kept.pop(location, None)
+    def _cached_metadata(self, location: str) -> TableMetadata | None:
+        with self._lock:
+            metadata = self._cached.pop(location, None)
             if metadata is not None:
-                self._kept[location] = metadata  # the last one that is asked for goes last
+                self._cached[location] = metadata  # moved to the end: the dict is in the order of use
         return metadata
 
-    def _keep(self, location: str, metadata: TableMetadata) -> TableMetadata:
-        shared = with_past(without_code(metadata, self.table_properties))
-        with self._keeping:
-            self._kept[location] = shared
-            superseded = {of.metadata_file for of in shared.metadata_log}
-            for of in superseded & self._kept.keys():
-                del self._kept[of]
-            for of in _beyond(list(self._kept.items())):
-                del self._kept[of]
+    def _cache(self, location: str, metadata: TableMetadata) -> TableMetadata:
+        shared = with_shared_history(without_code(metadata, self.table_properties))
+        with self._lock:
+            self._cached[location] = shared
+            superseded = {entry.metadata_file for entry in shared.metadata_log}
+            for old_location in superseded & self._cached.keys():
+                del self._cached[old_location]
+            for old_location in _evictable(list(self._cached.items())):
+                del self._cached[old_location]
         return shared
 
 
 def _refuse_named(metadata: TableMetadata, expired: Iterable[RemoveSnapshotsUpdate]) -> None:
-    """Refuse to take out a snapshot that somebody gave a name meanwhile: the name would go with it."""
-    gone = {number for update in expired for number in update.snapshot_ids}
-    named = [name for name, ref in metadata.refs.items() if ref.snapshot_id in gone]
+    """Refuse to expire a snapshot that a branch or tag has come to name meanwhile: the name would go, too."""
+    expired_ids = {number for update in expired for number in update.snapshot_ids}
+    named = [name for name, ref in metadata.refs.items() if ref.snapshot_id in expired_ids]
     if named:
         raise CommitFailedException(f"snapshots that were to go are {', '.join(named)} by now")
 
 
-def _beyond(kept: Sequence[tuple[str, TableMetadata]]) -> list[str]:
-    """Locations of those that there is no room for, the one that was asked for longest ago first; never the last one."""
-    room = MOST_SNAPSHOTS - len(kept[-1][1].snapshots)
-    found = []
-    for location, metadata in reversed(kept[:-1]):
+def _evictable(cached: Sequence[tuple[str, TableMetadata]]) -> list[str]:
+    """Locations of the least recently used metadata, beyond the bound of the cache. The last one used always stays."""
+    room = MOST_SNAPSHOTS - len(cached[-1][1].snapshots)
+    evicted = []
+    for location, metadata in reversed(cached[:-1]):
         room -= len(metadata.snapshots) + 1
         if room < 0:
-            found.append(location)
-    return found
+            evicted.append(location)
+    return evicted

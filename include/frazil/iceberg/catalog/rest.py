@@ -24,7 +24,7 @@ from requests import Session
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table_properties import for_storage, without_code
 from frazil.iceberg.patches.clocks import refuse_skew
-from frazil.iceberg.patches.history_cache import KnownPast, with_past
+from frazil.iceberg.patches.history_cache import HistoryCache, with_shared_history
 
 CONNECT = "rest.client.connection-timeout-ms"
 """Catalog property, by the name that Iceberg's Java client has for it: how long a connection may take to open."""
@@ -51,7 +51,7 @@ class BoundedRestCatalog(RestCatalog):
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table."""
         table: Table = super().load_table(identifier)
-        table.metadata = with_past(table.metadata)
+        table.metadata = with_shared_history(table.metadata)
         return table
 
     def commit_table(
@@ -65,8 +65,8 @@ class BoundedRestCatalog(RestCatalog):
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         # PyIceberg gives the file-io all properties of the table, and over them what the server says of this table.
         metadata = table_response.metadata
-        told = for_storage(metadata.properties, self.table_properties)
-        bare = metadata.model_copy(update={"properties": told})
+        io_properties = for_storage(metadata.properties, self.table_properties)
+        bare = metadata.model_copy(update={"properties": io_properties})
         table = super()._response_to_table(identifier_tuple, table_response.model_copy(update={"metadata": bare}))
         table.metadata = without_code(metadata, self.table_properties)
         return table
@@ -101,7 +101,7 @@ def _seconds(properties: Mapping[str, str], key: str) -> float:
     return int(text) / 1000
 
 
-_KNOWN: Final = KnownPast()
+_KNOWN: Final = HistoryCache()
 
 
 def _with_known_past(cls: type[BaseModel], text: str) -> Any:

@@ -18,7 +18,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from frazil.errors import Terminal
-from frazil.iceberg.catalog.metadata_cache import KeepingSqlCatalog
+from frazil.iceberg.catalog.metadata_cache import CachingSqlCatalog
 from frazil.iceberg.patches.storage import StorageFileIO
 
 _METADATA: Final = "metadata"
@@ -28,11 +28,11 @@ _LEVELS: Final = 5
 """How deep tables are looked for: namespaces within namespaces are rare. A warehouse may lie in a folder of many other things."""
 
 
-class SharedSqlCatalog(KeepingSqlCatalog):
+class SharedSqlCatalog(CachingSqlCatalog):
     """A SQL catalog whose tables and namespaces may be made by several processes at the same moment."""
 
     def create_tables(self) -> None:
-        """Make those that are not there. Each that a rival made since we looked ends one try, so a try more than tables do."""
+        """Create the missing tables. Each table that a rival creates at the same time ends one try, so there is one try more than tables."""
         for _ in SqlCatalogBaseTable.metadata.tables:
             try:
                 return super().create_tables()
@@ -57,18 +57,18 @@ def open_sql(name: str, properties: Mapping[str, str]) -> SharedSqlCatalog:
             wrote them would begin where they once began.
     """
     # Connections are kept for weeks: one that the server closed is opened anew.
-    given = {"pool_pre_ping": "true", **properties}
+    catalog_properties = {"pool_pre_ping": "true", **properties}
     file = _sqlite_file(properties["uri"])
     if file is not None:
         _refuse_lost(name, file, properties)
         file.parent.mkdir(parents=True, exist_ok=True)
         if not file.exists():
             file.touch()
-        given["uri"] = _of_a_file_that_is_there(properties["uri"], file)
+        catalog_properties["uri"] = _uri_of_existing_file(properties["uri"], file)
     warehouse = properties.get("warehouse", "")
     if warehouse.startswith("file:"):
         Path(StorageFileIO.parse_location(warehouse)[2]).mkdir(parents=True, exist_ok=True)
-    return SharedSqlCatalog(name, **given)
+    return SharedSqlCatalog(name, **catalog_properties)
 
 
 def ask_for_writing(catalog: Catalog) -> None:
@@ -90,8 +90,8 @@ def _sqlite_file(uri: str) -> Path | None:
     return Path(str(url.database)) if is_file and not str(url.database).startswith("file:") else None
 
 
-def _of_a_file_that_is_there(uri: str, file: Path) -> str:
-    """A URI whose connections, opened whenever more are needed, don't make the file: it may be lost meanwhile."""
+def _uri_of_existing_file(uri: str, file: Path) -> str:
+    """A URI that never creates the SQLite file: connections open at any time, and the file may be lost meanwhile."""
     opened = make_url(uri).set(database=f"file:{quote(str(file.absolute()))}")
     return opened.update_query_dict({"mode": "rw", "uri": "true"}).render_as_string(hide_password=False)
 
@@ -117,13 +117,13 @@ def _any_table(files: FileSystem, folder: str, levels: int = _LEVELS) -> str | N
     if levels == 0:
         return None
     inside = files.get_file_info(FileSelector(folder, allow_not_found=True))
-    folders = {of.base_name: of.path for of in inside if of.type == FileType.Directory}
+    folders = {entry.base_name: entry.path for entry in inside if entry.type == FileType.Directory}
     if _METADATA in folders:
-        found = files.get_file_info(FileSelector(folders[_METADATA]))
-        if any(of.base_name.endswith(_METADATA_FILE) for of in found):
+        metadata_files = files.get_file_info(FileSelector(folders[_METADATA]))
+        if any(file.base_name.endswith(_METADATA_FILE) for file in metadata_files):
             return folder
-    for of in sorted(folders.values()):
+    for subfolder in sorted(folders.values()):
         with suppress(PermissionError):  # such as lost+found, where the warehouse is a disk
-            if (table := _any_table(files, of, levels - 1)) is not None:
+            if (table := _any_table(files, subfolder, levels - 1)) is not None:
                 return table
     return None

@@ -101,7 +101,7 @@ def missing_files(table: Table, paths: list[str]) -> list[str]:
     """
     with translated("looking for staged files"):
         is_there = ExecutorFactory.get_or_create().map(lambda path: table.io.new_input(path).exists(), paths)
-        return [path for path, there in zip(paths, is_there, strict=True) if not there]
+        return [path for path, exists in zip(paths, is_there, strict=True) if not exists]
 
 
 def absent_table(name: str) -> Table:

@@ -21,40 +21,40 @@ from frazil import failpoints
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.branch_table import whole
+from frazil.iceberg.commit.branch_table import whole_metadata
 from frazil.iceberg.commit.commit import (
     ATTEMPTS,
     Change,
     Refused,
+    expiry_part,
     landed_or_raise,
-    loaded,
     moved_properties,
     pause,
-    produced,
+    produce_snapshot,
     refuse_lost_files,
-    taken_out,
+    reload_table,
     validate,
     without_expiry,
 )
-from frazil.iceberg.commit.producer import HeadMoved, SeenOnce, SnapshotRequest
+from frazil.iceberg.commit.producer import CachedTransaction, HeadMoved, SnapshotRequest
 from frazil.iceberg.commit.refs import BranchName, branch_name, drop_branches, head_of, send, set_branch
 from frazil.iceberg.commit.removal import Rewriter
 from frazil.iceberg.commit.summary_state import ancestry
-from frazil.iceberg.errors import as_frazil, foreign, shown
+from frazil.iceberg.errors import as_frazil, error_line, foreign_errors
 
 __all__ = [
     "BranchName",
-    "Prepared",
-    "Repeated",
+    "PreparedBranch",
+    "RowsAddedTwice",
     "Stage",
     "branch_name",
     "branches_in_vain",
-    "carries",
+    "carries_change",
     "decide_on_branch",
+    "publish_branch",
     "remove_stale_branches",
-    "renewed",
-    "replacing",
-    "show",
+    "replacement_stage",
+    "retry_branch_name",
     "verify_tip",
 ]
 
@@ -95,16 +95,16 @@ def decide_on_branch(lake: Lake, change: Change, name: str, stage: Stage) -> int
         validate(change, table.metadata)
         refuse_lost_files(change.table, change.files, table)
         planned = _main(table.metadata, change)
-        branch = name if given_up is None else renewed(name)
+        branch = name if given_up is None else retry_branch_name(name)
         try:
             if given_up in table.metadata.refs:
                 drop_branches(table, given_up)
-            tip = _prepared(lake, change, table, branch, planned, stage)
-        except foreign() as error:  # nothing was decided
-            _log.info("preparing branch %s of %s failed, trying again: %s", branch, change.table, shown(error))
+            tip = _prepare_branch(lake, change, table, branch, planned, stage)
+        except foreign_errors() as error:  # nothing was decided
+            _log.info("preparing branch %s of %s failed, trying again: %s", branch, change.table, error_line(error))
             failure = error
         else:
-            decided = show(lake, change, Prepared(branch, planned, tip))
+            decided = publish_branch(lake, change, PreparedBranch(branch, planned, tip))
             if decided is not None:
                 return decided
             failure = HeadMoved(f"main moved while branch {branch} was prepared")
@@ -112,7 +112,7 @@ def decide_on_branch(lake: Lake, change: Change, name: str, stage: Stage) -> int
     return landed_or_raise(lake, change, failure)
 
 
-def replacing() -> Stage:
+def replacement_stage() -> Stage:
     """The stage of a replay: one snapshot that takes the removal's rows out and brings the new files in.
 
     Use it for one change only: over several attempts no data file is rewritten twice.
@@ -122,7 +122,7 @@ def replacing() -> Stage:
     def stage(lake: Lake, change: Change, name: str) -> int:
         if not rewriters and change.removal is not None:
             rewriters.append(Rewriter(change.table, change.removal))
-        return _replaced(lake.load_table(change.table), change, name, rewriters[0] if rewriters else None)
+        return _stage_replacement(lake.load_table(change.table), change, name, rewriters[0] if rewriters else None)
 
     return stage
 
@@ -142,13 +142,13 @@ def remove_stale_branches(lake: Lake, table: str, pipeline: str, n: int, now_ms:
     """
     failure: BaseException = RuntimeError("no attempt")
     for _ in range(ATTEMPTS):
-        now = lake.load_table(table)
-        stale = tuple(name for name in now.metadata.refs if _is_stale(name, pipeline, n, now_ms))
+        loaded_table = lake.load_table(table)
+        stale = tuple(name for name in loaded_table.metadata.refs if _is_stale(name, pipeline, n, now_ms))
         if not stale:
             return ()
         try:
-            drop_branches(now, *stale)
-        except foreign() as error:
+            drop_branches(loaded_table, *stale)
+        except foreign_errors() as error:
             failure = error
         else:
             return stale
@@ -158,9 +158,13 @@ def remove_stale_branches(lake: Lake, table: str, pipeline: str, n: int, now_ms:
 
 
 def branches_in_vain(metadata: TableMetadata, pipeline: str, n: int) -> tuple[str, ...]:
-    """Branches of a pipeline that prepare what is decided and landed: batch `n`, or an earlier one."""
-    found = {name: BranchName.parse(name) for name in metadata.refs}
-    return tuple(name for name, of in found.items() if of is not None and of.pipeline == pipeline and of.n <= n)
+    """Branches of a pipeline that were prepared for batch `n` or an earlier one, which has landed already."""
+    branches = {name: BranchName.parse(name) for name in metadata.refs}
+    return tuple(
+        name
+        for name, branch in branches.items()
+        if branch is not None and branch.pipeline == pipeline and branch.n <= n
+    )
 
 
 def _is_stale(name: str, pipeline: str, n: int, now_ms: int) -> bool:
@@ -170,7 +174,7 @@ def _is_stale(name: str, pipeline: str, n: int, now_ms: int) -> bool:
     return branch.n <= n or now_ms - branch.made_ms > STALE_AFTER_MS
 
 
-def renewed(name: str) -> str:
+def retry_branch_name(name: str) -> str:
     """A name for another attempt at what a branch prepares."""
     branch = BranchName.parse(name)
     if branch is None:
@@ -178,12 +182,12 @@ def renewed(name: str) -> str:
     return branch_name(branch.pipeline, branch.n)
 
 
-class Repeated(Retryable):
-    """An engine ran a statement that adds rows more than once: a client that lost an answer sends it again."""
+class RowsAddedTwice(Retryable):
+    """An engine added the rows of one statement more than once: a client that lost the answer sent it again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedBranch:
     """A branch, the head of main it was made from, and the snapshot on it that main is to become."""
 
     branch: str
@@ -201,7 +205,7 @@ def _main(metadata: TableMetadata, change: Change) -> int:
     return head
 
 
-def _prepared(lake: Lake, change: Change, table: Table, branch: str, planned: int, stage: Stage) -> int:
+def _prepare_branch(lake: Lake, change: Change, table: Table, branch: str, planned: int, stage: Stage) -> int:
     send(table, (set_branch(branch, planned),), (AssertRefSnapshotId(ref=branch, snapshot_id=None),))
     failpoints.hit(Failpoint.BRANCH_MADE)
     tip = stage(lake, change, branch)
@@ -209,28 +213,28 @@ def _prepared(lake: Lake, change: Change, table: Table, branch: str, planned: in
     return tip
 
 
-def _replaced(table: Table, change: Change, name: str, rewriter: Rewriter | None) -> int:
+def _stage_replacement(table: Table, change: Change, name: str, rewriter: Rewriter | None) -> int:
     head = head_of(table.metadata, name)
     if head is None:
-        raise _gone(change, name)
+        raise _branch_refusal(change, name)
 
     def validate_again(metadata: TableMetadata) -> None:
         if head_of(metadata, name) != head:
-            raise _gone(change, name)
+            raise _branch_refusal(change, name)
 
-    transaction = SeenOnce(table)
+    transaction = CachedTransaction(table)
     request = SnapshotRequest(change.summary, validate_again, branch=name)
-    producer = produced(transaction, table, change, request, rewriter)
+    producer = produce_snapshot(transaction, table, change, request, rewriter)
     transaction.commit_transaction()
     return producer.snapshot_id
 
 
-def _gone(change: Change, name: str) -> Refused:
+def _branch_refusal(change: Change, name: str) -> Refused:
     return Refused(f"table {change.table}: branch {name} is gone or was moved by somebody else")
 
 
-def show(lake: Lake, change: Change, prepared: Prepared) -> int | None:
-    """Make main the prepared snapshot, in one commit that moves the properties and drops the branch.
+def publish_branch(lake: Lake, change: Change, prepared: PreparedBranch) -> int | None:
+    """Make the prepared snapshot the head of main, in one commit that also moves the properties and drops the branch.
 
     Returns:
         That snapshot, or the one in which the change landed meanwhile. None: main moved, prepare anew.
@@ -243,7 +247,7 @@ def show(lake: Lake, change: Change, prepared: Prepared) -> int | None:
     failure: BaseException | None = None
     for number in range(ATTEMPTS):
         pause(number, failure)
-        table = loaded(lake, change, failure)
+        table = reload_table(lake, change, failure)
         landed = change.landed(table.metadata)
         if landed is not None:
             return landed
@@ -253,22 +257,22 @@ def show(lake: Lake, change: Change, prepared: Prepared) -> int | None:
         if head_of(table.metadata) != prepared.planned:
             return None
         if head_of(table.metadata, prepared.branch) != prepared.tip:
-            raise _gone(change, prepared.branch)
+            raise _branch_refusal(change, prepared.branch)
         verify_tip(table.metadata, change, prepared.branch, prepared.planned, prepared.tip)
         try:
-            return _moved(table, change, prepared)
-        except foreign() as error:
-            _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, shown(error))
+            return _move_main(table, change, prepared)
+        except foreign_errors() as error:
+            _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, error_line(error))
             failure, change = error, without_expiry(change, table, error)
     return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))
 
 
-def carries(metadata: TableMetadata, change: Change, branch: str) -> bool:
-    """Whether the last snapshot of a branch is one of the change's."""
+def carries_change(metadata: TableMetadata, change: Change, branch: str) -> bool:
+    """Whether the summary of a branch's last snapshot carries the change's summary."""
     head = head_of(metadata, branch)
     snapshot = metadata.snapshot_by_id(head) if head is not None else None
-    found = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
-    return change.summary.items() <= found.items()
+    summary = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+    return change.summary.items() <= summary.items()
 
 
 def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: int | None, tip: int) -> None:
@@ -284,13 +288,16 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
     lacking = sorted(key for key, value in change.summary.items() if carried.get(key) != value)
     descends = planned is None or planned in {snapshot.snapshot_id for snapshot in snapshots[1:]}
     if lacking or not descends:
-        found = f"lacks {', '.join(lacking)}" if lacking else f"does not descend from main's head {planned}"
+        mismatch = f"lacks {', '.join(lacking)}" if lacking else f"does not descend from main's head {planned}"
         raise Terminal(
-            f"table {change.table}: snapshot {tip} on branch {branch} {found}; main stays as it is",
+            f"table {change.table}: snapshot {tip} on branch {branch} {mismatch}; main stays as it is",
             next_step="did another engine write to the branch? Run again, a new branch will be made",
         )
-    if sum(_adds_rows(snapshot) for snapshot in takewhile(lambda of: of.snapshot_id != planned, snapshots)) > 1:
-        raise Repeated(f"table {change.table}: branch {branch} has rows twice; main stays as it is")
+    if (
+        sum(_adds_rows(snapshot) for snapshot in takewhile(lambda snapshot: snapshot.snapshot_id != planned, snapshots))
+        > 1
+    ):
+        raise RowsAddedTwice(f"table {change.table}: branch {branch} has rows twice; main stays as it is")
 
 
 def _adds_rows(snapshot: Snapshot) -> bool:
@@ -303,7 +310,7 @@ def _adds_rows(snapshot: Snapshot) -> bool:
     )
 
 
-def _moved(table: Table, change: Change, prepared: Prepared) -> int:
+def _move_main(table: Table, change: Change, prepared: PreparedBranch) -> int:
     failpoints.hit(Failpoint(f"{change.step}.committing"))
     send(
         table,
@@ -311,7 +318,7 @@ def _moved(table: Table, change: Change, prepared: Prepared) -> int:
             set_branch(MAIN_BRANCH, prepared.tip),
             SetPropertiesUpdate(updates=moved_properties(change, table.metadata, prepared.tip)),
             RemoveSnapshotRefUpdate(ref_name=prepared.branch),
-            *taken_out(change, whole(table)),
+            *expiry_part(change, whole_metadata(table)),
         ),
         (
             AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=prepared.planned),

@@ -77,19 +77,22 @@ class BranchTable(Table):
                 yield part
 
 
-def whole(table: Table) -> TableMetadata:
-    """Metadata of a table with all of its branches, main as it is."""
+def whole_metadata(table: Table) -> TableMetadata:
+    """Metadata of a table with all of its branches, where main is the real main."""
     return table.whole if isinstance(table, BranchTable) else table.metadata
 
 
 def on_branch(metadata: TableMetadata, branch: str) -> TableMetadata:
-    """Metadata whose main is a branch; as they are if there is no such branch."""
+    """Metadata in which the branch takes the place of main; unchanged if there is no such branch."""
     ref = metadata.refs.get(branch)
     if ref is None:
         return metadata
-    others = {
-        name: other
-        for name, other in metadata.refs.items()
-        if name not in (MAIN_BRANCH, branch) and re.fullmatch(HOURLY_TAG, name) is None  # those are of the other main
+    other_refs = {
+        name: other_ref
+        for name, other_ref in metadata.refs.items()
+        if name not in (MAIN_BRANCH, branch)
+        and re.fullmatch(HOURLY_TAG, name) is None  # hourly tags belong to the real main
     }
-    return metadata.model_copy(update={"refs": {**others, MAIN_BRANCH: ref}, "current_snapshot_id": ref.snapshot_id})
+    return metadata.model_copy(
+        update={"refs": {**other_refs, MAIN_BRANCH: ref}, "current_snapshot_id": ref.snapshot_id}
+    )

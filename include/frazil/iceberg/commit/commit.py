@@ -32,13 +32,20 @@ from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import missing_files
 from frazil.iceberg.catalog.table_properties import renewed_properties
-from frazil.iceberg.commit.branch_table import whole
+from frazil.iceberg.commit.branch_table import whole_metadata
 from frazil.iceberg.commit.expiry import Retention, expiry_updates
-from frazil.iceberg.commit.producer import HeadMoved, Producer, SeenOnce, SnapshotRequest, append_of, overwrite_of
+from frazil.iceberg.commit.producer import (
+    CachedTransaction,
+    HeadMoved,
+    Producer,
+    SnapshotRequest,
+    append_of,
+    overwrite_of,
+)
 from frazil.iceberg.commit.refs import head_of
 from frazil.iceberg.commit.removal import Rewrite, Rewriter
-from frazil.iceberg.commit.summary_state import mirror, moved_with
-from frazil.iceberg.errors import as_frazil, foreign, shown
+from frazil.iceberg.commit.summary_state import mirror, mirrored_property
+from frazil.iceberg.errors import as_frazil, error_line, foreign_errors
 from frazil.iceberg.files.data_files import data_file, field_types
 
 ATTEMPTS = 5
@@ -119,7 +126,7 @@ def commit(lake: Lake, change: Change) -> int:
     failure: BaseException | None = None
     for number in range(ATTEMPTS):
         pause(number, failure)
-        table = loaded(lake, change, failure)
+        table = reload_table(lake, change, failure)
         landed = change.landed(table.metadata)
         if landed is not None:
             return landed
@@ -133,8 +140,8 @@ def commit(lake: Lake, change: Change) -> int:
             if landed is None:
                 raise
             return landed
-        except foreign() as error:
-            _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, shown(error))
+        except foreign_errors() as error:
+            _log.info("commit on %s was not confirmed, reading the table again: %s", change.table, error_line(error))
             failure, change = error, without_expiry(change, table, error)
     return landed_or_raise(lake, change, failure or RuntimeError("no attempt"))
 
@@ -144,13 +151,13 @@ def without_expiry(change: Change, table: Table, failure: BaseException) -> Chan
 
     After a rival it is the same change.
     """
-    if isinstance(failure, CommitFailedException) or not taken_out(change, whole(table)):
+    if isinstance(failure, CommitFailedException) or not expiry_part(change, whole_metadata(table)):
         return change
     _log.warning(
         "table %s: a commit that takes old snapshots out failed, another goes without: %s. If the catalog refuses them, or"
         " expires snapshots by itself: maintenance: {expiry: false} in the pipeline file",
         change.table,
-        shown(failure),
+        error_line(failure),
     )
     return replace(change, retention=None)
 
@@ -161,7 +168,7 @@ def pause(number: int, failure: BaseException | None) -> None:
         time.sleep(random.uniform(0.5, 1) * FIRST_PAUSE_SECONDS * 2 ** (number - 1))  # noqa: S311  # no secret
 
 
-def loaded(lake: Lake, change: Change, failure: BaseException | None) -> Table:
+def reload_table(lake: Lake, change: Change, failure: BaseException | None) -> Table:
     """The table as it is now, for another attempt if one failed already.
 
     Raises:
@@ -180,7 +187,7 @@ def loaded(lake: Lake, change: Change, failure: BaseException | None) -> Table:
 
 def landed_or_raise(lake: Lake, change: Change, failure: BaseException) -> int:
     """The answer after the last attempt: the table's own, else the failure's."""
-    landed = change.landed(loaded(lake, change, failure).metadata)
+    landed = change.landed(reload_table(lake, change, failure).metadata)
     if landed is not None:
         return landed
     raise as_frazil(failure, f"committing to table {change.table}") from quotable(failure)
@@ -217,14 +224,14 @@ def moved_properties(change: Change, metadata: TableMetadata, snapshot_id: int) 
     """Table properties that move together with the change's snapshot, over those that the table has."""
     values = {key: change.summary[key] for key in change.mirrored} | dict(change.attached)
     for key, topics in change.topics.items():
-        earlier = json.loads(moved_with(metadata, key, change.table)[0]) if key in metadata.properties else ()
+        earlier = json.loads(mirrored_property(metadata, key, change.table)[0]) if key in metadata.properties else ()
         values[key] = json.dumps(sorted(topics.union(earlier)))
     moved = {key: mirror(value, snapshot_id) for key, value in values.items()}
     return moved | dict(change.properties) | renewed_properties(metadata.properties)
 
 
-def taken_out(change: Change, metadata: TableMetadata) -> tuple[TableUpdate, ...]:
-    """The part of a change's commit that takes old snapshots out of a table with all of its branches.
+def expiry_part(change: Change, metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+    """Updates that expire old snapshots in the commit of a change.
 
     Their age is counted from the table's last change: a host whose clock is days ahead would take its whole past.
     """
@@ -245,20 +252,20 @@ def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
         change.summary,
         validate_again,
         lambda snapshot: moved_properties(change, table.metadata, snapshot),
-        expires=lambda metadata: taken_out(change, metadata),
+        expires=lambda metadata: expiry_part(change, metadata),
     )
-    transaction = SeenOnce(table)
-    producer = produced(transaction, table, change, request, rewriter)
+    transaction = CachedTransaction(table)
+    producer = produce_snapshot(transaction, table, change, request, rewriter)
     failpoints.hit(Failpoint(f"{change.step}.committing"))
     transaction.commit_transaction()
     failpoints.hit(Failpoint(f"{change.step}.committed"))
     return producer.snapshot_id
 
 
-def produced(
+def produce_snapshot(
     transaction: Transaction, table: Table, change: Change, request: SnapshotRequest, rewriter: Rewriter | None
 ) -> Producer:
-    """The snapshot of a change, staged in a transaction on the head of the request's branch."""
+    """Stage the snapshot of a change in a transaction, on the head of the request's branch."""
     rewrite = rewriter.rewrite(table, head_of(table.metadata, request.branch)) if rewriter is not None else Rewrite()
     if rewriter is not None:
         request = replace(request, summary={**request.summary, REMOVED_KEY: str(rewrite.rows)})

@@ -76,7 +76,7 @@ class Retention:
     keep: int | None = None
 
     @classmethod
-    def by(cls, rules: Expiry) -> Retention:
+    def from_rules(cls, rules: Expiry) -> Retention:
         """What a pipeline file says of a table."""
         return cls(None if rules.older_than is None else parse_age(rules.older_than), rules.keep)
 
@@ -145,9 +145,9 @@ def _held_since(properties: Mapping[str, str], now_ms: int) -> int | None:
 
 def _live_holds(properties: Mapping[str, str], now_ms: int) -> list[tuple[int, int]]:
     text = properties.get(HOLD_KEY, NO_HOLD)
-    found = [re.fullmatch(rf"(\d{{1,{_DIGITS}}})/(\d{{1,{_DIGITS}}})", hold) for hold in text.split(" ")]
-    holds = [(int(hold[1]), int(hold[2])) for hold in found if hold is not None]
-    if len(holds) < len(found):
+    matches = [re.fullmatch(rf"(\d{{1,{_DIGITS}}})/(\d{{1,{_DIGITS}}})", hold) for hold in text.split(" ")]
+    holds = [(int(hold[1]), int(hold[2])) for hold in matches if hold is not None]
+    if len(holds) < len(matches):
         raise _unreadable(HOLD_KEY, text, NO_HOLD)
     return [(since, end) for since, end in holds if now_ms < end]
 
@@ -189,7 +189,7 @@ class History:
     format_version: int = 2
 
     @classmethod
-    def of(cls, metadata: TableMetadata) -> History:
+    def from_metadata(cls, metadata: TableMetadata) -> History:
         """The history that metadata tell."""
         refs = metadata.refs.items()
         return cls(
@@ -210,8 +210,8 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
-    """What goes from a table's metadata.
+class ExpiryPlan:
+    """Snapshots and tags that an expiry removes, and snapshots that it tags.
 
     Attributes:
         ids: Snapshots, the oldest first.
@@ -224,10 +224,10 @@ class Expired:
     dropped: tuple[str, ...] = ()
 
 
-def expired(
+def plan_expiry(
     history: History, retention: Retention, now_ms: int, hold_ms: int | None = None, most: int | None = None
-) -> Expired:
-    """What goes from a table's metadata by now.
+) -> ExpiryPlan:
+    """Choose which snapshots and tags of a table an expiry removes now.
 
     Args:
         history: What the table lists.
@@ -239,19 +239,19 @@ def expired(
     holds = [since for since in (hold_ms, _held_since(history.properties, now_ms)) if since is not None]
     hold_ms = min(holds, default=None)
     if history.format_version >= FORMAT_VERSION:  # an engine expires it, which knows no hours
-        return Expired(ids=_by_age(history, retention, now_ms, hold_ms))
+        return ExpiryPlan(ids=_by_age(history, retention, now_ms, hold_ms))
     age_ms = _ms(retention.age_in(history.properties))
     by_id = {one.id: one for one in history.snapshots}
     over = sorted(name for name, tag in history.tags.items() if _is_over(name, tag, by_id, now_ms))
     dropped = tuple(over if most is None else over[:MOST_AGED])
-    old = _by_age(_without(history, dropped), retention, now_ms, hold_ms, recent=RECENT)
+    old = _by_age(_without_tags(history, dropped), retention, now_ms, hold_ms, recent=RECENT)
     if most is not None:
         recent = {one.id for one in islice(_main_line(history), RECENT)}
         aged = frozenset([number for number in old if number in recent][MOST_AGED:])
         old = tuple(number for number in old if number not in aged)[:most]
     hours = dict(_hours(history, frozenset(old), now_ms - age_ms, age_ms))
     tagged = dict(hours[number] for number in old if number in hours)
-    return Expired(tuple(number for number in old if number not in hours), tagged, dropped)
+    return ExpiryPlan(tuple(number for number in old if number not in hours), tagged, dropped)
 
 
 def _by_age(
@@ -297,7 +297,7 @@ def _is_over(name: str, tag: Tag, by_id: Mapping[int, SnapshotAge], now_ms: int)
     return now_ms - snapshot.made_ms > tag.max_age_ms
 
 
-def _without(history: History, dropped: Sequence[str]) -> History:
+def _without_tags(history: History, dropped: Sequence[str]) -> History:
     tags = {name: tag for name, tag in history.tags.items() if name not in dropped}
     return History(history.snapshots, history.branches, tags, history.properties, history.format_version)
 
@@ -335,7 +335,7 @@ def expiry_updates(
         standing = retained_state(metadata, table)
         if standing.refusal is not None:
             return ()
-        old = expired(History.of(metadata), retention, now_ms, standing.hold_ms, most)
+        old = plan_expiry(History.from_metadata(metadata), retention, now_ms, standing.hold_ms, most)
     except Terminal:  # a property that nobody can read stops no batch: who needs it says so in a run of its own
         return ()
     return (
@@ -366,9 +366,9 @@ def expire_snapshots(lake: Lake, table: str, retention: Retention, now_ms: int) 
         Retryable: The catalog is not available now, or others changed the table at the same moment.
     """
     with translated(f"expiring snapshots of table {table}"):
-        found = lake.catalog_of(table).load_table(table)
-        updates = expiry_updates(found.metadata, table, retention, now_ms, most=None)
+        loaded_table = lake.catalog_of(table).load_table(table)
+        updates = expiry_updates(loaded_table.metadata, table, retention, now_ms, most=None)
         if updates:
-            heads = ((name, head_of(found.metadata, name)) for name in found.metadata.refs)
-            send(found, updates, tuple(AssertRefSnapshotId(ref=name, snapshot_id=head) for name, head in heads))
+            heads = ((name, head_of(loaded_table.metadata, name)) for name in loaded_table.metadata.refs)
+            send(loaded_table, updates, tuple(AssertRefSnapshotId(ref=name, snapshot_id=head) for name, head in heads))
         return sum(len(update.snapshot_ids) for update in updates if isinstance(update, RemoveSnapshotsUpdate))

@@ -57,7 +57,7 @@ def rows_of_batches(
     with translated(f"reading rows of {len(numbers)} batches in table {name}"):
         for task in scan.plan_files():
             for batch in file_rows(table, task, scan.projection(), scan.row_filter):
-                yield from zip(*(batch.column(of).to_pylist() for of in names), strict=True)
+                yield from zip(*(batch.column(column).to_pylist() for column in names), strict=True)
 
 
 def summaries(metadata: TableMetadata) -> Iterator[Mapping[str, str]]:

@@ -16,10 +16,10 @@ from pyiceberg.table.update import AssertRefSnapshotId
 from frazil.errors import Terminal, quotable
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.branch_table import BranchTable
-from frazil.iceberg.commit.producer import SeenOnce, SnapshotRequest, append_of
+from frazil.iceberg.commit.producer import CachedTransaction, SnapshotRequest, append_of
 from frazil.iceberg.commit.refs import head_of, send, set_branch
 from frazil.iceberg.commit.summary_state import BATCH_KEY, BRANCH_KEY, POSITION_KEY
-from frazil.iceberg.errors import as_frazil, foreign
+from frazil.iceberg.errors import as_frazil, foreign_errors
 from frazil.iceberg.patches.variant import FORMAT_VERSION
 
 _ATTEMPTS = 10
@@ -57,8 +57,8 @@ class PipelineCatalog(Lake):
         self._pipeline = pipeline
         self._home = home
         self._places = places
-        self._named = opened
-        self._before = tuple(before)
+        self._open_catalog = opened
+        self._earlier_names = tuple(before)
 
     def decided(self, places: Mapping[str, tuple[str | None, str | None]]) -> PipelineCatalog:
         """The same, with destinations where a decided batch has them: the file may name another place by now, or none.
@@ -66,23 +66,25 @@ class PipelineCatalog(Lake):
         Args:
             places: Catalog and branch of each; without catalog where the file says.
         """
-        told = {
-            table: TablePlace(self._used.get(catalog) or self._named(catalog), branch)
+        decided_places = {
+            table: TablePlace(self._open_catalogs.get(catalog) or self._open_catalog(catalog), branch)
             for table, (catalog, branch) in places.items()
             if catalog is not None
         }
-        return PipelineCatalog(self._pipeline, self._home, {**self._places, **told}, self._named, self._before)
+        return PipelineCatalog(
+            self._pipeline, self._home, {**self._places, **decided_places}, self._open_catalog, self._earlier_names
+        )
 
     @property
     def catalogs(self) -> tuple[Lake, ...]:
         """All catalogs in which the pipeline has tables, or may have had some; that of the first destination first."""
-        used = self._used
-        return (*used.values(), *(self._named(name) for name in self._before if name not in used))
+        used = self._open_catalogs
+        return (*used.values(), *(self._open_catalog(name) for name in self._earlier_names if name not in used))
 
     @property
-    def _used(self) -> dict[str, Lake]:
+    def _open_catalogs(self) -> dict[str, Lake]:
         """Those that the file names, open already; that of the first destination first."""
-        return {of.name: of for of in (self._home, *(place.catalog for place in self._places.values()))}
+        return {catalog.name: catalog for catalog in (self._home, *(place.catalog for place in self._places.values()))}
 
     def catalog_of(self, name: str) -> Lake:
         """The catalog that a table is in."""
@@ -100,7 +102,7 @@ class PipelineCatalog(Lake):
             Retryable: The catalog can't be reached.
         """
         table = self.catalog_of(name).find_table(name)
-        return table if table is None or name not in self._places else self._seen(name, table)
+        return table if table is None or name not in self._places else self._on_branch(name, table)
 
     def as_landed(self, name: str) -> Table | None:
         """The table on the branch that the pipeline landed on, whatever branch the file names by now; None if it is not there.
@@ -113,8 +115,8 @@ class PipelineCatalog(Lake):
         table = catalog.find_table(name)
         if table is None:
             return None
-        told = table.metadata.properties.get(BRANCH_KEY.format(self._pipeline))
-        return self.decided({name: (catalog.name, told)}).find_table(name)
+        branch = table.metadata.properties.get(BRANCH_KEY.format(self._pipeline))
+        return self.decided({name: (catalog.name, branch)}).find_table(name)
 
     def tables(self) -> list[str]:
         """Names of all tables in the first destination's catalog, sorted."""
@@ -129,8 +131,8 @@ class PipelineCatalog(Lake):
         order: SortOrder = UNSORTED_SORT_ORDER,
     ) -> Table:
         """Create a table in its catalog, unless somebody else did it first."""
-        made = self.catalog_of(name).create_table(name, schema, spec, properties, order)
-        return made if self.branch_of(name) is None else self.begin_branch(name)
+        created = self.catalog_of(name).create_table(name, schema, spec, properties, order)
+        return created if self.branch_of(name) is None else self.begin_branch(name)
 
     def begin_branch(self, name: str) -> Table:
         """The table, with its branch made from main if it is not there; of a table without rows, from an empty snapshot.
@@ -145,26 +147,26 @@ class PipelineCatalog(Lake):
         failure: BaseException = RuntimeError("no attempt")
         for _ in range(_ATTEMPTS):
             table = self.catalog_of(name).load_table(name)
-            seen = self._seen(name, table)  # a branch that is gone is not made anew
+            branch_table = self._on_branch(name, table)  # a branch that is gone is not made anew
             if branch is None or branch in table.metadata.refs or table.format_version >= FORMAT_VERSION:
-                return seen
+                return branch_table
             try:
                 _begin(table, branch)
-            except foreign() as error:  # somebody else may have begun it, or writes to main
+            except foreign_errors() as error:  # somebody else may have begun it, or writes to main
                 failure = error
         raise as_frazil(failure, f"making branch {branch} of table {name}") from quotable(failure)
 
-    def _seen(self, name: str, table: Table) -> Table:
+    def _on_branch(self, name: str, table: Table) -> Table:
         """The table on its branch, if that is where the pipeline landed before."""
         branch, properties = self.branch_of(name), table.metadata.properties
         keys = (key.format(self._pipeline) for key in (POSITION_KEY, BATCH_KEY))
-        told = properties.get(BRANCH_KEY.format(self._pipeline))
-        before = told or (MAIN_BRANCH if any(key in properties for key in keys) else None)
-        if before is not None and before != (branch or MAIN_BRANCH):
-            raise self._moved(name, before, branch or MAIN_BRANCH)
+        recorded_branch = properties.get(BRANCH_KEY.format(self._pipeline))
+        landed_branch = recorded_branch or (MAIN_BRANCH if any(key in properties for key in keys) else None)
+        if landed_branch is not None and landed_branch != (branch or MAIN_BRANCH):
+            raise self._moved(name, landed_branch, branch or MAIN_BRANCH)
         if branch is None:
             return table
-        if before is not None and branch not in table.metadata.refs:
+        if landed_branch is not None and branch not in table.metadata.refs:
             raise Terminal(
                 f"pipeline {self._pipeline}: branch {branch} of table {name} is gone, with what the pipeline landed there",
                 next_step="make it again, where it ended: ALTER TABLE … CREATE BRANCH … AS OF VERSION …; its last snapshot is"
@@ -178,12 +180,14 @@ class PipelineCatalog(Lake):
             )
         return BranchTable(table, name, branch)
 
-    def _moved(self, name: str, before: str, now: str) -> Terminal:
+    def _moved(self, name: str, landed_branch: str, new_branch: str) -> Terminal:
         key = BRANCH_KEY.format(self._pipeline)
-        how = f"unset table property {key}" if now == MAIN_BRANCH else f"set table property {key} to {now}"
+        how = (
+            f"unset table property {key}" if new_branch == MAIN_BRANCH else f"set table property {key} to {new_branch}"
+        )
         return Terminal(
-            f"pipeline {self._pipeline} lands on branch {before} of table {name}, the pipeline file now names {now}",
-            next_step=f"name {before} again; or, once {now} has all that {before} has (a fast-forward), {how}",
+            f"pipeline {self._pipeline} lands on branch {landed_branch} of table {name}, the pipeline file now names {new_branch}",
+            next_step=f"name {landed_branch} again; or, once {new_branch} has all that {landed_branch} has (a fast-forward), {how}",
         )
 
 
@@ -194,7 +198,7 @@ def _begin(table: Table, branch: str) -> None:
     """
     head = head_of(table.metadata) or _empty_snapshot(table.metadata)
     if head is None:
-        transaction = SeenOnce(table)
+        transaction = CachedTransaction(table)
         producer = append_of(transaction, SnapshotRequest({}, validate=lambda _: None, branch=None), ())
         producer.commit()
         transaction.commit_transaction()

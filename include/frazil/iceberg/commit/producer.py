@@ -27,38 +27,38 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles, _SnapshotProducer
 
-from frazil.iceberg.commit.branch_table import whole
+from frazil.iceberg.commit.branch_table import whole_metadata
 from frazil.iceberg.patches.clocks import next_timestamp
 from frazil.iceberg.patches.history_cache import without_snapshots
 
 Producer = _SnapshotProducer[Any]
 
 
-class SeenOnce(Transaction):
-    """A transaction that looks at its table once per change of it.
+class CachedTransaction(Transaction):
+    """A transaction that computes the pending table metadata once per change, and caches it.
 
-    PyIceberg's copies all metadata, every snapshot that is still there included, for each of the fifteen looks of a commit.
+    PyIceberg's own copies all metadata, every snapshot included, each of the fifteen times that a commit reads it.
     """
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
-        self._seen: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+        self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
 
     @property
     def table_metadata(self) -> TableMetadata:
         """The table with the pending changes."""
         base, updates = self._table.metadata, self._updates
         # By identity: metadata that were read again and updates that were rebuilt are other objects, and ours are kept alive here.
-        if self._seen is None or self._seen[0] is not base or self._seen[1] is not updates:
+        if self._view is None or self._view[0] is not base or self._view[1] is not updates:
             expired = [update for update in updates if isinstance(update, RemoveSnapshotsUpdate)]
-            others = tuple(update for update in updates if not isinstance(update, RemoveSnapshotsUpdate))
-            self._seen = base, updates, without_snapshots(update_table_metadata(base, others), expired)
-        return self._seen[2]
+            other_updates = tuple(update for update in updates if not isinstance(update, RemoveSnapshotsUpdate))
+            self._view = base, updates, without_snapshots(update_table_metadata(base, other_updates), expired)
+        return self._view[2]
 
     def _rebuild_snapshot_updates(self) -> None:
-        # PyIceberg drops what adds snapshots and names, only: what the first look took out is to stay if the next one says so.
-        gone = (RemoveSnapshotsUpdate, RemoveSnapshotRefUpdate)
-        self._updates = tuple(update for update in self._updates if not isinstance(update, gone))
+        # PyIceberg drops only updates that add snapshots and refs. Those that expire must go, too: they are computed anew.
+        removals = (RemoveSnapshotsUpdate, RemoveSnapshotRefUpdate)
+        self._updates = tuple(update for update in self._updates if not isinstance(update, removals))
         super()._rebuild_snapshot_updates()
 
 
@@ -108,7 +108,7 @@ class _Checked(Producer):
         updates = tuple(self._dated(update) for update in updates)
         if properties := self._request.properties(self.snapshot_id):
             updates = (*updates, SetPropertiesUpdate(updates=dict(properties)))
-        return (*updates, *self._request.expires(whole(self._transaction._table))), requirements
+        return (*updates, *self._request.expires(whole_metadata(self._transaction._table))), requirements
 
     def _dated(self, update: TableUpdate) -> TableUpdate:
         if not isinstance(update, AddSnapshotUpdate):

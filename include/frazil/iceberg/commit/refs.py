@@ -42,8 +42,8 @@ class BranchName:
     @classmethod
     def parse(cls, text: str) -> BranchName | None:
         """Read a name; None if Frazil did not give it."""
-        found = _NAME.fullmatch(text)
-        return cls(found["pipeline"], int(found["n"]), int(found["made"])) if found else None
+        match = _NAME.fullmatch(text)
+        return cls(match["pipeline"], int(match["n"]), int(match["made"])) if match else None
 
 
 def branch_name(pipeline: str, n: int) -> str:

@@ -78,8 +78,8 @@ def check_removable(table: Table, name: str, columns: Coordinates, snapshot_id: 
 
 
 def _check(table: Table, name: str, columns: Coordinates, snapshot_id: int | None) -> None:
-    found = {field.name for field in table.schema().fields}
-    lacking = [column for column in _names(columns) if column not in found]
+    existing_columns = {field.name for field in table.schema().fields}
+    lacking = [column for column in _names(columns) if column not in existing_columns]
     if lacking:
         raise Terminal(
             f"table {name} has no column {', '.join(lacking)}: rows can't be told by where they came from in Kafka,"
@@ -118,18 +118,18 @@ def row_filter(removal: Removal) -> BooleanExpression:
     return Or(*ranges) if len(ranges) > 1 else ranges[0] if ranges else AlwaysFalse()
 
 
-def _filter(columns: Coordinates, of: RemovedRange) -> BooleanExpression:
+def _filter(columns: Coordinates, removed: RemovedRange) -> BooleanExpression:
     conditions = [
-        _compare(EqualTo, columns.topic, of.topic),
-        _compare(GreaterThanOrEqual, columns.offset, of.start),
-        _compare(GreaterThanOrEqual, columns.batch, of.since),
+        _compare(EqualTo, columns.topic, removed.topic),
+        _compare(GreaterThanOrEqual, columns.offset, removed.start),
+        _compare(GreaterThanOrEqual, columns.batch, removed.since),
     ]
-    if of.partition is None:
+    if removed.partition is None:
         conditions.append(_compare(NotNull, columns.partition))
     else:
-        conditions.append(_compare(EqualTo, columns.partition, of.partition))
-    if of.end is not None:
-        conditions.append(_compare(LessThan, columns.offset, of.end))
+        conditions.append(_compare(EqualTo, columns.partition, removed.partition))
+    if removed.end is not None:
+        conditions.append(_compare(LessThan, columns.offset, removed.end))
     return And(*conditions)
 
 
@@ -143,13 +143,17 @@ def matches(rows: pa.RecordBatch, removal: Removal) -> pa.BooleanArray:
     topic, partition, offset, batch = (rows.column(name) for name in _names(removal.columns))
     topics, partitions = set(pc.unique(topic).to_pylist()), {None, *pc.unique(partition).to_pylist()}
     mask = pa.repeat(_NO, rows.num_rows)
-    for of in removal.ranges:
-        if of.topic not in topics or of.partition not in partitions:
+    for removed in removal.ranges:
+        if removed.topic not in topics or removed.partition not in partitions:
             continue
-        conditions = [pc.equal(topic, of.topic), pc.greater_equal(offset, of.start), pc.greater_equal(batch, of.since)]
-        conditions.append(partition.is_valid() if of.partition is None else pc.equal(partition, of.partition))
-        if of.end is not None:
-            conditions.append(pc.less(offset, of.end))
+        conditions = [
+            pc.equal(topic, removed.topic),
+            pc.greater_equal(offset, removed.start),
+            pc.greater_equal(batch, removed.since),
+        ]
+        conditions.append(partition.is_valid() if removed.partition is None else pc.equal(partition, removed.partition))
+        if removed.end is not None:
+            conditions.append(pc.less(offset, removed.end))
         mask = pc.or_(mask, pc.fill_null(functools.reduce(pc.and_kleene, conditions), _NO))
     return mask
 
@@ -177,7 +181,7 @@ class Rewriter:
         self.found_by = row_filter(removal)
         self._name = name
         self._removal = removal
-        self._known: dict[tuple[str, frozenset[str]], _Outcome] = {}
+        self._outcomes: dict[tuple[str, frozenset[str]], _Outcome] = {}
 
     def rewrite(self, table: Table, snapshot_id: int | None) -> Rewrite:
         """What must change in a snapshot. Survivors are written under the table's current partition spec.
@@ -203,9 +207,9 @@ class Rewriter:
 
     def _outcome(self, table: Table, task: FileScanTask) -> _Outcome:
         key = task.file.file_path, frozenset(file.file_path for file in task.delete_files)
-        if key not in self._known:
-            self._known[key] = self._removed(table, task)
-        return self._known[key]
+        if key not in self._outcomes:
+            self._outcomes[key] = self._removed(table, task)
+        return self._outcomes[key]
 
     def _removed(self, table: Table, task: FileScanTask) -> _Outcome:
         # Coordinates alone are read first: most files go as a whole, or only seem to match by their statistics.

@@ -21,7 +21,7 @@ from frazil.iceberg.commit.summary_state import (
     RolledBack,
     SummaryValue,
     mirror,
-    moved_with,
+    mirrored_property,
     read_summary,
 )
 
@@ -58,29 +58,35 @@ def retained_state(metadata: TableMetadata, table: str) -> RetainedState:
     held_since: list[int] = []
     for kind, pipeline in sorted(set(_keys(metadata))):
         key = kind.format(pipeline)
-        seen = on_branch(metadata, metadata.properties.get(f"{_BRANCH}{pipeline}", "main"))
-        found = read_summary(seen, key, table)
-        if isinstance(found, RolledBack):
+        branch_view = on_branch(metadata, metadata.properties.get(f"{_BRANCH}{pipeline}", "main"))
+        mark = read_summary(branch_view, key, table)
+        if isinstance(mark, RolledBack):
             return RetainedState(
-                {}, None, f"{key}: main does not descend from snapshot {found.snapshot_id}, which brought it last"
+                {}, None, f"{key}: main does not descend from snapshot {mark.snapshot_id}, which brought it last"
             )
-        if found is None:
+        if mark is None:
             continue
-        values[key] = found.value
-        attached = [name for of in MARKS[kind] if (name := of.format(pipeline)) in metadata.properties]
-        moved = {name: moved_with(metadata, name, table) for name in attached}
+        values[key] = mark.value
+        attached = [
+            name for attached_key in MARKS[kind] if (name := attached_key.format(pipeline)) in metadata.properties
+        ]
+        moved = {name: mirrored_property(metadata, name, table) for name in attached}
         values |= {name: value for name, (value, _) in moved.items()}
-        is_mirrored = _is_mirrored(metadata, key, found) and all(by == found.snapshot_id for _, by in moved.values())
-        carrier = metadata.snapshot_by_id(found.snapshot_id)
-        if carrier is not None and not (is_mirrored and _has_position(metadata, pipeline, found)):
+        is_mirrored = _is_mirrored(metadata, key, mark) and all(
+            mover == mark.snapshot_id for _, mover in moved.values()
+        )
+        carrier = metadata.snapshot_by_id(mark.snapshot_id)
+        if carrier is not None and not (is_mirrored and _has_position(metadata, pipeline, mark)):
             held_since.append(carrier.timestamp_ms)
     return RetainedState(values, min(held_since, default=None), None)
 
 
 def named_manifests(metadata: TableMetadata) -> frozenset[str]:
     """Manifests of batches that snapshots name: a ledger that is lost is written anew from them."""
-    summaries = (of.summary.additional_properties for of in metadata.snapshots if of.summary is not None)
-    return frozenset(path for of in summaries if (path := of.get(MANIFEST_KEY)) is not None)
+    summaries = (
+        snapshot.summary.additional_properties for snapshot in metadata.snapshots if snapshot.summary is not None
+    )
+    return frozenset(path for summary in summaries if (path := summary.get(MANIFEST_KEY)) is not None)
 
 
 def _keys(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
@@ -94,15 +100,15 @@ def _keys(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
 def _marks(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     for name in names:
         if name.startswith(_PREFIXES):
-            yield from ((kind, name.removeprefix(of)) for kind, of in _KINDS.items() if name.startswith(of))
+            yield from ((kind, name.removeprefix(prefix)) for kind, prefix in _KINDS.items() if name.startswith(prefix))
 
 
-def _has_position(metadata: TableMetadata, pipeline: str, found: SummaryValue) -> bool:
-    """Whether no position of a closing table would be lost with its snapshot, which says what the batch moved."""
+def _has_position(metadata: TableMetadata, pipeline: str, mark: SummaryValue) -> bool:
+    """Whether the position survives the snapshot's expiry: a property has it, or the snapshot carries none."""
     key = POSITION_KEY.format(pipeline)
-    return key in metadata.properties or key not in found.summary
+    return key in metadata.properties or key not in mark.summary
 
 
-def _is_mirrored(metadata: TableMetadata, key: str, found: SummaryValue) -> bool:
-    """Whether the property says the same: a table that Spark writes may have it from an earlier batch."""
-    return metadata.properties.get(key) == mirror(found.value, found.snapshot_id)
+def _is_mirrored(metadata: TableMetadata, key: str, mark: SummaryValue) -> bool:
+    """Whether the property mirrors this very value. Where Spark writes, it may lag behind, from an earlier batch."""
+    return metadata.properties.get(key) == mirror(mark.value, mark.snapshot_id)

@@ -93,15 +93,15 @@ class RolledBack:
     """A table that held more than the ancestry of main tells: main was moved back, or the table replaced.
 
     Attributes:
-        held: What the ancestry still holds, or None.
+        remaining: The newest value that the ancestry of main still carries, or None.
         newest: The value that the table held last, as its property says.
         snapshot_id: The snapshot that brought it.
         listed: Whether that snapshot is still in the metadata, so that main could be set to it again.
-        is_past_told: Whether the ancestry says all that main holds. Without `held`, main may still have batches' rows
+        is_past_told: Whether the ancestry says all that main holds. Without `remaining`, main may still have batches' rows
             where expiry took the beginning of the ancestry, or where newer content replaced main.
     """
 
-    held: SummaryValue | None
+    remaining: SummaryValue | None
     newest: str
     snapshot_id: int
     listed: bool
@@ -121,19 +121,21 @@ def read_summary(metadata: TableMetadata, key: str, table: str) -> SummaryValue 
     Raises:
         Terminal: The property is not readable.
     """
-    found, oldest = _in_ancestry(metadata, key)
+    newest, oldest = _in_ancestry(metadata, key)
     text = metadata.properties.get(key)
     if text is None:
-        return found
+        return newest
     value, snapshot_id = _read_mirror(text, key, table)
-    if found is not None and (found.snapshot_id == snapshot_id or _lags(metadata, found, value, snapshot_id)):
-        return found
+    if newest is not None and (
+        newest.snapshot_id == snapshot_id or _property_lags(metadata, newest, value, snapshot_id)
+    ):
+        return newest
     ours = metadata.snapshot_by_id(snapshot_id)
     cut_off = oldest is not None and _has_past(oldest)
-    if found is None and oldest is not None and cut_off and _is_expired(metadata, ours, oldest):
+    if newest is None and oldest is not None and cut_off and _is_expired(metadata, ours, oldest):
         return SummaryValue(value, snapshot_id, {})
-    is_past_told = found is not None or not (cut_off or _may_replace(oldest, ours))
-    return RolledBack(found, value, snapshot_id, ours is not None, is_past_told)
+    is_past_told = newest is not None or not (cut_off or _may_replace(oldest, ours))
+    return RolledBack(newest, value, snapshot_id, ours is not None, is_past_told)
 
 
 def _is_expired(metadata: TableMetadata, ours: Snapshot | None, oldest: Snapshot) -> bool:
@@ -143,26 +145,28 @@ def _is_expired(metadata: TableMetadata, ours: Snapshot | None, oldest: Snapshot
     what main descends from, or in it: else main was set back to an hour before them.
     """
     hours = [one for name in metadata.refs if re.fullmatch(HOURLY_TAG, name) and (one := _tagged(metadata, name))]
-    after = [one for one in hours if _order(one) > _order(oldest)]
+    after = [one for one in hours if _commit_order(one) > _commit_order(oldest)]
     if after:
         past = {one.snapshot_id for one in ancestry(metadata, metadata.current_snapshot_id)}
         if any(one.snapshot_id not in past for one in after):
             return False
     if ours is None:
         return True
-    return _order(ours) < _order(oldest) and any(_order(ours) <= _order(one) for one in hours)
+    return _commit_order(ours) < _commit_order(oldest) and any(
+        _commit_order(ours) <= _commit_order(one) for one in hours
+    )
 
 
 def _tagged(metadata: TableMetadata, name: str) -> Snapshot | None:
     return metadata.snapshot_by_id(metadata.refs[name].snapshot_id)
 
 
-def _order(snapshot: Snapshot) -> tuple[int, int]:
+def _commit_order(snapshot: Snapshot) -> tuple[int, int]:
     """What orders snapshots by when they came."""
     return snapshot.sequence_number or 0, snapshot.timestamp_ms
 
 
-def _lags(metadata: TableMetadata, found: SummaryValue, value: str, snapshot_id: int) -> bool:
+def _property_lags(metadata: TableMetadata, newest: SummaryValue, value: str, snapshot_id: int) -> bool:
     """Whether the property is older than what main carries: an engine moves main first, then the property.
 
     A commit of PyIceberg moves both at once. After a rollback the property is the newer one.
@@ -170,8 +174,8 @@ def _lags(metadata: TableMetadata, found: SummaryValue, value: str, snapshot_id:
     if metadata.format_version < FORMAT_VERSION:
         return False
     if metadata.snapshot_by_id(snapshot_id) is not None:
-        return any(of.snapshot_id == snapshot_id for of in ancestry(metadata, found.snapshot_id))
-    return _number(value) < _number(found.value)
+        return any(snapshot.snapshot_id == snapshot_id for snapshot in ancestry(metadata, newest.snapshot_id))
+    return _number(value) < _number(newest.value)
 
 
 def _number(value: str) -> int:
@@ -183,7 +187,7 @@ def _may_replace(oldest: Snapshot | None, ours: Snapshot | None) -> bool:
     """Whether the past of main may begin after our snapshot: REPLACE TABLE … AS SELECT makes one with our rows in it."""
     if oldest is None:
         return False
-    return ours is None or _order(oldest) > _order(ours)
+    return ours is None or _commit_order(oldest) > _commit_order(ours)
 
 
 def _has_past(snapshot: Snapshot) -> bool:
@@ -193,21 +197,21 @@ def _has_past(snapshot: Snapshot) -> bool:
     """
     if snapshot.parent_snapshot_id is not None:
         return True
-    added, kept, taken = (
+    added, total, deleted = (
         int(_summary(snapshot).get(f"{which}-data-files", 0)) for which in ("added", "total", "deleted")
     )
-    return taken > 0 or kept > added
+    return deleted > 0 or total > added
 
 
-def mirrored(metadata: TableMetadata, key: str, table: str) -> dict[str, str]:
+def mirrored_values(metadata: TableMetadata, key: str, table: str) -> dict[str, str]:
     """The values that all pipelines keep in a table under a key such as `POSITION_KEY`, by pipeline.
 
     Raises:
         Terminal: A property is not readable.
     """
     prefix = key.format("")
-    found = {name: text for name, text in metadata.properties.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): _read_mirror(text, name, table)[0] for name, text in found.items()}
+    properties = {name: text for name, text in metadata.properties.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): _read_mirror(text, name, table)[0] for name, text in properties.items()}
 
 
 def lookup_position(table: Table, pipeline: str, name: str) -> SummaryValue | RolledBack | None:
@@ -217,12 +221,12 @@ def lookup_position(table: Table, pipeline: str, name: str) -> SummaryValue | Ro
         Terminal: The property is not readable; or it tells of another snapshot, and the manifest can't be read.
         Retryable: The storage can't be read now.
     """
-    found = read_summary(table.metadata, BATCH_KEY.format(pipeline), name)
-    last, key = still_held(found), POSITION_KEY.format(pipeline)
-    if last is None or not (key in table.metadata.properties or key in last.summary):
-        return found if isinstance(found, RolledBack) else None
-    whole = replace(last, value=_whole_position(table, pipeline, name, last))
-    return replace(found, held=whole) if isinstance(found, RolledBack) else whole
+    last_mark = read_summary(table.metadata, BATCH_KEY.format(pipeline), name)
+    remaining, key = remaining_value(last_mark), POSITION_KEY.format(pipeline)
+    if remaining is None or not (key in table.metadata.properties or key in remaining.summary):
+        return last_mark if isinstance(last_mark, RolledBack) else None
+    whole = replace(remaining, value=_whole_position(table, pipeline, name, remaining))
+    return replace(last_mark, remaining=whole) if isinstance(last_mark, RolledBack) else whole
 
 
 def _whole_position(table: Table, pipeline: str, name: str, last: SummaryValue) -> str:
@@ -266,7 +270,7 @@ def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[st
     Raises:
         Terminal: The property is not readable.
     """
-    body: dict[str, Mapping[str, Any]] = json.loads(_newest(metadata, TABLES_KEY.format(pipeline), table) or "{}")
+    body: dict[str, Mapping[str, Any]] = json.loads(_newest_value(metadata, TABLES_KEY.format(pipeline), table) or "{}")
     return body
 
 
@@ -278,15 +282,15 @@ def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str
     Raises:
         Terminal: The property is not readable.
     """
-    return tuple(json.loads(_newest(metadata, MADE_KEY.format(pipeline), table) or "[]"))
+    return tuple(json.loads(_newest_value(metadata, MADE_KEY.format(pipeline), table) or "[]"))
 
 
-def _newest(metadata: TableMetadata, key: str, table: str) -> str | None:
+def _newest_value(metadata: TableMetadata, key: str, table: str) -> str | None:
     """The value of a property that moves with snapshots; if it is gone, that of an older snapshot which carries it."""
     if (text := metadata.properties.get(key)) is not None:
         return _read_mirror(text, key, table)[0]
-    found, _ = _in_ancestry(metadata, key)
-    return None if found is None else found.value
+    newest, _ = _in_ancestry(metadata, key)
+    return None if newest is None else newest.value
 
 
 def begun_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozenset[str]:
@@ -299,48 +303,48 @@ def begun_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozense
     return frozenset(begun) - frozenset(made_tables(metadata, pipeline, table))
 
 
-def held(metadata: TableMetadata, key: str, table: str) -> SummaryValue | None:
+def summary_value_or_refuse(metadata: TableMetadata, key: str, table: str) -> SummaryValue | None:
     """What `table` holds under `key`, or None if it never held anything.
 
     Raises:
         Terminal: The table was rolled back or replaced, so what it holds can't be told.
     """
-    return in_full(read_summary(metadata, key, table), key, table)
+    return refuse_rolled_back(read_summary(metadata, key, table), key, table)
 
 
-def in_full(found: SummaryValue | RolledBack | None, key: str, table: str) -> SummaryValue | None:
-    """What `table` holds under `key`, from a look at it.
+def refuse_rolled_back(summary_value: SummaryValue | RolledBack | None, key: str, table: str) -> SummaryValue | None:
+    """The value that `read_summary` read, unless the table was rolled back.
 
     Raises:
         Terminal: The table was rolled back or replaced, so what it holds can't be told.
     """
-    if isinstance(found, RolledBack):
-        raise _refusal(found, key, table)
-    return found
+    if isinstance(summary_value, RolledBack):
+        raise _refusal(summary_value, key, table)
+    return summary_value
 
 
-def still_held(found: SummaryValue | RolledBack | None) -> SummaryValue | None:
-    """What a table holds, or what a rollback left of it."""
-    return found.held if isinstance(found, RolledBack) else found
+def remaining_value(summary_value: SummaryValue | RolledBack | None) -> SummaryValue | None:
+    """The value that a table holds, or that a rollback left."""
+    return summary_value.remaining if isinstance(summary_value, RolledBack) else summary_value
 
 
-def mark_of(found: SummaryValue | RolledBack | None) -> BatchMark | None:
-    """The batch that a table holds last, or that a rollback left it with, from a look under `BATCH_KEY` or `DONE_KEY`."""
-    holds = still_held(found)
-    return BatchMark.from_json(holds.value) if holds else None
+def mark_of(summary_value: SummaryValue | RolledBack | None) -> BatchMark | None:
+    """The mark of the last batch that a table holds or that a rollback left, of a value under `BATCH_KEY` or `DONE_KEY`."""
+    remaining = remaining_value(summary_value)
+    return BatchMark.from_json(remaining.value) if remaining else None
 
 
-def landed(metadata: TableMetadata, key: str, mark: BatchMark, table: str) -> int | None:
+def landed_snapshot(metadata: TableMetadata, key: str, mark: BatchMark, table: str) -> int | None:
     """Snapshot that brought exactly this batch, or None. Looks past younger batches, stops at older ones.
 
     A batch that a rollback took back did not land: whether that matters is the reader's question, not this one's.
     """
     for snapshot in ancestry(metadata, metadata.current_snapshot_id):
         if (text := _summary(snapshot).get(key)) is not None:
-            found = BatchMark.from_json(text)
-            if found == mark:
+            carried_mark = BatchMark.from_json(text)
+            if carried_mark == mark:
                 return snapshot.snapshot_id
-            if found.n < mark.n:
+            if carried_mark.n < mark.n:
                 return None
     last = read_summary(metadata, key, table)
     return last.snapshot_id if isinstance(last, SummaryValue) and BatchMark.from_json(last.value) == mark else None
@@ -370,21 +374,21 @@ def _in_ancestry(metadata: TableMetadata, key: str) -> tuple[SummaryValue | None
     return None, oldest
 
 
-def _refusal(found: RolledBack, key: str, table: str) -> Terminal:
-    if found.held is not None:
+def _refusal(rollback: RolledBack, key: str, table: str) -> Terminal:
+    if rollback.remaining is not None:
         return Terminal(
-            f"table {table} was rolled back: its property {key} names snapshot {found.snapshot_id},"
-            f" the newest snapshot of main that carries the key is {found.held.snapshot_id}",
-            next_step=f"restore main to a snapshot that descends from {found.snapshot_id}",
+            f"table {table} was rolled back: its property {key} names snapshot {rollback.snapshot_id},"
+            f" the newest snapshot of main that carries the key is {rollback.remaining.snapshot_id}",
+            next_step=f"restore main to a snapshot that descends from {rollback.snapshot_id}",
         )
     return Terminal(
-        f"table {table} was rolled back or replaced: its property {key} names snapshot {found.snapshot_id},"
+        f"table {table} was rolled back or replaced: its property {key} names snapshot {rollback.snapshot_id},"
         " which main does not descend from, and no snapshot of main carries the key",
-        next_step=f"restore main to a snapshot that carries {key}, for example {found.snapshot_id}",
+        next_step=f"restore main to a snapshot that carries {key}, for example {rollback.snapshot_id}",
     )
 
 
-def moved_with(metadata: TableMetadata, key: str, table: str) -> tuple[str, int]:
+def mirrored_property(metadata: TableMetadata, key: str, table: str) -> tuple[str, int]:
     """The value of a property that moves with snapshots, and the snapshot that it moved with last.
 
     Raises:

@@ -43,7 +43,7 @@ def in_order(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
         return rows
     columns: list[pa.ChunkedArray] = []
     keys: list[tuple[str, str, str]] = []
-    for column, field in _computed(rows, metadata, order.fields):
+    for column, field in _sort_keys(rows, metadata, order.fields):
         direction = "descending" if field.direction == SortDirection.DESC else "ascending"
         nulls = "at_start" if field.null_order == NullOrder.NULLS_FIRST else "at_end"
         keys.append((str(len(keys)), direction, nulls))
@@ -53,7 +53,7 @@ def in_order(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
     return rows.take(pc.sort_indices(pa.table(columns, [name for name, *_ in keys]), sort_keys=keys))
 
 
-def _computed(
+def _sort_keys(
     rows: pa.Table, metadata: TableMetadata, fields: list[SortField]
 ) -> Iterator[tuple[pa.ChunkedArray, SortField]]:
     """The values that rows are sorted by, field by field, up to the first that can't be computed."""
@@ -185,7 +185,9 @@ def staged_file(file: DataFile, metadata: TableMetadata) -> StagedFile:
     """
     spec = metadata.spec()  # files are always written under the current spec
     types = _partition_types(spec, metadata)
-    partition = [_optional(_encoded, of, file.partition[at]) for at, of in enumerate(types)]
+    partition = [
+        _optional(_encoded, partition_type, file.partition[index]) for index, partition_type in enumerate(types)
+    ]
     body: dict[str, Any] = {
         "path": file.file_path,
         "format": file.file_format.value,
@@ -207,16 +209,16 @@ def _partition_types(spec: PartitionSpec, metadata: TableMetadata) -> list[Any]:
     return [field.field_type for field in spec.partition_type(metadata.schema()).fields]
 
 
-def _optional(convert: Callable[[Any, Any], Any], of: Any, value: Any) -> Any:
-    return None if value is None else convert(of, value)
+def _optional(convert: Callable[[Any, Any], Any], partition_type: Any, value: Any) -> Any:
+    return None if value is None else convert(partition_type, value)
 
 
-def _encoded(of: Any, value: Any) -> str:
-    return _text(to_bytes(of, value))
+def _encoded(partition_type: Any, value: Any) -> str:
+    return _text(to_bytes(partition_type, value))
 
 
-def _decoded(of: Any, text: str) -> Any:
-    return from_bytes(of, base64.b64decode(text))
+def _decoded(partition_type: Any, text: str) -> Any:
+    return from_bytes(partition_type, base64.b64decode(text))
 
 
 def _text(value: bytes) -> str:
@@ -232,7 +234,10 @@ def data_file(staged: StagedFile, metadata: TableMetadata) -> DataFile:
     body = json.loads(staged.facts)
     spec = metadata.specs()[body["spec"]]
     types = _partition_types(spec, metadata)
-    partition = [_optional(_decoded, of, value) for of, value in zip(types, body["partition"], strict=True)]
+    partition = [
+        _optional(_decoded, partition_type, value)
+        for partition_type, value in zip(types, body["partition"], strict=True)
+    ]
     maps: dict[str, Any] = {name: _map(body[name]) for name in _COUNTS}
     maps |= {name: _map(body[name], base64.b64decode) for name in _BOUNDS}
     entry = DataFile.from_args(
@@ -262,8 +267,8 @@ def field_types(metadata: TableMetadata) -> dict[int, str]:
     return {number: _type_name(schema.find_field(number).field_type) for number in sorted(schema.field_ids)}
 
 
-def _type_name(of: IcebergType) -> str:
-    return str(of).partition("<")[0]
+def _type_name(field_type: IcebergType) -> str:
+    return str(field_type).partition("<")[0]
 
 
 def write_rows(target: StagingTable, rows: pa.Table) -> tuple[StagedFile, ...]:

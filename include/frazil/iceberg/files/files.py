@@ -48,8 +48,8 @@ def current_files(table: Table, columns: Sequence[str]) -> list[TableFile]:
     Raises:
         Retryable: The storage can't be read now.
     """
-    known = {field.name: field for field in table.schema().fields}
-    fields = [known[name] for name in columns if name in known]
+    table_fields = {field.name: field for field in table.schema().fields}
+    fields = [table_fields[name] for name in columns if name in table_fields]
     with translated(f"reading manifests of table {table.name()}"):
         return [_file(entry, fields) for entry in _entries(table)]
 
@@ -62,7 +62,7 @@ def _entries(table: Table) -> Iterator[ManifestEntry]:
 
 def _file(entry: ManifestEntry, fields: Sequence[NestedField]) -> TableFile:
     file = entry.data_file
-    bounds = {field.name: found for field in fields if (found := _bounds(file, field)) is not None}
+    bounds = {field.name: column_bounds for field in fields if (column_bounds := _bounds(file, field)) is not None}
     content = _CONTENT[file.content]
     return TableFile(file.file_path, content, entry.snapshot_id, file.record_count, file.file_size_in_bytes, bounds)
 

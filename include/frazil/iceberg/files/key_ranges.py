@@ -33,7 +33,7 @@ def may_hold(table: Table, name: str, snapshot_id: int | None, ranges: Ranges) -
     """
     if snapshot_id is None or not ranges:
         return True
-    conditions = [_within(column, *ends) for column, ends in ranges.items()]
+    conditions = [_in_range(column, *ends) for column, ends in ranges.items()]
     where = conditions[0] if len(conditions) == 1 else And(*conditions)
     try:
         bind(table.schema(), where, case_sensitive=True)
@@ -55,7 +55,7 @@ def _live_files(table: Table, snapshot_id: int, where: BooleanExpression) -> Ite
                 yield from (True for entry in entries if entry.data_file.content == DataFileContent.DATA)
 
 
-def _within(column: str, least: str, most: str) -> BooleanExpression:
+def _in_range(column: str, least: str, most: str) -> BooleanExpression:
     at_least: Any = GreaterThanOrEqual
     at_most: Any = LessThanOrEqual
     return And(at_least(column, least), at_most(column, most))

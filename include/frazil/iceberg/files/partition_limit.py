@@ -19,7 +19,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from frazil.iceberg.patches.partition_keys import numbered, partition_key
+from frazil.iceberg.patches.partition_keys import partition_key, partition_numbers
 
 _DIGEST_BYTES: Final = 16
 
@@ -85,11 +85,13 @@ class PartitionLimit:
     ) -> PartitionLimit:
         """Return the limit of tables that exist, some of which Spark writes."""
         layouts = {
-            name: layout_of(of.schema(), of.spec(), folder_bytes(of.properties, by_engine=name in by_engine))
-            for name, of in tables.items()
+            name: layout_of(
+                metadata.schema(), metadata.spec(), folder_bytes(metadata.properties, by_engine=name in by_engine)
+            )
+            for name, metadata in tables.items()
         }
-        found = {name: layout for name, layout in layouts.items() if layout is not None}
-        return cls(limit, found, frozenset(unlimited))
+        partitioned = {name: layout for name, layout in layouts.items() if layout is not None}
+        return cls(limit, partitioned, frozenset(unlimited))
 
     def counters(self) -> dict[str, PartitionCounter]:
         """Return a new counter for each partitioned table."""
@@ -112,7 +114,7 @@ class PartitionCounter:
         self._schema: Final = Schema.model_validate_json(layout.schema)
         self._fields: Final = PartitionSpec.model_validate_json(layout.spec).fields
         self._folder_bytes: Final = layout.folder_bytes
-        self._known: Final[set[bytes]] = set()
+        self._value_hashes: Final[set[bytes]] = set()
 
     def too_long(self, rows: pa.RecordBatch) -> pa.Int64Array:
         """Return which rows have a text or binary value whose folder's name is too long, ascending."""
@@ -120,11 +122,18 @@ class PartitionCounter:
         if self._folder_bytes is None or not len(rows):
             return pa.array([], pa.int64())
         table = pa.Table.from_batches([rows])
-        for of in self._fields:
-            key = partition_key(of, self._schema, table) if self._can_count(of, table) else pa.nulls(0)
+        for partition_field in self._fields:
+            key = (
+                partition_key(partition_field, self._schema, table)
+                if self._can_count(partition_field, table)
+                else pa.nulls(0)
+            )
             if _is_text_or_binary(key.type):
                 coded = key.dictionary_encode(null_encoding="encode")
-                long = [_folder_length(of.name, value) > self._folder_bytes for value in coded.dictionary.to_pylist()]
+                long = [
+                    _folder_length(partition_field.name, value) > self._folder_bytes
+                    for value in coded.dictionary.to_pylist()
+                ]
                 refused |= np.array(long, np.bool_)[coded.indices.to_numpy()]
         return pa.array(np.flatnonzero(refused), pa.int64())
 
@@ -133,35 +142,43 @@ class PartitionCounter:
         if self.limit == maxsize:
             return pa.array([], pa.int64())
         table = pa.Table.from_batches([rows])
-        keys = [partition_key(of, self._schema, table) for of in self._fields if self._can_count(of, table)]
+        keys = [
+            partition_key(partition_field, self._schema, table)
+            for partition_field in self._fields
+            if self._can_count(partition_field, table)
+        ]
         if not keys or not len(table):
             return pa.array([], pa.int64())
-        numbers = numbered(keys).to_numpy()
+        numbers = partition_numbers(keys).to_numpy()
         firsts = np.empty(numbers.max() + 1, np.int64)
         firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]  # the last assignment stays: the first row of each value
         values = zip(*(key.take(pa.array(firsts)).to_pylist() for key in keys), strict=True)
-        refused = np.array([not self._takes(of) for of in values], np.bool_)
+        refused = np.array([not self._takes(combination) for combination in values], np.bool_)
         return pa.array(np.flatnonzero(refused[numbers]), pa.int64())
 
     def _takes(self, values: tuple[object, ...]) -> bool:
         # A text may be as long as a record: a hash of it is remembered.
         key = blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
-        if key not in self._known and len(self._known) < self.limit:
-            self._known.add(key)
-        return key in self._known
+        if key not in self._value_hashes and len(self._value_hashes) < self.limit:
+            self._value_hashes.add(key)
+        return key in self._value_hashes
 
-    def _can_count(self, of: PartitionField, rows: pa.Table) -> bool:
-        """Whether the values of a field are known here: tables that Spark writes have columns and transforms that are not."""
+    def _can_count(self, partition_field: PartitionField, rows: pa.Table) -> bool:
+        """Whether PyIceberg can compute a field's partition values: tables that Spark writes may have other columns and transforms."""
         try:
-            partition_key(of, self._schema, rows.slice(0, 0))
+            partition_key(partition_field, self._schema, rows.slice(0, 0))
         except (KeyError, NotImplementedError, TypeError, ValueError):
             return False
         return True
 
 
-def _is_text_or_binary(of: pa.DataType) -> bool:
-    is_binary = pa.types.is_binary(of) or pa.types.is_large_binary(of) or pa.types.is_fixed_size_binary(of)
-    return bool(is_binary or pa.types.is_string(of) or pa.types.is_large_string(of))
+def _is_text_or_binary(arrow_type: pa.DataType) -> bool:
+    is_binary = (
+        pa.types.is_binary(arrow_type)
+        or pa.types.is_large_binary(arrow_type)
+        or pa.types.is_fixed_size_binary(arrow_type)
+    )
+    return bool(is_binary or pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type))
 
 
 def _folder_length(name: str, value: str | bytes | None) -> int:

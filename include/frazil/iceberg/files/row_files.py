@@ -21,7 +21,7 @@ FOLDER: Final = "frazil-staged"
 
 _UUID_BYTES: Final = 16
 _UUID_CHARACTERS: Final = 36
-_DIGITS: Final = [at for at in range(_UUID_CHARACTERS) if at not in {8, 13, 18, 23}]
+_DIGITS: Final = [index for index in range(_UUID_CHARACTERS) if index not in {8, 13, 18, 23}]
 """Places of the digits in a UUID's text."""
 
 
@@ -46,17 +46,17 @@ def _spelled(table: pa.Table) -> pa.Table:
     return table
 
 
-def _spelled_type(of: pa.DataType) -> pa.DataType:
-    if of == pa.uuid():
+def _spelled_type(arrow_type: pa.DataType) -> pa.DataType:
+    if arrow_type == pa.uuid():
         return pa.string()
-    if pa.types.is_struct(of):
-        return pa.struct([field.with_type(_spelled_type(field.type)) for field in of])
-    if pa.types.is_list(of):
-        return pa.list_(of.value_field.with_type(_spelled_type(of.value_type)))
-    if pa.types.is_map(of):
-        item = of.item_field.with_type(_spelled_type(of.item_type))
-        return pa.map_(of.key_field.with_type(_spelled_type(of.key_type)), item)
-    return of
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([field.with_type(_spelled_type(field.type)) for field in arrow_type])
+    if pa.types.is_list(arrow_type):
+        return pa.list_(arrow_type.value_field.with_type(_spelled_type(arrow_type.value_type)))
+    if pa.types.is_map(arrow_type):
+        item = arrow_type.item_field.with_type(_spelled_type(arrow_type.item_type))
+        return pa.map_(arrow_type.key_field.with_type(_spelled_type(arrow_type.key_type)), item)
+    return arrow_type
 
 
 def _spelled_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -97,7 +97,9 @@ def _ops(table: pa.Table) -> dict[str, int]:
     """Rows by what happens to them, of changes."""
     if OP not in table.schema.names:
         return {}
-    return {of["values"]: of["counts"] for of in pc.value_counts(table.column(OP).combine_chunks()).to_pylist()}
+    return {
+        count["values"]: count["counts"] for count in pc.value_counts(table.column(OP).combine_chunks()).to_pylist()
+    }
 
 
 HELD_BYTES: Final = 2 * FLUSH_BYTES
@@ -143,5 +145,5 @@ class TableWriters:
 
     def close(self) -> dict[str, tuple[StagedFile, ...]]:
         """Write what is held and tell the files of all tables."""
-        found = {table: writer.close() for table, writer in self._writers.items()}
-        return {table: found.get(table, ()) for table in self._tables}
+        written = {table: writer.close() for table, writer in self._writers.items()}
+        return {table: written.get(table, ()) for table in self._tables}

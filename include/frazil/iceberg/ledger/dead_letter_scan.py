@@ -91,11 +91,11 @@ def letter_files(table: Table, name: str, question: LetterQuestion, columns: Seq
     """
     if table.metadata.current_snapshot_id is None:
         return
-    where = _where(question)
+    where = _row_filter(question)
     scan = DataScan(table.metadata, table.io, where, tuple(columns), snapshot_id=table.metadata.current_snapshot_id)
     with translated(f"reading manifests of table {name}"):
-        found = [(_newest(table, task.file), task) for task in scan.plan_files()]
-    for newest, task in sorted(found, key=lambda of: (of[0] is None, of[0] or 0), reverse=True):
+        tasks = [(_newest(table, task.file), task) for task in scan.plan_files()]
+    for newest, task in sorted(tasks, key=lambda numbered: (numbered[0] is None, numbered[0] or 0), reverse=True):
         yield LetterFile(newest, _rows(table, name, task, scan, columns))
 
 
@@ -128,8 +128,8 @@ def letters_open(table: Table, name: str, undone: Callable[[], Collection[int]])
     with translated(f"reading manifests of table {name}"):
         tasks = list(table.scan().plan_files())
     field = table.schema().find_field(LANDED_COLUMN).field_id
-    taken_back = frozenset(undone()) if any(_landed_by(of.file, field) for of in tasks) else frozenset()
-    return sum(_open_in(table, name, of, field, taken_back) for of in tasks)
+    taken_back = frozenset(undone()) if any(_landed_by(task.file, field) for task in tasks) else frozenset()
+    return sum(_open_in(table, name, task, field, taken_back) for task in tasks)
 
 
 def _open_in(table: Table, name: str, task: FileScanTask, field: int, undone: frozenset[int]) -> int:
@@ -138,14 +138,14 @@ def _open_in(table: Table, name: str, task: FileScanTask, field: int, undone: fr
         counts: Mapping[int, int] = file.null_value_counts or {}
         return int(counts.get(field, 0))
     question = LetterQuestion(state="open", undone=undone)
-    where, column = _state(question), table.schema().select(LANDED_COLUMN)
+    where, column = _state_filter(question), table.schema().select(LANDED_COLUMN)
     with translated(f"reading table {name}"):
         return sum(batch.num_rows for batch in file_rows(table, task, column, where))
 
 
 def _landed_by(file: DataFile, field: int) -> range:
     """Numbers of the batches that may have landed letters of a file."""
-    low, high = ((of or {}).get(field) for of in (file.lower_bounds, file.upper_bounds))
+    low, high = ((bounds or {}).get(field) for bounds in (file.lower_bounds, file.upper_bounds))
     if low is None or high is None:
         return range(0)
     return range(int(from_bytes(LongType(), low)), int(from_bytes(LongType(), high)) + 1)
@@ -163,50 +163,55 @@ def _rows(
     schema = pa.schema([types.field(column).with_nullable(nullable=True) for column in columns])
     with translated(f"reading table {name}"):
         for batch in file_rows(table, task, scan.projection(), scan.row_filter):
-            yield pa.RecordBatch.from_arrays([batch.column(of.name).cast(of.type) for of in schema], schema=schema)
+            yield pa.RecordBatch.from_arrays(
+                [batch.column(field.name).cast(field.type) for field in schema], schema=schema
+            )
 
 
-def _where(question: LetterQuestion) -> BooleanExpression:
+def _row_filter(question: LetterQuestion) -> BooleanExpression:
     choice = question.choice
-    parts = [_state(question)]
+    parts = [_state_filter(question)]
     if choice.codes:
-        parts.append(_in("code", choice.codes))
+        parts.append(_is_one_of("code", choice.codes))
     if choice.topics:
-        parts.append(_in("topic", choice.topics))
+        parts.append(_is_one_of("topic", choice.topics))
     if choice.since is not None:
-        parts.append(_since(choice.since, untimed=question.untimed))
+        parts.append(_is_recent(choice.since, untimed=question.untimed))
     if choice.until is not None:
         parts.append(LessThan("timestamp", choice.until.isoformat()))  # type: ignore[call-arg, arg-type]
     if question.batches is not None:
-        parts.append(_within(*question.batches))
+        parts.append(_is_of_batches(*question.batches))
     if choice.tables:
-        parts.append(_in(_TABLE_COLUMN, choice.tables))
+        parts.append(_is_one_of(_TABLE_COLUMN, choice.tables))
     if question.newest is not None:
         parts.append(_up_to(question.newest))
     if choice.places or choice.of_tables:
         nothing: BooleanExpression = AlwaysFalse()
-        parts.append(reduce(Or, _named(choice), nothing))
+        parts.append(reduce(Or, _chosen_letters(choice), nothing))
     return reduce(And, parts)
 
 
-def _named(choice: LetterChoice) -> Iterator[BooleanExpression]:
-    """The letters that are named one by one."""
-    yield from map(_at, sorted(choice.places))
-    yield from (And(_at(place), _in(_TABLE_COLUMN, frozenset({table}))) for place, table in sorted(choice.of_tables))
+def _chosen_letters(choice: LetterChoice) -> Iterator[BooleanExpression]:
+    """Filters for the letters that are chosen one by one."""
+    yield from map(_is_record, sorted(choice.places))
+    yield from (
+        And(_is_record(place), _is_one_of(_TABLE_COLUMN, frozenset({table})))
+        for place, table in sorted(choice.of_tables)
+    )
 
 
 # Below, mypy sees the fields of PyIceberg's models and not their __init__.
 
 
-def _state(question: LetterQuestion) -> BooleanExpression:
+def _state_filter(question: LetterQuestion) -> BooleanExpression:
     if question.state == "all":
         return AlwaysTrue()
     never: BooleanExpression = IsNull(LANDED_COLUMN)  # type: ignore[call-arg, arg-type]
-    is_open = Or(never, _in(LANDED_COLUMN, question.undone)) if question.undone else never
+    is_open = Or(never, _is_one_of(LANDED_COLUMN, question.undone)) if question.undone else never
     return is_open if question.state == "open" else Not(is_open)
 
 
-def _in(column: str, values: frozenset[Any]) -> BooleanExpression:
+def _is_one_of(column: str, values: frozenset[Any]) -> BooleanExpression:
     return In(column, values)  # type: ignore[call-arg, arg-type]
 
 
@@ -214,15 +219,15 @@ def _up_to(number: int) -> BooleanExpression:
     return Or(IsNull(_BATCH_COLUMN), LessThanOrEqual(_BATCH_COLUMN, number))  # type: ignore[call-arg, arg-type]
 
 
-def _since(instant: datetime, *, untimed: bool) -> BooleanExpression:
+def _is_recent(instant: datetime, *, untimed: bool) -> BooleanExpression:
     recent: BooleanExpression = GreaterThanOrEqual("timestamp", instant.isoformat())  # type: ignore[call-arg, arg-type]
     return Or(IsNull("timestamp"), recent) if untimed else recent  # type: ignore[call-arg, arg-type]
 
 
-def _within(after: int, through: int) -> BooleanExpression:
+def _is_of_batches(after: int, through: int) -> BooleanExpression:
     behind: BooleanExpression = GreaterThan(_BATCH_COLUMN, after)  # type: ignore[call-arg, arg-type]
     return And(behind, LessThanOrEqual(_BATCH_COLUMN, through))  # type: ignore[call-arg, arg-type]
 
 
-def _at(place: Place) -> BooleanExpression:
-    return reduce(And, (EqualTo(*of) for of in zip(place._fields, place, strict=True)))  # type: ignore[call-arg, arg-type]
+def _is_record(place: Place) -> BooleanExpression:
+    return reduce(And, (EqualTo(*equality) for equality in zip(place._fields, place, strict=True)))  # type: ignore[call-arg, arg-type]

@@ -111,17 +111,17 @@ class Inspection:
     @property
     def files(self) -> int:
         """Data files."""
-        return sum(of.files for of in self.partitions)
+        return sum(partition.files for partition in self.partitions)
 
     @property
     def bytes(self) -> int:
         """Their size."""
-        return sum(of.bytes for of in self.partitions)
+        return sum(partition.bytes for partition in self.partitions)
 
     @property
     def small_files(self) -> int:
         """Data files below 75 % of the target size."""
-        return sum(of.small_files for of in self.partitions)
+        return sum(partition.small_files for partition in self.partitions)
 
     @property
     def deletes(self) -> int:
@@ -143,17 +143,17 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
     """
     properties = metadata.properties
     target = int(properties.get("write.target-file-size-bytes", _DEFAULT_TARGET))
-    snapshot, history = table.current_snapshot(), History.of(metadata)
+    snapshot, history = table.current_snapshot(), History.from_metadata(metadata)
     with translated(f"reading manifests of table {name}"):
         manifests = snapshot.manifests(table.io) if snapshot is not None else []
         files = _Files(metadata, target)
         read = 0
-        for manifest in sorted(manifests, key=lambda of: -of.sequence_number):
+        for manifest in sorted(manifests, key=lambda manifest: -manifest.sequence_number):
             if read >= most_files:
                 break
             read += files.add(manifest.fetch_manifest_entry(table.io, discard_deleted=True))
     return replace(
-        files.found(name),
+        files.inspection(name),
         manifests=len(manifests),
         manifests_needed=_needed(manifests, properties),
         snapshots=history.snapshots,
@@ -161,7 +161,8 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
         tags=history.tags,
         rows=_rows(snapshot),
         rows_counted=_rows_counted(metadata),
-        is_sample=read < sum((of.added_files_count or 0) + (of.existing_files_count or 0) for of in manifests),
+        is_sample=read
+        < sum((manifest.added_files_count or 0) + (manifest.existing_files_count or 0) for manifest in manifests),
     )
 
 
@@ -184,15 +185,15 @@ class _Files:
                 continue
             values = tuple(file.partition[place] for place in range(len(file.partition)))
             key = (file.spec_id, *values)
-            seen = self._partitions.get(key) or PartitionFiles(self._period(file.spec_id, values))
+            counts = self._partitions.get(key) or PartitionFiles(self._period(file.spec_id, values))
             size = file.file_size_in_bytes
             is_small = size < _SMALL * self._target
             self._partitions[key] = replace(
-                seen,
-                files=seen.files + 1,
-                bytes=seen.bytes + size,
-                small_files=seen.small_files + is_small,
-                small_bytes=seen.small_bytes + (size if is_small else 0),
+                counts,
+                files=counts.files + 1,
+                bytes=counts.bytes + size,
+                small_files=counts.small_files + is_small,
+                small_bytes=counts.small_bytes + (size if is_small else 0),
             )
         return len(entries)
 
@@ -202,7 +203,7 @@ class _Files:
         value = values[self._time[0]]
         return (value - _EPOCH).days if isinstance(value, date) else value
 
-    def found(self, name: str) -> Inspection:
+    def inspection(self, name: str) -> Inspection:
         metadata = self._metadata
         return Inspection(
             name,
@@ -225,8 +226,12 @@ def _rows(snapshot: Snapshot | None) -> int:
 
 def _rows_counted(metadata: TableMetadata) -> int | None:
     """Rows of the youngest snapshot that has statistics. An expiry takes them with it."""
-    counted = (metadata.snapshot_by_id(of.snapshot_id) for of in metadata.statistics)
-    youngest = max((of for of in counted if of is not None), key=lambda of: of.timestamp_ms, default=None)
+    counted = (metadata.snapshot_by_id(statistics.snapshot_id) for statistics in metadata.statistics)
+    youngest = max(
+        (snapshot for snapshot in counted if snapshot is not None),
+        key=lambda snapshot: snapshot.timestamp_ms,
+        default=None,
+    )
     return None if youngest is None else _rows(youngest)
 
 
@@ -234,22 +239,26 @@ def _needed(manifests: list[ManifestFile], properties: Mapping[str, str]) -> int
     """How few manifests would do: of data files and of delete files, by partition spec."""
     target = int(properties.get("commit.manifest.target-size-bytes", _MANIFEST_TARGET))
     kinds: dict[tuple[ManifestContent, int], int] = {}
-    for of in manifests:
-        kinds[of.content, of.partition_spec_id] = kinds.get((of.content, of.partition_spec_id), 0) + of.manifest_length
+    for manifest in manifests:
+        kinds[manifest.content, manifest.partition_spec_id] = (
+            kinds.get((manifest.content, manifest.partition_spec_id), 0) + manifest.manifest_length
+        )
     return sum(-(-size // target) for size in kinds.values())
 
 
 def _time_field(spec: PartitionSpec, schema: Schema) -> tuple[int, TimeField] | None:
     """The first partition field by time, and its place among the partition's values."""
-    for place, of in enumerate(spec.fields):
-        column = schema.find_column_name(of.source_id)
+    for place, partition_field in enumerate(spec.fields):
+        column = schema.find_column_name(partition_field.source_id)
         if column is None:  # it was dropped; what is left of its partition field is void
             continue
-        kind = type(schema.find_field(of.source_id).field_type)
-        unit = _UNITS.get(type(of.transform))
-        if unit is None and isinstance(of.transform, IdentityTransform) and kind is DateType:
+        kind = type(schema.find_field(partition_field.source_id).field_type)
+        unit = _UNITS.get(type(partition_field.transform))
+        if unit is None and isinstance(partition_field.transform, IdentityTransform) and kind is DateType:
             unit = "day"
         if unit is not None and kind in _LITERALS:
-            is_top = any(field.field_id == of.source_id for field in schema.fields)  # its name may have dots
+            is_top = any(
+                field.field_id == partition_field.source_id for field in schema.fields
+            )  # its name may have dots
             return place, TimeField((column,) if is_top else tuple(column.split(".")), _LITERALS[kind], unit)
     return None

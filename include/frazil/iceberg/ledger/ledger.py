@@ -25,14 +25,17 @@ from pyiceberg.types import (
 
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.errors import translated
-from frazil.iceberg.ledger.ledger_files import holding, ledger_files, read_ledger_files
+from frazil.iceberg.ledger.ledger_files import files_of_batches, ledger_files, read_ledger_files
 
 UNPARTITIONED = PartitionSpec()
 
 
 def _schema(fields: list[tuple[str, IcebergType, bool, str]]) -> Schema:
     return Schema(
-        *(NestedField(n, name, of, required=req, doc=doc) for n, (name, of, req, doc) in enumerate(fields, 1))
+        *(
+            NestedField(n, name, field_type, required=req, doc=doc)
+            for n, (name, field_type, req, doc) in enumerate(fields, 1)
+        )
     )
 
 
@@ -186,13 +189,13 @@ def _equals(column: str, value: str) -> BooleanExpression:
 
 def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -> list[dict[str, Any]]:
     """Rows of one pipeline, of one run if given, by batch number and table. Empty if there is no ledger yet."""
-    found = lake.find_table(table)
-    if found is None:
+    ledger = lake.find_table(table)
+    if ledger is None:
         return []
     of_pipeline = _equals("pipeline", pipeline)
     where = of_pipeline if run is None else And(of_pipeline, _equals("run", run))
     with translated(f"reading ledger {table}"):
-        rows: list[dict[str, Any]] = found.scan(row_filter=where).to_arrow().to_pylist()
+        rows: list[dict[str, Any]] = ledger.scan(row_filter=where).to_arrow().to_pylist()
     return in_order(rows)
 
 
@@ -205,25 +208,27 @@ def read_letter_rows(lake: Lake, table: str, pipeline: str) -> list[dict[str, An
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
-    found = lake.find_table(table)
-    if found is None:
+    ledger = lake.find_table(table)
+    if ledger is None:
         return []
-    files = ledger_files(found, table, {})
+    files = ledger_files(ledger, table, {})
     return letter_rows(
-        read_ledger_files(found, table, files, OF_LETTERS, pipeline),
-        lambda numbers: read_ledger_files(found, table, holding(files, numbers), PLACED, pipeline, numbers),
+        read_ledger_files(ledger, table, files, OF_LETTERS, pipeline),
+        lambda numbers: read_ledger_files(ledger, table, files_of_batches(files, numbers), PLACED, pipeline, numbers),
     )
 
 
 def read_rewinds(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
-    """Of the rows of one pipeline those of rewinds: number, kind and what was taken out. Few files of a ledger have any."""
-    found = lake.find_table(table)
-    if found is None:
+    """Rows of a pipeline's rewinds: batch number, kind and removed ranges. Few files of a ledger have any."""
+    ledger = lake.find_table(table)
+    if ledger is None:
         return []
     where = And(_equals("pipeline", pipeline), _equals("kind", "rewind"))
-    there = [name for name in ("n", "kind", "removed") if name in found.schema().column_names]
+    columns = [name for name in ("n", "kind", "removed") if name in ledger.schema().column_names]
     with translated(f"reading ledger {table}"):
-        rows: list[dict[str, Any]] = found.scan(row_filter=where, selected_fields=tuple(there)).to_arrow().to_pylist()
+        rows: list[dict[str, Any]] = (
+            ledger.scan(row_filter=where, selected_fields=tuple(columns)).to_arrow().to_pylist()
+        )
     return sorted(rows, key=lambda row: row["n"])
 
 
@@ -243,18 +248,18 @@ def letter_rows(rows: pa.Table, placed_rows: Callable[[frozenset[int]], pa.Table
     """
     if not len(rows):
         return []
-    placed = _placed(rows)
-    other = rows.filter(pc.and_(pc.not_equal(rows["kind"], "ingest"), pc.invert(pc.is_in(rows["n"], placed))))
-    return in_order(other.to_pylist() + placed_rows(frozenset(placed.to_pylist())).to_pylist())
+    placed = _numbers_with_position(rows)
+    unplaced = rows.filter(pc.and_(pc.not_equal(rows["kind"], "ingest"), pc.invert(pc.is_in(rows["n"], placed))))
+    return in_order(unplaced.to_pylist() + placed_rows(frozenset(placed.to_pylist())).to_pylist())
 
 
-def _placed(rows: pa.Table) -> pa.Array:
+def _numbers_with_position(rows: pa.Table) -> pa.Array:
     """Numbers of the batches whose position matters to letters: resets, those before them, and the last."""
     numbers = rows["n"]
     resets = pc.unique(rows.filter(pc.equal(rows["kind"], "reset"))["n"]).to_pylist()
     before = [pc.max(numbers.filter(pc.less(numbers, n))).as_py() for n in resets]
-    wanted = {*resets, *before, pc.max(numbers).as_py()} - {None}
-    return pa.array(sorted(wanted), pa.int64())
+    placed = {*resets, *before, pc.max(numbers).as_py()} - {None}
+    return pa.array(sorted(placed), pa.int64())
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ _PIECE: Final = 1_024
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 
-Known = MutableMapping[str, tuple["LedgerFile", ...]]
+ManifestCache = MutableMapping[str, tuple["LedgerFile", ...]]
 """Path of a manifest -> the files that it lists."""
 
 
@@ -55,34 +55,37 @@ class LedgerFile:
     task: FileScanTask
 
 
-def ledger_files(table: Table, name: str, known: Known) -> tuple[LedgerFile, ...]:
+def ledger_files(table: Table, name: str, manifest_cache: ManifestCache) -> tuple[LedgerFile, ...]:
     """The files of a ledger as it is.
 
     Args:
         table: The ledger.
         name: Its name.
-        known: What was read of manifests before; is brought up to date.
+        manifest_cache: Files that were read from manifests before; updated in place.
 
     Raises:
         Retryable: The storage can't be read now.
     """
     snapshot = table.current_snapshot()
     if snapshot is None:
-        known.clear()
+        manifest_cache.clear()
         return ()
     with translated(f"reading manifests of table {name}"):
         manifests = snapshot.manifests(table.io)
-        if any(of.content == ManifestContent.DELETES for of in manifests):  # another engine deleted rows
-            return tuple(_file(of, table.schema(), f"#{snapshot.snapshot_id}") for of in table.scan().plan_files())
-        found = {of.manifest_path: known.get(of.manifest_path) or _listed(of, table) for of in manifests}
-    known.clear()
-    known.update(found)
-    return tuple(file for files in found.values() for file in files)
+        if any(manifest.content == ManifestContent.DELETES for manifest in manifests):  # another engine deleted rows
+            return tuple(_file(task, table.schema(), f"#{snapshot.snapshot_id}") for task in table.scan().plan_files())
+        files_by_manifest = {
+            manifest.manifest_path: manifest_cache.get(manifest.manifest_path) or _files_of_manifest(manifest, table)
+            for manifest in manifests
+        }
+    manifest_cache.clear()
+    manifest_cache.update(files_by_manifest)
+    return tuple(file for files in files_by_manifest.values() for file in files)
 
 
-def holding(files: Iterable[LedgerFile], numbers: Collection[int]) -> list[LedgerFile]:
-    """Those files that may hold a batch of one of these numbers."""
-    return [of for of in files if any(of.n[0] <= n <= of.n[1] for n in numbers)]
+def files_of_batches(files: Iterable[LedgerFile], numbers: Collection[int]) -> list[LedgerFile]:
+    """The files that, by their bounds, may have rows of batches with these numbers."""
+    return [file for file in files if any(file.n[0] <= n <= file.n[1] for n in numbers)]
 
 
 def read_ledger_files(
@@ -108,32 +111,36 @@ def read_ledger_files(
         Retryable: The storage can't be read now.
     """
     schema = table.schema()
-    wanted = schema.select(*(column for column in columns if column in schema.column_names))
+    read_schema = schema.select(*(column for column in columns if column in schema.column_names))
     with translated(f"reading table {name}"), ThreadPoolExecutor(_AT_ONCE) as pool:
-        parts = list(pool.map(lambda file: _rows(table, file.task, wanted, numbers), files))
-    rows = pa.concat_tables([schema_to_pyarrow(wanted, include_field_ids=False).empty_table(), *parts])
+        parts = list(pool.map(lambda file: _rows(table, file.task, read_schema, numbers), files))
+    rows = pa.concat_tables([schema_to_pyarrow(read_schema, include_field_ids=False).empty_table(), *parts])
     return rows.filter(pc.equal(rows["pipeline"], pipeline)).combine_chunks()
 
 
-def _rows(table: Table, task: FileScanTask, wanted: Schema, numbers: Collection[int] | None) -> pa.Table:
+def _rows(table: Table, task: FileScanTask, read_schema: Schema, numbers: Collection[int] | None) -> pa.Table:
     is_plain = not task.delete_files and task.file.file_format == FileFormat.PARQUET
-    read = _plain(table, task, wanted, numbers) if is_plain else None
+    read = _read_parquet(table, task, read_schema, numbers) if is_plain else None
     if read is None:
-        read = _of(numbers, ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table([task]))
-    return read.cast(schema_to_pyarrow(wanted, include_field_ids=False))
+        read = _of_batches(numbers, ArrowScan(table.metadata, table.io, read_schema, AlwaysTrue()).to_table([task]))
+    return read.cast(schema_to_pyarrow(read_schema, include_field_ids=False))
 
 
-def _plain(table: Table, task: FileScanTask, wanted: Schema, numbers: Collection[int] | None) -> pa.Table | None:
+def _read_parquet(
+    table: Table, task: FileScanTask, read_schema: Schema, numbers: Collection[int] | None
+) -> pa.Table | None:
     """The rows, if the file has the table's fields under the names that they have now: ten times as fast as a scan."""
-    target = schema_to_pyarrow(wanted, include_field_ids=False)
+    target = schema_to_pyarrow(read_schema, include_field_ids=False)
     with table.io.new_input(task.file.file_path).open() as stream:
         file = ParquetFile(stream)
         ids = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in file.schema_arrow}
-        there = [field for field in wanted.fields if field.field_id in ids]
-        if any(ids[field.field_id] != field.name for field in there) or -1 in ids:
+        stored_fields = [field for field in read_schema.fields if field.field_id in ids]
+        if any(ids[field.field_id] != field.name for field in stored_fields) or -1 in ids:
             return None
-        read = _pieces(file, [field.name for field in there], numbers)
-    columns = [read[of.name] if of.name in read.column_names else pa.nulls(len(read), of.type) for of in target]
+        read = _pieces(file, [field.name for field in stored_fields], numbers)
+    columns = [
+        read[field.name] if field.name in read.column_names else pa.nulls(len(read), field.type) for field in target
+    ]
     return pa.table(columns, target.names)
 
 
@@ -141,17 +148,17 @@ def _pieces(file: ParquetFile, columns: list[str], numbers: Collection[int] | No
     if numbers is None:
         return file.read(columns)
     schema = pa.schema([field for field in file.schema_arrow if field.name in columns])
-    pieces = (pa.Table.from_batches([of]) for of in file.iter_batches(_PIECE, columns=columns))
-    return pa.concat_tables([schema.empty_table(), *(_of(numbers, piece) for piece in pieces)])
+    pieces = (pa.Table.from_batches([batch]) for batch in file.iter_batches(_PIECE, columns=columns))
+    return pa.concat_tables([schema.empty_table(), *(_of_batches(numbers, piece) for piece in pieces)])
 
 
-def _of(numbers: Collection[int] | None, rows: pa.Table) -> pa.Table:
+def _of_batches(numbers: Collection[int] | None, rows: pa.Table) -> pa.Table:
     if numbers is None:
         return rows
     return rows.filter(pc.is_in(rows["n"], pa.array(numbers, pa.int64())))
 
 
-def _listed(manifest: ManifestFile, table: Table) -> tuple[LedgerFile, ...]:
+def _files_of_manifest(manifest: ManifestFile, table: Table) -> tuple[LedgerFile, ...]:
     schema = table.schema()
     entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
     return tuple(_file(FileScanTask(entry.data_file, residual=AlwaysTrue()), schema) for entry in entries)
@@ -165,7 +172,7 @@ def _file(task: FileScanTask, schema: Schema, suffix: str = "") -> LedgerFile:
 def _bounds(file: DataFile, schema: Schema, column: str) -> tuple[int, int]:
     field = schema.find_field(column)
     ends: list[Mapping[int, bytes]] = [file.lower_bounds or {}, file.upper_bounds or {}]
-    low, high = (of.get(field.field_id) for of in ends)
+    low, high = (bounds.get(field.field_id) for bounds in ends)
     if low is None or high is None:
         return _ANY
     kind = cast("PrimitiveType", field.field_type)

@@ -16,7 +16,7 @@ FORMAT = 1
 """The version that this Frazil reads and writes. Further optional columns don't change it."""
 
 
-def with_all_columns(table: Table, name: str, wanted: Schema) -> Table:
+def with_all_columns(table: Table, name: str, newest_schema: Schema) -> Table:
     """A ledger or dead-letter table, with the columns that an older Frazil did not have.
 
     Raises:
@@ -24,19 +24,19 @@ def with_all_columns(table: Table, name: str, wanted: Schema) -> Table:
         Retryable: The catalog can't be reached, or others change the table at the same moment.
     """
     _check_format(table, name)
-    if {field.name for field in wanted.fields} <= {field.name for field in table.schema().fields}:
+    if {field.name for field in newest_schema.fields} <= {field.name for field in table.schema().fields}:
         return table
     with translated(f"adding columns to table {name}"), table.update_schema() as update:
-        update.union_by_name(wanted)
+        update.union_by_name(newest_schema)
     return table
 
 
 def _check_format(table: Table, name: str) -> None:
-    said = table.properties.get(FORMAT_KEY, str(FORMAT))
+    version = table.properties.get(FORMAT_KEY, str(FORMAT))
     try:
-        check_version(f"table {name}", int(said), FORMAT)
+        check_version(f"table {name}", int(version), FORMAT)
     except ValueError as error:
         raise Terminal(
-            f"table {name}: property {FORMAT_KEY} is {said!r}, expected a number",
+            f"table {name}: property {FORMAT_KEY} is {version!r}, expected a number",
             next_step=f"was it edited by hand? Remove it, or set it to {FORMAT}",
         ) from error

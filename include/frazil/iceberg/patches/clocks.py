@@ -33,14 +33,14 @@ def next_timestamp(metadata: TableMetadata) -> int:
     return max(_now_ms(), _newest(metadata) + 1)
 
 
-def ordered(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
-    """The metadata that a commit made of `base`, with no time before the one that precedes it."""
+def with_ascending_times(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
+    """The metadata that a commit made of `base`, with logs whose times never go back."""
     snapshots, past = _ascending(metadata.snapshot_log), _ascending(metadata.metadata_log)
     newest = max(
         metadata.last_updated_ms,
         base.last_updated_ms,
-        *(of.timestamp_ms for of in snapshots[-1:]),
-        *(of.timestamp_ms for of in past[-1:]),
+        *(entry.timestamp_ms for entry in snapshots[-1:]),
+        *(entry.timestamp_ms for entry in past[-1:]),
     )
     return metadata.model_copy(
         update={"snapshot_log": snapshots, "metadata_log": past, "last_updated_ms": newest},
@@ -54,17 +54,17 @@ def refuse_skew(table: Table) -> None:
         Retryable: It is.
         Terminal: The catalog's property for the bound is no number of milliseconds.
     """
-    catalog, now, newest = table.catalog, _now_ms(), _newest(table.metadata)
+    catalog, now_ms, newest = table.catalog, _now_ms(), _newest(table.metadata)
     bound = _bound(str(catalog.properties.get(MAX_SKEW, _MAX_SKEW_MS)))
-    if newest - now <= bound:
+    if newest - now_ms <= bound:
         return
-    ahead = timedelta(milliseconds=newest - now)
+    ahead = timedelta(milliseconds=newest - now_ms)
     raise Retryable(
         f"table {'.'.join(table.name())} was changed last at {_instant(newest)}, and the clock of this host"
-        f" ({socket.gethostname()}) says {_instant(now)}: {ahead} behind; expected at most {timedelta(milliseconds=bound)}",
+        f" ({socket.gethostname()}) says {_instant(now_ms)}: {ahead} behind; expected at most {timedelta(milliseconds=bound)}",
         next_step="set the clock that is wrong, of this host or of the one that changed the table, and keep both in time (NTP)."
         f" If the table's time is wrong, runs go on by themselves from {_instant(newest - bound)}; to go on at once, set"
-        f' {MAX_SKEW}: "{newest - now + _MAX_SKEW_MS}" among the properties of catalog {catalog.name} in the settings'
+        f' {MAX_SKEW}: "{newest - now_ms + _MAX_SKEW_MS}" among the properties of catalog {catalog.name} in the settings'
         " (Spark and other Java writers still wait)",
     )
 
@@ -80,14 +80,14 @@ def _now_ms() -> int:
 
 
 def _newest(metadata: TableMetadata) -> int:
-    return max([metadata.last_updated_ms, *(of.timestamp_ms for of in metadata.snapshot_log[-1:])])
+    return max([metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])])
 
 
 def _ascending(log: Sequence[E]) -> list[E]:
-    times = accumulate((of.timestamp_ms for of in log), max)
+    times = accumulate((entry.timestamp_ms for entry in log), max)
     return [
-        of if of.timestamp_ms == at else of.model_copy(update={"timestamp_ms": at})
-        for of, at in zip(log, times, strict=True)
+        entry if entry.timestamp_ms == time_ms else entry.model_copy(update={"timestamp_ms": time_ms})
+        for entry, time_ms in zip(log, times, strict=True)
     ]
 
 

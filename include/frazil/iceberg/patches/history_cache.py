@@ -15,18 +15,18 @@ MOST_SNAPSHOTS: Final = 50_000
 """Of all metadata that a process keeps, or knows the past of: they bound its memory. The last one stays whatever it holds."""
 
 
-class Past(list[Any]):
-    """What happened to a table. Copies share it.
+class SharedHistory(list[Any]):
+    """Snapshots or log entries of a table, shared between copies of its metadata.
 
     PyIceberg copies the metadata of a table deeply with each look of a commit: with a thousand snapshots that took a second of
     the two that a small batch takes, and ten thousand are there after a week of batches a minute apart.
     """
 
-    def __add__(self, more: Iterable[Any]) -> Past:
-        return Past([*self, *more])
+    def __add__(self, more: Iterable[Any]) -> SharedHistory:
+        return SharedHistory([*self, *more])
 
-    def __deepcopy__(self, _: dict[int, object]) -> Past:
-        return Past(self)
+    def __deepcopy__(self, _: dict[int, object]) -> SharedHistory:
+        return SharedHistory(self)
 
 
 class SharedRef(SnapshotRef):
@@ -41,10 +41,10 @@ class SharedRef(SnapshotRef):
     __hash__ = SnapshotRef.__hash__
 
 
-def with_past(metadata: TableMetadata) -> TableMetadata:
+def with_shared_history(metadata: TableMetadata) -> TableMetadata:
     """Return metadata whose copies share their past."""
     log: dict[str, Any] = {
-        name: Past(getattr(metadata, name)) for name in ("snapshots", "snapshot_log", "metadata_log")
+        name: SharedHistory(getattr(metadata, name)) for name in ("snapshots", "snapshot_log", "metadata_log")
     }
     log["refs"] = {
         name: ref if isinstance(ref, SharedRef) else SharedRef.model_construct(**dict(ref))
@@ -53,8 +53,8 @@ def with_past(metadata: TableMetadata) -> TableMetadata:
     return metadata.model_copy(update=log)
 
 
-class KnownPast:
-    """Snapshots, branches and tags of each table as they were read last. A server sends all of them with each answer.
+class HistoryCache:
+    """Caches the parsed snapshots, branches and tags of each table: a server sends all of them with each answer.
 
     PyIceberg takes three quarters of its time with an answer to make objects of them, and almost all were there before.
     """
@@ -65,16 +65,16 @@ class KnownPast:
         self._lock: Final = Lock()
 
     def fill_in(self, metadata: dict[str, Any]) -> None:
-        """Put the known objects in the place of what metadata, as a server wrote it, says the same of.
+        """Replace bodies in a server's metadata by the objects that were parsed from equal bodies before.
 
         Raises:
             ValueError, TypeError, KeyError, AttributeError: It can't be read, or names no snapshots.
         """
         table = str(metadata["table-uuid"])
-        known, read = self._tables.get(table, {}), dict[int | str, tuple[Any, Any]]()
+        cached, read = self._tables.get(table, {}), dict[int | str, tuple[Any, Any]]()
 
         def one(key: int | str, body: Any, kind: type[Snapshot | SharedRef]) -> Any:
-            before = known.get(key)
+            before = cached.get(key)
             read[key] = before if before is not None and before[0] == body else (body, kind.model_validate(body))
             return read[key][1]
 
@@ -95,14 +95,14 @@ def without_snapshots(metadata: TableMetadata, updates: Sequence[RemoveSnapshots
     PyIceberg copies all other snapshots, takes their parents' ids out, which tell an expiry from a table that was made anew,
     and leaves gaps in the log of heads: a reader AS OF a time would be given what was the head before.
     """
-    gone = {number for update in updates for number in update.snapshot_ids}
-    if not gone:
+    removed_ids = {number for update in updates for number in update.snapshot_ids}
+    if not removed_ids:
         return metadata
     log = metadata.snapshot_log
-    last_gap = max((place for place, entry in enumerate(log) if entry.snapshot_id in gone), default=-1)
-    left = {
-        name: type(old)(one for one in old if one.snapshot_id not in gone)
+    last_gap = max((place for place, entry in enumerate(log) if entry.snapshot_id in removed_ids), default=-1)
+    remaining = {
+        name: type(old)(one for one in old if one.snapshot_id not in removed_ids)
         for name in ("snapshots", "statistics", "partition_statistics")
         if (old := getattr(metadata, name))
     }
-    return metadata.model_copy(update={**left, "snapshot_log": type(log)(log[last_gap + 1 :])})
+    return metadata.model_copy(update={**remaining, "snapshot_log": type(log)(log[last_gap + 1 :])})

@@ -20,7 +20,7 @@ class _WholeProjection(ArrowProjectionVisitor):
             return super().list(list_type, list_array, value_array)
         values = self._cast_if_needed(list_type.element_field, value_array)
         kind = pa.large_list if isinstance(list_array, pa.LargeListArray) else pa.list_
-        return _rebuilt(list_array, kind(self._construct_field(list_type.element_field, values.type)), values)
+        return _with_values(list_array, kind(self._construct_field(list_type.element_field, values.type)), values)
 
     def map(
         self, map_type: MapType, map_array: pa.Array | None, key_result: pa.Array | None, value_result: pa.Array | None
@@ -32,10 +32,10 @@ class _WholeProjection(ArrowProjectionVisitor):
         key = self._construct_field(map_type.key_field, keys.type)
         value = self._construct_field(map_type.value_field, values.type)
         entries = pa.StructArray.from_arrays([keys, values], fields=[key, value])
-        return _rebuilt(map_array, pa.map_(key, value), entries)
+        return _with_values(map_array, pa.map_(key, value), entries)
 
 
-def _rebuilt(source: pa.Array, arrow_type: pa.DataType, values: pa.Array) -> pa.Array:
+def _with_values(source: pa.Array, arrow_type: pa.DataType, values: pa.Array) -> pa.Array:
     """The array with other values: nulls and offsets are its own, and so is the type, with the ids of its fields."""
     return pa.Array.from_buffers(
         arrow_type, len(source), source.buffers()[:2], source.null_count, source.offset, [values]

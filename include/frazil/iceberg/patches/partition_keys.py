@@ -35,7 +35,7 @@ _NAME_BYTES: Final = 100
 
 
 def _partition(key: PartitionKey) -> Record:
-    return Record(*(partition_record_value(of.field, of.value, key.schema) for of in key.field_values))
+    return Record(*(partition_record_value(value.field, value.value, key.schema) for value in key.field_values))
 
 
 def _path(self: PartitionKey) -> str:
@@ -43,7 +43,7 @@ def _path(self: PartitionKey) -> str:
         names = self.partition_spec.partition_to_path(self.partition, self.schema).split("/")
     except OverflowError:
         fields = enumerate(self.partition_spec.fields)
-        names = [f"{quote_plus(field.name)}={quote_plus(str(self.partition[at]))}" for at, field in fields]
+        names = [f"{quote_plus(field.name)}={quote_plus(str(self.partition[index]))}" for index, field in fields]
     return "/".join(map(_bounded, names))
 
 
@@ -57,31 +57,31 @@ def _bounded(name: str) -> str:
 def _parts(spec: PartitionSpec, schema: Schema, arrow_table: pa.Table) -> Iterable[_TablePartition]:
     """Rows of each partition, in the order in which they came."""
     keys = [partition_key(field, schema, arrow_table) for field in spec.fields]
-    numbers = numbered(keys)
+    numbers = partition_numbers(keys)
     order = pc.sort_indices(numbers)  # a stable sort
     ends = pc.run_end_encode(numbers.take(order)).run_ends.to_pylist()
     starts = [0, *ends[:-1]] if ends else []
     firsts = order.take(pa.array(starts, pa.int64()))
     values = zip(*(key.take(firsts).to_pylist() for key in keys), strict=True)
     sorted_rows = arrow_table.take(order).combine_chunks()
-    for start, end, of in zip(starts, ends, values, strict=True):
-        fields = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, of, strict=True)]
+    for start, end, partition_values in zip(starts, ends, values, strict=True):
+        fields = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, partition_values, strict=True)]
         yield _TablePartition(PartitionKey(fields, spec, schema), sorted_rows.slice(start, end - start))
 
 
-def numbered(keys: Sequence[pa.Array]) -> pa.Int64Array:
+def partition_numbers(keys: Sequence[pa.Array]) -> pa.Int64Array:
     """Number the partitions of rows from 0, in the order in which they first come.
 
     Args:
         keys: The partition values of each field, row by row; at least one field.
     """
     numbers = pa.nulls(0, pa.int64())
-    for at, key in enumerate(keys):
+    for index, key in enumerate(keys):
         coded = pc.dictionary_encode(key, null_encoding="encode")
         own = coded.indices.cast(pa.int64())
-        # Numbers of combinations are made small again, so that any count of fields fits.
-        both = own if not at else pc.add(pc.multiply(numbers, len(coded.dictionary)), own)
-        numbers = pc.dictionary_encode(both).indices.cast(pa.int64())
+        # Dictionary-encoded again, so that the product of several fields' numbers never overflows.
+        combined = own if not index else pc.add(pc.multiply(numbers, len(coded.dictionary)), own)
+        numbers = pc.dictionary_encode(combined).indices.cast(pa.int64())
     return numbers
 
 

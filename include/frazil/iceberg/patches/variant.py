@@ -64,8 +64,8 @@ _known_type = IcebergType.handle_primitive_type.__func__
 
 
 def _type(cls: type[IcebergType], value: Any, handler: ValidatorFunctionWrapHandler) -> IcebergType:
-    of: IcebergType = VariantType() if value == "variant" else _known_type(cls, value, handler)
-    return of
+    iceberg_type: IcebergType = VariantType() if value == "variant" else _known_type(cls, value, handler)
+    return iceberg_type
 
 
 IcebergType.handle_primitive_type = classmethod(_type)  # type: ignore[assignment, method-assign]
@@ -74,7 +74,9 @@ IcebergType.handle_primitive_type = classmethod(_type)  # type: ignore[assignmen
 
 def _file_schema(schema: pa.Schema, *args: Any, **kwargs: Any) -> Schema:
     """The schema of a data file, without the variants in it: groups whose parts have no field ids."""
-    return pyarrow_to_schema(pa.schema([of for of in schema if not _is_variant(of)], schema.metadata), *args, **kwargs)
+    return pyarrow_to_schema(
+        pa.schema([field for field in schema if not _is_variant(field)], schema.metadata), *args, **kwargs
+    )
 
 
 def _is_variant(field: pa.Field) -> bool:

@@ -41,14 +41,14 @@ from pyiceberg.types import (
     StructType,
 )
 
-from frazil.batch.schema_change import SchemaChange, listed, shortened
+from frazil.batch.schema_change import SchemaChange, listed, shorten
 from frazil.errors import Terminal, quotable
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.commit import ATTEMPTS, pause
 from frazil.iceberg.commit.refs import send
 from frazil.iceberg.commit.summary_state import CHANGES_KEY
-from frazil.iceberg.errors import as_frazil, foreign
+from frazil.iceberg.errors import as_frazil, foreign_errors
 from frazil.iceberg.patches.variant import FORMAT_VERSION
 from frazil.iceberg.schema.promotion import coming_columns, promotes
 from frazil.iceberg.schema.schema import declared_order, iceberg_type, partition_field
@@ -57,29 +57,29 @@ from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, StructOf, pa
 
 
 @dataclass(frozen=True, slots=True)
-class Evolved:
+class ChangedSchema:
     """A schema after changes.
 
     Attributes:
         schema: The whole of it.
-        made: The changes that it did not have before.
+        applied: The changes that made a difference: the schema did not have them before.
     """
 
     schema: Schema
-    made: tuple[SchemaChange, ...]
+    applied: tuple[SchemaChange, ...]
 
 
 class _Overtaken(Exception):
-    """A column has a type that does not go with a change: somebody else made it so since records were looked at."""
+    """A change no longer fits its column: another writer has changed the column's type meanwhile."""
 
 
-def evolved(
+def apply_changes(
     schema: Schema, changes: Iterable[SchemaChange], ids: Iterator[int], table: str, *, fold: bool = False
-) -> Evolved:
+) -> ChangedSchema:
     """A schema with changes made.
 
-    Left out is one whose column is gone meanwhile, or has become of a type that does not go with it: records are held against
-    the columns as they are then, and whoever still needs a change asks again.
+    A change whose column is gone, or has a type now that the change does not fit, is left out. The records are then checked
+    against the columns as they are, and ask again for what they still need.
 
     Args:
         schema: As it is.
@@ -91,20 +91,22 @@ def evolved(
     Raises:
         Terminal: A column that identifies rows can't be null.
     """
-    fields, made = schema.fields, []
+    fields, applied = schema.fields, []
     for change in changes:
         try:
-            after = _parts(_Changing(change, ids, table, schema, fold).within(StructType(*fields), change.path))
+            after = _parts(
+                _ColumnChange(change, ids, table, schema, fold).change_nested(StructType(*fields), change.path)
+            )
         except _Overtaken:
             continue
         if after != fields:
-            made.append(change)
+            applied.append(change)
         fields = after
-    return Evolved(Schema(*fields, identifier_field_ids=schema.identifier_field_ids), tuple(made))
+    return ChangedSchema(Schema(*fields, identifier_field_ids=schema.identifier_field_ids), tuple(applied))
 
 
 @dataclass(frozen=True, slots=True)
-class _Changing:
+class _ColumnChange:
     """One change on its way down to its column."""
 
     change: SchemaChange
@@ -116,31 +118,33 @@ class _Changing:
     def key(self, name: str) -> str:
         return name.casefold() if self.fold else name
 
-    def within(self, of: IcebergType, path: Sequence[str]) -> IcebergType:
-        """A type with a field inside it changed."""
-        fields = _parts(of)
-        if of.is_primitive:
+    def change_nested(self, parent: IcebergType, path: Sequence[str]) -> IcebergType:
+        """The type with the change applied to the field that the path names."""
+        fields = _parts(parent)
+        if parent.is_primitive:
             raise _Overtaken
         name, rest = path[0], path[1:]
-        there = next((field.name for field in fields if self.key(field.name) == self.key(name)), None)
-        if there is None:
-            is_new = not rest and self.change.kind == "add" and isinstance(of, StructType)
-            return StructType(*fields, self.new(name, parse_type(self.change.type))) if is_new else of
-        if isinstance(of, MapType) and name == "key":
+        existing_name = next((field.name for field in fields if self.key(field.name) == self.key(name)), None)
+        if existing_name is None:
+            is_new = not rest and self.change.kind == "add" and isinstance(parent, StructType)
+            return StructType(*fields, self.new_field(name, parse_type(self.change.type))) if is_new else parent
+        if isinstance(parent, MapType) and name == "key":
             raise _Overtaken  # keys of maps never change
-        return _with_parts(of, [self.changed(field, rest) if field.name == there else field for field in fields])
+        return _with_parts(
+            parent, [self.change_field(field, rest) if field.name == existing_name else field for field in fields]
+        )
 
-    def new(self, name: str, of: ColumnType) -> NestedField:
-        return NestedField(next(self.ids), name, iceberg_type(of, self.ids), required=False)
+    def new_field(self, name: str, column_type: ColumnType) -> NestedField:
+        return NestedField(next(self.ids), name, iceberg_type(column_type, self.ids), required=False)
 
-    def changed(self, field: NestedField, rest: Sequence[str]) -> NestedField:
+    def change_field(self, field: NestedField, rest: Sequence[str]) -> NestedField:
         if rest:
-            return field.model_copy(update={"field_type": self.within(field.field_type, rest)})
+            return field.model_copy(update={"field_type": self.change_nested(field.field_type, rest)})
         if self.change.kind == "optional":
             return self.optional(field)
-        wanted = parse_type(self.change.type)
-        take = self.widened if self.change.kind == "widen" else self.union
-        return field.model_copy(update={"field_type": take(field.field_type, wanted)})
+        new_type = parse_type(self.change.type)
+        change_type = self.widen if self.change.kind == "widen" else self.union
+        return field.model_copy(update={"field_type": change_type(field.field_type, new_type)})
 
     def optional(self, field: NestedField) -> NestedField:
         if field.field_id in self.schema.identifier_field_ids:
@@ -150,56 +154,66 @@ class _Changing:
             )
         return field.model_copy(update={"required": False})
 
-    def widened(self, found: IcebergType, wanted: ColumnType) -> IcebergType:
-        to = iceberg_type(wanted, self.ids)
-        if promotes(found, to):
-            return to
-        if not promotes(to, found):
+    def widen(self, current: IcebergType, new_type: ColumnType) -> IcebergType:
+        target = iceberg_type(new_type, self.ids)
+        if promotes(current, target):
+            return target
+        if not promotes(target, current):
             raise _Overtaken
-        return found
+        return current
 
-    def union(self, found: IcebergType, wanted: ColumnType) -> IcebergType:
-        """What is there with the fields that are wanted and not there. A narrower type stays: whoever needs more asks."""
-        match found, wanted:
+    def union(self, current: IcebergType, new_type: ColumnType) -> IcebergType:
+        """The current type with the new type's missing fields added. Types that only need widening stay: records that need it ask."""
+        match current, new_type:
             case StructType(), StructOf(fields):
-                return self.joined(found, fields)
+                return self.join_structs(current, fields)
             case ListType(), ListOf(element):
-                return _with_parts(found, [self.merged(found.element_field, element)])
+                return _with_parts(current, [self.merge_field(current.element_field, element)])
             case MapType(), MapOf(key, value):
-                self.union(found.key_type, key)
-                return _with_parts(found, [found.key_field, self.merged(found.value_field, value)])
+                self.union(current.key_type, key)
+                return _with_parts(current, [current.key_field, self.merge_field(current.value_field, value)])
             case ((StructType() | ListType() | MapType()), _) | (_, (StructOf() | ListOf() | MapOf())):
                 raise _Overtaken
-        to = iceberg_type(wanted, self.ids)
-        if not (promotes(found, to) or promotes(to, found)):
+        target = iceberg_type(new_type, self.ids)
+        if not (promotes(current, target) or promotes(target, current)):
             raise _Overtaken
-        return found
+        return current
 
-    def joined(self, found: StructType, wanted: Sequence[tuple[str, ColumnType]]) -> StructType:
-        there, types = {self.key(field.name) for field in found.fields}, {self.key(name): of for name, of in wanted}
-        kept = [
-            self.merged(field, types[self.key(field.name)]) if self.key(field.name) in types else field
-            for field in found.fields
+    def join_structs(self, struct: StructType, new_fields: Sequence[tuple[str, ColumnType]]) -> StructType:
+        existing_names, types = (
+            {self.key(field.name) for field in struct.fields},
+            {self.key(name): column_type for name, column_type in new_fields},
+        )
+        merged_fields = [
+            self.merge_field(field, types[self.key(field.name)]) if self.key(field.name) in types else field
+            for field in struct.fields
         ]
-        return StructType(*kept, *(self.new(name, of) for name, of in wanted if self.key(name) not in there))
+        return StructType(
+            *merged_fields,
+            *(
+                self.new_field(name, column_type)
+                for name, column_type in new_fields
+                if self.key(name) not in existing_names
+            ),
+        )
 
-    def merged(self, field: NestedField, wanted: ColumnType) -> NestedField:
-        return field.model_copy(update={"field_type": self.union(field.field_type, wanted)})
+    def merge_field(self, field: NestedField, new_type: ColumnType) -> NestedField:
+        return field.model_copy(update={"field_type": self.union(field.field_type, new_type)})
 
 
-def _parts(of: IcebergType) -> tuple[NestedField, ...]:
-    match of:
+def _parts(nested: IcebergType) -> tuple[NestedField, ...]:
+    match nested:
         case StructType():
-            return of.fields
+            return nested.fields
         case ListType():
-            return (of.element_field,)
+            return (nested.element_field,)
         case MapType():
-            return (of.key_field, of.value_field)
+            return (nested.key_field, nested.value_field)
     return ()
 
 
-def _with_parts(of: IcebergType, parts: Sequence[NestedField]) -> IcebergType:
-    match of:
+def _with_parts(nested: IcebergType, parts: Sequence[NestedField]) -> IcebergType:
+    match nested:
         case ListType():
             (element,) = parts
             return ListType(element.field_id, element.field_type, element_required=element.required)
@@ -240,12 +254,12 @@ class TableChanges:
 
 
 def declared_changes(schema: Schema, destination: Destination, *, fold: bool = False) -> tuple[SchemaChange, ...]:
-    """What adds the declared columns that a table lacks. They are optional there; what is required is asked of records."""
+    """Changes that add the declared columns which a table lacks. The new columns are optional; records are checked for required ones."""
     coming = coming_columns(schema, destination, fold=fold)
     return tuple(SchemaChange((name,), "add", destination.columns[name].type) for name in coming)
 
 
-def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
+def evolve(lake: Lake, request: TableChanges) -> tuple[SchemaChange, ...]:
     """Make the changes that a table does not have yet and still takes, in one commit, and return them.
 
     Raises:
@@ -254,54 +268,59 @@ def evolve(lake: Lake, wanted: TableChanges) -> tuple[SchemaChange, ...]:
         Retryable: The catalog is not available now, or others changed the table every time.
     """
     failure: BaseException = RuntimeError("no attempt")
-    sent: tuple[SchemaChange, ...] = ()
+    unconfirmed: tuple[SchemaChange, ...] = ()
     for number in range(ATTEMPTS):
         pause(number, failure if number else None)
-        table = lake.load_table(wanted.table)
-        after = planned(table, wanted)
-        if not after.made:
-            return sent  # of an attempt that was not confirmed and landed all the same; or nothing was to do
-        updates, requirements = _request(table, wanted, after.schema)
-        updates += (_note(table.metadata, wanted, after.made),)
-        _refuse_unwritable(lake, table, wanted.table)
+        table = lake.load_table(request.table)
+        after = plan_changes(table, request)
+        if not after.applied:
+            return unconfirmed  # of an attempt that was not confirmed and landed all the same; or nothing was to do
+        updates, requirements = _commit_request(table, request, after.schema)
+        updates += (_note_update(table.metadata, request, after.applied),)
+        _refuse_unwritable(lake, table, request.table)
         hit(Failpoint.EVOLVING)
         try:
             send(table, updates, requirements)
-        except foreign() as error:
+        except foreign_errors() as error:
             failure = error
-            sent = () if isinstance(error, CommitFailedException) else after.made
+            unconfirmed = () if isinstance(error, CommitFailedException) else after.applied
             continue
         hit(Failpoint.EVOLVED)
-        return after.made
-    raise as_frazil(failure, f"changing the schema of table {wanted.table}") from quotable(failure)
+        return after.applied
+    raise as_frazil(failure, f"changing the schema of table {request.table}") from quotable(failure)
 
 
-def _note(metadata: TableMetadata, wanted: TableChanges, made: Iterable[SchemaChange]) -> SetPropertiesUpdate:
-    """What was changed for a batch, in the same commit: the run may end before the batch is decided."""
-    last, known = _noted(metadata, wanted.pipeline)
-    before = known if last >= wanted.n else ()
-    body = {"n": max(last, wanted.n), "changes": [[of.path, of.kind, of.type] for of in (*before, *made)]}
-    return SetPropertiesUpdate(updates={CHANGES_KEY.format(wanted.pipeline): json.dumps(body, separators=(",", ":"))})
+def _note_update(
+    metadata: TableMetadata, request: TableChanges, applied: Iterable[SchemaChange]
+) -> SetPropertiesUpdate:
+    """The table property that notes the changes made for a batch. It moves in the same commit: the run may die before the batch is decided."""
+    last, noted = _noted_changes(metadata, request.pipeline)
+    before = noted if last >= request.n else ()
+    body = {
+        "n": max(last, request.n),
+        "changes": [[change.path, change.kind, change.type] for change in (*before, *applied)],
+    }
+    return SetPropertiesUpdate(updates={CHANGES_KEY.format(request.pipeline): json.dumps(body, separators=(",", ":"))})
 
 
-def _noted(metadata: TableMetadata, pipeline: str) -> tuple[int, tuple[SchemaChange, ...]]:
+def _noted_changes(metadata: TableMetadata, pipeline: str) -> tuple[int, tuple[SchemaChange, ...]]:
     text = metadata.properties.get(CHANGES_KEY.format(pipeline))
     if text is None:
         return -1, ()
     body = json.loads(text)
-    return body["n"], tuple(SchemaChange(tuple(path), kind, of) for path, kind, of in body["changes"])
+    return body["n"], tuple(SchemaChange(tuple(path), kind, column_type) for path, kind, column_type in body["changes"])
 
 
 def undecided_changes(metadata: TableMetadata, pipeline: str, newest: int) -> tuple[SchemaChange, ...]:
-    """What a table's schema was changed for records of a pipeline that no batch up to `newest` tells of.
+    """Schema changes made for records of a pipeline that no batch up to `newest` reports.
 
-    Runs that failed or were killed behind a change count as well: the next batch has it on record.
+    They may come from a run that failed or was killed after its change: the next batch records them.
     """
-    n, changes = _noted(metadata, pipeline)
+    n, changes = _noted_changes(metadata, pipeline)
     return changes if n > newest else ()
 
 
-def planned(table: Table, wanted: TableChanges) -> Evolved:
+def plan_changes(table: Table, request: TableChanges) -> ChangedSchema:
     """What `evolve` would make of a table as it is, without making it.
 
     Raises:
@@ -309,45 +328,45 @@ def planned(table: Table, wanted: TableChanges) -> Evolved:
     """
     ids = itertools.count(table.metadata.last_column_id + 1)
     try:
-        after = evolved(table.schema(), wanted.changes, ids, wanted.table, fold=wanted.fold)
+        after = apply_changes(table.schema(), request.changes, ids, request.table, fold=request.fold)
     except ValueError as error:  # two columns whose names are one with dots between
-        raise _unfit(wanted, str(error)) from error
-    if after.made:
-        _refuse_taken(table, wanted, _coming(table, after.schema))
-        _refuse_unfit(wanted, after.schema)
+        raise _refusal(request, str(error)) from error
+    if after.applied:
+        _refuse_taken_names(table, request, _new_columns(table, after.schema))
+        _refuse_unfit(request, after.schema)
     return after
 
 
-def _coming(table: Table, after: Schema) -> set[str]:
+def _new_columns(table: Table, after: Schema) -> set[str]:
     return {field.name for field in after.fields} - {field.name for field in table.schema().fields}
 
 
-def _refuse_taken(table: Table, wanted: TableChanges, coming: Collection[str]) -> None:
+def _refuse_taken_names(table: Table, request: TableChanges, coming: Collection[str]) -> None:
     """A partition field keeps its name when its column is renamed: no engine reads a table that has the name twice."""
-    brought = {of.name: of.column for of in wanted.destination.partition_fields if of.column in coming}
+    brought = {field.name: field.column for field in request.destination.partition_fields if field.column in coming}
     for field in table.spec().fields:
         column = field.name if field.name in coming else brought.get(field.name)
         if column is not None:
             its = table.schema().find_column_name(field.source_id)
-            raise _unfit(
-                wanted,
+            raise _refusal(
+                request,
                 f"{field.name} is the name of a partition field of column {its}",
                 f"if {its} is what {column} was, call it {its} in the pipeline file (columns: {{{its}: {{type: …, from: {column}}}}},"
                 f" and in partition_by); else drop the partition field {field.name} of the table, or rename it",
             )
 
 
-def _refuse_unfit(wanted: TableChanges, after: Schema) -> None:
-    """Before anything is decided: engines must be able to read the table, and Spark to write it where it does."""
-    for field in wanted.destination.partition_fields:
+def _refuse_unfit(request: TableChanges, after: Schema) -> None:
+    """Refuse a schema that engines could not read, or that Spark could not write. Checked before anything is decided."""
+    for field in request.destination.partition_fields:
         if field.name != field.column and field.name in after.column_names:
-            raise _unfit(wanted, f"{field.name} is the name of a partition field and of a column")
-    if not wanted.destination.by_engine:
+            raise _refusal(request, f"{field.name} is the name of a partition field and of a column")
+    if not request.destination.by_engine:
         return
     for number in index_by_id(after):
-        if str(kind := after.find_type(number)) in wanted.destination.absent_types:
-            raise _unfit(
-                wanted, f"{after.find_column_name(number)} would be {kind}, which Spark, who writes it, has not"
+        if str(kind := after.find_type(number)) in request.destination.absent_types:
+            raise _refusal(
+                request, f"{after.find_column_name(number)} would be {kind}, which Spark, who writes it, has not"
             )
 
 
@@ -356,25 +375,27 @@ _OTHERWISE = (
 )
 
 
-def _unfit(wanted: TableChanges, why: str, next_step: str = _OTHERWISE) -> Terminal:
+def _refusal(request: TableChanges, why: str, next_step: str = _OTHERWISE) -> Terminal:
     return Terminal(
-        f"table {wanted.table} can't become what its records need ({listed(wanted.changes)}): {why}",
+        f"table {request.table} can't become what its records need ({listed(request.changes)}): {why}",
         next_step=next_step,
     )
 
 
-def _request(
-    table: Table, wanted: TableChanges, after: Schema
+def _commit_request(
+    table: Table, request: TableChanges, after: Schema
 ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
     metadata = table.metadata
-    schema = after.model_copy(update={"schema_id": 1 + max(of.schema_id for of in metadata.schemas)})
+    schema = after.model_copy(
+        update={"schema_id": 1 + max(known_schema.schema_id for known_schema in metadata.schemas)}
+    )
     updates: tuple[TableUpdate, ...] = (AddSchemaUpdate(schema_=schema), SetCurrentSchemaUpdate(schema_id=_LAST))
     requirements: tuple[TableRequirement, ...] = (
         AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
         AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
     )
-    coming = _coming(table, schema)
-    spec, order = _spec(table, wanted, schema, coming), _order(table, wanted, schema, coming)
+    coming = _new_columns(table, schema)
+    spec, order = _extended_spec(table, request, schema, coming), _extended_order(table, request, schema, coming)
     if spec is not None:
         updates += AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=_LAST)
         requirements += (
@@ -387,23 +408,23 @@ def _request(
     return updates, requirements
 
 
-def _spec(table: Table, wanted: TableChanges, after: Schema, coming: Collection[str]) -> PartitionSpec | None:
-    """The spec with the fields whose columns come now; None if there are none."""
+def _extended_spec(table: Table, request: TableChanges, after: Schema, coming: Collection[str]) -> PartitionSpec | None:
+    """The partition spec with the fields of the new columns; None if no partition field has a new column."""
     metadata = table.metadata
-    fields = [field for field in wanted.destination.partition_fields if field.column in coming]
+    fields = [field for field in request.destination.partition_fields if field.column in coming]
     if not fields:
         return None
     number = itertools.count((metadata.last_partition_id or 999) + 1)
-    added = [partition_field(field, after, next(number), wanted.table) for field in fields]
+    added = [partition_field(field, after, next(number), request.table) for field in fields]
     return PartitionSpec(*table.spec().fields, *added, spec_id=1 + max(metadata.specs()))
 
 
-def _order(table: Table, wanted: TableChanges, after: Schema, coming: Collection[str]) -> SortOrder | None:
-    """The sort order of the columns that are there then; None if none of it comes now."""
-    if not any(field.column in coming for field in wanted.destination.sort_fields):
+def _extended_order(table: Table, request: TableChanges, after: Schema, coming: Collection[str]) -> SortOrder | None:
+    """The sort order over the columns after the change; None if no sort field has a new column."""
+    if not any(field.column in coming for field in request.destination.sort_fields):
         return None
     order_id = 1 + max(order.order_id for order in table.metadata.sort_orders)
-    return SortOrder(*declared_order(wanted.destination, after).fields, order_id=order_id)
+    return SortOrder(*declared_order(request.destination, after).fields, order_id=order_id)
 
 
 def _refuse_unwritable(lake: Lake, table: Table, name: str) -> None:
@@ -417,7 +438,7 @@ def _refuse_unwritable(lake: Lake, table: Table, name: str) -> None:
         )
 
 
-def said(changes: Sequence[SchemaChange]) -> Iterator[str]:
+def change_lines(changes: Sequence[SchemaChange]) -> Iterator[str]:
     """Changes as a log line tells them."""
     words = {"add": "column {} added: {}", "widen": "column {} is {} now", "optional": "column {} may be null now"}
-    return (words[change.kind].format(".".join(change.path), shortened(change.type)) for change in changes)
+    return (words[change.kind].format(".".join(change.path), shorten(change.type)) for change in changes)

@@ -35,52 +35,57 @@ def coming_columns(schema: Schema, destination: pipeline_file.Destination, *, fo
     """
     if destination.evolves == "none" and not destination.is_history:
         return ()
-    there = {_key(name, fold=fold) for name in (*(field.name for field in schema.fields), *destination.identifier)}
-    return tuple(name for name in destination.columns if _key(name, fold=fold) not in there)
+    existing_names = {
+        _key(name, fold=fold) for name in (*(field.name for field in schema.fields), *destination.identifier)
+    }
+    return tuple(name for name in destination.columns if _key(name, fold=fold) not in existing_names)
 
 
 def _key(name: str, *, fold: bool) -> str:
     return name.casefold() if fold else name
 
 
-def same_shape(declared: IcebergType, found: IcebergType) -> bool:
-    """Whether two types are one, whatever ids their fields have."""
-    return _shape(declared) == _shape(found)
+def same_shape(declared: IcebergType, actual: IcebergType) -> bool:
+    """Whether two types are equal, field ids aside."""
+    return _shape(declared) == _shape(actual)
 
 
-def _shape(of: IcebergType) -> object:
+def _shape(iceberg_type: IcebergType) -> object:
     """A type without field ids."""
-    match of:
+    match iceberg_type:
         case ListType():
-            return ("list", _shape(of.element_type))
+            return ("list", _shape(iceberg_type.element_type))
         case MapType():
-            return ("map", _shape(of.key_type), _shape(of.value_type))
+            return ("map", _shape(iceberg_type.key_type), _shape(iceberg_type.value_type))
         case StructType():
-            return ("struct", *((f.name, _shape(f.field_type)) for f in of.fields))
-    return str(of)
+            return ("struct", *((f.name, _shape(f.field_type)) for f in iceberg_type.fields))
+    return str(iceberg_type)
 
 
-def has_grown_from(declared: IcebergType, found: IcebergType) -> bool:
-    """Whether a column may be what became of a declared one: widened, and with more fields."""
-    match declared, found:
+def has_grown_from(declared: IcebergType, actual: IcebergType) -> bool:
+    """Whether a column's type may have evolved from the declared one: widened, or with further fields."""
+    match declared, actual:
         case ListType(), ListType():
-            return has_grown_from(declared.element_type, found.element_type)
+            return has_grown_from(declared.element_type, actual.element_type)
         case MapType(), MapType():
-            return declared.key_type == found.key_type and has_grown_from(declared.value_type, found.value_type)
+            return declared.key_type == actual.key_type and has_grown_from(declared.value_type, actual.value_type)
         case StructType(), StructType():
-            there = {field.name: field.field_type for field in found.fields}
-            return all(of.name in there and has_grown_from(of.field_type, there[of.name]) for of in declared.fields)
-    return promotes(declared, found)
+            actual_fields = {field.name: field.field_type for field in actual.fields}
+            return all(
+                field.name in actual_fields and has_grown_from(field.field_type, actual_fields[field.name])
+                for field in declared.fields
+            )
+    return promotes(declared, actual)
 
 
-def promotes(found: IcebergType, to: IcebergType) -> bool:
-    """Whether a column may become another type: all its files can be read as that. A type becomes itself.
+def promotes(current: IcebergType, target: IcebergType) -> bool:
+    """Whether a column may be promoted to another type, as which all its files can be read. Each type promotes to itself.
 
     The promotions are those of table format version 2 (table specification, "Schema Evolution").
     """
-    match found, to:
+    match current, target:
         case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
             return True
         case DecimalType(), DecimalType():
-            return found.scale == to.scale and found.precision <= to.precision
-    return found == to
+            return current.scale == target.scale and current.precision <= target.precision
+    return current == target

@@ -81,13 +81,13 @@ _PARTITIONS: Final = b"frazil.partitions"
 
 
 def plain_types() -> dict[IcebergType, str]:
-    """How types without parts are declared."""
-    return {of: name for name, of in _PLAIN.items()}
+    """Primitive Iceberg types -> their spelling in pipeline files."""
+    return {plain_type: name for name, plain_type in _PLAIN.items()}
 
 
-def iceberg_type(of: ColumnType, ids: Iterator[int]) -> IcebergType:
+def iceberg_type(declared: ColumnType, ids: Iterator[int]) -> IcebergType:
     """The Iceberg type of a declared type; nested fields take their ids from `ids`."""
-    match of:
+    match declared:
         case Primitive("decimal", (precision, scale)):
             return DecimalType(precision, scale)
         case Primitive("fixed", (length,)):
@@ -104,10 +104,10 @@ def iceberg_type(of: ColumnType, ids: Iterator[int]) -> IcebergType:
             )
 
 
-def arrow_type(of: ColumnType) -> pa.DataType:
+def arrow_type(declared: ColumnType) -> pa.DataType:
     """The Arrow type of a declared type, as tables have it."""
     return schema_to_pyarrow(
-        as_text(Schema(NestedField(0, "_", iceberg_type(of, itertools.count(1))))), include_field_ids=False
+        as_text(Schema(NestedField(0, "_", iceberg_type(declared, itertools.count(1))))), include_field_ids=False
     )[0].type
 
 
@@ -128,17 +128,19 @@ def declared_schema(destination: pipeline_file.Destination) -> Schema:
             (kafka.timestamp, TimestamptzType(), "Kafka timestamp of the record"),
             (kafka.batch, LongType(), "Number of the batch that landed the record"),
         ]
-        fields += [NestedField(next(ids), name, of, required=False, doc=doc) for name, of, doc in added]
+        fields += [NestedField(next(ids), name, field_type, required=False, doc=doc) for name, field_type, doc in added]
     if destination.deleted_column is not None:
         doc = "Whether the row was deleted"
         fields.append(NestedField(next(ids), destination.deleted_column, BooleanType(), required=False, doc=doc))
     if is_log:
-        told = zip(
+        log_columns = zip(
             TOLD, (StringType(), IntegerType()), ("What happened", "Number among its record's changes"), strict=True
         )
-        fields += [NestedField(next(ids), name, of, required=False, doc=doc) for name, of, doc in told]
+        fields += [
+            NestedField(next(ids), name, field_type, required=False, doc=doc) for name, field_type, doc in log_columns
+        ]
     key = () if is_log else destination.identifier
-    return Schema(*fields, identifier_field_ids=[of.field_id for of in fields if of.name in key])
+    return Schema(*fields, identifier_field_ids=[field.field_id for field in fields if field.name in key])
 
 
 def declared_spec(destination: pipeline_file.Destination, schema: Schema) -> PartitionSpec:
@@ -152,8 +154,8 @@ def declared_spec(destination: pipeline_file.Destination, schema: Schema) -> Par
             f"table {destination.table} is not there, and nothing says which columns it is to have",
             next_step="declare columns, or let records bring them: leave evolve out",
         )
-    there = {field.name for field in schema.fields}
-    fields = [field for field in destination.partition_fields if destination.columns or field.column in there]
+    existing_names = {field.name for field in schema.fields}
+    fields = [field for field in destination.partition_fields if destination.columns or field.column in existing_names]
     numbered = enumerate(fields, _FIRST_PARTITION_FIELD_ID)
     return PartitionSpec(*(partition_field(field, schema, number, destination.table) for number, field in numbered))
 
@@ -165,7 +167,7 @@ def partition_field(field: pipeline_file.PartitionField, schema: Schema, field_i
         Terminal: Its transform does not go with the type of its column.
     """
     transform = _transform(field)
-    source = next(of for of in schema.fields if of.name == field.column)
+    source = next(candidate for candidate in schema.fields if candidate.name == field.column)
     if not transform.can_transform(source.field_type) or (str(source.field_type), field.transform) in _UNWRITABLE:
         raise Terminal(f"table {table}: {field} can't partition a column of type {source.field_type}")
     return PartitionField(source.field_id, field_id, transform, field.name)
@@ -177,9 +179,11 @@ def declared_order(destination: pipeline_file.Destination, schema: Schema) -> So
     Raises:
         Terminal: A field can't be made of its column's type.
     """
-    fields, there = [], {field.name for field in schema.fields}
-    wanted = zip(destination.sort_by, destination.sort_fields, strict=True)
-    for text, field in ((text, field) for text, field in wanted if destination.columns or field.column in there):
+    fields, existing_names = [], {field.name for field in schema.fields}
+    declared = zip(destination.sort_by, destination.sort_fields, strict=True)
+    for text, field in (
+        (text, field) for text, field in declared if destination.columns or field.column in existing_names
+    ):
         transform, source = _transform(field), schema.find_field(field.column)
         if not transform.can_transform(source.field_type):
             raise Terminal(f"table {destination.table}: {text} can't sort a column of type {source.field_type}")
@@ -221,26 +225,30 @@ def check_destination(table: Table, destination: pipeline_file.Destination, *, f
     Raises:
         Terminal: A column is missing and none that comes, has another type, or is required although the pipeline does not fill it.
     """
-    found = {field.name: field for field in table.schema().fields}
+    existing = {field.name: field for field in table.schema().fields}
     declared = {field.name: field for field in declared_schema(destination).fields}
     takes_all = takes_table_columns(destination)
     fits, coming = has_grown_from if takes_all else same_shape, coming_columns(table.schema(), destination, fold=fold)
-    alike = {name.casefold(): f"{name}, with field_names: case_insensitive the same column" for name in found if fold}
+    alike = {
+        name.casefold(): f"{name}, with field_names: case_insensitive the same column" for name in existing if fold
+    }
     problems = [
         f"column {name}: declared {field.field_type}, the table has"
-        f" {found[name].field_type if name in found else alike.get(name.casefold(), 'no such column')}"
+        f" {existing[name].field_type if name in existing else alike.get(name.casefold(), 'no such column')}"
         for name, field in declared.items()
-        if not (name in coming if name not in found else fits(field.field_type, found[name].field_type))
+        if not (name in coming if name not in existing else fits(field.field_type, existing[name].field_type))
     ]
     problems += identifier_problems(table, destination)
     problems += list(
-        _engine_problems(table) if destination.by_engine else _writer_problems(table, found if takes_all else declared)
+        _engine_problems(table)
+        if destination.by_engine
+        else _writer_problems(table, existing if takes_all else declared)
     )
     if destination.format_version == "3" and table.format_version < FORMAT_VERSION:
         problems.append(f"format version {table.format_version}: the pipeline declares {FORMAT_VERSION}")
     problems += [
         f"column {name}: the table requires a value, the pipeline declares it as optional"
-        for name, field in found.items()
+        for name, field in existing.items()
         if field.required and not takes_all and not (name in declared and declared[name].required)
     ]
     if problems:
@@ -252,9 +260,9 @@ def check_destination(table: Table, destination: pipeline_file.Destination, *, f
 
 def columns_with_times(schema: Schema) -> Iterator[str]:
     """Columns that are, or hold, times of day: Iceberg's Spark can't read a table that has one."""
-    for of in schema.fields:
-        if any(isinstance(part.field_type, TimeType) for part in index_by_id(Schema(of)).values()):
-            yield of.name
+    for field in schema.fields:
+        if any(isinstance(part.field_type, TimeType) for part in index_by_id(Schema(field)).values()):
+            yield field.name
 
 
 def _engine_problems(table: Table) -> Iterator[str]:
@@ -310,9 +318,9 @@ def schema_columns(schema: Schema, destination: pipeline_file.Destination) -> pa
         relaxed = {} if destination.evolves == "full" else declared
         # The mark stays from when deleted rows did. Others may have added a name of staged rows: records can't bring it.
         op, place = TOLD
-        others = {*destination.added_columns, op, *([place, DELETED] if destination.is_merged else [])}
-        columns = [marked(field, schema) for field in arrow if field.name not in others]
-        return pa.schema([of.with_nullable(of.nullable and relaxed.get(of.name, True)) for of in columns])
+        left_out = {*destination.added_columns, op, *([place, DELETED] if destination.is_merged else [])}
+        columns = [mark_identifier(field, schema) for field in arrow if field.name not in left_out]
+        return pa.schema([field.with_nullable(field.nullable and relaxed.get(field.name, True)) for field in columns])
     return pa.schema([arrow.field(name).with_nullable(nullable) for name, nullable in declared.items()])
 
 
@@ -320,9 +328,9 @@ IDENTIFIES: Final = b"frazil.identifies"
 """Metadata of an Arrow field: the table has it among its identifier fields."""
 
 
-def marked(field: pa.Field, schema: Schema) -> pa.Field:
-    """A column that says whether it identifies rows of a table with this schema, or has a field that does."""
-    keys = (schema.find_column_name(of) or "" for of in schema.identifier_field_ids)
+def mark_identifier(field: pa.Field, schema: Schema) -> pa.Field:
+    """The Arrow field, marked by `IDENTIFIES` if it, or a field inside it, is an identifier field of the schema."""
+    keys = (schema.find_column_name(field_id) or "" for field_id in schema.identifier_field_ids)
     is_key = any(key == field.name or key.startswith(f"{field.name}.") for key in keys)
     return field.with_metadata({**(field.metadata or {}), IDENTIFIES: b""}) if is_key else field
 
@@ -331,21 +339,21 @@ def identifier_columns(table: Table) -> tuple[str, ...]:
     """Names of a table's identifier fields, in the order of its columns; of one within a struct the path."""
     schema = table.schema()
     names = {number: schema.find_column_name(number) or "" for number in schema.identifier_field_ids}
-    return tuple(names[number] for number in sorted(names, key=lambda of: list(schema.field_ids).index(of)))
+    return tuple(names[number] for number in sorted(names, key=lambda number: list(schema.field_ids).index(number)))
 
 
 def identifier_problems(table: Table, destination: Destination) -> Iterator[str]:
-    """Two keys that say different things, and columns that a row known by its key alone can't fill.
+    """Differences between declared and actual identifier fields, and required columns that a row with only a key can't fill.
 
     A table without a key is fine: an engine need not know it.
     """
-    found = identifier_columns(table)
-    if found and destination.is_history:
-        yield f"identifier: the table has {', '.join(found)}, of which write: history adds several rows with one value"
-    elif found and destination.identifier and sorted(found) != sorted(destination.identifier):
-        yield f"identifier: declared {', '.join(destination.identifier)}, the table has {', '.join(found)}"
+    table_key = identifier_columns(table)
+    if table_key and destination.is_history:
+        yield f"identifier: the table has {', '.join(table_key)}, of which write: history adds several rows with one value"
+    elif table_key and destination.identifier and sorted(table_key) != sorted(destination.identifier):
+        yield f"identifier: declared {', '.join(destination.identifier)}, the table has {', '.join(table_key)}"
     if destination.deleted_column is not None and takes_table_columns(destination):
-        filled = {*destination.identifier, destination.order_by, *found}
+        filled = {*destination.identifier, destination.order_by, *table_key}
         for field in table.schema().fields:
             if field.required and field.name not in filled:
                 yield f"column {field.name}: the table requires a value, which a row has not that was deleted before it was known"

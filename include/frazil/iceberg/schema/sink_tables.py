@@ -21,12 +21,12 @@ def columns_of(table: Table, name: str) -> dict[str, dict[str, Any]]:
     Raises:
         Terminal: A column has a type that can't be declared.
     """
-    found: dict[str, dict[str, Any]] = {}
+    columns: dict[str, dict[str, Any]] = {}
     for field in table.schema().fields:
-        of = _declared(field.field_type, f"table {name}, column {field.name}")
+        column_type = _declared(field.field_type, f"table {name}, column {field.name}")
         required = {"required": True} if field.required else {}
-        found[field.name] = {"type": of, **required, **({"doc": field.doc} if field.doc else {})}
-    return found
+        columns[field.name] = {"type": column_type, **required, **({"doc": field.doc} if field.doc else {})}
+    return columns
 
 
 def committed_control_offsets(lake: Lake, name: str, branch: str, topic: str, group: str) -> dict[int, int] | None:
@@ -54,22 +54,25 @@ def _summaries(table: Table, branch: str) -> Iterator[Mapping[str, str]]:
         yield snapshot.summary.additional_properties if snapshot.summary is not None else {}
 
 
-def _declared(of: IcebergType, where: str) -> str:
-    match of:
+def _declared(iceberg_type: IcebergType, where: str) -> str:
+    match iceberg_type:
         case DecimalType():
-            return f"decimal({of.precision},{of.scale})"
+            return f"decimal({iceberg_type.precision},{iceberg_type.scale})"
         case FixedType():
-            return f"fixed[{len(of)}]"
+            return f"fixed[{len(iceberg_type)}]"
         case ListType():
-            return f"list<{_declared(of.element_type, where)}>"
+            return f"list<{_declared(iceberg_type.element_type, where)}>"
         case MapType():
-            return f"map<{_declared(of.key_type, where)}, {_declared(of.value_type, where)}>"
+            return f"map<{_declared(iceberg_type.key_type, where)}, {_declared(iceberg_type.value_type, where)}>"
         case StructType():
-            inner = (f"{field.name}: {_declared(field.field_type, f'{where}.{field.name}')}" for field in of.fields)
+            inner = (
+                f"{field.name}: {_declared(field.field_type, f'{where}.{field.name}')}" for field in iceberg_type.fields
+            )
             return f"struct<{', '.join(inner)}>"
-    declared = plain_types().get(of)
+    declared = plain_types().get(iceberg_type)
     if declared is None:
         raise Terminal(
-            f"{where}: the type {of} can't be declared", next_step="leave the column out: name the others by --columns"
+            f"{where}: the type {iceberg_type} can't be declared",
+            next_step="leave the column out: name the others by --columns",
         )
     return declared

@@ -43,10 +43,10 @@ def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int
 
 def _write(cluster: Cluster, group: str, commits: list[TopicPartition]) -> None:
     with admin(cluster) as admin_client:
-        _written(admin_client, group, commits)
+        _commit_offsets(admin_client, group, commits)
 
 
-def _written(admin_client: Admin, group: str, commits: list[TopicPartition]) -> None:
+def _commit_offsets(admin_client: Admin, group: str, commits: list[TopicPartition]) -> None:
     order = [ConsumerGroupTopicPartitions(group, commits)]
     future = admin_client.client.alter_consumer_group_offsets(order, request_timeout=REQUEST_SECONDS)[group]
 

@@ -38,9 +38,9 @@ def rules_text(pipeline: Pipeline) -> str:
     """What is kept of a pipeline: what its file says, never what its references stand for; and the texts of its schema files."""
     halves = {"value": pipeline.file.value, "key": pipeline.file.key}
     texts = {
-        half: {name: getattr(of, name) for name in _TEXTS if name in of.model_fields_set}
-        for half, of in halves.items()
-        if of is not None and of.schema_file is not None
+        half: {name: getattr(half_settings, name) for name in _TEXTS if name in half_settings.model_fields_set}
+        for half, half_settings in halves.items()
+        if half_settings is not None and half_settings.schema_file is not None
     }
     # YAML's times as the hash has them: Python's text of one has a blank where that has a T.
     return json.dumps(to_jsonable_python({"v": _VERSION, "parts": pipeline.parts, "texts": texts}))

@@ -1,7 +1,7 @@
-"""Whole arrays of one Arrow type to another, wherever that says what the judge of single values would say.
+"""Casts of whole arrays from one Arrow type to another, wherever that agrees with the exact conversion of single values.
 
-Settling gives an array of the target type and says which rows it has a doubt about; these are decided one by one. A pair
-of types without a way of its own is converted value by value, and doubts what the judge refuses.
+A cast returns an array of the target type, and a mask of the rows in doubt; these are converted one by one. A pair of types
+without a cast of its own is converted value by value; then values that the exact converter refuses are in doubt.
 """
 
 from __future__ import annotations
@@ -13,137 +13,158 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.casting.finalize import scalar_settle
-from frazil.records.casting.nested import ExactPlan, build, keeps_keys_apart, matching
+from frazil.records.casting.finalize import plan_scalar_cast
+from frazil.records.casting.nested import ExactPlan, build_array, index_of_name, keeps_keys_apart
 from frazil.records.casting.scalar import Exact, FitRules
-from frazil.records.casting.source import Kind, as_lists, kind_of, plain, plain_type, sent, values, window
-from frazil.records.json.intermediate_types import Settled, any_of
+from frazil.records.casting.source import (
+    Kind,
+    as_lists,
+    kind_of,
+    list_window,
+    physical_values,
+    plain,
+    plain_type,
+    present_mask,
+)
+from frazil.records.json.intermediate_types import CastResult, or_masks
 from frazil.records.model.dead_letter import Rejection
 
-Settle = Callable[[pa.Array], Settled]
+ArrayCast = Callable[[pa.Array], CastResult]
 
 
-def settle_plan(source: pa.DataType, target: pa.DataType, rules: FitRules) -> Settle:
-    """Return what settles arrays of one type as another."""
-    found = plain_type(source)
-    settle = _nested(found, target, rules) or scalar_settle(found, target, rules) or one_by_one(found, target, rules)
-    return settle if found == source else partial(_decoded, settle)
+def plan_cast(source: pa.DataType, target: pa.DataType, rules: FitRules) -> ArrayCast:
+    """Return the cast of arrays from one type to another."""
+    plain_source = plain_type(source)
+    cast = (
+        _plan_nested(plain_source, target, rules)
+        or plan_scalar_cast(plain_source, target, rules)
+        or plan_exact_cast(plain_source, target, rules)
+    )
+    return cast if plain_source == source else partial(_cast_plain, cast)
 
 
-def one_by_one(source: pa.DataType, target: pa.DataType, rules: FitRules) -> Settle:
-    """Return what settles by the judge alone."""
+def plan_exact_cast(source: pa.DataType, target: pa.DataType, rules: FitRules) -> ArrayCast:
+    """Return a cast that converts each value by the exact converter."""
     plan = ExactPlan(rules)
     exact = plan.exact(source, target, "")
     is_hopeless = any(not path for path, _ in plan.problems)
-    return partial(_none, target) if is_hopeless else partial(_each, exact, target)
+    return partial(_doubt_all, target) if is_hopeless else partial(_cast_each, exact, target)
 
 
-def _decoded(settle: Settle, array: pa.Array) -> Settled:
-    return settle(plain(array))
+def _cast_plain(cast: ArrayCast, array: pa.Array) -> CastResult:
+    return cast(plain(array))
 
 
-def _each(exact: Exact, target: pa.DataType, array: pa.Array) -> Settled:
-    rows = [None if value is None else _value_of(exact, value) for value in values(array)]
-    made = build(rows, target)
-    if made.null_count == array.null_count:
-        return made, None
-    return made, pc.and_(made.is_null(), array.is_valid())
+def _cast_each(exact: Exact, target: pa.DataType, array: pa.Array) -> CastResult:
+    rows = [None if value is None else _value_or_none(exact, value) for value in physical_values(array)]
+    converted = build_array(rows, target)
+    if converted.null_count == array.null_count:
+        return converted, None
+    return converted, pc.and_(converted.is_null(), array.is_valid())
 
 
-def _none(target: pa.DataType, array: pa.Array) -> Settled:
-    """Doubt every value: their type has no way to the other."""
+def _doubt_all(target: pa.DataType, array: pa.Array) -> CastResult:
+    """Return null and doubt for every value: no value of the source type can become the target type."""
     return pa.nulls(len(array), target), array.is_valid()
 
 
-def _value_of(exact: Exact, value: Any) -> object:
+def _value_or_none(exact: Exact, value: Any) -> object:
     try:
         return exact(value)
     except Rejection:
         return None
 
 
-def _nested(source: pa.DataType, target: pa.DataType, rules: FitRules) -> Settle | None:
+def _plan_nested(source: pa.DataType, target: pa.DataType, rules: FitRules) -> ArrayCast | None:
     pair = (kind_of(source), kind_of(target))
     if pair == (Kind.STRUCT, Kind.STRUCT):
-        return _struct_plan(source, target, rules)
+        return _plan_struct(source, target, rules)
     if pair == (Kind.LIST, Kind.LIST) and not pa.types.is_fixed_size_list(target):
-        return partial(_settle_list, target, settle_plan(source.value_type, target.value_type, rules))
+        return partial(_cast_list, target, plan_cast(source.value_type, target.value_type, rules))
     if pair == (Kind.MAP, Kind.MAP) and keeps_keys_apart(source, target):
-        key = settle_plan(source.key_type, target.key_type, rules)
-        return partial(_settle_map, target, key, settle_plan(source.item_type, target.item_type, rules))
+        key = plan_cast(source.key_type, target.key_type, rules)
+        return partial(_cast_map, target, key, plan_cast(source.item_type, target.item_type, rules))
     return None
 
 
-def _struct_plan(source: pa.StructType, target: pa.StructType, rules: FitRules) -> Settle:
+def _plan_struct(source: pa.StructType, target: pa.StructType, rules: FitRules) -> ArrayCast:
     names = [field.name for field in source]
-    places = [matching(field.name, names, case_insensitive=rules.case_insensitive) for field in target]
-    settles = [
-        None if at is None else settle_plan(source.field(at).type, field.type, rules)
-        for at, field in zip(places, target, strict=True)
+    indexes = [index_of_name(field.name, names, case_insensitive=rules.case_insensitive) for field in target]
+    casts = [
+        None if index is None else plan_cast(source.field(index).type, field.type, rules)
+        for index, field in zip(indexes, target, strict=True)
     ]
-    others = [at for at in range(len(names)) if at not in places] if rules.strict else []
-    return partial(_settle_struct, target, places, settles, others)
+    unmatched = [index for index in range(len(names)) if index not in indexes] if rules.strict else []
+    return partial(_cast_struct, target, indexes, casts, unmatched)
 
 
-def _settle_struct(
-    target: pa.StructType, places: list[int | None], settles: list[Settle | None], others: list[int], array: pa.Array
-) -> Settled:
+def _cast_struct(
+    target: pa.StructType,
+    indexes: list[int | None],
+    casts: list[ArrayCast | None],
+    unmatched: list[int],
+    array: pa.Array,
+) -> CastResult:
     children = array.flatten()
-    settled = [
-        _settle_field(field, settle, pa.nulls(len(array)) if at is None else children[at])
-        for field, at, settle in zip(target, places, settles, strict=True)
+    results = [
+        _cast_field(field, cast, pa.nulls(len(array)) if index is None else children[index])
+        for field, index, cast in zip(target, indexes, casts, strict=True)
     ]
-    doubt = any_of([doubt for _, doubt in settled] + [sent(array.type.field(at), children[at]) for at in others])
-    made = pa.StructArray.from_arrays([child for child, _ in settled], fields=list(target), mask=_nulls(array))
-    return made, _inside(array, doubt)
+    doubt = or_masks(
+        [doubt for _, doubt in results]
+        + [present_mask(array.type.field(index), children[index]) for index in unmatched]
+    )
+    structs = pa.StructArray.from_arrays([child for child, _ in results], fields=list(target), mask=_nulls(array))
+    return structs, _mask_nulls(array, doubt)
 
 
-def _settle_field(field: pa.Field, settle: Settle | None, array: pa.Array) -> Settled:
-    """Settle an array of `field`; a null in a required one is a doubt."""
-    made, doubt = (pa.nulls(len(array), field.type), None) if settle is None else settle(array)
-    nulls = made.is_null() if not field.nullable and made.null_count else None
-    return made, any_of([doubt, nulls])
+def _cast_field(field: pa.Field, cast: ArrayCast | None, array: pa.Array) -> CastResult:
+    """Cast an array to the type of `field`; a null in a required field is in doubt."""
+    column, doubt = (pa.nulls(len(array), field.type), None) if cast is None else cast(array)
+    nulls = column.is_null() if not field.nullable and column.null_count else None
+    return column, or_masks([doubt, nulls])
 
 
 def _nulls(array: pa.Array) -> pa.BooleanArray | None:
     return array.is_null() if array.null_count else None
 
 
-def _inside(array: pa.Array, doubt: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """Return the doubts without those inside of nulls, where nothing is."""
+def _mask_nulls(array: pa.Array, doubt: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    """Return the mask of doubt without rows that are null: what lies inside of a null does not count."""
     if doubt is None or not pc.any(doubt).as_py():
         return None
     return pc.and_(doubt, array.is_valid())
 
 
-def _settle_list(target: pa.DataType, settle: Settle, array: pa.Array) -> Settled:
+def _cast_list(target: pa.DataType, cast: ArrayCast, array: pa.Array) -> CastResult:
     lists = as_lists(array)
-    offsets, first, last = window(lists)
-    made, doubt = _settle_field(target.value_field, settle, lists.values.slice(first, last - first))
+    offsets, first, last = list_window(lists)
+    items, doubt = _cast_field(target.value_field, cast, lists.values.slice(first, last - first))
     wide = pa.types.is_large_list(target)
     edges = offsets.cast(pa.int64() if wide else pa.int32())
     kind = pa.LargeListArray if wide else pa.ListArray
-    settled = kind.from_arrays(edges, made, type=target, mask=_nulls(lists))
-    return settled, _inside(lists, _parents(edges, doubt))
+    result = kind.from_arrays(edges, items, type=target, mask=_nulls(lists))
+    return result, _mask_nulls(lists, _lists_in_doubt(edges, doubt))
 
 
-def _settle_map(target: pa.MapType, key: Settle, item: Settle, array: pa.Array) -> Settled:
-    offsets, first, last = window(array)
-    keys, key_doubt = _settle_field(target.key_field, key, array.keys.slice(first, last - first))
-    items, item_doubt = _settle_field(target.item_field, item, array.items.slice(first, last - first))
-    doubt = any_of([key_doubt, item_doubt])
-    if key_doubt is not None:  # a map refuses null keys even where its row is decided elsewhere
+def _cast_map(target: pa.MapType, key: ArrayCast, item: ArrayCast, array: pa.Array) -> CastResult:
+    offsets, first, last = list_window(array)
+    keys, key_doubt = _cast_field(target.key_field, key, array.keys.slice(first, last - first))
+    items, item_doubt = _cast_field(target.item_field, item, array.items.slice(first, last - first))
+    doubt = or_masks([key_doubt, item_doubt])
+    if key_doubt is not None:  # Arrow refuses null keys, also in rows that are converted one by one
         return pa.nulls(len(array), target), array.is_valid()
-    settled = pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=_nulls(array))
-    return settled, _inside(array, _parents(offsets, doubt))
+    maps = pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=_nulls(array))
+    return maps, _mask_nulls(array, _lists_in_doubt(offsets, doubt))
 
 
 _ZERO: Final = pa.array([0], pa.int64())
 
 
-def _parents(offsets: pa.Array, doubt: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """Return which lists hold a doubtful item."""
+def _lists_in_doubt(offsets: pa.Array, doubt: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    """Return which lists hold an item in doubt."""
     if doubt is None:
         return None
-    seen = pa.concat_arrays([_ZERO, pc.cumulative_sum(doubt.cast(pa.int64()))])
-    return pc.greater(pc.subtract(seen.take(offsets[1:]), seen.take(offsets[:-1])), 0)
+    # A list has an item in doubt if the running sum of doubts rises between its first and its last offset.
+    doubts_before = pa.concat_arrays([_ZERO, pc.cumulative_sum(doubt.cast(pa.int64()))])
+    return pc.greater(pc.subtract(doubts_before.take(offsets[1:]), doubts_before.take(offsets[:-1])), 0)

@@ -11,26 +11,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.casting.arrays import one_by_one, settle_plan
-from frazil.records.casting.nested import ExactPlan, build, matching
+from frazil.records.casting.arrays import plan_cast, plan_exact_cast
+from frazil.records.casting.nested import ExactPlan, build_array, index_of_name
 from frazil.records.casting.scalar import Exact, FitRules, refuse
-from frazil.records.casting.source import Kind, kind_of, plain, plain_type, values
-from frazil.records.casting.type_names import spelled
-from frazil.records.json.convert_nested import missing
-from frazil.records.json.intermediate_types import Settled
+from frazil.records.casting.source import Kind, kind_of, physical_values, plain, plain_type
+from frazil.records.casting.type_names import type_name
+from frazil.records.json.convert_nested import missing_value
+from frazil.records.json.intermediate_types import CastResult
 from frazil.records.json.record import ExactDecoder
 from frazil.records.json.variant import variant_refusal
-from frazil.records.model.cells import too_wide, wide_rows, width_per_element
+from frazil.records.model.cells import cells_per_element, too_wide, wide_rows
 from frazil.records.model.column import ColumnSpec, Reading
 from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.spec import RecordSpec
 
-_TOGETHER: Final = 1_000
-"""Rows that are decided one by one before those of records that are dead by then are left out."""
+_ROWS_AT_ONCE: Final = 1_000
+"""Rows that are converted one by one before the next rows of records that died meanwhile are skipped."""
 
 
-class _Judge:
-    """Converts single values of a column. Made when the first one needs it: most shapes have none."""
+class _ExactConverter:
+    """Converts single values of a column. Its plan is made for the first such value: most shapes have none."""
 
     def __init__(self, source: pa.DataType, field: pa.Field, rules: FitRules, *, blocked: bool) -> None:
         self._source: Final = source
@@ -40,9 +40,9 @@ class _Judge:
 
     @cached_property
     def plan(self) -> tuple[Exact, list[tuple[str, str]]]:
-        """What converts, and path and verdict of the types that no value gets through."""
+        """The converter, and path and message of each pair of nested types that no value can be converted between."""
         if self._blocked:
-            message = f"expected an object on the way, found {spelled(self._source)}"
+            message = f"expected an object on the way, found {type_name(self._source)}"
             return partial(refuse, "object", self._source), [("", message)]
         plan = ExactPlan(self._rules)
         return plan.exact(self._source, self._field.type, ""), plan.problems
@@ -53,31 +53,31 @@ class _Judge:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """How one column is made of records of one shape.
+class ColumnPlan:
+    """How one column is filled from records of one shape.
 
     Attributes:
-        name: Of the column.
-        places: Which field at the top, which field of that one, and so on; empty if there is no such field. With
-            `blocked` it ends at a field that has no fields.
-        steps: Names of the fields, for the paths of reasons; none for the whole value.
-        blocked: Whether a value at `places` is in the way.
-        field: Of the rows; not nullable if null is refused.
-        settle: Converts arrays.
-        exact: Converts single values; decides.
+        name: Name of the column.
+        indexes: Path to the source field, as the index of the field at each level; empty if there is no such field. With
+            `blocked` the path ends at a field that has no fields.
+        steps: Path to the source field as names, for the paths of reasons; none for the whole value.
+        blocked: Whether the path ends early, at a field that is no struct.
+        field: Field of the rows; not nullable if null is refused.
+        cast: Casts arrays.
+        exact: Converts single values that are in doubt; its outcome is final.
         default: An array of one value, or None.
         variant: Whether its texts become variants.
-        spec: What is declared of it.
-        is_wide: Whether it holds lists whose elements take several cells.
+        spec: The declaration of the column.
+        is_wide: Whether it has lists whose elements take several cells.
     """
 
     name: str
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
     steps: tuple[str, ...]
     blocked: bool
     field: pa.Field
-    settle: Callable[[pa.Array], Settled]
-    exact: _Judge
+    cast: Callable[[pa.Array], CastResult]
+    exact: _ExactConverter
     default: pa.Array | None
     variant: bool
     spec: ColumnSpec
@@ -86,80 +86,87 @@ class Column:
     @property
     def problems(self) -> list[str]:
         """Why no value can ever become the column."""
-        told = [f"{self.name}: {message}{_place(self.spec, path)}" for path, message in self.exact.plan[1]]
-        if self.steps and not self.places and not self.field.nullable and not self.spec.has_default:
-            told.append(f"{self.name}: a required column, and there is no field {'.'.join(self.spec.steps)}")
-        return told
+        messages = [f"{self.name}: {message}{_place(self.spec, path)}" for path, message in self.exact.plan[1]]
+        if self.steps and not self.indexes and not self.field.nullable and not self.spec.has_default:
+            messages.append(f"{self.name}: a required column, and there is no field {'.'.join(self.spec.steps)}")
+        return messages
 
     def fit(self, batch: pa.RecordBatch, dead: dict[int, Reason], records: pa.Int64Array | None = None) -> pa.Array:
-        """Return the column, and add reasons of rows that have none yet. What dead rows hold has no meaning.
+        """Return the column, and add a reason for each row that fails here first. The values of dead rows have no meaning.
 
         Args:
             batch: The fields.
-            dead: Takes the reasons.
-            records: The record of each row, where one that has a reason is dead with all its rows: the others need none.
+            dead: Reasons by row; new ones are added.
+            records: The record of each row, if a dead row makes all rows of its record dead: these need no reason of their own.
         """
-        if self.steps and not self.places and self.default is None and self.field.nullable:
+        if self.steps and not self.indexes and self.default is None and self.field.nullable:
             return pa.nulls(len(batch), self.field.type)
-        found, absent = self._found(batch)
+        values, absent = self._find_values(batch)
         if self.is_wide:
-            found = self._without_wide(found, dead)
-        made = self._settled(found, dead, records)
+            values = self._drop_wide(values, dead)
+        column = self._cast_values(values, dead, records)
         if self.variant:
-            _refuse_variants(made, dead)
-        gaps = found.is_null() if found.null_count else None
-        return made if gaps is None else self._without_value(made, gaps, absent, dead)
+            _refuse_variants(column, dead)
+        gaps = values.is_null() if values.null_count else None
+        return column if gaps is None else self._fill_gaps(column, gaps, absent, dead)
 
-    def _without_wide(self, found: pa.Array, dead: dict[int, Reason]) -> pa.Array:
-        """Return the field without the values that would fill too many cells of the column, whose rows are dead."""
-        wide = wide_rows(found, self.field.type)
+    def _drop_wide(self, values: pa.Array, dead: dict[int, Reason]) -> pa.Array:
+        """Return the values, null where one would fill too many cells of the column; such rows are dead."""
+        wide = wide_rows(values, self.field.type)
         if not wide.any():
-            return found
+            return values
         for row in np.flatnonzero(wide).tolist():
-            _bury(dead, row, too_wide(), self.steps)
-        return found.take(pa.array(np.arange(len(found)), mask=wide))
+            _reject_row(dead, row, too_wide(), self.steps)
+        return values.take(pa.array(np.arange(len(values)), mask=wide))
 
-    def _found(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.BooleanArray | None]:
-        """Return the field's array, and where there is no such field (None: wherever it is null)."""
+    def _find_values(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.BooleanArray | None]:
+        """Return the array of the source field, and a mask where the field is absent (None: wherever it is null)."""
         if not self.steps:
             return batch.to_struct_array(), None
-        if not self.places:
+        if not self.indexes:
             return pa.nulls(len(batch)), None
-        array, absent = plain(batch.column(self.places[0])), pa.nulls(len(batch), pa.bool_()).is_valid()
-        for place in self.places[1:]:
+        array, absent = plain(batch.column(self.indexes[0])), pa.nulls(len(batch), pa.bool_()).is_valid()
+        for index in self.indexes[1:]:
             absent = array.is_null()
-            array = plain(array.flatten()[place])
+            array = plain(array.flatten()[index])
         return array, None if self.blocked else absent
 
-    def _settled(self, array: pa.Array, dead: dict[int, Reason], records: pa.Int64Array | None) -> pa.Array:
-        made, doubt = self.settle(array)
+    def _cast_values(self, array: pa.Array, dead: dict[int, Reason], records: pa.Int64Array | None) -> pa.Array:
+        column, doubt = self.cast(array)
         doubtful = pa.array([], pa.int64()) if doubt is None else pc.indices_nonzero(doubt)
         fixed: dict[int, object] = {}
         refused: list[int] = []
-        for start in range(0, len(doubtful), _TOGETHER):
-            rows = doubtful.slice(start, _TOGETHER)
+        for start in range(0, len(doubtful), _ROWS_AT_ONCE):
+            rows = doubtful.slice(start, _ROWS_AT_ONCE)
+            # One refused row makes its record dead, so other rows of that record need no conversion.
             if records is not None and refused:
-                gone = records.take(pa.array(refused, pa.int64()))
-                rows = rows.filter(pc.invert(pc.is_in(records.take(rows), value_set=gone)))
-            for row, value in zip(rows.to_pylist(), values(array.take(rows)), strict=True):
+                dead_records = records.take(pa.array(refused, pa.int64()))
+                rows = rows.filter(pc.invert(pc.is_in(records.take(rows), value_set=dead_records)))
+            for row, value in zip(rows.to_pylist(), physical_values(array.take(rows)), strict=True):
                 try:
                     fixed[row] = self.exact(value)
                 except Rejection as e:
-                    _bury(dead, row, e, self.steps)
+                    _reject_row(dead, row, e, self.steps)
                     refused.append(row)
-        return _patched(made, list(fixed), build(list(fixed.values()), self.field.type)) if fixed else made
+        return (
+            _replace_rows(column, list(fixed), build_array(list(fixed.values()), self.field.type)) if fixed else column
+        )
 
-    def _without_value(
-        self, made: pa.Array, gaps: pa.BooleanArray, absent: pa.BooleanArray | None, dead: dict[int, Reason]
+    def _fill_gaps(
+        self, column: pa.Array, gaps: pa.BooleanArray, absent: pa.BooleanArray | None, dead: dict[int, Reason]
     ) -> pa.Array:
         if self.default is not None:
             chosen = gaps if absent is None or not self.field.nullable else pc.and_(gaps, absent)
             rows = pc.indices_nonzero(chosen).to_pylist()
-            return _patched(made, rows, self.default.take(pa.array([0] * len(rows), pa.int64()))) if rows else made
+            return (
+                _replace_rows(column, rows, self.default.take(pa.array([0] * len(rows), pa.int64())))
+                if rows
+                else column
+            )
         if not self.field.nullable:
             for row in pc.indices_nonzero(gaps).to_pylist():
-                _bury(dead, row, missing(str(self.field.type)), self.steps)
-        return made
+                _reject_row(dead, row, missing_value(str(self.field.type)), self.steps)
+        return column
 
 
 def _refuse_variants(texts: pa.Array, dead: dict[int, Reason]) -> None:
@@ -168,47 +175,48 @@ def _refuse_variants(texts: pa.Array, dead: dict[int, Reason]) -> None:
             dead[row] = reason
 
 
-def _bury(dead: dict[int, Reason], row: int, verdict: Rejection, steps: tuple[str, ...]) -> None:
-    """Keep the first reason of a row, with its path from the root."""
+def _reject_row(dead: dict[int, Reason], row: int, verdict: Rejection, steps: tuple[str, ...]) -> None:
+    """Add the reason of a row, with its path from the root, unless the row has one."""
     reason = verdict.reason
     for step in reversed(steps):
-        reason = reason.within(step)
+        reason = reason.with_parent(step)
     dead.setdefault(row, reason)
 
 
-def _patched(array: pa.Array, rows: list[int], others: pa.Array) -> pa.Array:
-    """Return an array with other values in some (ascending) rows."""
+def _replace_rows(array: pa.Array, rows: list[int], replacements: pa.Array) -> pa.Array:
+    """Return an array with the values of some (ascending) rows replaced."""
     size = len(array)
-    marked = pc.is_in(pa.array(range(size), pa.int64()), value_set=pa.array(rows, pa.int64()))
+    is_replaced = pc.is_in(pa.array(range(size), pa.int64()), value_set=pa.array(rows, pa.int64()))
+    # Replacements are appended, and `order` picks each replaced row from there: this works for nested types, too.
     order = pc.replace_with_mask(
-        pa.array(range(size), pa.int64()), marked, pa.array(range(size, size + len(rows)), pa.int64())
+        pa.array(range(size), pa.int64()), is_replaced, pa.array(range(size, size + len(rows)), pa.int64())
     )
-    return pa.concat_arrays([array, others]).take(order)
+    return pa.concat_arrays([array, replacements]).take(order)
 
 
-def column_plan(spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: FitRules, *, blocks: bool) -> Column:
+def plan_column(spec: ColumnSpec, field: pa.Field, schema: pa.Schema, rules: FitRules, *, blocks: bool) -> ColumnPlan:
     """Plan a column for records of a schema.
 
     Raises:
         Terminal: the default does not fit.
     """
-    wanted = field.with_nullable(field.nullable and not spec.required)
-    places, source, blocked = _locate(spec.steps, schema, rules)
+    column_field = field.with_nullable(field.nullable and not spec.required)
+    indexes, source, blocked = _locate(spec.steps, schema, rules)
     rules = _reading(spec.reading, rules)
-    steps = spec.steps[: len(places)] if blocked else spec.steps
-    settle = settle_plan if blocks else one_by_one
-    return Column(
+    steps = spec.steps[: len(indexes)] if blocked else spec.steps
+    cast = plan_cast if blocks else plan_exact_cast
+    return ColumnPlan(
         name=spec.name,
-        places=places,
+        indexes=indexes,
         steps=steps,
         blocked=blocked,
-        field=wanted,
-        settle=_doubted(wanted.type) if blocked else settle(source, wanted.type, rules),
-        exact=_Judge(source, wanted, rules, blocked=blocked),
-        default=_default(spec, wanted),
+        field=column_field,
+        cast=_doubting_cast(column_field.type) if blocked else cast(source, column_field.type, rules),
+        exact=_ExactConverter(source, column_field, rules, blocked=blocked),
+        default=_default(spec, column_field),
         variant=spec.variant,
         spec=spec,
-        is_wide=width_per_element(wanted.type) > 1,
+        is_wide=cells_per_element(column_field.type) > 1,
     )
 
 
@@ -219,7 +227,7 @@ def _place(spec: ColumnSpec, path: str) -> str:
 
 
 def _reading(reading: Reading, rules: FitRules) -> FitRules:
-    """Return the rules of one column: what it declares itself comes on top."""
+    """Return the rules of one column: the general rules, with what the column declares for itself."""
     return replace(
         rules,
         unit=reading.unit,
@@ -230,42 +238,42 @@ def _reading(reading: Reading, rules: FitRules) -> FitRules:
     )
 
 
-def _doubted(target: pa.DataType) -> Callable[[pa.Array], Settled]:
-    return partial(_all_doubted, target)
+def _doubting_cast(target: pa.DataType) -> Callable[[pa.Array], CastResult]:
+    return partial(_doubt_all, target)
 
 
-def _all_doubted(target: pa.DataType, array: Any) -> Settled:
+def _doubt_all(target: pa.DataType, array: Any) -> CastResult:
     return pa.nulls(len(array), target), array.is_valid()
 
 
 def _locate(steps: tuple[str, ...], schema: pa.Schema, rules: FitRules) -> tuple[tuple[int, ...], pa.DataType, bool]:
-    """Return the places of a field, its plain type, and whether the way to it ends early at a value without fields."""
-    places: list[int] = []
+    """Return the path to a field as indexes, its plain type, and whether the path ends early at a field that is no struct."""
+    indexes: list[int] = []
     source: pa.DataType = pa.struct(list(schema)) if not steps else pa.null()
     for step in steps:
-        if not places:
-            at = _at_top(step, schema, rules)
+        if not indexes:
+            index = _top_level_index(step, schema, rules)
         elif kind_of(source) is not Kind.STRUCT:
-            return tuple(places), source, kind_of(source) is not Kind.NULL
+            return tuple(indexes), source, kind_of(source) is not Kind.NULL
         else:
-            at = matching(step, [field.name for field in source], case_insensitive=rules.case_insensitive)
-        if at is None:
+            index = index_of_name(step, [field.name for field in source], case_insensitive=rules.case_insensitive)
+        if index is None:
             return (), pa.null(), False
-        source = plain_type((source if places else schema).field(at).type)
-        places.append(at)
-    return tuple(places), source, False
+        source = plain_type((source if indexes else schema).field(index).type)
+        indexes.append(index)
+    return tuple(indexes), source, False
 
 
-def _at_top(step: str, schema: pa.Schema, rules: FitRules) -> int | None:
-    # As `matching`, without a list of all names for each column.
-    found = schema.get_all_field_indices(step)
-    if found or not rules.case_insensitive:
-        return int(found[-1]) if found else None
-    return matching(step, schema.names, case_insensitive=True)
+def _top_level_index(step: str, schema: pa.Schema, rules: FitRules) -> int | None:
+    # As `index_of_name`, without a list of all names for each column.
+    indexes = schema.get_all_field_indices(step)
+    if indexes or not rules.case_insensitive:
+        return int(indexes[-1]) if indexes else None
+    return index_of_name(step, schema.names, case_insensitive=True)
 
 
 def _default(spec: ColumnSpec, field: pa.Field) -> pa.Array | None:
-    """Return the default as a JSON record would bring it, in an array of one."""
+    """Return an array of one value: the default, decoded as if a JSON record had it."""
     if not spec.has_default:
         return None
     name, unit = spec.name, spec.reading.unit

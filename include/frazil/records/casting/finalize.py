@@ -1,4 +1,4 @@
-"""Whole arrays of one scalar type to another: fast ways, each of which doubts rather than guesses."""
+"""Casts of whole arrays from one scalar type to another. A cast marks a value as in doubt rather than guess."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.casting.finalize_times import (
-    Settle,
-    by_carrier,
-    certain,
+    ArrayCast,
+    carrier_texts,
     clock_texts,
-    counts,
-    moments,
+    counted_times,
+    is_between,
+    keep_certain,
+    rescaled_times,
     text_times,
-    within,
 )
 from frazil.records.casting.scalar import NO_COLUMNS, FitRules, Pair
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.json.convert import UUID_BYTES
-from frazil.records.json.intermediate_types import Settled
+from frazil.records.json.intermediate_types import CastResult
 from frazil.records.model.json_number import SURE_DOUBLE
 
 _INT64_DIGITS: Final = 19
@@ -34,49 +34,49 @@ _DOUBLE_DIGITS: Final = 15
 """A decimal of so many digits, made a double, is still named by them."""
 
 
-def scalar_settle(source: pa.DataType, target: pa.DataType, rules: FitRules) -> Settle | None:
-    """Return what settles one plain type as another, or None where only single values can tell."""
+def plan_scalar_cast(source: pa.DataType, target: pa.DataType, rules: FitRules) -> ArrayCast | None:
+    """Return the cast from one plain scalar type to another; None if only single values can be converted."""
     if kind_of(source) is Kind.NULL:
         return partial(_no_values, target)
     if source == target and target not in NO_COLUMNS:
         return _same
-    find = None if target in NO_COLUMNS else _WAYS.get((kind_of(source), kind_of(target)))
+    find = None if target in NO_COLUMNS else _CASTS.get((kind_of(source), kind_of(target)))
     return find(Pair(source, target, rules)) if find else None
 
 
-def _no_values(target: pa.DataType, array: pa.Array) -> Settled:
+def _no_values(target: pa.DataType, array: pa.Array) -> CastResult:
     return pa.nulls(len(array), target), None
 
 
-def _same(array: pa.Array) -> Settled:
+def _same(array: pa.Array) -> CastResult:
     return array, None
 
 
-def _cast(target: pa.DataType, array: pa.Array) -> Settled:
+def _cast(target: pa.DataType, array: pa.Array) -> CastResult:
     return array.cast(target), None
 
 
-def _ints(pair: Pair) -> Settle | None:
+def _ints(pair: Pair) -> ArrayCast | None:
     if pair.source == pa.uint64() or not pa.types.is_signed_integer(pair.target):
         return None
     limit = 1 << (pair.target.bit_width - 1)
     return partial(_bounded, pair.target, -limit, limit - 1)
 
 
-def _bounded(target: pa.DataType, low: int, high: int, array: pa.Array) -> Settled:
+def _bounded(target: pa.DataType, low: int, high: int, array: pa.Array) -> CastResult:
     numbers = array.cast(pa.int64())
-    passed, doubt = certain(numbers, within(numbers, low, high))
+    passed, doubt = keep_certain(numbers, is_between(numbers, low, high))
     return passed.cast(target, safe=False), doubt
 
 
-def _int_float(pair: Pair) -> Settle | None:
+def _int_float(pair: Pair) -> ArrayCast | None:
     limits = {pa.float64(): _DOUBLE_INTEGER, pa.float32(): _SINGLE_INTEGER}
     if pair.source == pa.uint64() or pair.target not in limits:
         return None
     return partial(_bounded, pair.target, -limits[pair.target], limits[pair.target])
 
 
-def _int_decimal(pair: Pair) -> Settle | None:
+def _int_decimal(pair: Pair) -> ArrayCast | None:
     if pair.source == pa.uint64() or not pa.types.is_decimal128(pair.target) or pair.target.scale < 0:
         return None
     whole = min(pair.target.precision - pair.target.scale, _INT64_DIGITS)
@@ -84,25 +84,25 @@ def _int_decimal(pair: Pair) -> Settle | None:
     return partial(_int_to_decimal, pair.target, high)
 
 
-def _int_to_decimal(target: pa.DataType, high: int, array: pa.Array) -> Settled:
+def _int_to_decimal(target: pa.DataType, high: int, array: pa.Array) -> CastResult:
     numbers = array.cast(pa.int64())
-    passed, doubt = certain(numbers, within(numbers, -high, high))
+    passed, doubt = keep_certain(numbers, is_between(numbers, -high, high))
     return passed.cast(pa.decimal128(_INT64_DIGITS, 0)).cast(target), doubt
 
 
-def _floats(pair: Pair) -> Settle | None:
+def _floats(pair: Pair) -> ArrayCast | None:
     if pair.source == pa.float64() and pair.target == pa.float32():
         return _narrow_float
     return partial(_cast, pair.target) if pa.types.is_float64(pair.target) or pa.types.is_float32(pair.target) else None
 
 
-def _narrow_float(array: pa.Array) -> Settled:
-    made = array.cast(pa.float32(), safe=False)
-    same = pc.or_(pc.equal(made.cast(pa.float64()), array), pc.is_nan(array))
-    return certain(made, same)
+def _narrow_float(array: pa.Array) -> CastResult:
+    singles = array.cast(pa.float32(), safe=False)
+    same = pc.or_(pc.equal(singles.cast(pa.float64()), array), pc.is_nan(array))
+    return keep_certain(singles, same)
 
 
-def _decimals(pair: Pair) -> Settle | None:
+def _decimals(pair: Pair) -> ArrayCast | None:
     if not pa.types.is_decimal128(pair.target) or min(pair.source.scale, pair.target.scale) < 0:
         return None
     if (
@@ -113,8 +113,8 @@ def _decimals(pair: Pair) -> Settle | None:
     return partial(_narrow_decimal, pair.target)
 
 
-def _narrow_decimal(target: pa.DataType, array: pa.Array) -> Settled:
-    passed, doubt = certain(array, _fits(array, target.precision - target.scale, target.scale))
+def _narrow_decimal(target: pa.DataType, array: pa.Array) -> CastResult:
+    passed, doubt = keep_certain(array, _fits(array, target.precision - target.scale, target.scale))
     return passed.cast(target), doubt
 
 
@@ -133,20 +133,20 @@ def _fits(array: pa.Array, whole: int, scale: int) -> pa.BooleanArray:
     return pc.or_kleene(reduce(pc.and_kleene, checks), array.is_null())
 
 
-def _decimal_int(pair: Pair) -> Settle | None:
+def _decimal_int(pair: Pair) -> ArrayCast | None:
     if not 0 <= pair.source.scale < _MOST_DIGITS or not pa.types.is_signed_integer(pair.target):
         return None
     return partial(_decimal_to_int, pair.target)
 
 
-def _decimal_to_int(target: pa.DataType, array: pa.Array) -> Settled:
+def _decimal_to_int(target: pa.DataType, array: pa.Array) -> CastResult:
     # One digit less than the type's largest number has: the few values in between are decided one by one.
     digits = len(str(1 << (target.bit_width - 1))) - 1
-    passed, doubt = certain(array, _fits(array, digits, 0))
+    passed, doubt = keep_certain(array, _fits(array, digits, 0))
     return passed.cast(target), doubt
 
 
-def _decimal_float(pair: Pair) -> Settle | None:
+def _decimal_float(pair: Pair) -> ArrayCast | None:
     if (
         pair.target != pa.float64()
         or pair.source.precision > _DOUBLE_DIGITS
@@ -156,12 +156,12 @@ def _decimal_float(pair: Pair) -> Settle | None:
     return _decimal_to_double
 
 
-def _decimal_to_double(array: pa.Array) -> Settled:
+def _decimal_to_double(array: pa.Array) -> CastResult:
     # By text, because parsing rounds correctly; the cast of decimals multiplies by an inexact power of ten.
     return array.cast(pa.string()).cast(pa.float64()), None
 
 
-def _texts(pair: Pair) -> Settle | None:
+def _texts(pair: Pair) -> ArrayCast | None:
     return partial(_cast, pair.target)
 
 
@@ -169,23 +169,23 @@ _DIGITS: Final = r"^-?[0-9]{1,18}$"
 _DOUBLE: Final = f"^{SURE_DOUBLE}$"
 
 
-def _text_int(pair: Pair) -> Settle | None:
+def _text_int(pair: Pair) -> ArrayCast | None:
     bounded = _ints(pair._replace(source=pa.int64())) if pair.rules.text_casts else None
-    return partial(_matching, _DIGITS, bounded) if bounded else None
+    return partial(_cast_matching, _DIGITS, bounded) if bounded else None
 
 
-def _matching(form: str, settle: Settle, array: pa.Array) -> Settled:
-    passed, other = certain(array, pc.match_substring_regex(array, form))
+def _cast_matching(form: str, cast: ArrayCast, array: pa.Array) -> CastResult:
+    passed, unmatched = keep_certain(array, pc.match_substring_regex(array, form))
     kind = pa.int64() if form is _DIGITS else pa.float64()
-    made, doubt = settle(passed.cast(kind))
-    return made, doubt if other is None else other if doubt is None else pc.or_(doubt, other)
+    numbers, doubt = cast(passed.cast(kind))
+    return numbers, doubt if unmatched is None else unmatched if doubt is None else pc.or_(doubt, unmatched)
 
 
-def _text_float(pair: Pair) -> Settle | None:
-    return partial(_matching, _DOUBLE, _same) if pair.rules.text_casts and pair.target == pa.float64() else None
+def _text_float(pair: Pair) -> ArrayCast | None:
+    return partial(_cast_matching, _DOUBLE, _same) if pair.rules.text_casts and pair.target == pa.float64() else None
 
 
-def _text_decimal(pair: Pair) -> Settle | None:
+def _text_decimal(pair: Pair) -> ArrayCast | None:
     whole, scale = (pair.target.precision - pair.target.scale, pair.target.scale) if pair.rules.text_casts else (0, 0)
     if whole < 1 or scale < 0 or not pa.types.is_decimal128(pair.target):
         return None
@@ -193,28 +193,28 @@ def _text_decimal(pair: Pair) -> Settle | None:
     return partial(_plain_decimals, rf"^-?[0-9]{{1,{whole}}}{fraction}$", pair.target)
 
 
-def _plain_decimals(form: str, target: pa.DataType, array: pa.Array) -> Settled:
-    passed, doubt = certain(array, pc.match_substring_regex(array, form))
+def _plain_decimals(form: str, target: pa.DataType, array: pa.Array) -> CastResult:
+    passed, doubt = keep_certain(array, pc.match_substring_regex(array, form))
     return passed.cast(target), doubt
 
 
-def _int_text(pair: Pair) -> Settle | None:
+def _int_text(pair: Pair) -> ArrayCast | None:
     return partial(_cast, pair.target) if pair.rules.number_texts else None
 
 
-def _bytes(pair: Pair) -> Settle | None:
+def _bytes(pair: Pair) -> ArrayCast | None:
     if not pa.types.is_fixed_size_binary(pair.target):
         return partial(_cast, pair.target)
     return None if pa.types.is_fixed_size_binary(pair.source) else partial(_sized, pair.target)
 
 
-def _sized(target: pa.DataType, array: pa.Array) -> Settled:
-    found = array.cast(pa.binary())
-    passed, doubt = certain(found, pc.equal(pc.binary_length(found), target.byte_width))
+def _sized(target: pa.DataType, array: pa.Array) -> CastResult:
+    binaries = array.cast(pa.binary())
+    passed, doubt = keep_certain(binaries, pc.equal(pc.binary_length(binaries), target.byte_width))
     return passed.cast(target), doubt
 
 
-def _from_uuid(pair: Pair) -> Settle | None:
+def _from_uuid(pair: Pair) -> ArrayCast | None:
     return (
         None
         if pa.types.is_fixed_size_binary(pair.target) and pair.target.byte_width != UUID_BYTES
@@ -222,19 +222,19 @@ def _from_uuid(pair: Pair) -> Settle | None:
     )
 
 
-def _cast_storage(target: pa.DataType, array: pa.Array) -> Settled:
+def _cast_storage(target: pa.DataType, array: pa.Array) -> CastResult:
     return array.storage.cast(target), None
 
 
-def _stored(target: pa.DataType) -> Settle:
+def _stored(target: pa.DataType) -> ArrayCast:
     return partial(_cast_storage, target)
 
 
-def _to_uuid(pair: Pair) -> Settle | None:
+def _to_uuid(pair: Pair) -> ArrayCast | None:
     return partial(_cast, pair.target) if pair.source == pa.binary(UUID_BYTES) else None
 
 
-_WAYS: Final[dict[tuple[Kind, Kind], Callable[[Pair], Settle | None]]] = {
+_CASTS: Final[dict[tuple[Kind, Kind], Callable[[Pair], ArrayCast | None]]] = {
     (Kind.INT, Kind.INT): _ints,
     (Kind.INT, Kind.FLOAT): _int_float,
     (Kind.INT, Kind.DECIMAL): _int_decimal,
@@ -247,17 +247,17 @@ _WAYS: Final[dict[tuple[Kind, Kind], Callable[[Pair], Settle | None]]] = {
     (Kind.TEXT, Kind.INT): _text_int,
     (Kind.TEXT, Kind.FLOAT): _text_float,
     (Kind.TEXT, Kind.DECIMAL): _text_decimal,
-    (Kind.TEXT, Kind.UUID): by_carrier,
+    (Kind.TEXT, Kind.UUID): carrier_texts,
     (Kind.TEXT, Kind.DATE): text_times,
     (Kind.TEXT, Kind.TIME): text_times,
     (Kind.TEXT, Kind.STAMP): text_times,
     (Kind.BYTES, Kind.BYTES): _bytes,
     (Kind.BYTES, Kind.UUID): _to_uuid,
     (Kind.UUID, Kind.BYTES): _from_uuid,
-    (Kind.INT, Kind.TIME): counts,
-    (Kind.INT, Kind.STAMP): counts,
-    (Kind.TIME, Kind.TIME): moments,
+    (Kind.INT, Kind.TIME): counted_times,
+    (Kind.INT, Kind.STAMP): counted_times,
+    (Kind.TIME, Kind.TIME): rescaled_times,
     (Kind.TIME, Kind.TEXT): clock_texts,
-    (Kind.STAMP, Kind.STAMP): moments,
-    (Kind.DATE, Kind.STAMP): moments,
+    (Kind.STAMP, Kind.STAMP): rescaled_times,
+    (Kind.DATE, Kind.STAMP): rescaled_times,
 }

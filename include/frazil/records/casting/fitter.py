@@ -1,7 +1,7 @@
-"""Typed columns to the declared columns of a destination: the last step before rows are written.
+"""Decoded columns to the declared columns of a destination: the last step before rows are written.
 
-Whatever decoding and transforms made, here it gets the exact types of the table, or a reason. Values that come out equal
-those that went in; nothing is rounded, cut, wrapped around or nulled.
+Each row gets the exact types of the table, or a reason. Converted values equal the original ones: nothing is rounded, cut,
+wrapped around or nulled.
 """
 
 from __future__ import annotations
@@ -15,60 +15,60 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import Terminal
-from frazil.records.casting.column import Column, column_plan
-from frazil.records.casting.nested import unknown
-from frazil.records.casting.renames import Settler
+from frazil.records.casting.column import ColumnPlan, plan_column
+from frazil.records.casting.nested import unmatched_fields
+from frazil.records.casting.renames import FieldRenamer
 from frazil.records.casting.scalar import FitRules
-from frazil.records.casting.source import sent, values
-from frazil.records.casting.text import json_form, unique
-from frazil.records.casting.unknown_struct_fields import LeftOut, left_out
+from frazil.records.casting.source import physical_values, present_mask
+from frazil.records.casting.text import json_form, unique_members
+from frazil.records.casting.unknown_struct_fields import UnmatchedFields, find_unmatched_fields
 from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.json_text import compact
 from frazil.records.model.positions import mask_without
-from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownAt
+from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 
 _PLANS: Final = 64
-"""Shapes kept: a topic has a handful of writer schemas at a time; planning again costs a millisecond."""
+"""Plans that are cached, one per schema. A topic has a handful of writer schemas at a time; a new plan costs a millisecond."""
 
 Dead = dict[int, Reason]
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What became of decoded rows.
+    """The result of fitting decoded rows to columns.
 
     Attributes:
-        rows: Exactly of the columns' schema.
-        kept: int64, per row which row of the input it is, ascending.
-        dead: Reasons of the other rows, ascending.
-        ignored: The fields that no column takes and that have a value, with the rows of the input where they have.
+        rows: Rows of exactly the columns' schema.
+        input_rows: int64, the index in the input of each row, ascending.
+        dead: Reasons by index in the input, of all other rows, ascending.
+        ignored: Non-null fields that no column takes, by index in the input.
     """
 
     rows: pa.RecordBatch
-    kept: pa.Int64Array
+    input_rows: pa.Int64Array
     dead: Dead
-    ignored: UnknownAt
+    ignored: UnknownFieldPairs
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     schema: pa.Schema
-    columns: tuple[Column, ...]
-    unknown: tuple[int, ...]
-    inside: tuple[tuple[int, LeftOut], ...]
+    columns: tuple[ColumnPlan, ...]
+    unmatched: tuple[int, ...]
+    nested: tuple[tuple[int, UnmatchedFields], ...]
 
 
 class Fitter:
-    """Fits decoded columns to declared ones. Keeps its plans for the shapes it saw last.
+    """Fits decoded columns to declared ones. Caches a plan per schema of decoded columns.
 
     Args:
-        columns: What is declared of each column.
+        columns: The declaration of each column.
         columns_schema: The schema of the rows; with `rescue` it also has the rescued column.
         unknown_fields: What happens to fields at the top that no column takes, where they are not null: left out and
             counted, kept as a JSON object, or a dead letter (fields of structs too).
         rescued_column: Where `rescue` puts them.
-        others: Names of columns that are filled from elsewhere: fields by such a name are not unknown.
+        known_names: Names of columns that are filled from elsewhere (keys, say). Fields by such a name are not unknown.
         case_insensitive: Whether names that differ by case only are the same field; an exact match goes first.
         text_casts: Whether text becomes numbers, bools and bytes (base64), and these become text.
         local_time: A timestamp with zone in a column without: its wall time, or a dead letter.
@@ -85,15 +85,15 @@ class Fitter:
         *,
         unknown_fields: Literal["ignore", "rescue", "fail"] = "ignore",
         rescued_column: str = "_rescued",
-        others: Collection[str] = (),
+        known_names: Collection[str] = (),
         case_insensitive: bool = False,
         text_casts: bool = False,
         local_time: Literal["wall", "reject"] = "wall",
         blocks: bool = True,
     ) -> None:
         self._schema: Final = columns_schema
-        self._unknown: Final = unknown_fields
-        self._others: Final = frozenset(name.casefold() if case_insensitive else name for name in others)
+        self._unknown_policy: Final = unknown_fields
+        self._known_names: Final = frozenset(name.casefold() if case_insensitive else name for name in known_names)
         self._rescued: Final = rescued_column if unknown_fields == "rescue" else None
         self._rules: Final = FitRules(
             text_casts=text_casts,
@@ -104,15 +104,15 @@ class Fitter:
         )
         self._blocks: Final = blocks
         self._specs: Final = _in_order(columns, columns_schema, self._rescued)
-        self._takers: Final = [(spec.steps, columns_schema.field(spec.name).type) for spec in self._specs]
-        self._settler: Final = Settler(self._takers, any_case=case_insensitive)
+        self._targets: Final = [(spec.steps, columns_schema.field(spec.name).type) for spec in self._specs]
+        self._renamer: Final = FieldRenamer(self._targets, any_case=case_insensitive)
         self._plans: Final[dict[pa.Schema, _Plan]] = {}
-        # A default that does not fit is told now. Columns without a field are planned once, however many shapes there are.
+        # Raises now if a default does not fit. Columns without a source field are planned once for all shapes.
         self._absent: Final = {column.name: column for column in self._plan(pa.schema([])).columns}
 
     def check(self, schema: pa.Schema) -> list[str]:
-        """Return, for values of `schema`, each column that none of them could ever fill, and why."""
-        return [problem for column in self._plan(self._settler.fields(schema)).columns for problem in column.problems]
+        """Return a message for each column that no value of `schema` could ever fill."""
+        return [problem for column in self._plan(self._renamer.fields(schema)).columns for problem in column.problems]
 
     def fit(self, value: pa.RecordBatch, records: pa.Int64Array | None = None) -> Fitted:
         """Fit rows to the columns. No value makes this fail.
@@ -121,123 +121,132 @@ class Fitter:
             value: The fields.
             records: The record of each row, where records of several rows land whole or not at all; None: each has one.
         """
-        value = self._settler.values(value)
+        value = self._renamer.values(value)
         plan = self._plan(value.schema)
         dead: Dead = {}
-        if self._unknown == "fail":
-            refuse_unknown(value, plan.unknown, dead)
+        if self._unknown_policy == "fail":
+            refuse_unknown_fields(value, plan.unmatched, dead)
         columns = {column.name: column.fit(value, dead, records) for column in plan.columns}
         if self._rescued is not None:
-            columns[self._rescued] = rescued(value, plan.unknown, dead, self._schema.field(self._rescued).type)
+            columns[self._rescued] = rescue_unknown_fields(
+                value, plan.unmatched, dead, self._schema.field(self._rescued).type
+            )
         rows = pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
-        kept, left = pa.arange(0, len(value)), self._without(value, plan)
+        input_rows, ignored = pa.arange(0, len(value)), self._ignored_fields(value, plan)
         if dead:
             alive = mask_without(len(value), dead)
-            kept, rows = kept.filter(alive), rows.filter(alive)
-            left = left.only(kept)
-        return Fitted(rows, kept, dict(sorted(dead.items())), left)
+            input_rows, rows = input_rows.filter(alive), rows.filter(alive)
+            ignored = ignored.at_positions(input_rows)
+        return Fitted(rows, input_rows, dict(sorted(dead.items())), ignored)
 
-    def _without(self, value: pa.RecordBatch, plan: _Plan) -> UnknownAt:
-        """Return the values that no column takes. Those inside of structs can't be rescued."""
-        if self._unknown == "fail":
+    def _ignored_fields(self, value: pa.RecordBatch, plan: _Plan) -> UnknownFieldPairs:
+        """Return the fields that no column takes and that are not rescued. Fields inside of structs never are."""
+        if self._unknown_policy == "fail":
             return NOTHING_UNKNOWN
-        top = [_named(value, at) for at in plan.unknown] if self._unknown == "ignore" else []
-        rows = pa.arange(0, len(value)) if plan.inside else None
-        inside = (
-            found for at, of in plan.inside for found in of.of(value.column(at), rows, f"{value.schema.names[at]}.")
+        top = [_unknown_pairs(value, index) for index in plan.unmatched] if self._unknown_policy == "ignore" else []
+        rows = pa.arange(0, len(value)) if plan.nested else None
+        nested = (
+            pairs
+            for index, fields in plan.nested
+            for pairs in fields.find_pairs(value.column(index), rows, f"{value.schema.names[index]}.")
         )
-        return UnknownAt.together([*top, *inside])
+        return UnknownFieldPairs.concat([*top, *nested])
 
     def _plan(self, schema: pa.Schema) -> _Plan:
-        # Schemas are equal whatever their metadata is, which says what stands in for nothing.
-        if (found := self._plans.get(schema)) is not None and found.schema.equals(schema, check_metadata=True):
-            return found
+        # Equal schemas may differ in metadata, which says which value stands for an absent field.
+        if (cached := self._plans.get(schema)) is not None and cached.schema.equals(schema, check_metadata=True):
+            return cached
         names = {self._key(name) for name in schema.names}
         columns = tuple(self._column(spec, schema, names) for spec in self._specs)
-        taken = {column.places[0] for column in columns if column.places}
+        matched = {column.indexes[0] for column in columns if column.indexes}
         whole = any(not column.steps for column in columns)
-        others = (
+        unmatched = (
             ()
             if whole
-            else tuple(at for at in range(len(schema)) if at not in taken and not self._is_other(schema, at))
+            else tuple(
+                index for index in range(len(schema)) if index not in matched and not self._is_known(schema, index)
+            )
         )
-        made = _Plan(schema, columns, others, tuple(self._inside(schema)))
+        plan = _Plan(schema, columns, unmatched, tuple(self._nested_unmatched(schema)))
+        # A dict keeps the order of insertion: the oldest plan goes.
         if len(self._plans) >= _PLANS:
             del self._plans[next(iter(self._plans))]
-        self._plans[schema] = made
-        return made
+        self._plans[schema] = plan
+        return plan
 
-    def _column(self, spec: ColumnSpec, schema: pa.Schema, names: AbstractSet[str]) -> Column:
+    def _column(self, spec: ColumnSpec, schema: pa.Schema, names: AbstractSet[str]) -> ColumnPlan:
         if len(schema) and spec.steps and self._key(spec.steps[0]) not in names:
             return self._absent[spec.name]
-        return column_plan(spec, self._schema.field(spec.name), schema, self._rules, blocks=self._blocks)
+        return plan_column(spec, self._schema.field(spec.name), schema, self._rules, blocks=self._blocks)
 
     def _key(self, name: str) -> str:
         return name.casefold() if self._rules.case_insensitive else name
 
-    def _is_other(self, schema: pa.Schema, at: int) -> bool:
-        return self._key(schema.names[at]) in self._others
+    def _is_known(self, schema: pa.Schema, index: int) -> bool:
+        return self._key(schema.names[index]) in self._known_names
 
-    def _inside(self, schema: pa.Schema) -> Iterator[tuple[int, LeftOut]]:
-        """Return what is left out inside of fields that columns take."""
-        found = left_out(pa.struct(list(schema)), self._takers, any_case=self._rules.case_insensitive)
-        if found is not None:
-            yield from found.inner
+    def _nested_unmatched(self, schema: pa.Schema) -> Iterator[tuple[int, UnmatchedFields]]:
+        """Return the fields without a column that are nested in fields of columns, by index of the outer field."""
+        fields = find_unmatched_fields(pa.struct(list(schema)), self._targets, any_case=self._rules.case_insensitive)
+        if fields is not None:
+            yield from fields.inner
 
 
 def _in_order(columns: tuple[ColumnSpec, ...], schema: pa.Schema, rescued: str | None) -> list[ColumnSpec]:
     specs = {spec.name: spec for spec in columns if spec.name != rescued}
-    wanted = [name for name in schema.names if name != rescued]
-    if set(specs) != set(wanted) or len(set(wanted)) < len(wanted):
+    names = [name for name in schema.names if name != rescued]
+    if set(specs) != set(names) or len(set(names)) < len(names):
         raise Terminal(
-            f"declared columns are not those of the rows: expected {', '.join(wanted)}, found {', '.join(specs)}",
+            f"declared columns are not those of the rows: expected {', '.join(names)}, found {', '.join(specs)}",
             next_step="declare each column of the table once",
         )
     if rescued is not None:
         _check_rescued(rescued, schema)
-    return [specs[name] for name in wanted]
+    return [specs[name] for name in names]
 
 
 def _check_rescued(name: str, schema: pa.Schema) -> None:
-    found = schema.field(name) if name in schema.names else None
-    fits = found is not None and found.nullable and found.type in {pa.string(), pa.large_string()}
+    column = schema.field(name) if name in schema.names else None
+    fits = column is not None and column.nullable and column.type in {pa.string(), pa.large_string()}
     if not fits:
         raise Terminal(
-            f"unknown fields are to be kept in {name}: expected an optional column of text, found {found}",
+            f"unknown fields are to be kept in {name}: expected an optional column of text, found {column}",
             next_step=f"add the column {name} as an optional string, or ignore unknown fields",
         )
 
 
-def _named(value: pa.RecordBatch, at: int) -> UnknownAt:
-    rows = pc.indices_nonzero(sent(value.schema.field(at), value.column(at))).cast(pa.int64())
-    return UnknownAt(rows, pa.repeat(pa.scalar(value.schema.names[at], pa.string()), len(rows)))
+def _unknown_pairs(value: pa.RecordBatch, index: int) -> UnknownFieldPairs:
+    rows = pc.indices_nonzero(present_mask(value.schema.field(index), value.column(index))).cast(pa.int64())
+    return UnknownFieldPairs(rows, pa.repeat(pa.scalar(value.schema.names[index], pa.string()), len(rows)))
 
 
-def _present(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> Iterable[tuple[int, list[int]]]:
-    """Yield each row that is alive and has values in unknown fields, with these fields."""
-    found: dict[int, list[int]] = {}
-    for at in others:
-        for row in pc.indices_nonzero(sent(value.schema.field(at), value.column(at))).to_pylist():
-            found.setdefault(row, []).append(at)
-    return ((row, fields) for row, fields in sorted(found.items()) if row not in dead)
+def _rows_with_fields(value: pa.RecordBatch, indexes: tuple[int, ...], dead: Dead) -> Iterable[tuple[int, list[int]]]:
+    """Yield each row that is not dead and has a value in one of these fields, with the indexes of such fields."""
+    fields_by_row: dict[int, list[int]] = {}
+    for index in indexes:
+        for row in pc.indices_nonzero(present_mask(value.schema.field(index), value.column(index))).to_pylist():
+            fields_by_row.setdefault(row, []).append(index)
+    return ((row, fields) for row, fields in sorted(fields_by_row.items()) if row not in dead)
 
 
-def refuse_unknown(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead) -> None:
-    """Add reasons of the rows that have a value in one of these fields."""
-    for row, fields in list(_present(value, others, dead)):
-        dead[row] = unknown([value.schema.names[at] for at in fields]).reason
+def refuse_unknown_fields(value: pa.RecordBatch, indexes: tuple[int, ...], dead: Dead) -> None:
+    """Add a reason for each row that has a value in one of these fields."""
+    for row, fields in list(_rows_with_fields(value, indexes, dead)):
+        dead[row] = unmatched_fields([value.schema.names[index] for index in fields]).reason
 
 
-def rescued(value: pa.RecordBatch, others: tuple[int, ...], dead: Dead, kind: pa.DataType) -> pa.Array:
-    """Return the values of unknown fields as JSON objects, null where there is none."""
-    if not others:
+def rescue_unknown_fields(value: pa.RecordBatch, indexes: tuple[int, ...], dead: Dead, kind: pa.DataType) -> pa.Array:
+    """Return for each row a JSON object of its values in these fields, null if it has none."""
+    if not indexes:
         return pa.nulls(len(value), kind)
-    found = {at: values(value.column(at)) for at in others}
-    forms = {at: json_form(value.column(at).type) for at in others}
+    column_values = {index: physical_values(value.column(index)) for index in indexes}
+    forms = {index: json_form(value.column(index).type) for index in indexes}
     texts: list[str | None] = [None] * len(value)
-    for row, fields in list(_present(value, others, dead)):
+    for row, fields in list(_rows_with_fields(value, indexes, dead)):
         try:
-            texts[row] = compact(unique((value.schema.names[at], forms[at](found[at][row])) for at in fields))
+            texts[row] = compact(
+                unique_members((value.schema.names[index], forms[index](column_values[index][row])) for index in fields)
+            )
         except Rejection as e:
             dead[row] = e.reason
     return pa.array(texts, kind)

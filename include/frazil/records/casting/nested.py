@@ -1,6 +1,6 @@
-"""Values of any Arrow type to another, one by one: the judge of what a column may take.
+"""Exact conversion of single values between any Arrow types. It decides what a column may take.
 
-Structs go by field name, also from and to maps of text; anything nested becomes compact JSON in a text column.
+Fields of structs are matched by name, also from and to maps with text keys. In a text column a nested value becomes compact JSON.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from frazil.records.casting.scalar import Exact, FitRules, refuse, scalar_exact
-from frazil.records.casting.source import NESTED, Kind, is_sent, kind_of, plain_type
-from frazil.records.casting.text import json_form, unique
-from frazil.records.casting.type_names import spelled
-from frazil.records.json.convert_map import distinct
-from frazil.records.json.convert_nested import missing, storage_type
+from frazil.records.casting.source import NESTED, Kind, is_present, kind_of, plain_type
+from frazil.records.casting.text import json_form, unique_members
+from frazil.records.casting.type_names import type_name
+from frazil.records.json.convert_map import distinct_entries
+from frazil.records.json.convert_nested import missing_value, storage_type
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_text import compact, describe
 
 
 class _Member(NamedTuple):
-    """A field of a target struct: where the source has it (None: nowhere), and what makes it."""
+    """A field of a target struct: its index in the source struct (None: absent), and its converter."""
 
     name: str
-    at: int | None
+    source_index: int | None
     fit: Exact
 
 
-def matching(name: str, names: Sequence[str], *, case_insensitive: bool) -> int | None:
-    """Return where `name` is among `names`, or None. Of several the exact one counts, else the last.
+def index_of_name(name: str, names: Sequence[str], *, case_insensitive: bool) -> int | None:
+    """Return the index of `name` in `names`, or None. An exact match goes first; of several matches the last one counts.
 
-    The names come with the data: whatever they are, it is no reason to stop.
+    The names come with the data, so repeated names must not raise.
     """
-    found = [at for at, other in enumerate(names) if other == name]
-    if not found and case_insensitive:
-        found = [at for at, other in enumerate(names) if other.casefold() == name.casefold()]
-    return found[-1] if found else None
+    indexes = [index for index, candidate in enumerate(names) if candidate == name]
+    if not indexes and case_insensitive:
+        indexes = [index for index, candidate in enumerate(names) if candidate.casefold() == name.casefold()]
+    return indexes[-1] if indexes else None
 
 
 class ExactPlan:
-    """Makes exact converters, and keeps what can never fit.
+    """Builds exact converters, and records pairs of types that never fit.
 
     Attributes:
-        problems: Path and verdict of each pair of types that no value gets through.
+        problems: Path and message of each pair of types that no value can be converted between.
     """
 
     def __init__(self, rules: FitRules) -> None:
@@ -52,13 +52,13 @@ class ExactPlan:
         self.problems: Final[list[tuple[str, str]]] = []
 
     def exact(self, source: pa.DataType, target: pa.DataType, path: str) -> Exact:
-        """Return the converter from one type to another; impossible ones refuse each value."""
-        found = plain_type(source)
-        convert = self._converter(found, target, path)
+        """Return the converter from one type to another; one that refuses every value if there is none."""
+        plain_source = plain_type(source)
+        convert = self._converter(plain_source, target, path)
         if convert is not None:
             return convert
-        self.problems.append((path, f"expected {spelled(target)}, found {spelled(found)}"))
-        return partial(refuse, str(target), found)
+        self.problems.append((path, f"expected {type_name(target)}, found {type_name(plain_source)}"))
+        return partial(refuse, str(target), plain_source)
 
     def _converter(self, source: pa.DataType, target: pa.DataType, path: str) -> Exact | None:
         pair = (kind_of(source), kind_of(target))
@@ -81,16 +81,20 @@ class ExactPlan:
     def _structs(self, source: pa.StructType, target: pa.StructType, path: str) -> Exact:
         names = [field.name for field in source]
         members = [self._member(source, names, field, f"{path}.{field.name}") for field in target]
-        taken = {member.at for member in members}
-        others = [(at, source.field(at)) for at in range(len(names)) if at not in taken] if self._rules.strict else []
-        return partial(_struct, members, others)
+        matched = {member.source_index for member in members}
+        unmatched = (
+            [(index, source.field(index)) for index in range(len(names)) if index not in matched]
+            if self._rules.strict
+            else []
+        )
+        return partial(_struct, members, unmatched)
 
     def _member(self, source: pa.StructType, names: list[str], field: pa.Field, path: str) -> _Member:
-        at = matching(field.name, names, case_insensitive=self._rules.case_insensitive)
-        if at is None and not field.nullable:
-            self.problems.append((path, f"expected {spelled(field.type)}, found no such field"))
-        kind = pa.null() if at is None else source.field(at).type
-        return _Member(field.name, at, self.field(kind, field, path))
+        index = index_of_name(field.name, names, case_insensitive=self._rules.case_insensitive)
+        if index is None and not field.nullable:
+            self.problems.append((path, f"expected {type_name(field.type)}, found no such field"))
+        kind = pa.null() if index is None else source.field(index).type
+        return _Member(field.name, index, self.field(kind, field, path))
 
     def _maps(self, kind: Kind, source: pa.DataType, target: pa.MapType, path: str) -> Exact | None:
         if kind is Kind.MAP:
@@ -121,72 +125,78 @@ def _null_checked(convert: Exact, required: str | None, value: Any) -> object:
     if value is not None:
         return convert(value)
     if required is not None:
-        raise missing(required)
+        raise missing_value(required)
     return None
 
 
-def _step(step: str, convert: Exact, value: Any) -> object:
+def _convert_at(step: str, convert: Exact, value: Any) -> object:
     try:
         return convert(value)
     except Rejection as e:
-        raise e.within(step) from e
+        raise e.with_parent(step) from e
 
 
-def unknown(names: list[str]) -> Rejection:
-    """Return the verdict on fields that nothing takes."""
+def unmatched_fields(names: list[str]) -> Rejection:
+    """Return the rejection of fields that no column takes."""
     message = f"expected a column for each field, found fields named {describe(', '.join(names))}"
-    return Rejection(DeadCode.UNKNOWN_FIELD, message).within(names[0])
+    return Rejection(DeadCode.UNKNOWN_FIELD, message).with_parent(names[0])
 
 
-def _struct(members: list[_Member], others: list[tuple[int, pa.Field]], value: tuple[Any, ...]) -> object:
-    if found := [field.name for at, field in others if is_sent(field, value[at])]:
-        raise unknown(found)
-    return {name: _step(name, fit, None if at is None else value[at]) for name, at, fit in members}
+def _struct(members: list[_Member], unmatched: list[tuple[int, pa.Field]], value: tuple[Any, ...]) -> object:
+    if names := [field.name for index, field in unmatched if is_present(field, value[index])]:
+        raise unmatched_fields(names)
+    return {name: _convert_at(name, fit, None if index is None else value[index]) for name, index, fit in members}
 
 
 def _list(item: Exact, value: list[Any]) -> object:
-    return [_step(f"[{at}]", item, found) for at, found in enumerate(value)]
+    return [_convert_at(f"[{index}]", item, element) for index, element in enumerate(value)]
 
 
 def _map(name: Any, key: Exact, item: Exact, value: list[tuple[Any, Any]]) -> object:
-    steps = [f"[{compact(name(found))}]" for found, _ in value]
-    return [(_step(step, key, found), _step(step, item, of)) for step, (found, of) in zip(steps, value, strict=True)]
+    steps = [f"[{compact(name(raw_key))}]" for raw_key, _ in value]
+    return [
+        (_convert_at(step, key, raw_key), _convert_at(step, item, raw_item))
+        for step, (raw_key, raw_item) in zip(steps, value, strict=True)
+    ]
 
 
 def _distinct_map(convert: Exact, value: list[tuple[Any, Any]]) -> object:
     entries: Any = convert(value)
-    return distinct(("", key, item) for key, item in entries)
+    return distinct_entries(("", key, item) for key, item in entries)
 
 
 def keeps_keys_apart(source: pa.MapType, target: pa.MapType) -> bool:
-    """Return whether different keys surely stay different: texts don't, `1` and `1.0` may be one number."""
+    """Return whether different keys surely stay different. Texts may not: `1` and `1.0` may become one number."""
     kinds = (kind_of(plain_type(source.key_type)), kind_of(target.key_type))
     return kinds[0] is not Kind.TEXT or kinds[1] is Kind.TEXT
 
 
 def _struct_map(items: list[tuple[str, Exact]], value: tuple[Any, ...]) -> object:
-    return [(name, _step(f"[{compact(name)}]", fit, found)) for (name, fit), found in zip(items, value, strict=True)]
+    return [
+        (name, _convert_at(f"[{compact(name)}]", fit, field_value))
+        for (name, fit), field_value in zip(items, value, strict=True)
+    ]
 
 
 def _map_struct(fields: list[tuple[str, Exact]], rules: FitRules, value: list[tuple[str, Any]]) -> object:
-    found = unique(value)
-    names = {name: _entry(name, found, rules) for name, _ in fields}
-    made = {name: _step(name, fit, found.get(names[name])) for name, fit in fields}
-    if rules.strict and (others := [name for name in found if name not in names.values()]):
-        raise unknown(others)
-    return made
+    entries = unique_members(value)
+    names = {name: _matching_key(name, entries, rules) for name, _ in fields}
+    fields_by_name = {name: _convert_at(name, fit, entries.get(names[name])) for name, fit in fields}
+    if rules.strict and (unmatched := [name for name in entries if name not in names.values()]):
+        raise unmatched_fields(unmatched)
+    return fields_by_name
 
 
-def _entry(name: str, found: dict[str, Any], rules: FitRules) -> str:
-    """Return the key of a map that stands for a field."""
-    if name in found or not rules.case_insensitive:
+def _matching_key(name: str, entries: dict[str, Any], rules: FitRules) -> str:
+    """Return the key of a map whose value becomes the field of this name."""
+    if name in entries or not rules.case_insensitive:
         return name
-    alike = [other for other in found if other.casefold() == name.casefold()]
+    alike = [key for key in entries if key.casefold() == name.casefold()]
     if len(alike) > 1:
         raise Rejection(DeadCode.DUPLICATE_KEY, f"expected {name} once, found {', '.join(alike)}", name)
     return alike[0] if alike else name
 
 
-def build(rows: list[object], target: pa.DataType) -> pa.Array:
+def build_array(rows: list[object], target: pa.DataType) -> pa.Array:
     """Return converted values as an array of exactly the target type."""
     return pa.array(rows, storage_type(target)).cast(target)

@@ -1,6 +1,6 @@
-"""Fields that were renamed: the writer schema says which names a field had before, and its values go where they went then.
+"""Renamed fields: the writer schema lists former names of a field, and its values go to the column of a former name.
 
-A column keeps its name, whatever its field is called now: who queries it must not notice.
+So a column keeps its name when its field is renamed, and queries keep working.
 """
 
 from __future__ import annotations
@@ -11,142 +11,163 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.records.casting.nested import matching
-from frazil.records.casting.source import Kind, as_lists, kind_of, plain, plain_type, window
-from frazil.records.casting.unknown_struct_fields import Taker
+from frazil.records.casting.nested import index_of_name
+from frazil.records.casting.source import Kind, as_lists, kind_of, list_window, plain, plain_type
+from frazil.records.casting.unknown_struct_fields import ColumnTarget
 
 FORMER: Final = b"frazil.former"
 """Metadata of a field: the names that it had before, as a JSON list, the last one first."""
 
 
 def with_former(field: pa.Field, names: Iterable[str]) -> pa.Field:
-    """Return a field that says which names it had before."""
-    found = [name for name in dict.fromkeys(names) if name != field.name]
-    return field.with_metadata({**(field.metadata or {}), FORMER: json.dumps(found).encode()}) if found else field
+    """Return a field whose metadata lists its former names."""
+    former = [name for name in dict.fromkeys(names) if name != field.name]
+    return field.with_metadata({**(field.metadata or {}), FORMER: json.dumps(former).encode()}) if former else field
 
 
 def former_names(field: pa.Field) -> tuple[str, ...]:
-    """Return the names that a field had before."""
-    found = (field.metadata or {}).get(FORMER)
-    return () if found is None else tuple(json.loads(found))
+    """Return the former names of a field."""
+    encoded = (field.metadata or {}).get(FORMER)
+    return () if encoded is None else tuple(json.loads(encoded))
 
 
 def has_former(fields: Iterable[pa.Field]) -> bool:
-    """Return whether any of these fields, or of those inside of them, had another name before."""
-    return any(FORMER in (field.metadata or {}) or has_former(_parts(field.type)) for field in fields)
+    """Return whether any of these fields, or a field nested in them, has a former name."""
+    return any(FORMER in (field.metadata or {}) or has_former(_child_fields(field.type)) for field in fields)
 
 
-def _parts(of: pa.DataType) -> list[pa.Field]:
-    found = plain_type(of)
-    match kind_of(found):
+def _child_fields(data_type: pa.DataType) -> list[pa.Field]:
+    plain_data_type = plain_type(data_type)
+    match kind_of(plain_data_type):
         case Kind.STRUCT:
-            return list(found)
+            return list(plain_data_type)
         case Kind.LIST:
-            return [found.value_field]
+            return [plain_data_type.value_field]
         case Kind.MAP:
-            return [found.item_field]
+            return [plain_data_type.item_field]
     return []
 
 
-def renamed_fields(fields: Sequence[pa.Field], takers: Sequence[Taker], *, any_case: bool) -> list[pa.Field]:
-    """Return fields under the names by which columns take them: a former one, where no column takes the name of now.
+def renamed_fields(fields: Sequence[pa.Field], targets: Sequence[ColumnTarget], *, any_case: bool) -> list[pa.Field]:
+    """Return fields under the names that columns read: a former name, if no column reads the present one.
 
-    A former name that another field has now is that one's.
+    A former name that is the present name of another field belongs to the other field.
 
     Args:
-        fields: Fields beside each other.
-        takers: The columns.
+        fields: Fields of one struct or schema.
+        targets: Columns that read them.
         any_case: Whether names that differ in case only are the same.
     """
-    wanted: dict[str, list[Taker]] = {}
-    for steps, to in takers:
+    targets_by_name: dict[str, list[ColumnTarget]] = {}
+    for steps, target_type in targets:
         if steps:
-            wanted.setdefault(steps[0], []).append((steps[1:], to))
-        elif kind_of(to) is Kind.STRUCT:
-            for inner in to:
-                wanted.setdefault(inner.name, []).append(((), inner.type))
+            targets_by_name.setdefault(steps[0], []).append((steps[1:], target_type))
+        elif kind_of(target_type) is Kind.STRUCT:
+            for inner in target_type:
+                targets_by_name.setdefault(inner.name, []).append(((), inner.type))
     names = [field.name for field in fields]
-    places = {name: matching(name, names, case_insensitive=any_case) for name in wanted}
-    homes = {at: name for name, at in places.items() if at is not None}
-    free = [name for name, at in places.items() if at is None]
-    made = []
-    for at, field in enumerate(fields):
-        home = homes.get(at)
-        if home is None and (home := _former_home(field, free, any_case=any_case)) is not None:
-            free.remove(home)
-            field = field.with_name(home)  # noqa: PLW2901 - the same field
-        of = field.type if home is None else _settled_type(field.type, wanted[home], any_case=any_case)
-        made.append(field.with_type(of))
-    return made
+    indexes = {name: index_of_name(name, names, case_insensitive=any_case) for name in targets_by_name}
+    names_by_index = {index: name for name, index in indexes.items() if index is not None}
+    unread_names = [name for name, index in indexes.items() if index is None]
+    new_fields = []
+    for index, field in enumerate(fields):
+        column_name = names_by_index.get(index)
+        if column_name is None and (column_name := _former_name(field, unread_names, any_case=any_case)) is not None:
+            unread_names.remove(column_name)
+            field = field.with_name(column_name)  # noqa: PLW2901 - the same field
+        field_type = (
+            field.type
+            if column_name is None
+            else _renamed_type(field.type, targets_by_name[column_name], any_case=any_case)
+        )
+        new_fields.append(field.with_type(field_type))
+    return new_fields
 
 
-def _former_home(field: pa.Field, free: list[str], *, any_case: bool) -> str | None:
-    found = (matching(name, free, case_insensitive=any_case) for name in former_names(field))
-    return next((free[at] for at in found if at is not None), None)
+def _former_name(field: pa.Field, unread_names: list[str], *, any_case: bool) -> str | None:
+    indexes = (index_of_name(name, unread_names, case_insensitive=any_case) for name in former_names(field))
+    return next((unread_names[index] for index in indexes if index is not None), None)
 
 
-def _settled_type(of: pa.DataType, takers: Sequence[Taker], *, any_case: bool) -> pa.DataType:
-    found, kind = plain_type(of), kind_of(plain_type(of))
+def _renamed_type(data_type: pa.DataType, targets: Sequence[ColumnTarget], *, any_case: bool) -> pa.DataType:
+    plain_data_type, kind = plain_type(data_type), kind_of(plain_type(data_type))
     if kind is Kind.STRUCT:
-        return pa.struct(renamed_fields(list(found), takers, any_case=any_case))
+        return pa.struct(renamed_fields(list(plain_data_type), targets, any_case=any_case))
     if kind is Kind.LIST:
-        inner = [((), to.value_type) for steps, to in takers if not steps and kind_of(to) is Kind.LIST]
-        element = _settled_type(found.value_type, inner, any_case=any_case)
-        make = pa.large_list if pa.types.is_large_list(found) else pa.list_
-        return make(found.value_field.with_type(element)) if inner else of
+        inner_targets = [
+            ((), target_type.value_type)
+            for steps, target_type in targets
+            if not steps and kind_of(target_type) is Kind.LIST
+        ]
+        element = _renamed_type(plain_data_type.value_type, inner_targets, any_case=any_case)
+        make = pa.large_list if pa.types.is_large_list(plain_data_type) else pa.list_
+        return make(plain_data_type.value_field.with_type(element)) if inner_targets else data_type
     if kind is Kind.MAP:
-        inner = [((), to.item_type) for steps, to in takers if not steps and kind_of(to) is Kind.MAP]
-        item = _settled_type(found.item_type, inner, any_case=any_case)
-        return pa.map_(found.key_field, found.item_field.with_type(item)) if inner else of
-    return of
+        inner_targets = [
+            ((), target_type.item_type)
+            for steps, target_type in targets
+            if not steps and kind_of(target_type) is Kind.MAP
+        ]
+        item = _renamed_type(plain_data_type.item_type, inner_targets, any_case=any_case)
+        return (
+            pa.map_(plain_data_type.key_field, plain_data_type.item_field.with_type(item))
+            if inner_targets
+            else data_type
+        )
+    return data_type
 
 
-class Settler:
-    """Gives values the names by which columns take their fields.
+class FieldRenamer:
+    """Renames the fields of values to the names that columns read.
 
     Args:
-        takers: The columns.
+        targets: Columns that read the fields.
         any_case: Whether names that differ in case only are the same.
     """
 
-    def __init__(self, takers: Sequence[Taker], *, any_case: bool) -> None:
-        self._takers: Final = takers
+    def __init__(self, targets: Sequence[ColumnTarget], *, any_case: bool) -> None:
+        self._targets: Final = targets
         self._any_case: Final = any_case
 
     def fields(self, schema: pa.Schema) -> pa.Schema:
-        """Return the fields of values, settled."""
+        """Return the schema of values with renamed fields."""
         if not has_former(schema):
             return schema
-        return pa.schema(renamed_fields(list(schema), self._takers, any_case=self._any_case), schema.metadata)
+        return pa.schema(renamed_fields(list(schema), self._targets, any_case=self._any_case), schema.metadata)
 
     def values(self, value: pa.RecordBatch) -> pa.RecordBatch:
-        """Return values with their fields settled."""
-        to = self.fields(value.schema)
-        if to is value.schema:
+        """Return values with renamed fields."""
+        schema = self.fields(value.schema)
+        if schema is value.schema:
             return value
-        columns = [renamed(array, field.type) for array, field in zip(value.columns, to, strict=True)]
-        fields = [field.with_type(column.type) for field, column in zip(to, columns, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, to.metadata))
+        columns = [rename_struct_fields(array, field.type) for array, field in zip(value.columns, schema, strict=True)]
+        fields = [field.with_type(column.type) for field, column in zip(schema, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, schema.metadata))
 
 
-def renamed(array: pa.Array, of: pa.DataType) -> pa.Array:
-    """Return an array with other names for the fields of its structs: those of a type of the same build."""
-    if array.type == of:
+def rename_struct_fields(array: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return an array with the fields of its structs renamed to those of a type, which must have the same structure."""
+    if array.type == data_type:
         return array
-    found = plain(array)
-    match kind_of(found.type):
+    plain_array = plain(array)
+    match kind_of(plain_array.type):
         case Kind.STRUCT:
-            parts = [renamed(part, field.type) for part, field in zip(found.flatten(), of, strict=True)]
-            fields = [field.with_type(part.type) for part, field in zip(parts, of, strict=True)]
-            return pa.StructArray.from_arrays(parts, fields=fields, mask=found.is_null())
+            children = [
+                rename_struct_fields(child, field.type)
+                for child, field in zip(plain_array.flatten(), data_type, strict=True)
+            ]
+            fields = [field.with_type(child.type) for child, field in zip(children, data_type, strict=True)]
+            return pa.StructArray.from_arrays(children, fields=fields, mask=plain_array.is_null())
         case Kind.LIST:
-            lists = as_lists(found)
-            offsets, first, last = window(lists)
-            items = renamed(lists.values.slice(first, last - first), of.value_type)
-            made = pa.LargeListArray if pa.types.is_large_list(lists.type) else pa.ListArray
-            return made.from_arrays(offsets, items, mask=lists.is_null())
+            lists = as_lists(plain_array)
+            offsets, first, last = list_window(lists)
+            items = rename_struct_fields(lists.values.slice(first, last - first), data_type.value_type)
+            list_class = pa.LargeListArray if pa.types.is_large_list(lists.type) else pa.ListArray
+            return list_class.from_arrays(offsets, items, mask=lists.is_null())
         case Kind.MAP:
-            offsets, first, last = window(found)
-            items = renamed(found.items.slice(first, last - first), of.item_type)
-            return pa.MapArray.from_arrays(offsets, found.keys.slice(first, last - first), items, mask=found.is_null())
-    return found
+            offsets, first, last = list_window(plain_array)
+            items = rename_struct_fields(plain_array.items.slice(first, last - first), data_type.item_type)
+            return pa.MapArray.from_arrays(
+                offsets, plain_array.keys.slice(first, last - first), items, mask=plain_array.is_null()
+            )
+    return plain_array

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple
 import pyarrow as pa
 
 from frazil.records.casting.source import Kind, kind_of, unit_nanos
-from frazil.records.casting.text import json_form, shortest, shown, to_single, uuid_text
+from frazil.records.casting.text import describe_value, json_form, shortest_text, to_single, uuid_text
 from frazil.records.json import convert, times
 from frazil.records.model.column import TimeUnit
 from frazil.records.model.dead_letter import DeadCode, Rejection
@@ -76,7 +76,7 @@ class Pair(NamedTuple):
 
 
 _MICROS: Final = pa.timestamp("us")
-_WORDS: Final = {"nan": "nan", "inf": "inf", "infinity": "inf", "-inf": "-inf", "-infinity": "-inf"}
+_NON_FINITE_TEXTS: Final = {"nan": "nan", "inf": "inf", "infinity": "inf", "-inf": "-inf", "-infinity": "-inf"}
 _BOOLS: Final = {"true": True, "false": False}
 
 
@@ -86,7 +86,7 @@ def refuse(expected: str, source: pa.DataType, value: Any) -> object:
     Raises:
         Rejection: WRONG_TYPE, always.
     """
-    raise Rejection(DeadCode.WRONG_TYPE, f"expected {expected}, found {shown(source, value)}")
+    raise Rejection(DeadCode.WRONG_TYPE, f"expected {expected}, found {describe_value(source, value)}")
 
 
 NO_COLUMNS: Final = frozenset({pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float16()})
@@ -112,9 +112,9 @@ def _bool(pair: Pair) -> Exact | None:
 
 
 def _text_bool(text: str) -> object:
-    if (found := _BOOLS.get(text.lower())) is None:
+    if (boolean := _BOOLS.get(text.lower())) is None:
         raise Rejection(DeadCode.INVALID_TEXT, f"expected true or false, found {describe(text)}")
-    return found
+    return boolean
 
 
 def _number(pair: Pair) -> Exact | None:
@@ -127,11 +127,11 @@ def _number(pair: Pair) -> Exact | None:
     else:
         return None
     if pa.types.is_decimal(pair.target):
-        return partial(_then, read, partial(convert.to_decimal, pair.target.precision, pair.target.scale))
-    return partial(_then, read, partial(convert.to_int, pair.target.bit_width))
+        return partial(_chain, read, partial(convert.to_decimal, pair.target.precision, pair.target.scale))
+    return partial(_chain, read, partial(convert.to_int, pair.target.bit_width))
 
 
-def _then(first: Callable[[Any], Any], second: Callable[[Any], object], value: Any) -> object:
+def _chain(first: Callable[[Any], Any], second: Callable[[Any], object], value: Any) -> object:
     return second(first(value))
 
 
@@ -142,11 +142,11 @@ def _digits(value: object) -> Number:
 def _float_number(expected: str, value: float, *, single: bool) -> Number:
     if not isfinite(value):
         raise Rejection(DeadCode.NOT_FINITE, f"expected {expected}, found {value}")
-    return Number(str(int(value)) if value.is_integer() else shortest(value, single=single))
+    return Number(str(int(value)) if value.is_integer() else shortest_text(value, single=single))
 
 
 def _text_number(expected: str, text: str) -> Number:
-    if text.lower() in _WORDS:
+    if text.lower() in _NON_FINITE_TEXTS:
         raise Rejection(DeadCode.NOT_FINITE, f"expected {expected}, found {describe(text)}")
     if (number := number_of(text)) is None:
         raise Rejection(DeadCode.INVALID_TEXT, f"expected {expected} as text, found {describe(text)}")
@@ -163,27 +163,31 @@ def _float(pair: Pair) -> Exact | None:
 
 
 def _to_single(source: pa.DataType, value: float) -> object:
-    found = to_single(value)
-    if found is None:
-        raise Rejection(DeadCode.OUT_OF_RANGE, f"expected float32, found {shown(source, value)}, beyond its range")
-    if isfinite(value) and found != value:
-        raise Rejection(DeadCode.LOSSY_CAST, f"expected float32, found {shown(source, value)}, which has more digits")
-    return found
+    single = to_single(value)
+    if single is None:
+        raise Rejection(
+            DeadCode.OUT_OF_RANGE, f"expected float32, found {describe_value(source, value)}, beyond its range"
+        )
+    if isfinite(value) and single != value:
+        raise Rejection(
+            DeadCode.LOSSY_CAST, f"expected float32, found {describe_value(source, value)}, which has more digits"
+        )
+    return single
 
 
 def _text_float(expected: str, read: Callable[[Any], float], text: str) -> object:
-    word = _WORDS.get(text.lower())
+    word = _NON_FINITE_TEXTS.get(text.lower())
     return float(word) if word else read(_text_number(expected, text))
 
 
 def _from_digits(expected: str, single: bool, value: int | Decimal) -> object:  # noqa: FBT001 - bound by partial
     exact = Decimal(value)
-    found = float(value)
-    rounded = to_single(found) if single else found
+    double = float(value)
+    rounded = to_single(double) if single else double
     if rounded is None:
         raise Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found number {value}, beyond its range")
     whole = exact == exact.to_integral_value()
-    if exact != (Decimal(rounded) if whole else Decimal(shortest(rounded, single=single))):
+    if exact != (Decimal(rounded) if whole else Decimal(shortest_text(rounded, single=single))):
         raise Rejection(
             DeadCode.LOSSY_CAST, f"expected {expected}, found {describe(Number(str(value)))}, which has more digits"
         )
@@ -196,16 +200,16 @@ def _text(pair: Pair) -> Exact | None:
     if pair.kind is Kind.UUID or pair.source == pa.binary(convert.UUID_BYTES):
         return uuid_text
     if pair.kind is Kind.TIME:
-        return partial(_then, json_form(pair.source), str)
+        return partial(_chain, json_form(pair.source), str)
     if pair.rules.number_texts and pair.kind is Kind.BOOL:
         return _bool_text
-    if pair.rules.number_texts and pair.kind in _COUNTING:
-        return partial(_then, json_form(pair.source), str)
+    if pair.rules.number_texts and pair.kind in _NUMERIC_KINDS:
+        return partial(_chain, json_form(pair.source), str)
     casts = pair.rules.text_casts or pair.rules.json_texts
-    return partial(_then, json_form(pair.source), str) if casts and pair.kind is not Kind.OTHER else None
+    return partial(_chain, json_form(pair.source), str) if casts and pair.kind is not Kind.OTHER else None
 
 
-_COUNTING: Final = frozenset({Kind.INT, Kind.FLOAT, Kind.DECIMAL})
+_NUMERIC_KINDS: Final = frozenset({Kind.INT, Kind.FLOAT, Kind.DECIMAL})
 
 
 def _bool_text(value: object) -> object:
@@ -219,7 +223,7 @@ def _bytes(pair: Pair) -> Exact | None:
         return _text_bytes(width, pair.rules)
     if pair.kind not in {Kind.BYTES, Kind.UUID}:
         return None
-    return _as_is if width is None else partial(_of_width, width)
+    return _as_is if width is None else partial(_check_width, width)
 
 
 def _text_bytes(width: int | None, rules: FitRules) -> Exact | None:
@@ -230,7 +234,7 @@ def _text_bytes(width: int | None, rules: FitRules) -> Exact | None:
     return convert.to_bytes if width is None else partial(convert.to_fixed, width)
 
 
-def _of_width(width: int, value: bytes) -> object:
+def _check_width(width: int, value: bytes) -> object:
     if len(value) != width:
         raise Rejection(DeadCode.OUT_OF_RANGE, f"expected {width} bytes, found {len(value)} bytes")
     return value
@@ -239,12 +243,12 @@ def _of_width(width: int, value: bytes) -> object:
 def _uuid(pair: Pair) -> Exact | None:
     if pair.kind is Kind.TEXT:
         return convert.to_uuid
-    return partial(_of_width, convert.UUID_BYTES) if pair.kind in {Kind.BYTES, Kind.UUID} else None
+    return partial(_check_width, convert.UUID_BYTES) if pair.kind in {Kind.BYTES, Kind.UUID} else None
 
 
 def _date(pair: Pair) -> Exact | None:
     if pair.kind is Kind.TEXT:
-        return partial(_then, times.days, partial(_rescale, pa.date32(), pair.target))
+        return partial(_chain, times.days, partial(_rescale, pa.date32(), pair.target))
     return partial(_rescale, pair.source, pair.target) if pair.kind is Kind.DATE else None
 
 
@@ -269,7 +273,7 @@ def _stamp(pair: Pair) -> Exact | None:
 
 
 def _text_time(pair: Pair, read: Callable[[str], int], count: Callable[[int, Number], int]) -> Exact:
-    spelled = partial(_then, read, partial(_rescale, _MICROS, pair.target))
+    spelled = partial(_chain, read, partial(_rescale, _MICROS, pair.target))
     counted = _counted(pair, count) if pair.rules.text_counts else None
     return spelled if counted is None else partial(_spelled_or_counted, spelled, counted)
 
@@ -282,19 +286,23 @@ def _spelled_or_counted(spelled: Exact, counted: Exact, text: str) -> object:
 def _counted(pair: Pair, read: Callable[[int, Number], int]) -> Exact | None:
     if pair.rules.unit is None:
         return None
-    micros = partial(_then, _digits, partial(read, times.SHIFTS[pair.rules.unit]))
-    return partial(_then, micros, partial(_rescale, _MICROS, pair.target))
+    micros = partial(_chain, _digits, partial(read, times.SHIFTS[pair.rules.unit]))
+    return partial(_chain, micros, partial(_rescale, _MICROS, pair.target))
 
 
 def _rescale(source: pa.DataType, target: pa.DataType, value: int) -> object:
     """Return a date, time or timestamp in the unit of another type."""
-    found, rest = divmod(value * unit_nanos(source), unit_nanos(target))
+    rescaled, rest = divmod(value * unit_nanos(source), unit_nanos(target))
     if rest:
-        raise Rejection(DeadCode.LOSSY_CAST, f"expected {target}, found {shown(source, value)}, which is finer")
+        raise Rejection(
+            DeadCode.LOSSY_CAST, f"expected {target}, found {describe_value(source, value)}, which is finer"
+        )
     limit = 1 << (target.bit_width - 1)
-    if not -limit <= found < limit:
-        raise Rejection(DeadCode.OUT_OF_RANGE, f"expected {target}, found {shown(source, value)}, beyond its range")
-    return found
+    if not -limit <= rescaled < limit:
+        raise Rejection(
+            DeadCode.OUT_OF_RANGE, f"expected {target}, found {describe_value(source, value)}, beyond its range"
+        )
+    return rescaled
 
 
 _TARGETS: Final[dict[Kind, Callable[[Pair], Exact | None]]] = {

@@ -1,4 +1,4 @@
-"""What decoded columns hold: kinds of Arrow types, and their values one by one.
+"""Decoded columns: kinds of their Arrow types, and their values one by one.
 
 Values are physical, so that each one exists in Python whatever its size: dates and times are integers in the unit of
 their type (Python's datetime ends at year 9999), a struct is a tuple in the order of its fields, a map a list of pairs,
@@ -73,7 +73,7 @@ _TESTS: Final[tuple[tuple[Callable[[pa.DataType], bool], Kind], ...]] = (
     (types.is_map, Kind.MAP),
 )
 _KINDS: Final[dict[int, Kind]] = {}
-"""Kinds that were looked up before, by Arrow's number of the type: extension types share one."""
+"""Cache of kinds by Arrow's type id. Extension types share one id, so they are not cached."""
 
 NESTED: Final = frozenset({Kind.STRUCT, Kind.LIST, Kind.MAP})
 
@@ -128,7 +128,7 @@ def as_lists(array: pa.Array) -> pa.Array:
     return array
 
 
-def window(array: pa.Array) -> tuple[pa.Array, int, int]:
+def list_window(array: pa.Array) -> tuple[pa.Array, int, int]:
     """Return offsets that begin at 0, and where in the items of a (sliced) list or map array they begin and end."""
     wide = types.is_large_list(array.type)
     if not len(array):
@@ -138,22 +138,22 @@ def window(array: pa.Array) -> tuple[pa.Array, int, int]:
     return pc.subtract(offsets, pa.scalar(first, offsets.type)), first, last
 
 
-def values(array: pa.Array) -> list[Any]:
+def physical_values(array: pa.Array) -> list[Any]:
     """Return the physical values of an array; null is None."""
-    found = plain(array)
-    kind = kind_of(found.type)
+    plain_values = plain(array)
+    kind = kind_of(plain_values.type)
     if kind is Kind.STRUCT:
-        return _structs(found)
+        return _structs(plain_values)
     if kind is Kind.LIST:
-        lists = as_lists(found)
-        return _runs(lists, values, lists.values)
+        lists = as_lists(plain_values)
+        return _runs(lists, physical_values, lists.values)
     if kind is Kind.MAP:
-        return _runs(found, _pairs, found.keys, found.items)
+        return _runs(plain_values, _pairs, plain_values.keys, plain_values.items)
     if kind in {Kind.DATE, Kind.TIME, Kind.STAMP}:
-        return _listed(integers(found))
+        return _listed(integers(plain_values))
     if kind is Kind.OTHER:
-        return [None if missing else str(found.type) for missing in found.is_null().to_pylist()]
-    return _listed(found.storage if kind is Kind.UUID else found)
+        return [None if missing else str(plain_values.type) for missing in plain_values.is_null().to_pylist()]
+    return _listed(plain_values.storage if kind is Kind.UUID else plain_values)
 
 
 def _listed(array: pa.Array) -> list[Any]:
@@ -162,28 +162,28 @@ def _listed(array: pa.Array) -> list[Any]:
 
 
 def _structs(array: pa.StructArray) -> list[Any]:
-    children = [values(child) for child in array.flatten()]
+    children = [physical_values(child) for child in array.flatten()]
     rows = list(zip(*children, strict=True)) if children else [()] * len(array)
     return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
 
 
 def _pairs(keys: pa.Array, items: pa.Array) -> list[Any]:
-    return list(zip(values(keys), values(items), strict=True))
+    return list(zip(physical_values(keys), physical_values(items), strict=True))
 
 
 def _runs(array: pa.Array, read: Callable[..., list[Any]], *parts: pa.Array) -> list[Any]:
-    offsets, first, last = window(array)
-    found = read(*(part.slice(first, last - first) for part in parts))
+    offsets, first, last = list_window(array)
+    items = read(*(part.slice(first, last - first) for part in parts))
     edges, valid = offsets.to_pylist(), array.is_valid().to_pylist()
-    return [found[edges[row] : edges[row + 1]] if there else None for row, there in enumerate(valid)]
+    return [items[edges[row] : edges[row + 1]] if is_valid else None for row, is_valid in enumerate(valid)]
 
 
 STANDS_IN: Final = b"frazil.stands_in"
-"""Metadata of a field without presence: the text that stands for nothing, empty for the zero of any other type."""
+"""Metadata of a Protobuf field without presence: the text that stands for an absent value; empty for the zero of other types."""
 
 
-def sent(field: pa.Field, array: pa.Array) -> pa.BooleanArray:
-    """Return which values of a field are there: not null, and not what stands in where nothing was sent."""
+def present_mask(field: pa.Field, array: pa.Array) -> pa.BooleanArray:
+    """Return a mask of the values that were sent: not null, and not the stand-in for an absent field."""
     values = plain(array)
     default = (field.metadata or {}).get(STANDS_IN)
     if default is None:
@@ -191,8 +191,8 @@ def sent(field: pa.Field, array: pa.Array) -> pa.BooleanArray:
     return pc.and_kleene(values.is_valid(), pc.fill_null(_differs(values, default.decode()), False))  # noqa: FBT003
 
 
-def is_sent(field: pa.Field, value: object) -> bool:
-    """Return the same of one physical value, as `frazil.records.casting.source` has it."""
+def is_present(field: pa.Field, value: object) -> bool:
+    """Return whether one physical value was sent, like `present_mask`."""
     default = (field.metadata or {}).get(STANDS_IN)
     if default is None or value is None:
         return value is not None
@@ -200,16 +200,16 @@ def is_sent(field: pa.Field, value: object) -> bool:
 
 
 def _differs(values: pa.Array, default: str) -> pa.BooleanArray:
-    of = values.type
-    if pa.types.is_string(of):
+    data_type = values.type
+    if pa.types.is_string(data_type):
         return pc.not_equal(values, default)
-    if pa.types.is_binary(of):
+    if pa.types.is_binary(data_type):
         return pc.greater(pc.binary_length(values), 0)
-    if pa.types.is_boolean(of):
+    if pa.types.is_boolean(data_type):
         return values
-    if pa.types.is_list(of):
+    if pa.types.is_list(data_type):
         return pc.greater(pc.list_value_length(values), 0)
-    if pa.types.is_map(of):
+    if pa.types.is_map(data_type):
         offsets = values.offsets
         return pc.greater(pc.subtract(offsets[1:], offsets[:-1]), 0)
-    return pc.not_equal(values, pa.scalar(0, pa.int64()).cast(of))
+    return pc.not_equal(values, pa.scalar(0, pa.int64()).cast(data_type))

@@ -33,18 +33,20 @@ _YEAR_ZERO_MARCH: Final = 719_468
 
 
 def json_form(data_type: pa.DataType) -> JsonForm:
-    """Return what turns a physical value of a type into JSON.
+    """Return the function that converts a physical value of a type to JSON.
 
     It raises Rejection: DUPLICATE_KEY for a map that names a key twice, WRONG_TYPE for a type without a JSON form.
     """
-    found = plain_type(data_type)
-    kind = kind_of(found)
+    plain_data_type = plain_type(data_type)
+    kind = kind_of(plain_data_type)
     if kind in NESTED:
-        return _nested(kind, found)
+        return _nested(kind, plain_data_type)
     if kind is Kind.FLOAT:
-        return partial(_float, single=not pa.types.is_float64(found))
+        return partial(_float, single=not pa.types.is_float64(plain_data_type))
     if kind in {Kind.DATE, Kind.TIME, Kind.STAMP}:
-        return partial(_TEMPORAL[kind], unit_nanos(found), "Z" if kind is Kind.STAMP and found.tz else "")
+        return partial(
+            _TEMPORAL[kind], unit_nanos(plain_data_type), "Z" if kind is Kind.STAMP and plain_data_type.tz else ""
+        )
     return _PLAIN[kind]
 
 
@@ -65,7 +67,7 @@ def _or_null(form: JsonForm, value: Any) -> JsonValue:
 
 
 def _object(fields: list[tuple[str, JsonForm]], value: tuple[Any, ...]) -> JsonValue:
-    return unique((name, form(item)) for (name, form), item in zip(fields, value, strict=True))
+    return unique_members((name, form(item)) for (name, form), item in zip(fields, value, strict=True))
 
 
 def _list(form: JsonForm, value: list[Any]) -> JsonValue:
@@ -73,28 +75,28 @@ def _list(form: JsonForm, value: list[Any]) -> JsonValue:
 
 
 def _map(key: JsonForm, item: JsonForm, value: list[tuple[Any, Any]]) -> JsonValue:
-    return unique((_name(key(name)), item(found)) for name, found in value)
+    return unique_members((_name(key(name)), item(item_value)) for name, item_value in value)
 
 
 def _name(key: JsonValue) -> str:
     return str(key) if isinstance(key, str) else compact(key)
 
 
-def unique(members: Any) -> dict[str, Any]:
-    """Return members by name.
+def unique_members(members: Any) -> dict[str, Any]:
+    """Return the members of an object by name.
 
     Raises:
         Rejection: DUPLICATE_KEY.
     """
-    found: dict[str, Any] = {}
+    members_by_name: dict[str, Any] = {}
     for name, value in members:
-        if name in found:
+        if name in members_by_name:
             raise Rejection(DeadCode.DUPLICATE_KEY, f"expected each name once, found {describe(name)} twice")
-        found[name] = value
-    return found
+        members_by_name[name] = value
+    return members_by_name
 
 
-def shortest(value: float, *, single: bool) -> str:
+def shortest_text(value: float, *, single: bool) -> str:
     """Return the shortest decimal text that names a finite float64, or float32 if `single`."""
     if not single:
         return repr(value)
@@ -105,15 +107,15 @@ def shortest(value: float, *, single: bool) -> str:
 def to_single(value: float) -> float | None:
     """Return the float32 nearest to a float64, or None if it is beyond the largest."""
     try:
-        found: float = struct.unpack("<f", struct.pack("<f", value))[0]
+        single: float = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
         return None
-    return found
+    return single
 
 
 def _float(value: float, *, single: bool) -> JsonValue:
     if isfinite(value):
-        return Number(shortest(value, single=single))
+        return Number(shortest_text(value, single=single))
     if isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"
@@ -133,8 +135,8 @@ def uuid_text(value: bytes) -> str:
 
 
 def _as_is(value: Any) -> JsonValue:
-    found: JsonValue = value
-    return found
+    json_value: JsonValue = value
+    return json_value
 
 
 def _no_form(value: str) -> JsonValue:
@@ -189,17 +191,17 @@ _TEMPORAL: Final[dict[Kind, Callable[[int, str, int], JsonValue]]] = {
     Kind.TIME: _time,
     Kind.STAMP: _timestamp,
 }
-_NAMED: Final = frozenset({Kind.BYTES, Kind.UUID, Kind.DATE, Kind.TIME, Kind.STAMP})
+_LABELLED_KINDS: Final = frozenset({Kind.BYTES, Kind.UUID, Kind.DATE, Kind.TIME, Kind.STAMP})
 
 
-def shown(data_type: pa.DataType, value: Any) -> str:
+def describe_value(data_type: pa.DataType, value: Any) -> str:
     """Return kind and (cut) text of a value, such as `date 2024-01-31`."""
     kind = kind_of(plain_type(data_type))
     if kind is Kind.OTHER:
         return f"a {value}"
     cut = value[: SHOWN_CHARACTERS + 1] if kind is Kind.BYTES else value
     form = json_form(data_type)(cut)
-    if kind not in _NAMED:
+    if kind not in _LABELLED_KINDS:
         return describe(form)
     text = str(form)
     return f"{kind.value} {text[:SHOWN_CHARACTERS]}{'…' if len(text) > SHOWN_CHARACTERS else ''}"

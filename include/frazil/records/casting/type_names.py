@@ -24,21 +24,21 @@ _NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
 )
 
 
-def spelled(of: pa.DataType) -> str:
-    """Return a type as a pipeline file writes it; one that it has no name for as Arrow does."""
-    if types.is_struct(of):
-        return f"struct<{', '.join(f'{field.name}: {spelled(field.type)}' for field in of)}>"
-    if types.is_list(of) or types.is_large_list(of):
-        return f"list<{spelled(of.value_type)}>"
-    if types.is_map(of):
-        return f"map<{spelled(of.key_type)}, {spelled(of.item_type)}>"
-    named = (name for test, name in _NAMES if test(of))
-    return next(named, None) or _with_arguments(of)
+def type_name(data_type: pa.DataType) -> str:
+    """Return the name of a type in pipeline files; Arrow's name if these have none."""
+    if types.is_struct(data_type):
+        return f"struct<{', '.join(f'{field.name}: {type_name(field.type)}' for field in data_type)}>"
+    if types.is_list(data_type) or types.is_large_list(data_type):
+        return f"list<{type_name(data_type.value_type)}>"
+    if types.is_map(data_type):
+        return f"map<{type_name(data_type.key_type)}, {type_name(data_type.item_type)}>"
+    named = (name for test, name in _NAMES if test(data_type))
+    return next(named, None) or _with_arguments(data_type)
 
 
-def _with_arguments(of: pa.DataType) -> str:
-    if types.is_decimal(of):
-        return f"decimal({of.precision},{of.scale})"
-    if types.is_timestamp(of):
-        return "timestamp" if of.tz is None else "timestamptz"
-    return f"fixed[{of.byte_width}]" if types.is_fixed_size_binary(of) else str(of)
+def _with_arguments(data_type: pa.DataType) -> str:
+    if types.is_decimal(data_type):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    if types.is_timestamp(data_type):
+        return "timestamp" if data_type.tz is None else "timestamptz"
+    return f"fixed[{data_type.byte_width}]" if types.is_fixed_size_binary(data_type) else str(data_type)

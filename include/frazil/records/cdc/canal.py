@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.errors import Terminal
-from frazil.records.cdc.images import columns_of_image, mapped
-from frazil.records.cdc.order import instants
-from frazil.records.cdc.parsed_value import sent_images
+from frazil.records.cdc.images import image_columns, map_ops
+from frazil.records.cdc.order import read_instants
+from frazil.records.cdc.parsed_value import images_for_op
 from frazil.records.model.changes import Images, ParsedImages, ParsedValue
 from frazil.records.model.positions import mask_without
 from frazil.records.transforms.cdc.change import Verdict, failures, text_field
@@ -26,7 +26,7 @@ _OPS: Final = {"INSERT": UPSERT, "UPDATE": UPSERT, "DELETE": DELETE, "TRUNCATE":
 class Canal:
     """Records with type, a list of rows in data and, for updates, those fields in old that changed, row by row.
 
-    All values come as text. DDL tells of no row, but for TRUNCATE.
+    All values come as text. DDL changes no row, except TRUNCATE.
     """
 
     @property
@@ -34,42 +34,42 @@ class Canal:
         """All values are texts."""
         return True
 
-    def sent(self, value: ParsedValue) -> ParsedImages:
+    def find_images(self, value: ParsedValue) -> ParsedImages:
         """Find the rows of a message."""
-        return sent_images(_OPS.get(str(value.at("type"))), value.at("data"), value.at("old"))
+        return images_for_op(_OPS.get(str(value.get("type"))), value.get("data"), value.get("old"))
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take messages apart."""
-        sent = text_field(_NAME, value, "type")
-        op, known = mapped(sent, _OPS)
+        source_ops = text_field(_NAME, value, "type")
+        op, is_known = map_ops(source_ops, _OPS)
         ddl = find(value, "isDdl", nested=False)
         is_ddl = pc.fill_null(_flag(ddl, value.num_rows), fill_value=False)
-        data, old = _rows(value, "data"), _rows(value, "old")
+        data, old = _row_lists(value, "data"), _row_lists(value, "old")
         tells_rows = pc.fill_null(pc.is_in(op, value_set=pa.array([UPSERT, DELETE])), fill_value=False)
         lengths = pc.fill_null(pc.list_value_length(data), 0)
-        uneven = pc.fill_null(pc.not_equal(pc.list_value_length(old), lengths), fill_value=False)
+        has_other_length = pc.fill_null(pc.not_equal(pc.list_value_length(old), lengths), fill_value=False)
         verdicts: list[Verdict] = [
             (
-                pc.and_not(pc.invert(known), is_ddl),
+                pc.and_not(pc.invert(is_known), is_ddl),
                 f"{_NAME}: expected type INSERT, UPDATE or DELETE, found {{}}",
                 "type",
             ),
             (pc.and_(tells_rows, pc.equal(lengths, 0)), f"{_NAME}: expected the rows of {{}}, found none", "data"),
-            (pc.and_(tells_rows, uneven), f"{_NAME}: expected as many rows in old as in data", "old"),
+            (pc.and_(tells_rows, has_other_length), f"{_NAME}: expected as many rows in old as in data", "old"),
         ]
-        failed = failures(verdicts, pa.repeat(pa.scalar(value=True), len(op)), sent)
-        good = pc.and_(tells_rows, mask_without(len(op), failed))
-        statements = pc.indices_nonzero(good).cast(pa.int64())
-        of, now, was = _apart(statements, data.take(statements), old.take(statements))
+        failed = failures(verdicts, pa.repeat(pa.scalar(value=True), len(op)), source_ops)
+        has_rows = pc.and_(tells_rows, mask_without(len(op), failed))
+        statements = pc.indices_nonzero(has_rows).cast(pa.int64())
+        messages, rows, old_rows = _split_statements(statements, data.take(statements), old.take(statements))
         truncates = pc.indices_nonzero(pc.fill_null(pc.equal(op, TRUNCATE), fill_value=False)).cast(pa.int64())
         if len(truncates):
-            of, now, was = _with_nothing(of, now, was, truncates)
-        ops = op.take(of)
-        had = pc.and_(was.is_valid(), pc.equal(ops, UPSERT))
-        nothing = pa.nulls(len(of), pa.string())
-        at = instants(_NAME, value, "es", "ms")
-        facts = {"op": sent.take(of), "ts": at.take(of), "order": nothing}
-        return Images(of, ops, columns_of_image(now), columns_of_image(was), had, facts, failed)
+            messages, rows, old_rows = _with_truncates(messages, rows, old_rows, truncates)
+        ops = op.take(messages)
+        had = pc.and_(old_rows.is_valid(), pc.equal(ops, UPSERT))
+        no_order = pa.nulls(len(messages), pa.string())
+        timestamps = read_instants(_NAME, value, "es", "ms")
+        facts = {"op": source_ops.take(messages), "ts": timestamps.take(messages), "order": no_order}
+        return Images(messages, ops, image_columns(rows), image_columns(old_rows), had, facts, failed)
 
 
 def _flag(values: pa.Array | None, size: int) -> pa.BooleanArray:
@@ -82,7 +82,7 @@ def _flag(values: pa.Array | None, size: int) -> pa.BooleanArray:
     return values
 
 
-def _rows(value: pa.RecordBatch, name: str) -> pa.ListArray:
+def _row_lists(value: pa.RecordBatch, name: str) -> pa.ListArray:
     """The rows of each message, null where it has none."""
     values = find(value, name, nested=False)
     if values is None or pa.types.is_null(values.type):
@@ -95,22 +95,24 @@ def _rows(value: pa.RecordBatch, name: str) -> pa.ListArray:
     return values
 
 
-def _apart(
+def _split_statements(
     statements: pa.Int64Array, data: pa.ListArray, old: pa.ListArray
 ) -> tuple[pa.Int64Array, pa.StructArray, pa.StructArray]:
-    """The rows of statements one by one: the message of each, the row as it is, and as it was."""
-    parents = pc.list_parent_indices(data)
-    has_old = old.is_valid().take(parents)
-    at = pc.subtract(pc.cumulative_sum(has_old.cast(pa.int64())), pa.scalar(1, pa.int64()))
-    aligned = pc.if_else(has_old, at, pa.scalar(None, pa.int64()))
-    return statements.take(parents), pc.list_flatten(data), pc.list_flatten(old).take(aligned)
+    """Split statements into rows: per row its message, the row after the change, and the row before."""
+    parent_indices = pc.list_parent_indices(data)
+    has_old = old.is_valid().take(parent_indices)
+    old_indices = pc.subtract(pc.cumulative_sum(has_old.cast(pa.int64())), pa.scalar(1, pa.int64()))
+    aligned_indices = pc.if_else(has_old, old_indices, pa.scalar(None, pa.int64()))
+    return statements.take(parent_indices), pc.list_flatten(data), pc.list_flatten(old).take(aligned_indices)
 
 
-def _with_nothing(
-    of: pa.Int64Array, now: pa.StructArray, was: pa.StructArray, more: pa.Int64Array
+def _with_truncates(
+    messages: pa.Int64Array, rows: pa.StructArray, old_rows: pa.StructArray, truncates: pa.Int64Array
 ) -> tuple[pa.Int64Array, pa.StructArray, pa.StructArray]:
-    """The same, and messages that tell of no row in their places."""
-    every = pa.concat_arrays([of, more])
-    order = pc.array_sort_indices(every)
-    both = (pa.concat_arrays([values, pa.nulls(len(more), values.type)]).take(order) for values in (now, was))
-    return every.take(order), *both
+    """Add truncate messages, which have no row, at their places in the order of the messages."""
+    all_messages = pa.concat_arrays([messages, truncates])
+    order = pc.array_sort_indices(all_messages)
+    images = (
+        pa.concat_arrays([values, pa.nulls(len(truncates), values.type)]).take(order) for values in (rows, old_rows)
+    )
+    return all_messages.take(order), *images

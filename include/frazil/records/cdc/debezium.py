@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
-from frazil.records.cdc.images import Parts, columns_of_image, image, mapped, one_each, there
-from frazil.records.cdc.order import instants, padded
-from frazil.records.cdc.parsed_value import sent_images
+from frazil.records.cdc.images import SingleChanges, has_image, image_columns, image_struct, map_ops, single_images
+from frazil.records.cdc.order import read_instants, sortable_positions
+from frazil.records.cdc.parsed_value import images_for_op
 from frazil.records.model.changes import Images, ParsedImages, ParsedValue
 from frazil.records.model.json_text import JsonValue
 from frazil.records.transforms.cdc.change import Verdict, text_field
@@ -70,91 +70,101 @@ class Debezium:
 
     Args:
         key_in_record: Whether all key columns are of the record's key, so that a delete needs no image.
-        taken: Fields of a row that columns take; None: any may be. A value that was not sent matters in those only.
+        used_fields: Fields of a row that columns take; None: any may be. A value that was not sent matters in those only.
     """
 
     key_in_record: bool = False
-    taken: frozenset[str] | None = None
+    used_fields: frozenset[str] | None = None
 
     @property
     def text_casts(self) -> bool:
         """Values have types of their own."""
         return False
 
-    def sent(self, value: ParsedValue) -> ParsedImages:
+    def find_images(self, value: ParsedValue) -> ParsedImages:
         """Find the rows of an envelope."""
-        found = sent_images(_OPS.get(str(value.at("op"))), value.at("after"), value.at("before"))
-        return replace(found, is_left_out=_is_left_out)
+        images = images_for_op(_OPS.get(str(value.get("op"))), value.get("after"), value.get("before"))
+        return replace(images, is_left_out=_is_left_out)
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take envelopes apart."""
-        sent = text_field(_NAME, value, "op")
-        op, known = mapped(sent, _OPS)
-        after, before = image(_NAME, value, "after"), image(_NAME, value, "before")
-        whole, lost = _filled(after, before)
-        facts = {"op": sent, "ts": instants(_NAME, value, "ts_ms", "ms"), "order": _order(value)}
-        parts = Parts(_NAME, op, sent, whole, before, facts, self.key_in_record)
+        source_ops = text_field(_NAME, value, "op")
+        op, is_known = map_ops(source_ops, _OPS)
+        after, before = image_struct(_NAME, value, "after"), image_struct(_NAME, value, "before")
+        filled, not_sent = _fill_unavailable(after, before)
+        facts = {"op": source_ops, "ts": read_instants(_NAME, value, "ts_ms", "ms"), "order": _order(value)}
+        changes = SingleChanges(_NAME, op, source_ops, filled, before, facts, self.key_in_record)
         verdicts: list[Verdict] = [
-            (pc.invert(known), f"{_NAME}: expected op as one of c, r, u, d, t, m, found {{}}", "op")
+            (pc.invert(is_known), f"{_NAME}: expected op as one of c, r, u, d, t, m, found {{}}", "op")
         ]
         if not self.key_in_record:
-            verdicts.append((pc.and_not(parts.deletes, there(before, len(op))), _NO_KEY, "before"))
-        needed = {name: mask for name, mask in lost.items() if self.taken is None or name in self.taken}
-        verdicts += [(pc.and_(mask, parts.upserts), _NOT_SENT, f"after.{name}") for name, mask in needed.items()]
-        return one_each(parts, verdicts, told_before=True)
+            verdicts.append((pc.and_not(changes.deletes, has_image(before, len(op))), _NO_KEY, "before"))
+        not_sent_used = {
+            name: mask for name, mask in not_sent.items() if self.used_fields is None or name in self.used_fields
+        }
+        verdicts += [
+            (pc.and_(mask, changes.upserts), _NOT_SENT, f"after.{name}") for name, mask in not_sent_used.items()
+        ]
+        return single_images(changes, verdicts, before_has_deleted=True)
 
 
 def _is_left_out(item: JsonValue) -> bool:
     if isinstance(item, str):
         return item in _UNAVAILABLE_TEXTS
-    return item in ([_UNAVAILABLE], [str(of) for of in _UNAVAILABLE_BYTES])  # numbers are their texts
+    return item in ([_UNAVAILABLE], [str(byte) for byte in _UNAVAILABLE_BYTES])  # numbers are their texts
 
 
 def _is_unavailable(values: pa.Array) -> pa.BooleanArray:
-    of = values.type
-    if pa.types.is_string(of) or pa.types.is_binary(of):
-        return pc.is_in(values, value_set=pa.array(_UNAVAILABLE_TEXTS, pa.string()).cast(of))
-    nothing = pa.repeat(pa.scalar(value=False), len(values))
-    if not pa.types.is_list(of):
-        return nothing
-    kind = of.value_type
-    if pa.types.is_string(kind):
-        return pc.or_(_holds(values, [_UNAVAILABLE]), _holds(values, [str(of) for of in _UNAVAILABLE_BYTES]))
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _holds(values, _UNAVAILABLE_BYTES)
-    return nothing
+    data_type = values.type
+    if pa.types.is_string(data_type) or pa.types.is_binary(data_type):
+        return pc.is_in(values, value_set=pa.array(_UNAVAILABLE_TEXTS, pa.string()).cast(data_type))
+    no_row = pa.repeat(pa.scalar(value=False), len(values))
+    if not pa.types.is_list(data_type):
+        return no_row
+    element_type = data_type.value_type
+    if pa.types.is_string(element_type):
+        return pc.or_(
+            _lists_equal(values, [_UNAVAILABLE]), _lists_equal(values, [str(byte) for byte in _UNAVAILABLE_BYTES])
+        )
+    if pa.types.is_integer(element_type) or pa.types.is_floating(element_type) or pa.types.is_decimal(element_type):
+        return _lists_equal(values, _UNAVAILABLE_BYTES)
+    return no_row
 
 
-def _holds(lists: pa.ListArray, sought: Sequence[str | int]) -> pa.BooleanArray:
-    """Which lists have these items."""
-    found = pc.fill_null(pc.equal(pc.list_value_length(lists), len(sought)), fill_value=False)
-    for at, item in enumerate(sought):
-        if not found.true_count:
+def _lists_equal(lists: pa.ListArray, sought: Sequence[str | int]) -> pa.BooleanArray:
+    """Return which lists hold exactly these items."""
+    is_equal = pc.fill_null(pc.equal(pc.list_value_length(lists), len(sought)), fill_value=False)
+    for index, item in enumerate(sought):
+        if not is_equal.true_count:
             break
-        same = pc.equal(pc.list_element(lists.filter(found), at), item)
-        found = pc.replace_with_mask(found, found, pc.fill_null(same, fill_value=False))
-    return found
+        is_same_item = pc.equal(pc.list_element(lists.filter(is_equal), index), item)
+        is_equal = pc.replace_with_mask(is_equal, is_equal, pc.fill_null(is_same_item, fill_value=False))
+    return is_equal
 
 
-def _filled(
+def _fill_unavailable(
     after: pa.StructArray | None, before: pa.StructArray | None
 ) -> tuple[pa.StructArray | None, dict[str, pa.BooleanArray]]:
-    """The row as it is, with values that were not sent again taken from the row as it was; and where that has none."""
-    old, lost, columns = columns_of_image(before), dict[str, pa.BooleanArray](), list[pa.Array]()
-    for name, (_, values) in columns_of_image(after).items():
-        missing = _is_unavailable(values)
-        if not missing.true_count:
+    """Return rows after the change, with values that were not sent taken from `before`; and, by field, where it has none."""
+    old_columns, not_sent, columns = image_columns(before), dict[str, pa.BooleanArray](), list[pa.Array]()
+    for name, (_, values) in image_columns(after).items():
+        is_unavailable = _is_unavailable(values)
+        if not is_unavailable.true_count:
             columns.append(values)
             continue
-        was = old[name][1] if name in old and old[name][1].type == values.type else pa.nulls(len(values), values.type)
-        # A value too large to be sent is not null: a null before is that of an image that holds the key alone.
-        known = pc.and_not(was.is_valid(), _is_unavailable(was))
-        lost[name] = pc.and_not(missing, known)
-        columns.append(pc.if_else(missing, was, values))
+        old_values = (
+            old_columns[name][1]
+            if name in old_columns and old_columns[name][1].type == values.type
+            else pa.nulls(len(values), values.type)
+        )
+        # A value too large to be sent is not null. A null in `before` means an image that holds the key alone.
+        has_old_value = pc.and_not(old_values.is_valid(), _is_unavailable(old_values))
+        not_sent[name] = pc.and_not(is_unavailable, has_old_value)
+        columns.append(pc.if_else(is_unavailable, old_values, values))
     if after is None or not columns:
-        return after, lost
-    fields = [of.with_nullable(nullable=True) for of in after.type]
-    return pa.StructArray.from_arrays(columns, fields=fields, mask=after.is_null()), lost
+        return after, not_sent
+    fields = [child.with_nullable(nullable=True) for child in after.type]
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=after.is_null()), not_sent
 
 
 def _order(value: pa.RecordBatch) -> pa.StringArray:
@@ -164,11 +174,11 @@ def _order(value: pa.RecordBatch) -> pa.StringArray:
         first, *more = (find(value, path) for path in paths)
         if first is None:
             continue
-        parts = [padded(_NAME, paths[0], first)]
+        parts = [sortable_positions(_NAME, paths[0], first)]
         parts += [
-            pc.fill_null(padded(_NAME, path, of), "")
-            for path, of in zip(paths[1:], more, strict=True)
-            if of is not None
+            pc.fill_null(sortable_positions(_NAME, path, values), "")
+            for path, values in zip(paths[1:], more, strict=True)
+            if values is not None
         ]
         orders.append(pc.binary_join_element_wise(*parts, ":"))
     return pc.coalesce(*orders) if orders else pa.nulls(value.num_rows, pa.string())

@@ -1,4 +1,4 @@
-"""Change events of AWS DMS and Maxwell: a row each, or none."""
+"""Change events of AWS DMS and Maxwell: each changes one row, or none."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
-from frazil.records.cdc.images import Parts, image, mapped, one_each
-from frazil.records.cdc.order import instants, padded
-from frazil.records.cdc.parsed_value import sent_images
+from frazil.records.cdc.images import SingleChanges, image_struct, map_ops, single_images
+from frazil.records.cdc.order import read_instants, sortable_positions
+from frazil.records.cdc.parsed_value import images_for_op
 from frazil.records.model.changes import Images, ParsedImages, ParsedValue
 from frazil.records.transforms.cdc.change import text_field
 from frazil.records.transforms.fields import find
@@ -30,9 +30,9 @@ _MAXWELL_OPS: Final = {
     "delete": DELETE,
     "bootstrap-start": None,
     "bootstrap-complete": None,
-    **{f"{of}-{what}": None for of in ("table", "database") for what in ("create", "alter", "drop")},
+    **{f"{scope}-{action}": None for scope in ("table", "database") for action in ("create", "alter", "drop")},
 }
-"""The words of DDL records among them, which tell of no row."""
+"""The last ones are DDL, which changes no row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,48 +50,48 @@ class Dms:
         """Values have types of their own."""
         return False
 
-    def sent(self, value: ParsedValue) -> ParsedImages:
+    def find_images(self, value: ParsedValue) -> ParsedImages:
         """Find the rows of a record."""
-        now = value.at("data")
-        found = sent_images(_DMS_OPS.get(str(value.at("metadata.operation"))), now, value.at("before-image"))
-        if found.void:
-            return found
-        return replace(found, hidden=_before_names(now) if isinstance(now, dict) else frozenset())
+        row = value.get("data")
+        images = images_for_op(_DMS_OPS.get(str(value.get("metadata.operation"))), row, value.get("before-image"))
+        if images.ignored_rows:
+            return images
+        return replace(images, hidden=_before_names(row) if isinstance(row, dict) else frozenset())
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take records apart."""
-        sent = text_field(_DMS, value, "metadata.operation")
+        source_ops = text_field(_DMS, value, "metadata.operation")
         control = pc.equal(text_field(_DMS, value, "metadata.record-type"), "control")
-        op, known = mapped(sent, _DMS_OPS)
-        strange = pc.and_not(pc.invert(known), pc.fill_null(control, fill_value=False))
-        at = find(value, "metadata.timestamp")
-        nothing = pa.nulls(len(op), pa.string())
-        facts = {"op": sent, "ts": nothing if at is None else at, "order": nothing}
-        now, was = image(_DMS, value, "data"), image(_DMS, value, "before-image")
+        op, is_known = map_ops(source_ops, _DMS_OPS)
+        is_unknown = pc.and_not(pc.invert(is_known), pc.fill_null(control, fill_value=False))
+        timestamps = find(value, "metadata.timestamp")
+        no_text = pa.nulls(len(op), pa.string())
+        facts = {"op": source_ops, "ts": no_text if timestamps is None else timestamps, "order": no_text}
+        after, before = image_struct(_DMS, value, "data"), image_struct(_DMS, value, "before-image")
         message = f"{_DMS}: expected metadata.operation as one of {', '.join(_DMS_OPS)}, found {{}}"
-        parts = Parts(_DMS, op, sent, now, was, facts, self.key_in_record)
-        return _with_before_columns(one_each(parts, [(strange, message, "metadata.operation")]))
+        changes = SingleChanges(_DMS, op, source_ops, after, before, facts, self.key_in_record)
+        return _with_before_columns(single_images(changes, [(is_unknown, message, "metadata.operation")]))
 
 
 def _before_names(row: Collection[str]) -> frozenset[str]:
-    """The columns of a row that say what another one of its columns was."""
+    """Return the columns of a row that hold an earlier value of another one of its columns."""
     return frozenset(name for name in row if name.startswith(_DMS_BEFORE) and name.removeprefix(_DMS_BEFORE) in row)
 
 
 def _with_before_columns(images: Images) -> Images:
-    """The images, where columns of rows as they are say what these rows were. An image of its own goes first."""
-    hidden, before, had = _before_names(images.row), dict(images.before), images.had
+    """Return the images with `BI_*` columns taken as the row before the change, where a before-image has no value."""
+    hidden, before, had = _before_names(images.row), dict(images.before), images.has_before
     upserts = pc.fill_null(pc.equal(images.op, UPSERT), fill_value=False)
     for name in sorted(hidden):
-        to, (_, values) = name.removeprefix(_DMS_BEFORE), images.row[name]
-        field = pa.field(to, values.type)
-        known = before.get(to)
-        if known is None:
-            before[to] = field, values
-        elif known[1].type == values.type and not pa.types.is_nested(values.type):
-            before[to] = field, pc.coalesce(known[1], values)
+        column_name, (_, values) = name.removeprefix(_DMS_BEFORE), images.row[name]
+        field = pa.field(column_name, values.type)
+        earlier = before.get(column_name)
+        if earlier is None:
+            before[column_name] = field, values
+        elif earlier[1].type == values.type and not pa.types.is_nested(values.type):
+            before[column_name] = field, pc.coalesce(earlier[1], values)
         had = pc.or_(had, pc.and_(upserts, values.is_valid()))
-    return replace(images, before=before, had=had, hidden=hidden)
+    return replace(images, before=before, has_before=had, hidden=hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,26 +109,28 @@ class Maxwell:
         """Values have types of their own."""
         return False
 
-    def sent(self, value: ParsedValue) -> ParsedImages:
+    def find_images(self, value: ParsedValue) -> ParsedImages:
         """Find the rows of a record."""
-        return sent_images(_MAXWELL_OPS.get(str(value.at("type"))), value.at("data"), value.at("old"))
+        return images_for_op(_MAXWELL_OPS.get(str(value.get("type"))), value.get("data"), value.get("old"))
 
     def images(self, value: pa.RecordBatch) -> Images:
         """Take records apart."""
-        sent = text_field(_MAXWELL, value, "type")
-        op, known = mapped(sent, _MAXWELL_OPS)
-        facts = {"op": sent, "ts": instants(_MAXWELL, value, "ts", "s"), "order": _position(value)}
-        now, was = image(_MAXWELL, value, "data"), image(_MAXWELL, value, "old")
+        source_ops = text_field(_MAXWELL, value, "type")
+        op, is_known = map_ops(source_ops, _MAXWELL_OPS)
+        facts = {"op": source_ops, "ts": read_instants(_MAXWELL, value, "ts", "s"), "order": _position(value)}
+        after, before = image_struct(_MAXWELL, value, "data"), image_struct(_MAXWELL, value, "old")
         message = f"{_MAXWELL}: expected type as one of {', '.join(_MAXWELL_OPS)}, found {{}}"
-        parts = Parts(_MAXWELL, op, sent, now, was, facts, self.key_in_record)
-        return one_each(parts, [(pc.invert(known), message, "type")])
+        changes = SingleChanges(_MAXWELL, op, source_ops, after, before, facts, self.key_in_record)
+        return single_images(changes, [(pc.invert(is_known), message, "type")])
 
 
 def _position(value: pa.RecordBatch) -> pa.StringArray:
     """`master.000006:800911`, which Maxwell sends with output_binlog_position, as text that sorts; null without."""
-    found = pc.extract_regex(text_field(_MAXWELL, value, "position"), r"^(?P<file>.+):(?P<at>[0-9]+)$")
-    place = padded(_MAXWELL, "position", found.field("at"))
-    within = find(value, "xoffset")
-    offset = padded(_MAXWELL, "xoffset", pa.nulls(len(place), pa.string()) if within is None else within)
-    joined = pc.binary_join_element_wise(found.field("file"), place, pc.fill_null(offset, ""), ":")
-    return pc.if_else(found.is_valid(), joined, pa.scalar(None, pa.string()))
+    binlog_position = pc.extract_regex(text_field(_MAXWELL, value, "position"), r"^(?P<file>.+):(?P<at>[0-9]+)$")
+    log_offset = sortable_positions(_MAXWELL, "position", binlog_position.field("at"))
+    row_offset = find(value, "xoffset")
+    offset = sortable_positions(
+        _MAXWELL, "xoffset", pa.nulls(len(log_offset), pa.string()) if row_offset is None else row_offset
+    )
+    joined = pc.binary_join_element_wise(binlog_position.field("file"), log_offset, pc.fill_null(offset, ""), ":")
+    return pc.if_else(binlog_position.is_valid(), joined, pa.scalar(None, pa.string()))

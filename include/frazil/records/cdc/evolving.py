@@ -1,8 +1,8 @@
-"""Changes in JSON for a table that follows its records: what their rows need that the table does not have.
+"""Fits JSON changes to a table whose schema evolves, and collects the schema changes that their rows need.
 
-Values are decoded as for any merged table, by the columns that it has now. Those that another schema may decode better are
-looked at one by one: the rows of inserts and updates say what they need. Of deleted rows, and of rows as they were, only the
-key is needed: nothing else of them asks for a column, or makes a record a dead letter.
+Values are decoded as for any merged table, by its present columns. Those that another schema may decode better are inspected
+one by one: the rows of inserts and updates request schema changes. Of deleted rows, and of rows before a change, only the key
+counts: nothing else of them requests a column, or makes a record a dead letter.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from frazil.records.casting.fitter import Fitted
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.cdc.rows import ChangeFitter
-from frazil.records.evolution.inspect import EVOLVABLE, Look, Seen
-from frazil.records.evolution.schema_requests import Asked
+from frazil.records.evolution.inspect import EVOLVABLE, Inspection, ObjectInspector
+from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.json.exact import parse_object
 from frazil.records.json.values import Dead, JsonValues
 from frazil.records.model.changes import ChangeFormat, Object, ParsedImages, ParsedValue
@@ -31,34 +31,34 @@ from frazil.records.model.rows import Block, in_order
 from frazil.records.model.spec import RecordSpec
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_COUNTED: Final = {Kind.INT, Kind.FLOAT, Kind.DECIMAL}
+_NUMBER_KINDS: Final = {Kind.INT, Kind.FLOAT, Kind.DECIMAL}
 
 
-_LOOKED_AT: Final = EVOLVABLE | {DeadCode.LONE_SURROGATE}
-"""Why a value is dead that another look may save: what is wrong may be in an image that does not count."""
+_INSPECTED_CODES: Final = EVOLVABLE | {DeadCode.LONE_SURROGATE}
+"""Codes of dead values that an inspection may save: the fault may be in an image that does not count."""
 
 
 class EvolvingChanges:
-    """Makes rows of JSON values that tell of changes, and tells what they need that their table does not have.
+    """Turns JSON changes into rows to merge, and collects the schema changes that they need.
 
     Args:
-        spec: What is wanted of the records; its merge says what values hold.
-        asked: Takes what they need.
+        spec: How records become rows; its merge has the shape of the values.
+        requests: Collects the schema changes.
         blocks: Whether values may be parsed as blocks where that is exact.
 
     Raises:
         Terminal: A default does not fit its column.
     """
 
-    def __init__(self, spec: RecordSpec, asked: Asked, *, blocks: bool = True) -> None:
+    def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, blocks: bool = True) -> None:
         merge = spec.merge
         if merge is None or merge.changes is None or merge.shape is None:
             raise AssertionError(spec)
         self._format: Final[ChangeFormat] = merge.changes
-        # What no value can hold by chance: the fields of a row must not pass for the rest of one.
+        # A random name, which no value holds by chance: no sender can fake the text of rescued fields.
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
-        self._shape: Final = _renamed(merge.shape, spec.rescued_column, self._rest_name)
-        self._fitter: Final = ChangeFitter(_plain(spec, self._rest_name), asked)
+        self._shape: Final = _renamed_schema(merge.shape, spec.rescued_column, self._rest_name)
+        self._fitter: Final = ChangeFitter(_spec_without_evolution(spec, self._rest_name), requests)
         self._json: Final = JsonValues(
             RecordSpec(
                 self._shape,
@@ -70,169 +70,196 @@ class EvolvingChanges:
             blocks=blocks,
         )
         self._fold: Final = spec.fold is not None
-        self._repeats: Final = spec.duplicate_keys == "last"
-        self._asked: Final = asked
+        self._allows_repeated_keys: Final = spec.duplicate_keys == "last"
+        self._requests: Final = requests
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
-        self._rescued: Final = spec.rescued_column
-        self._look: Final = None if spec.evolution is None else Look(spec.of_value)
+        self._rescued_column: Final = spec.rescued_column
+        self._inspector: Final = None if spec.evolution is None else ObjectInspector(spec.of_value)
         steps = [
-            of.steps[0] for of in spec.of_value.column_specs if of.steps and of.name in (*merge.keys, merge.order_by)
+            column.steps[0]
+            for column in spec.of_value.column_specs
+            if column.steps and column.name in (*merge.keys, merge.order_by)
         ]
-        # Without a default, since that takes the place of null.
-        self._never_null: Final = {
-            self._key(of.steps[0])
-            for of in spec.of_value.column_specs
-            if of.name in (*merge.keys, merge.order_by) and len(of.steps) == 1 and not of.has_default
+        # A default would take the place of null.
+        self._required_keys: Final = {
+            self._key(column.steps[0])
+            for column in spec.of_value.column_specs
+            if column.name in (*merge.keys, merge.order_by) and len(column.steps) == 1 and not column.has_default
         }
-        self._needed: Final = {self._key(name) for name in steps}
-        # The look sees texts as what they become.
-        kinds = {self._key(of.steps[0]): of.type for of in spec.of_value.column_specs if len(of.steps) == 1}
-        self._figures: Final = kinds if self._format.text_casts else {}
-        self._inferred: Final = {
-            self._key(of.steps[0]): of.type
-            for of in spec.of_value.column_specs
-            if of.reading.inferred and len(of.steps) == 1
+        self._needed_fields: Final = {self._key(name) for name in steps}
+        # Where all values are sent as texts, the inspection sees what they become.
+        column_types = {
+            self._key(column.steps[0]): column.type for column in spec.of_value.column_specs if len(column.steps) == 1
         }
-        self._declared: Final = {self._key(of.steps[0]) for of in spec.of_value.column_specs if of.steps}
+        self._column_types: Final = column_types if self._format.text_casts else {}
+        self._inferred_types: Final = {
+            self._key(column.steps[0]): column.type
+            for column in spec.of_value.column_specs
+            if column.reading.inferred and len(column.steps) == 1
+        }
+        self._declared_fields: Final = {
+            self._key(column.steps[0]) for column in spec.of_value.column_specs if column.steps
+        }
 
     def check(self) -> list[str]:
         """Return each column that no row could ever fill, and why."""
         return self._fitter.check(self._shape)
 
     def fit(self, values: pa.BinaryArray, key: pa.RecordBatch | None) -> Fitted:
-        """Fit values, none of them null, each with its key. They have no meaning if anything is asked for."""
+        """Fit values, none of them null, each with its key; the rows are void if a schema change is requested."""
         block, dead = self._json.rows(values)
-        if self._look is not None:
-            block, dead = self._looked_at(self._look, values, block, dead)
+        if self._inspector is not None:
+            block, dead = self._inspect_suspects(self._inspector, values, block, dead)
         keys = None if key is None else key.take(block.positions)
         fitted = self._fitter.fit(block.rows, keys)
-        reasons = dead | {block.positions[row].as_py(): of for row, of in fitted.dead.items()}
-        kept = block.positions.take(fitted.kept)
-        return Fitted(fitted.rows, kept, dict(sorted(reasons.items())), fitted.ignored.among(block.positions))
+        reasons = dead | {block.positions[row].as_py(): reason for row, reason in fitted.dead.items()}
+        kept_positions = block.positions.take(fitted.input_rows)
+        return Fitted(
+            fitted.rows, kept_positions, dict(sorted(reasons.items())), fitted.ignored.map_positions(block.positions)
+        )
 
     def _key(self, name: str) -> str:
         return name.casefold() if self._fold else name
 
-    def _looked_at(self, look: Look, values: pa.BinaryArray, block: Block, dead: Dead) -> tuple[Block, Dead]:
-        """Ask for what rows need; return what was decoded, with those whose fields go elsewhere than their names say."""
-        asked, texts = Asked(self._fold), dict[int, bytes]()
+    def _inspect_suspects(
+        self, inspector: ObjectInspector, values: pa.BinaryArray, block: Block, dead: Dead
+    ) -> tuple[Block, Dead]:
+        """Inspect values and request what their rows need; decode those again whose fields are rescued or moved."""
+        requests, texts = SchemaRequests(self._fold), dict[int, bytes]()
         for position in self._suspects(block, dead, len(values)):
-            whole = self._parsed(values[position].as_py())
-            images = self._format.sent(ParsedValue(whole, self._fold))
-            if images.now and position in dead and dead[position].code not in EVOLVABLE:
-                continue  # a text of a row that counts
+            parsed = self._parsed(values[position].as_py())
+            images = self._format.find_images(ParsedValue(parsed, self._fold))
+            if images.current_rows and position in dead and dead[position].code not in EVOLVABLE:
+                continue  # a lone surrogate in a row that counts: no schema helps
             fits = position not in dead and not self._format.text_casts
-            seen = [self._seen(look, image, images, fits=fits) for image in images.now]
-            if any(of.rest for of in seen):
-                self._put_aside(images, seen, values[position].as_py())
-            if any(of.is_dead for of in seen) or not all(map(self._has_key, images.now)):
+            inspections = [self._inspect_image(inspector, image, images, fits=fits) for image in images.current_rows]
+            if any(inspection.rescued_fields for inspection in inspections):
+                self._rescue_fields(images, inspections, values[position].as_py())
+            if any(inspection.is_dead for inspection in inspections) or not all(
+                map(self._has_key, images.current_rows)
+            ):
                 continue
-            for of in seen:
-                asked.take(of.asked)
-            if any(of.rest for of in seen) and not self._has_rescued:
-                asked.add((self._rescued,), pa.string())
-            if position in dead or any(of.rest or of.is_moved for of in seen):
-                self._strip(images)
-                texts[position] = document(whole).encode()
-        self._asked.take(asked)
-        return (block, dead) if asked or not texts else self._replaced(block, dead, texts)
+            for inspection in inspections:
+                requests.add_all(inspection.requests)
+            if any(inspection.rescued_fields for inspection in inspections) and not self._has_rescued:
+                requests.add((self._rescued_column,), pa.string())
+            if position in dead or any(inspection.rescued_fields or inspection.is_moved for inspection in inspections):
+                self._strip_other_rows(images)
+                texts[position] = document(parsed).encode()
+        self._requests.add_all(requests)
+        return (block, dead) if requests or not texts else self._with_replaced(block, dead, texts)
 
     def _parsed(self, raw: bytes) -> Object:
-        return parse_object(raw, repeated_keys=self._repeats, in_order=self._fold)
+        return parse_object(raw, repeated_keys=self._allows_repeated_keys, in_order=self._fold)
 
     def _suspects(self, block: Block, dead: Dead, size: int) -> list[int]:
-        """Return the positions of values that are looked at, ascending."""
+        """Return the positions of the values to inspect, ascending."""
         if self._format.text_casts:
-            found = set(range(size))
+            suspects = set(range(size))
         else:
-            plain = pc.is_in(pa.arange(0, size), value_set=block.plain)
-            found = set(pc.indices_nonzero(pc.invert(plain)).to_pylist())
-        return sorted(found.union(dead) - {at for at, of in dead.items() if of.code not in _LOOKED_AT})
+            plain = pc.is_in(pa.arange(0, size), value_set=block.fully_read)
+            suspects = set(pc.indices_nonzero(pc.invert(plain)).to_pylist())
+        return sorted(
+            suspects.union(dead)
+            - {position for position, reason in dead.items() if reason.code not in _INSPECTED_CODES}
+        )
 
-    def _seen(self, look: Look, image: Object, images: ParsedImages, *, fits: bool) -> Seen:
-        """Look at a row as it is; its fields that have a column for another type are moved there, the rest taken out."""
+    def _inspect_image(
+        self, inspector: ObjectInspector, image: Object, images: ParsedImages, *, fits: bool
+    ) -> Inspection:
+        """Inspect a row after its change; move fields to their variant columns, and take rescued ones out of the row."""
         original = dict(image)
         hidden = {name: item for name, item in image.items() if self._is_hidden(name, item, images)}
-        shown = {name: self._figure(name, item) for name, item in image.items() if name not in hidden}
-        seen = look.at(shown, is_row=fits)
-        kept = {name: item for name, item in shown.items() if name not in seen.rest or look.has(name)}
+        row = {name: self._parse_text(name, item) for name, item in image.items() if name not in hidden}
+        inspection = inspector.inspect(row, is_row=fits)
+        remaining = {
+            name: item
+            for name, item in row.items()
+            if name not in inspection.rescued_fields or inspector.has_column(name)
+        }
         image.clear()
         image |= hidden | {
-            name: self._text(name, original[name]) if name in original else self._moved(item)
-            for name, item in kept.items()
+            name: self._text_if_inferred(name, original[name]) if name in original else self._variant_value(item)
+            for name, item in remaining.items()
         }
-        return seen
+        return inspection
 
     def _has_key(self, image: Object) -> bool:
-        """Whether a row has what identifies and orders it: one without is a dead letter, whatever columns there are."""
-        return self._never_null <= {self._key(name) for name, item in image.items() if item is not None}
+        """Return whether a row has its identifier and order fields: without one it is a dead letter with any schema."""
+        return self._required_keys <= {self._key(name) for name, item in image.items() if item is not None}
 
-    def _text(self, name: str, item: JsonValue) -> JsonValue:
-        """Return a value with texts wherever a column that nobody declared has them: it takes any value as its text."""
-        of = self._inferred.get(self._key(name))
-        return item if of is None else _with_texts(item, of, self._key)
+    def _text_if_inferred(self, name: str, item: JsonValue) -> JsonValue:
+        """Return a value with JSON text wherever its column, which nobody declared, has strings: it takes any value so."""
+        column_type = self._inferred_types.get(self._key(name))
+        return item if column_type is None else _with_texts(item, column_type, self._key)
 
-    def _moved(self, item: JsonValue) -> JsonValue:
-        """Return a value at another name, as a text where all are."""
+    def _variant_value(self, item: JsonValue) -> JsonValue:
+        """Return a value for its variant column, as a text if the format sends all values as texts."""
         if not self._format.text_casts or item is None:
             return item
         return document(item) if isinstance(item, bool) else str(item)
 
-    def _put_aside(self, images: ParsedImages, seen: list[Seen], raw: bytes) -> None:
-        """Give rows their fields without columns as one text, all of it as it was sent."""
-        again = self._format.sent(ParsedValue(self._parsed(raw), self._fold))
-        for image, of, original in zip(images.now, seen, again.now, strict=True):
-            if of.rest:
-                image[self._rest_name] = document({name: item for name, item in original.items() if name in of.rest})
+    def _rescue_fields(self, images: ParsedImages, inspections: list[Inspection], raw: bytes) -> None:
+        """Add to rows the JSON text of their rescued fields, just as they were sent."""
+        original_images = self._format.find_images(ParsedValue(self._parsed(raw), self._fold))
+        for image, inspection, original in zip(
+            images.current_rows, inspections, original_images.current_rows, strict=True
+        ):
+            if inspection.rescued_fields:
+                image[self._rest_name] = document(
+                    {name: item for name, item in original.items() if name in inspection.rescued_fields}
+                )
 
     def _is_hidden(self, name: str, item: JsonValue, images: ParsedImages) -> bool:
-        """Whether a field is none of the row, or a column's value that was not sent."""
+        """Return whether a field describes the change, not the row, or stands for a column's value that was not sent."""
         key = self._key(name)
-        if key in self._declared:
+        if key in self._declared_fields:
             return images.is_left_out(item)
-        return key in {self._key(of) for of in images.hidden}
+        return key in {self._key(hidden_name) for hidden_name in images.hidden}
 
-    def _figure(self, name: str, item: JsonValue) -> JsonValue:
-        """Return what a text becomes in its column, where all values are sent as texts."""
-        of = self._figures.get(self._key(name))
-        if of is None or type(item) is not str:
+    def _parse_text(self, name: str, item: JsonValue) -> JsonValue:
+        """Return a text as the number or boolean that it becomes in its column, if the format sends all values as texts."""
+        column_type = self._column_types.get(self._key(name))
+        if column_type is None or type(item) is not str:
             return item
-        if kind_of(of) in _COUNTED and _NUMBER.fullmatch(item):
+        if kind_of(column_type) in _NUMBER_KINDS and _NUMBER.fullmatch(item):
             return Number(item)
-        return {"true": True, "false": False}.get(item, item) if kind_of(of) is Kind.BOOL else item
+        return {"true": True, "false": False}.get(item, item) if kind_of(column_type) is Kind.BOOL else item
 
-    def _strip(self, images: ParsedImages) -> None:
-        """Leave of other rows what is needed of them: the key, and values that the row as it is has from there."""
-        left_out = {self._key(name) for row in images.now for name, item in row.items() if images.is_left_out(item)}
+    def _strip_other_rows(self, images: ParsedImages) -> None:
+        """Reduce deleted rows and rows before a change to their key, and to values that the row after it lacks."""
+        left_out = {
+            self._key(name) for row in images.current_rows for name, item in row.items() if images.is_left_out(item)
+        }
         hidden = {self._key(name) for name in images.hidden}
-        kept = [
-            *((row, self._needed | hidden | left_out) for row in images.others),
-            *((row, hidden) for row in images.void),
+        kept_names = [
+            *((row, self._needed_fields | hidden | left_out) for row in images.past_rows),
+            *((row, hidden) for row in images.ignored_rows),
         ]
-        for row, names in kept:
+        for row, names in kept_names:
             for name in [name for name in row if self._key(name) not in names]:
                 del row[name]
 
-    def _replaced(self, block: Block, dead: Dead, texts: Mapping[int, bytes]) -> tuple[Block, Dead]:
-        places = pa.array(texts, pa.int64())
-        kept = pc.invert(pc.is_in(block.positions, value_set=places))
-        again, failed = self._json.rows(pa.array(list(texts.values()), pa.binary()))
-        stays = Block(block.rows.filter(kept), block.positions.filter(kept))
-        whole = in_order([stays, Block(again.rows, places.take(again.positions))], block.rows.schema)
-        reasons = {at: of for at, of in dead.items() if at not in texts}
-        return whole, reasons | {places[at].as_py(): of for at, of in failed.items()}
+    def _with_replaced(self, block: Block, dead: Dead, texts: Mapping[int, bytes]) -> tuple[Block, Dead]:
+        text_positions = pa.array(texts, pa.int64())
+        is_unchanged = pc.invert(pc.is_in(block.positions, value_set=text_positions))
+        decoded, failed = self._json.rows(pa.array(list(texts.values()), pa.binary()))
+        unchanged = Block(block.rows.filter(is_unchanged), block.positions.filter(is_unchanged))
+        merged = in_order([unchanged, Block(decoded.rows, text_positions.take(decoded.positions))], block.rows.schema)
+        reasons = {position: reason for position, reason in dead.items() if position not in texts}
+        return merged, reasons | {text_positions[position].as_py(): reason for position, reason in failed.items()}
 
 
-def _with_texts(item: JsonValue, of: pa.DataType, key: Callable[[str], str]) -> JsonValue:
-    kind = kind_of(of)
+def _with_texts(item: JsonValue, data_type: pa.DataType, key: Callable[[str], str]) -> JsonValue:
+    kind = kind_of(data_type)
     if kind is Kind.TEXT:
         return item if item is None or type(item) is str else document(item)  # a Number is a str
     if kind is Kind.LIST and isinstance(item, list):
-        return [_with_texts(each, of.value_type, key) for each in item]
+        return [_with_texts(each, data_type.value_type, key) for each in item]
     if kind is Kind.MAP and isinstance(item, dict):
-        return {name: _with_texts(each, of.item_type, key) for name, each in item.items()}
+        return {name: _with_texts(each, data_type.item_type, key) for name, each in item.items()}
     if kind is Kind.STRUCT and isinstance(item, dict):
-        types = {key(part.name): part.type for part in of}
+        types = {key(part.name): part.type for part in data_type}
         return {
             name: each if (type_ := types.get(key(name))) is None else _with_texts(each, type_, key)
             for name, each in item.items()
@@ -240,20 +267,20 @@ def _with_texts(item: JsonValue, of: pa.DataType, key: Callable[[str], str]) -> 
     return item
 
 
-def _renamed(shape: pa.Schema, name: str, to: str) -> pa.Schema:
-    return pa.schema([_renamed_field(of, name, to) for of in shape])
+def _renamed_schema(shape: pa.Schema, name: str, new_name: str) -> pa.Schema:
+    return pa.schema([_renamed_field(field, name, new_name) for field in shape])
 
 
-def _renamed_field(of: pa.Field, name: str, to: str) -> pa.Field:
-    if pa.types.is_struct(of.type):
-        of = of.with_type(pa.struct([_renamed_field(inner, name, to) for inner in of.type]))
-    elif pa.types.is_list(of.type):
-        of = of.with_type(pa.list_(_renamed_field(of.type.value_field, name, to)))
-    return of.with_name(to) if of.name == name else of
+def _renamed_field(field: pa.Field, name: str, new_name: str) -> pa.Field:
+    if pa.types.is_struct(field.type):
+        field = field.with_type(pa.struct([_renamed_field(inner, name, new_name) for inner in field.type]))
+    elif pa.types.is_list(field.type):
+        field = field.with_type(pa.list_(_renamed_field(field.type.value_field, name, new_name)))
+    return field.with_name(new_name) if field.name == name else field
 
 
-def _plain(spec: RecordSpec, rest_name: str) -> RecordSpec:
-    """Return what is wanted of values whose table stays as it is, and the rest of a row by its own name."""
-    has = spec.rescued_column in spec.columns.names
-    sources = {**spec.sources, spec.rescued_column: (rest_name,)} if has else spec.sources
+def _spec_without_evolution(spec: RecordSpec, rest_name: str) -> RecordSpec:
+    """Return the spec without evolution, with the column for rescued fields filled from the random name."""
+    has_rescued = spec.rescued_column in spec.columns.names
+    sources = {**spec.sources, spec.rescued_column: (rest_name,)} if has_rescued else spec.sources
     return replace(spec, evolution=None, unknown_fields="ignore", sources=sources)

@@ -1,4 +1,4 @@
-"""What values tell of rows: what happened, and the images of the row as it is and as it was."""
+"""Images of changed rows in Arrow values: the op, and the row after and before the change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frazil.records.transforms.fields import find
 from frazil.records.transforms.flatten import children
 
 
-def image(format_name: str, fields: pa.RecordBatch, name: str, *, nested: bool = False) -> pa.StructArray | None:
+def image_struct(format_name: str, fields: pa.RecordBatch, name: str, *, nested: bool = False) -> pa.StructArray | None:
     """Return a struct that holds a row, or None if there is no such field.
 
     Raises:
@@ -33,78 +33,78 @@ def image(format_name: str, fields: pa.RecordBatch, name: str, *, nested: bool =
     return values
 
 
-def columns_of_image(values: pa.StructArray | None) -> Columns:
-    """Return the fields of an image; of none, none. What a null image holds is null."""
+def image_columns(values: pa.StructArray | None) -> Columns:
+    """Return the fields of an image, with their values; a null image has nulls. Without an image there are no fields."""
     if values is None:
         return {}
-    # Changes without the image they need fail, so an image adds no nulls of its own to those that go on.
+    # A change without the image that it needs fails. So an image adds no nulls of its own to the other changes.
     declared = pa.field("image", values.type, nullable=False)
-    return {of.name: (of, inner) for of, inner in children(declared, values)}
+    return {child.name: (child, child_values) for child, child_values in children(declared, values)}
 
 
-def there(values: pa.Array | None, size: int) -> pa.BooleanArray:
-    """Return where there is an image."""
+def has_image(values: pa.Array | None, size: int) -> pa.BooleanArray:
+    """Return, per value, whether it has an image."""
     return pa.repeat(pa.scalar(value=False), size) if values is None else values.is_valid()
 
 
-def mapped(values: pa.StringArray, words: Mapping[str, str | None]) -> tuple[pa.StringArray, pa.BooleanArray]:
-    """Return what words mean, and which are known. A word may mean nothing."""
-    at = pc.index_in(values, value_set=pa.array(list(words), pa.string()))
-    return pa.array(list(words.values()), pa.string()).take(at), at.is_valid()
+def map_ops(values: pa.StringArray, ops: Mapping[str, str | None]) -> tuple[pa.StringArray, pa.BooleanArray]:
+    """Return the `Op` for each word of a source, null where nothing happens to a row, and which words are known."""
+    indices = pc.index_in(values, value_set=pa.array(list(ops), pa.string()))
+    return pa.array(list(ops.values()), pa.string()).take(indices), indices.is_valid()
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What values that each tell of one change are made of.
+class SingleChanges:
+    """The parts of values that each hold one change.
 
     Attributes:
         format: Name of the format, for messages.
-        op: What happens, as an `Op`, or null.
-        sent: What was sent for it.
-        now: The row as it is; where `was` has no deleted row, also that.
-        was: The row as it was.
+        op: The `Op`, or null if nothing happens to a row.
+        source_op: The source's word for it.
+        after: The row after the change; also the deleted row, if the format has no image before.
+        before: The row before the change.
         facts: The facts about each change.
         key_in_record: Whether all key columns are of the record's key, so that a delete needs no image.
     """
 
     format: str
     op: pa.StringArray
-    sent: pa.StringArray
-    now: pa.StructArray | None
-    was: pa.StructArray | None
+    source_op: pa.StringArray
+    after: pa.StructArray | None
+    before: pa.StructArray | None
     facts: Mapping[str, pa.Array]
     key_in_record: bool
 
     @property
     def upserts(self) -> pa.BooleanArray:
-        """Where a row is told as it is."""
+        """Which changes are inserts or updates."""
         return pc.fill_null(pc.equal(self.op, UPSERT), fill_value=False)
 
     @property
     def deletes(self) -> pa.BooleanArray:
-        """Where a row went."""
+        """Which changes are deletes."""
         return pc.fill_null(pc.equal(self.op, DELETE), fill_value=False)
 
 
-def one_each(parts: Parts, verdicts: Iterable[Verdict], *, told_before: bool = False) -> Images:
-    """Return the images of values that each tell of one change.
+def single_images(changes: SingleChanges, verdicts: Iterable[Verdict], *, before_has_deleted: bool = False) -> Images:
+    """Return the images of values that each hold one change.
 
     Args:
-        parts: What they are made of.
-        verdicts: What else is wrong with values.
-        told_before: Whether deleted rows are told as they were.
+        changes: The parts of the values.
+        verdicts: Further reasons why values fail.
+        before_has_deleted: Whether `before` holds deleted rows.
     """
-    size = len(parts.op)
-    has_now, has_was = there(parts.now, size), there(parts.was, size)
-    gone = parts.was if told_before else None
-    takes_gone = pc.and_(parts.deletes, there(gone, size))
+    size = len(changes.op)
+    has_after, has_before = has_image(changes.after, size), has_image(changes.before, size)
+    deleted_before = changes.before if before_has_deleted else None
+    takes_before = pc.and_(changes.deletes, has_image(deleted_before, size))
     row = choose_image(
-        f"changes.format {parts.format}", columns_of_image(parts.now), columns_of_image(gone), takes_gone
+        f"changes.format {changes.format}", image_columns(changes.after), image_columns(deleted_before), takes_before
     )
-    bare = pc.and_not(parts.upserts, has_now)
-    if not parts.key_in_record:
-        bare = pc.or_(bare, pc.and_not(pc.and_not(parts.deletes, has_now), takes_gone))
-    lost: Verdict = (bare, f"{parts.format}: expected the row for op {{}}, found none", "")
-    failed = failures([*verdicts, lost], pa.repeat(pa.scalar(value=True), size), parts.sent)
-    had = pc.and_(parts.upserts, has_was)
-    return Images(pa.arange(0, size), parts.op, row, columns_of_image(parts.was), had, parts.facts, failed)
+    lacks_row = pc.and_not(changes.upserts, has_after)
+    if not changes.key_in_record:
+        lacks_row = pc.or_(lacks_row, pc.and_not(pc.and_not(changes.deletes, has_after), takes_before))
+    no_row: Verdict = (lacks_row, f"{changes.format}: expected the row for op {{}}, found none", "")
+    failed = failures([*verdicts, no_row], pa.repeat(pa.scalar(value=True), size), changes.source_op)
+    had = pc.and_(changes.upserts, has_before)
+    return Images(pa.arange(0, size), changes.op, row, image_columns(changes.before), had, changes.facts, failed)

@@ -17,8 +17,8 @@ _DIGITS: Final = 20
 _MICROS: Final = {"s": 1_000_000, "ms": 1_000}
 
 
-def padded(format_name: str, path: str, values: pa.Array) -> pa.StringArray:
-    """Return places in a log as texts that sort like them: numbers, also those sent as text, get leading zeros.
+def sortable_positions(format_name: str, path: str, values: pa.Array) -> pa.StringArray:
+    """Return positions in a source's log as texts that sort like them: numbers, also those sent as text, get leading zeros.
 
     Raises:
         Terminal: They are neither numbers nor texts.
@@ -36,8 +36,8 @@ def padded(format_name: str, path: str, values: pa.Array) -> pa.StringArray:
     return pc.if_else(is_number, pc.utf8_lpad(values, _DIGITS, "0"), values)
 
 
-def instants(format_name: str, value: pa.RecordBatch, path: str, unit: str) -> pa.TimestampArray:
-    """Return an instant that is sent as a number since 1970, or as a timestamp already; null where it is out of range.
+def read_instants(format_name: str, value: pa.RecordBatch, path: str, unit: str) -> pa.TimestampArray:
+    """Return the instants of a field that holds numbers since 1970, or timestamps; null where they are out of range.
 
     Raises:
         Terminal: It is neither.

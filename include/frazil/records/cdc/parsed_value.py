@@ -1,4 +1,4 @@
-"""Images of rows in values that are JSON objects, before anything is made of them."""
+"""Images of changed rows in parsed JSON objects, before they are decoded into columns."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from frazil.records.model.changes import Object, ParsedImages
 from frazil.records.model.json_text import JsonValue
 
 
-def sent_images(op: str | None, now: JsonValue, was: JsonValue) -> ParsedImages:
-    """Return the images of a value that holds two rows, or two lists of rows."""
-    rows, before = tuple(_objects(now)), tuple(_objects(was))
+def images_for_op(op: str | None, after: JsonValue, before: JsonValue) -> ParsedImages:
+    """Return the images of a value with a row, or a list of rows, after the change and one before it."""
+    rows, before_rows = tuple(_objects(after)), tuple(_objects(before))
     if op == UPSERT:
-        return ParsedImages(rows, before)
-    every = (*rows, *before)
-    return ParsedImages((), every) if op == DELETE else ParsedImages(void=every)
+        return ParsedImages(rows, before_rows)
+    all_rows = (*rows, *before_rows)
+    return ParsedImages((), all_rows) if op == DELETE else ParsedImages(ignored_rows=all_rows)
 
 
-def _objects(found: JsonValue) -> Iterable[Object]:
-    return (of for of in (found if isinstance(found, list) else [found]) if isinstance(of, dict))
+def _objects(parsed: JsonValue) -> Iterable[Object]:
+    return (
+        candidate for candidate in (parsed if isinstance(parsed, list) else [parsed]) if isinstance(candidate, dict)
+    )

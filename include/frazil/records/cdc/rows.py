@@ -1,4 +1,4 @@
-"""Changes fitted to the columns of their table: each value becomes rows that say what happens to which key."""
+"""Fits changes to the columns of their table: each value becomes rows that say what happens to which key."""
 
 from __future__ import annotations
 
@@ -12,101 +12,109 @@ import pyarrow.compute as pc
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
 from frazil.errors import Terminal
 from frazil.records.casting.fitter import Fitted
-from frazil.records.cdc.partial_rows import Part
-from frazil.records.evolution.schema_requests import Asked
+from frazil.records.cdc.partial_rows import PartialFitter
+from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.model.changes import FACTS, ChangeFormat, Images
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import JSON
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownAt
+from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 from frazil.records.transforms.cdc.change import cdc_struct
 from frazil.records.transforms.fields import batch_of
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Rows of the whole block, the change that each is of, and the reasons of other values."""
+class _ChangeRows:
+    """Rows of one op in the block's schema, the index of each row's change, and the reasons of dead values by position."""
 
     rows: pa.RecordBatch
-    at: pa.Int64Array
+    changes: pa.Int64Array
     dead: Mapping[int, Reason]
-    ignored: UnknownAt = NOTHING_UNKNOWN
+    ignored: UnknownFieldPairs = NOTHING_UNKNOWN
 
 
 class ChangeFitter:
-    """Makes rows of changes.
+    """Turns changes into rows to merge.
 
     A deleted row has its key, the column of `order_by`, and columns that take facts about the change; all others are null,
     required or not. An update that changes the key is a delete of the old key and then an upsert. Of one value all deletes
     come first: a statement that moves several keys may give one row the key that another one had.
 
     Args:
-        spec: What is wanted of the records; it has a format of changes.
-        asked: Takes what inserted and updated rows need that the table does not have.
+        spec: How records become rows; its merge has a format of changes.
+        requests: Collects the schema changes that inserted and updated rows need.
 
     Raises:
         Terminal: A default does not fit its column.
     """
 
-    def __init__(self, spec: RecordSpec, asked: Asked) -> None:
+    def __init__(self, spec: RecordSpec, requests: SchemaRequests) -> None:
         merge = spec.merge
         if merge is None or merge.changes is None:
             raise AssertionError(spec)
         self._format: Final[ChangeFormat] = merge.changes
         self._schema: Final = spec.block_schema
-        self._of_key: Final = spec.of_key
+        self._key_columns: Final = spec.of_key
         self._keys: Final = [name for name in merge.keys if name not in spec.of_key]
         takes_facts = {name for name, path in spec.sources.items() if path[:1] == (FACTS,)}
         carried = takes_facts | ({merge.order_by} if merge.order_by is not None else set())
-        # A JSON field is text by the file's own word: of a decimal that would not survive as a number, say.
+        # A JSON string is cast to its column's type: the pipeline file may declare a decimal that is sent as text.
         casts = spec.format.is_text or spec.format.name == JSON or merge.changes.text_casts
         self._takes_facts: Final = bool(takes_facts)
         self._carried: Final = carried - {*merge.keys}
-        self._declared: Final = {of.steps[0] for of in spec.column_specs if of.steps}
-        self._row: Final = Part.whole(spec, asked, text_casts=casts)
-        self._gone: Final = Part.some(spec, {*merge.keys, *spec.of_key, *carried}, text_casts=casts)
-        self._old: Final = Part.some(spec, {*self._keys}, text_casts=casts) if self._keys else None
-        self._all: Final = Part.some(spec, self._carried - spec.of_key, text_casts=casts) if self._carried else None
+        self._declared_fields: Final = {column.steps[0] for column in spec.column_specs if column.steps}
+        self._upsert_fitter: Final = PartialFitter.for_all_columns(spec, requests, text_casts=casts)
+        self._delete_fitter: Final = PartialFitter.for_columns(
+            spec, {*merge.keys, *spec.of_key, *carried}, text_casts=casts
+        )
+        self._old_key_fitter: Final = (
+            PartialFitter.for_columns(spec, {*self._keys}, text_casts=casts) if self._keys else None
+        )
+        self._truncate_fitter: Final = (
+            PartialFitter.for_columns(spec, self._carried - spec.of_key, text_casts=casts) if self._carried else None
+        )
 
     def check(self, shape: pa.Schema) -> list[str]:
         """Return, for values of one shape, each column that no row of them could ever fill, and why."""
-        nothing = batch_of([(of.with_nullable(nullable=True), pa.nulls(1, of.type)) for of in shape], 1)
-        images = self._format.images(nothing)
-        return self._row.check(self._fields(images).schema)
+        null_row = batch_of(
+            [(shape_field.with_nullable(nullable=True), pa.nulls(1, shape_field.type)) for shape_field in shape], 1
+        )
+        images = self._format.images(null_row)
+        return self._upsert_fitter.check(self._fields(images).schema)
 
     def fit(self, value: pa.RecordBatch, key: pa.RecordBatch | None) -> Fitted:
-        """Fit values, each with its key, if keys are decoded. Values that tell of no row are neither kept nor dead."""
+        """Fit values, each with its key if keys are decoded. A value that changes no row is neither kept nor dead."""
         try:
             images = self._format.images(value)
-        except Terminal as misfit:  # of this schema, which its records brought: those of another one go on
-            reason = Reason(DeadCode.TRANSFORM_FAILED, misfit.message)
-            nothing = pa.RecordBatch.from_pylist([], self._schema)
-            return Fitted(nothing, pa.array([], pa.int64()), dict.fromkeys(range(len(value)), reason), NOTHING_UNKNOWN)
-        good = pc.invert(pc.is_in(images.of, value_set=pa.array(list(images.failed), pa.int64())))
-        upserts = self._upserts(images, _where(good, images.op, UPSERT), key)
-        made = [
-            self._moves(images, upserts),
-            self._deletes(images, _where(good, images.op, DELETE), key),
-            self._truncates(images, _where(good, images.op, TRUNCATE)),
+        except Terminal as error:  # these records brought this schema: they fail, those with another schema go on
+            reason = Reason(DeadCode.TRANSFORM_FAILED, error.message)
+            no_rows = pa.RecordBatch.from_pylist([], self._schema)
+            return Fitted(no_rows, pa.array([], pa.int64()), dict.fromkeys(range(len(value)), reason), NOTHING_UNKNOWN)
+        is_good = pc.invert(pc.is_in(images.value_positions, value_set=pa.array(list(images.failed), pa.int64())))
+        upserts = self._upserts(images, _rows_with_op(is_good, images.op, UPSERT), key)
+        changed_rows = [
+            self._deletes_of_old_keys(images, upserts),
+            self._deletes(images, _rows_with_op(is_good, images.op, DELETE), key),
+            self._truncates(images, _rows_with_op(is_good, images.op, TRUNCATE)),
             upserts,
         ]
         dead = dict(images.failed)
-        for part in made:
-            dead = {**part.dead, **dead}
-        rows = pa.Table.from_batches([part.rows for part in made]).combine_chunks()
-        of = images.of.take(pa.concat_arrays([part.at for part in made]))
-        order = pc.array_sort_indices(of)  # stable: of one value, deletes stay first
-        alive = pc.invert(pc.is_in(of, value_set=pa.array(list(dead), pa.int64()))) if dead else None
+        for op_rows in changed_rows:
+            dead = {**op_rows.dead, **dead}
+        rows = pa.Table.from_batches([op_rows.rows for op_rows in changed_rows]).combine_chunks()
+        values_of_rows = images.value_positions.take(pa.concat_arrays([op_rows.changes for op_rows in changed_rows]))
+        order = pc.array_sort_indices(values_of_rows)  # stable: of one value, deletes stay first
+        alive = pc.invert(pc.is_in(values_of_rows, value_set=pa.array(list(dead), pa.int64()))) if dead else None
         order = order if alive is None else order.filter(alive.take(order))
         batches = rows.take(order).combine_chunks().to_batches()
-        whole = batches[0] if batches else made[0].rows.slice(0, 0)
-        kept = of.take(order)
-        return Fitted(whole, kept, dict(sorted(dead.items())), upserts.ignored.only(kept))
+        merged_rows = batches[0] if batches else changed_rows[0].rows.slice(0, 0)
+        kept_values = values_of_rows.take(order)
+        return Fitted(merged_rows, kept_values, dict(sorted(dead.items())), upserts.ignored.at_positions(kept_values))
 
     def _fields(self, images: Images) -> pa.RecordBatch:
-        """The fields of rows, and the facts about their changes where a column takes one."""
-        hidden = images.hidden - self._declared
-        columns = [of for name, of in images.row.items() if name not in hidden]
+        """Return the fields of rows, with the facts about their changes if a column takes one."""
+        hidden = images.hidden - self._declared_fields
+        columns = [column for name, column in images.row.items() if name not in hidden]
         if self._takes_facts:
             if FACTS in images.row:
                 raise Terminal(
@@ -115,69 +123,87 @@ class ChangeFitter:
                 )
             facts = cdc_struct(images.facts)
             columns.append((pa.field(FACTS, facts.type), facts))
-        return batch_of(columns, len(images.of))
+        return batch_of(columns, len(images.value_positions))
 
-    def _upserts(self, images: Images, at: pa.Int64Array, key: pa.RecordBatch | None) -> _Rows:
-        return self._placed(images, at, self._fitted(self._row, images, at, key), UPSERT)
+    def _upserts(self, images: Images, changes: pa.Int64Array, key: pa.RecordBatch | None) -> _ChangeRows:
+        return self._change_rows(images, changes, self._fitted(self._upsert_fitter, images, changes, key), UPSERT)
 
-    def _deletes(self, images: Images, at: pa.Int64Array, key: pa.RecordBatch | None) -> _Rows:
-        return self._placed(images, at, self._fitted(self._gone, images, at, key), DELETE)
+    def _deletes(self, images: Images, changes: pa.Int64Array, key: pa.RecordBatch | None) -> _ChangeRows:
+        return self._change_rows(images, changes, self._fitted(self._delete_fitter, images, changes, key), DELETE)
 
-    def _truncates(self, images: Images, at: pa.Int64Array) -> _Rows:
-        if self._all is None:
-            return _Rows(self._filled({}, len(at), TRUNCATE), at, {})
-        return self._placed(images, at, self._fitted(self._all, images, at, None), TRUNCATE)
+    def _truncates(self, images: Images, changes: pa.Int64Array) -> _ChangeRows:
+        if self._truncate_fitter is None:
+            return _ChangeRows(self._filled({}, len(changes), TRUNCATE), changes, {})
+        return self._change_rows(images, changes, self._fitted(self._truncate_fitter, images, changes, None), TRUNCATE)
 
-    def _moves(self, images: Images, upserts: _Rows) -> _Rows:
-        """Deletes of the keys that updated rows had before."""
-        mask = images.had.take(upserts.at)
-        nothing = _Rows(upserts.rows.slice(0, 0), upserts.at.slice(0, 0), {})
-        if self._old is None or not mask.true_count:
-            return nothing
-        at, after = upserts.at.filter(mask), upserts.rows.filter(mask)
-        before = {name: _or_else(of, images.row.get(name)) for name, of in images.before.items()}
-        fitted = self._old.fit(batch_of(list({**images.row, **before}.values()), len(images.of)).take(at), None)
-        now = after.take(fitted.kept)
-        differ = [pc.not_equal(fitted.rows.column(name), now.column(name)) for name in self._keys]
-        moved = pc.fill_null(_any(differ), fill_value=False)
-        old, now = fitted.rows.filter(moved), now.filter(moved)
-        columns = {name: now.column(name) for name in (*self._carried, *self._of_key)}
-        columns |= {name: old.column(name) for name in self._keys}
-        dead = {images.of[at[row].as_py()].as_py(): of.within("before") for row, of in fitted.dead.items()}
-        return _Rows(self._filled(columns, len(old), DELETE), at.take(fitted.kept).filter(moved), dead)
+    def _deletes_of_old_keys(self, images: Images, upserts: _ChangeRows) -> _ChangeRows:
+        """Return deletes of the old keys of updates that changed the key."""
+        had_before = images.has_before.take(upserts.changes)
+        no_moves = _ChangeRows(upserts.rows.slice(0, 0), upserts.changes.slice(0, 0), {})
+        if self._old_key_fitter is None or not had_before.true_count:
+            return no_moves
+        updates, after = upserts.changes.filter(had_before), upserts.rows.filter(had_before)
+        before = {name: _fill_from_row(column, images.row.get(name)) for name, column in images.before.items()}
+        fitted = self._old_key_fitter.fit(
+            batch_of(list({**images.row, **before}.values()), len(images.value_positions)).take(updates), None
+        )
+        new_rows = after.take(fitted.input_rows)
+        key_changed = [pc.not_equal(fitted.rows.column(name), new_rows.column(name)) for name in self._keys]
+        moved = pc.fill_null(_any_true(key_changed), fill_value=False)
+        old_keys, new_rows = fitted.rows.filter(moved), new_rows.filter(moved)
+        columns = {name: new_rows.column(name) for name in (*self._carried, *self._key_columns)}
+        columns |= {name: old_keys.column(name) for name in self._keys}
+        dead = {
+            images.value_positions[updates[row].as_py()].as_py(): reason.with_parent("before")
+            for row, reason in fitted.dead.items()
+        }
+        return _ChangeRows(
+            self._filled(columns, len(old_keys), DELETE), updates.take(fitted.input_rows).filter(moved), dead
+        )
 
-    def _fitted(self, part: Part, images: Images, at: pa.Int64Array, key: pa.RecordBatch | None) -> Fitted:
-        keys = None if key is None else key.take(images.of.take(at))
-        return part.fit(self._fields(images).take(at), keys)
+    def _fitted(
+        self, fitter: PartialFitter, images: Images, changes: pa.Int64Array, key: pa.RecordBatch | None
+    ) -> Fitted:
+        keys = None if key is None else key.take(images.value_positions.take(changes))
+        return fitter.fit(self._fields(images).take(changes), keys)
 
-    def _placed(self, images: Images, at: pa.Int64Array, fitted: Fitted, op: str) -> _Rows:
-        of, rows = images.of.take(at), fitted.rows
+    def _change_rows(self, images: Images, changes: pa.Int64Array, fitted: Fitted, op: str) -> _ChangeRows:
+        values_of_changes, rows = images.value_positions.take(changes), fitted.rows
         columns = {name: rows.column(name) for name in rows.schema.names}
-        dead = {of[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
-        return _Rows(self._filled(columns, rows.num_rows, op), at.take(fitted.kept), dead, fitted.ignored.among(of))
+        dead = {values_of_changes[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
+        return _ChangeRows(
+            self._filled(columns, rows.num_rows, op),
+            changes.take(fitted.input_rows),
+            dead,
+            fitted.ignored.map_positions(values_of_changes),
+        )
 
     def _filled(self, columns: Mapping[str, pa.Array], size: int, op: str) -> pa.RecordBatch:
-        """Rows of the whole block: what is not given is null."""
+        """Return rows in the block's schema; columns that are not given are null."""
         *names, last = self._schema.names
         arrays = [columns[name] if name in columns else pa.nulls(size, self._schema.field(name).type) for name in names]
         arrays.append(pa.repeat(pa.scalar(op, self._schema.field(last).type), size))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _where(good: pa.BooleanArray, op: pa.StringArray, sought: str) -> pa.Int64Array:
-    return pc.indices_nonzero(pc.and_(good, pc.fill_null(pc.equal(op, sought), fill_value=False))).cast(pa.int64())
+def _rows_with_op(is_good: pa.BooleanArray, op: pa.StringArray, wanted_op: str) -> pa.Int64Array:
+    return pc.indices_nonzero(pc.and_(is_good, pc.fill_null(pc.equal(op, wanted_op), fill_value=False))).cast(
+        pa.int64()
+    )
 
 
-def _any(masks: Collection[pa.BooleanArray]) -> pa.BooleanArray:
+def _any_true(masks: Collection[pa.BooleanArray]) -> pa.BooleanArray:
     first, *more = masks
     for mask in more:
         first = pc.or_kleene(first, mask)
     return first
 
 
-def _or_else(before: tuple[pa.Field, pa.Array], row: tuple[pa.Field, pa.Array] | None) -> tuple[pa.Field, pa.Array]:
-    """A field as it was: an image that holds only what changed has null for the rest, and no key is null."""
-    declared, values = before
+def _fill_from_row(
+    before: tuple[pa.Field, pa.Array], row: tuple[pa.Field, pa.Array] | None
+) -> tuple[pa.Field, pa.Array]:
+    """Return a key field before the change: an image of the changed fields alone has null there, so the new row fills it."""
+    field, values = before
     if row is None or row[1].type != values.type or pa.types.is_nested(values.type):
         return before
-    return declared.with_nullable(nullable=True), pc.coalesce(values, row[1])
+    return field.with_nullable(nullable=True), pc.coalesce(values, row[1])

@@ -1,7 +1,7 @@
-"""Names that a pipeline file, or the schema that it names, declares: those that a letter may tell where payloads are secrets.
+"""The field names that a pipeline file or its schema declares: only these may a dead letter show if payloads are secret.
 
-The path of a reason leads through the value as it came. Names of fields that nobody declared are part of it, and so are the
-keys of maps: they come with the data, and may be as secret as what they name.
+The path in a reason may contain names of fields that nobody declared, and keys of maps. Both come with the data, and may be
+as secret as the values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frazil.records.formats.shapes import declared_fields
 from frazil.records.model.spec import RecordSpec
 
 HIDDEN: Final = "…"
-"""Stands for what is not told: the key of a map, or the rest of a path."""
+"""Stands for what is hidden: the key of a map, or the rest of a path."""
 
 _KEY: Final = "key"
 """Where the paths of reasons about keys begin."""
@@ -31,12 +31,12 @@ _ENTRY = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[[^\]"{\[]*\]')
 
 @dataclass
 class DeclaredNames:
-    """What is declared at one place of a value.
+    """The names that are declared for one node of a value: an object, a list or a map.
 
     Attributes:
-        fields: Names of an object's fields, and what is declared below each.
-        items: What is declared of a list's items; None if it is no list.
-        entries: What is declared of a map's values; None if it is no map.
+        fields: Names of an object's fields -> the names declared below each.
+        items: The names declared for a list's items; None if it is no list.
+        entries: The names declared for a map's values; None if it is no map.
     """
 
     fields: dict[str, DeclaredNames] = field(default_factory=dict)
@@ -44,64 +44,67 @@ class DeclaredNames:
     entries: DeclaredNames | None = None
 
     @classmethod
-    def of(cls, specs: Iterable[RecordSpec]) -> DeclaredNames:
+    def from_specs(cls, specs: Iterable[RecordSpec]) -> DeclaredNames:
         """Return the names of all tables of a pipeline."""
-        found = cls()
+        value_names = cls()
         for spec in specs:
-            key = found.below([_KEY])
+            key_names = value_names.child([_KEY])
             for column in spec.column_specs:
-                here = key if column.name in spec.of_key else found
-                here.below(column.steps).take(column.type)
-            for of, known, here in ((spec.format, spec.fields, found), (spec.key, spec.key_fields, key)):
-                declared = None if of is None else declared_fields(of, known)
-                here.take(pa.struct([] if declared is None else list(declared)))
-        return found
+                names = key_names if column.name in spec.of_key else value_names
+                names.child(column.steps).add_type(column.type)
+            for format_spec, json_fields, names in (
+                (spec.format, spec.fields, value_names),
+                (spec.key, spec.key_fields, key_names),
+            ):
+                declared = None if format_spec is None else declared_fields(format_spec, json_fields)
+                names.add_type(pa.struct([] if declared is None else list(declared)))
+        return value_names
 
-    def shown(self, path: str) -> str:
-        """Return a path as far as its names are declared: without the keys of maps, and without what follows another name."""
+    def visible_path(self, path: str) -> str:
+        """Return a path with the keys of maps hidden, and with all hidden from the first name that is not declared."""
         return "".join(self._steps(path))
 
     def _steps(self, path: str) -> Iterator[str]:
-        here, rest, joint = self, path, ""
+        names, rest, joint = self, path, ""
         while rest:
-            if here.entries is not None and (entry := _ENTRY.match(rest)):
-                step, told, inner = entry[0], f"[{HIDDEN}]", here.entries
-            elif here.items is not None and (index := _INDEX.match(rest)):
-                step, told, inner = index[0], index[0], here.items
+            if names.entries is not None and (entry := _ENTRY.match(rest)):
+                step, shown, inner = entry[0], f"[{HIDDEN}]", names.entries
+            elif names.items is not None and (index := _INDEX.match(rest)):
+                step, shown, inner = index[0], index[0], names.items
             else:
-                name = here._name(rest)
+                name = names._longest_name(rest)
                 if name is None:
                     yield joint + HIDDEN
                     return
-                step, told, inner = name, f"{joint}{name}", here.fields[name]
-            yield told
-            here, rest = inner, rest[len(step) :]
+                step, shown, inner = name, f"{joint}{name}", names.fields[name]
+            yield shown
+            names, rest = inner, rest[len(step) :]
             joint = "." if rest.startswith(".") else ""
             rest = rest.removeprefix(".")
 
-    def _name(self, rest: str) -> str | None:
-        """The longest name that a path goes on with."""
+    def _longest_name(self, rest: str) -> str | None:
+        """Return the longest declared name that the rest of a path begins with."""
         fits = (name for name in self.fields if rest.startswith(name) and rest[len(name) :][:1] in ("", ".", "["))
         return max(fits, key=len, default=None)
 
-    def below(self, steps: Iterable[str]) -> DeclaredNames:
-        """Return what is declared behind names, one below the other; nothing so far is added."""
-        here = self
+    def child(self, steps: Iterable[str]) -> DeclaredNames:
+        """Return the node below a chain of names; missing ones are added, with nothing declared."""
+        names = self
         for step in steps:
-            here = here.fields.setdefault(step, DeclaredNames())
-        return here
+            names = names.fields.setdefault(step, DeclaredNames())
+        return names
 
-    def take(self, of: pa.DataType) -> None:
+    def add_type(self, data_type: pa.DataType) -> None:
         """Add the names of a type."""
-        if types.is_struct(of):
-            for each in of:
-                self.below([each.name]).take(each.type)
-        elif types.is_list(of) or types.is_large_list(of):
+        if types.is_struct(data_type):
+            for each in data_type:
+                self.child([each.name]).add_type(each.type)
+        elif types.is_list(data_type) or types.is_large_list(data_type):
             self.items = self.items or DeclaredNames()
-            self.items.take(of.value_type)
-        elif types.is_map(of):
+            self.items.add_type(data_type.value_type)
+        elif types.is_map(data_type):
             self.entries = self.entries or DeclaredNames()
-            self.entries.take(of.item_type)
+            self.entries.add_type(data_type.item_type)
 
 
 NOTHING_DECLARED: Final = DeclaredNames()

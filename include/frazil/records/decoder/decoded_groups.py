@@ -1,4 +1,4 @@
-"""Decoded rows before columns, and their fit to the columns of several tables: tables of the same columns share one."""
+"""Decodes a batch once for several tables, then fits it to each group of tables that have the same columns."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import pyarrow.compute as pc
 
 from frazil.batch.schema_change import SchemaChange, bounded
 from frazil.records.casting.fitter import Fitted
-from frazil.records.decoder.decode import json_values, shaped_decoder, tombstones_of
+from frazil.records.decoder.decode import json_decoder, shaped_decoder, tombstone_decoder
 from frazil.records.decoder.route import route_texts
-from frazil.records.decoder.tombstones import DeletedRows
+from frazil.records.decoder.tombstones import DeletedRowFitter
 from frazil.records.decoder.typed_decoder import LeftOut
-from frazil.records.evolution.schema_requests import Asked
+from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.json.values import JsonValues
 from frazil.records.model.dead_letter import Reason, Stage
 from frazil.records.model.frame import Frame
 from frazil.records.model.rows import no_rows
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownAt
+from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 
 
 @dataclass(frozen=True)
 class DecodedGroup:
-    """Decoded rows before columns.
+    """Decoded rows of one schema, not yet fitted to the columns of tables.
 
     Attributes:
         positions: int64, per row the position of its record, ascending; rows of one record share it.
-        texts: Per row what decides about its tables, null where there is nothing.
-        fit: Fits rows, ascending, to the columns of a group of tables.
+        texts: Per row the text that routes it, null where there is none.
+        fit: Fits rows, ascending, to the columns of a group of tables, by the group's index.
     """
 
     positions: pa.Int64Array
@@ -39,11 +39,14 @@ class DecodedGroup:
     fit: Callable[[int, pa.Int64Array], Fitted]
 
 
-class Sheets:
-    """Makes the sheets of a pipeline's batches.
+class GroupDecoder:
+    """Decodes the batches of a pipeline, and fits them to its tables.
+
+    Attributes:
+        tables_by_group: Per group of tables with the same columns, the tables' numbers.
 
     Args:
-        specs: What is wanted of the records, table by table.
+        specs: How records become rows, table by table.
         path: Names from the root of a value to the field that routes it; None if the topic does, or nothing.
         blocks: Whether JSON values may be parsed as blocks where that is exact.
 
@@ -52,29 +55,31 @@ class Sheets:
     """
 
     def __init__(self, specs: Sequence[RecordSpec], path: tuple[str, ...] | None, *, blocks: bool = True) -> None:
-        kinds, self.groups = _groups(specs)
-        self._kinds: Final = kinds
-        self._asked: Final = [Asked(spec.fold is not None) for spec in kinds]
+        group_specs, self.tables_by_group = _tables_by_spec(specs)
+        self._group_specs: Final = group_specs
+        self._requests: Final = [SchemaRequests(spec.fold is not None) for spec in group_specs]
         self._path: Final = path
         self._fold: Final = specs[0].field_names == "case_insensitive"
         self._shaped: Final = (
             [
-                shaped_decoder(spec, asked, specs=kinds, route=path or (), blocks=blocks)
-                for spec, asked in zip(kinds, self._asked, strict=True)
+                shaped_decoder(spec, requests, specs=group_specs, route=path or (), blocks=blocks)
+                for spec, requests in zip(group_specs, self._requests, strict=True)
             ]
-            if any(spec.is_shaped for spec in kinds) or specs[0].key
+            if any(spec.is_shaped for spec in group_specs) or specs[0].key
             else []
         )
         self._json: Final = [
-            json_values(spec, asked, blocks=blocks)
-            for spec, asked in zip(kinds, self._asked, strict=True)
+            json_decoder(spec, requests, blocks=blocks)
+            for spec, requests in zip(group_specs, self._requests, strict=True)
             if not self._shaped
         ]
-        takes = any(spec.tombstone == "delete" for spec in kinds)
-        self._tombstones: Final = tombstones_of(specs[0], blocks=blocks) if takes else None
-        self._deleted: Final = [DeletedRows(spec) if spec.tombstone == "delete" else None for spec in kinds]
-        self._deciding: Final = (
-            JsonValues(_deciding(specs[0], path), blocks=blocks) if path and not self._shaped else None
+        takes = any(spec.tombstone == "delete" for spec in group_specs)
+        self._tombstones: Final = tombstone_decoder(specs[0], blocks=blocks) if takes else None
+        self._deleted_row_fitters: Final = [
+            DeletedRowFitter(spec) if spec.tombstone == "delete" else None for spec in group_specs
+        ]
+        self._route_decoder: Final = (
+            JsonValues(_route_spec(specs[0], path), blocks=blocks) if path and not self._shaped else None
         )
 
     @property
@@ -82,26 +87,26 @@ class Sheets:
         """Whether a record without value may delete a row of some table."""
         return self._tombstones is not None
 
-    def forget(self) -> None:
-        """Forget what was needed by rows that were fitted before."""
-        for asked in self._asked:
-            asked.clear()
+    def clear_requests(self) -> None:
+        """Forget the schema changes that earlier rows requested."""
+        for requests in self._requests:
+            requests.clear()
 
     def demands(self) -> Iterator[tuple[int, tuple[SchemaChange, ...]]]:
-        """Yield the tables, by number, that lack what rows which were fitted to them need, and that."""
-        for tables, spec, asked in zip(self.groups, self._kinds, self._asked, strict=True):
-            if changes := asked.demands(spec):
+        """Yield the number of each table whose rows need schema changes, with these changes."""
+        for tables, spec, requests in zip(self.tables_by_group, self._group_specs, self._requests, strict=True):
+            if changes := requests.demands(spec):
                 yield tables[0], changes
 
-    def untold(self) -> Iterator[tuple[int, frozenset[tuple[str, ...]]]]:
-        """Yield the tables, by number, with rows that were fitted to them without what tells no type, and the paths of that."""
-        for tables, asked in zip(self.groups, self._asked, strict=True):
-            if asked.untold:
-                yield tables[0], bounded(asked.untold)
+    def untyped_paths(self) -> Iterator[tuple[int, frozenset[tuple[str, ...]]]]:
+        """Yield the number of each table whose rows have values without a type and a column, with their paths."""
+        for tables, requests in zip(self.tables_by_group, self._requests, strict=True):
+            if requests.untyped_paths:
+                yield tables[0], bounded(requests.untyped_paths)
 
-    def of(
+    def decode(
         self, records: pa.RecordBatch, present: pa.Int64Array
-    ) -> tuple[list[DecodedGroup], dict[int, Reason], LeftOut, UnknownAt]:
+    ) -> tuple[list[DecodedGroup], dict[int, Reason], LeftOut, UnknownFieldPairs]:
         """Decode the values of the records at positions `present`, which have one.
 
         Returns:
@@ -113,20 +118,20 @@ class Sheets:
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
         if not self._shaped:
-            return *self._json_sheets(records, present), {}, NOTHING_UNKNOWN
-        frames, dead, left_out, outside = self._shaped[0].frames(records, present)
+            return *self._decode_json(records, present), {}, NOTHING_UNKNOWN
+        frames, dead, left_out, format_unknown = self._shaped[0].frames(records, present)
         path, fold = self._path, self._fold
-        sheets = [
+        decoded = [
             DecodedGroup(
                 frame.positions,
                 frame.topic if path is None else route_texts(frame.value, path, case_insensitive=fold),
-                self._fit_of(frame),
+                self._fit_values(frame),
             )
             for frame in frames
         ]
-        return sheets, dead, left_out, outside
+        return decoded, dead, left_out, format_unknown
 
-    def deleted(
+    def decode_tombstones(
         self, records: pa.RecordBatch, positions: pa.Int64Array
     ) -> tuple[list[DecodedGroup], dict[int, Reason], list[int]]:
         """Return the rows that records without value delete, reasons of others, and positions of what was left out.
@@ -138,71 +143,77 @@ class Sheets:
         if self._tombstones is None:
             return [], {}, []
         frames, dead, filtered = self._tombstones.frames(records, positions)
-        nothing = None if self._path is None else pa.nulls(len(records), pa.string())
-        sheets = [
+        no_route = None if self._path is None else pa.nulls(len(records), pa.string())
+        decoded = [
             DecodedGroup(
-                frame.positions, frame.topic if nothing is None else nothing[: len(frame)], self._fit_deleted(frame)
+                frame.positions,
+                frame.topic if no_route is None else no_route[: len(frame)],
+                self._fit_tombstones(frame),
             )
             for frame in frames
         ]
-        return sheets, dead, filtered
+        return decoded, dead, filtered
 
-    def _fit_deleted(self, frame: Frame) -> Callable[[int, pa.Int64Array], Fitted]:
+    def _fit_tombstones(self, frame: Frame) -> Callable[[int, pa.Int64Array], Fitted]:
         def fit(group: int, rows: pa.Int64Array) -> Fitted:
-            deleted = self._deleted[group]
-            if deleted is None:  # a table that keeps every record: it tells of no row there
-                nothing = no_rows(self._kinds[group].change_schema)
-                return Fitted(nothing, pa.array([], pa.int64()), {}, NOTHING_UNKNOWN)
+            deleted = self._deleted_row_fitters[group]
+            if deleted is None:  # a table that keeps every record: a tombstone deletes nothing there
+                no_deletes = no_rows(self._group_specs[group].change_schema)
+                return Fitted(no_deletes, pa.array([], pa.int64()), {}, NOTHING_UNKNOWN)
             return deleted.fit(frame.take(rows))
 
         return fit
 
-    def _fit_of(self, frame: Frame) -> Callable[[int, pa.Int64Array], Fitted]:
+    def _fit_values(self, frame: Frame) -> Callable[[int, pa.Int64Array], Fitted]:
         return lambda group, rows: self._shaped[group].fit(frame.take(rows))
 
-    def _json_sheets(
+    def _decode_json(
         self, records: pa.RecordBatch, present: pa.Int64Array
     ) -> tuple[list[DecodedGroup], dict[int, Reason]]:
-        """JSON values that are rows at once: parsed for the field that decides, then for the columns of their tables."""
+        """Decode JSON values that are parsed twice: for the field that routes them, then straight into their tables' columns."""
         values, dead = records.column("value"), dict[int, Reason]()
         texts = records.column("topic").take(present)
-        if self._deciding is not None:
-            block, bad = self._deciding.rows(values.take(present))
+        if self._route_decoder is not None:
+            block, failed = self._route_decoder.rows(values.take(present))
             texts = block.rows.column(0).take(pc.index_in(pa.array(range(len(present)), pa.int64()), block.positions))
-            places = present.to_pylist()
-            dead = {places[at]: of for at, of in bad.items() if of.code.stage is Stage.DECODE}
-            good = [at for at, place in enumerate(places) if place not in dead] if dead else None
+            positions = present.to_pylist()
+            dead = {positions[index]: reason for index, reason in failed.items() if reason.code.stage is Stage.DECODE}
+            good = [index for index, position in enumerate(positions) if position not in dead] if dead else None
             if good is not None:
-                kept = pa.array(good, pa.int64())
-                texts, present = texts.take(kept), present.take(kept)
+                good_indices = pa.array(good, pa.int64())
+                texts, present = texts.take(good_indices), present.take(good_indices)
 
         def fit(group: int, rows: pa.Int64Array) -> Fitted:
             block, bad = self._json[group].rows(values.take(present.take(rows)))
-            return Fitted(block.rows, block.positions, bad, block.unknown)
+            return Fitted(block.rows, block.positions, bad, block.unknown_fields)
 
         return [DecodedGroup(present, texts, fit)] if len(present) else [], dead
 
 
-def _groups(specs: Sequence[RecordSpec]) -> tuple[list[RecordSpec], list[list[int]]]:
-    """Tables of the same columns, which are decoded together, unless they evolve."""
-    kinds: list[RecordSpec] = []
-    groups: list[list[int]] = []
+def _tables_by_spec(specs: Sequence[RecordSpec]) -> tuple[list[RecordSpec], list[list[int]]]:
+    """Return the distinct specs, and per spec the numbers of its tables. A table that evolves has a spec of its own."""
+    group_specs: list[RecordSpec] = []
+    tables_by_group: list[list[int]] = []
     for number, spec in enumerate(specs):
         plain = replace(
             spec, kafka_columns=None, merge=None if spec.merge is None else replace(spec.merge, deleted=None)
         )
-        # What a table lacks is told by its own rows only.
-        known = None if spec.evolution else next((at for at, kind in enumerate(kinds) if kind == plain), None)
-        if known is None:
-            kinds.append(plain)
-            groups.append([number])
+        # Only a table's own rows may request changes of its schema.
+        same = (
+            None
+            if spec.evolution
+            else next((index for index, group_spec in enumerate(group_specs) if group_spec == plain), None)
+        )
+        if same is None:
+            group_specs.append(plain)
+            tables_by_group.append([number])
         else:
-            groups[known].append(number)
-    return kinds, groups
+            tables_by_group[same].append(number)
+    return group_specs, tables_by_group
 
 
-def _deciding(spec: RecordSpec, path: tuple[str, ...]) -> RecordSpec:
-    """What is read of a JSON value to route it."""
+def _route_spec(spec: RecordSpec, path: tuple[str, ...]) -> RecordSpec:
+    """Return the spec that reads nothing but the routing field of a JSON value."""
     return RecordSpec(
         pa.schema([pa.field("route", pa.string())]),
         sources={"route": path},

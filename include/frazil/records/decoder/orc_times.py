@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.model.dead_letter import DeadCode, Reason
-from frazil.records.model.rows import Block, without
+from frazil.records.model.rows import Block, drop_dead_rows
 from frazil.records.model.spec import RecordSpec
 
 _SECOND: Final = 1_000_000
@@ -27,10 +27,10 @@ _ADVICE: Final = (
 
 
 def without_altered_times(spec: RecordSpec, block: Block, records: pa.RecordBatch) -> tuple[Block, dict[int, Reason]]:
-    """Return the rows that the files of their table give back as they are, and why other records have none.
+    """Return the rows that ORC files would give back unchanged, and the reasons of the other records.
 
     Args:
-        spec: What is wanted of the records.
+        spec: How records become rows.
         block: Their rows.
         records: All records, by position, with their timestamps.
     """
@@ -43,27 +43,27 @@ def without_altered_times(spec: RecordSpec, block: Block, records: pa.RecordBatc
     for name, column in columns.items():
         altered = block.positions.filter(_altered(column))
         dead |= dict.fromkeys(altered.to_pylist(), Reason(DeadCode.OUT_OF_RANGE, _ADVICE, name))
-    return without(block, dead), dead
+    return drop_dead_rows(block, dead), dead
 
 
 def _altered(array: pa.Array) -> pa.BooleanArray:
-    """Return which values hold such a time, at any depth."""
-    of = array.type
-    nothing = pa.repeat(pa.scalar(value=False), len(array))
-    if pa.types.is_timestamp(of):
+    """Return which values hold, at any depth, a time that ORC files would alter."""
+    data_type = array.type
+    is_altered = pa.repeat(pa.scalar(value=False), len(array))
+    if pa.types.is_timestamp(data_type):
         return pc.fill_null(_is_altered(array), fill_value=False)
-    if pa.types.is_struct(of):
+    if pa.types.is_struct(data_type):
         for part in array.flatten():
-            nothing = pc.or_(nothing, _altered(part))
-    elif pa.types.is_map(of):
-        return _altered(array.cast(pa.list_(pa.struct([of.key_field, of.item_field]))))
-    elif pa.types.is_list(of) or pa.types.is_large_list(of):
+            is_altered = pc.or_(is_altered, _altered(part))
+    elif pa.types.is_map(data_type):
+        return _altered(array.cast(pa.list_(pa.struct([data_type.key_field, data_type.item_field]))))
+    elif pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
         rows = pc.list_parent_indices(array).filter(_altered(array.flatten()))
         return pc.is_in(pa.arange(0, len(array)), value_set=rows.cast(pa.int64()))
-    return nothing
+    return is_altered
 
 
 def _is_altered(times: pa.Array) -> pa.BooleanArray:
-    at = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
-    before_1970 = pc.and_(pc.greater(at, -_SECOND), pc.less(at, 0))
-    return pc.or_(before_1970, pc.or_(pc.greater(at, _FAR), pc.less(at, -_FAR)))
+    micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
+    before_1970 = pc.and_(pc.greater(micros, -_SECOND), pc.less(micros, 0))
+    return pc.or_(before_1970, pc.or_(pc.greater(micros, _FAR), pc.less(micros, -_FAR)))

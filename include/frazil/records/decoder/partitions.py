@@ -18,7 +18,7 @@ _TOO_LONG = Reason(
 
 
 class PartitionBound(Protocol):
-    """Counts the partition values of one table. Iceberg knows its transforms, this room does not."""
+    """Counts the partition values of one table. `frazil.iceberg` implements it, since partition transforms are Iceberg's."""
 
     @property
     def limit(self) -> int:

@@ -24,7 +24,7 @@ _MEANINGS = {code.value: code.meaning for code in DeadCode}
 
 
 def redacted(dead: pa.RecordBatch, payload: Payload, declared: DeclaredNames = NOTHING_DECLARED) -> pa.RecordBatch:
-    """Rows of `DEAD_SCHEMA` with no more of their records than is wanted.
+    """Return dead letters (rows of `DEAD_SCHEMA`) with no more of their records than `payload` allows.
 
     Unless that is `full`, key and value are null, and the message, which may quote the value, is what its code means.
     Headers are `frazil.payload` with the kind as its value and, for `redacted`, the length in bytes and the BLAKE2b hash
@@ -46,10 +46,11 @@ def redacted(dead: pa.RecordBatch, payload: Payload, declared: DeclaredNames = N
 
 
 def _paths(dead: pa.RecordBatch, declared: DeclaredNames) -> pa.StringArray:
-    """Paths as far as they may be told; the field that routes is named by the pipeline file."""
+    """Return paths as far as they may be shown; the routing field is always declared, in the pipeline file."""
     rows = zip(dead.column("path").to_pylist(), dead.column("stage").to_pylist(), strict=True)
     return pa.array(
-        [path if path is None or stage == Stage.ROUTE else declared.shown(path) for path, stage in rows], pa.string()
+        [path if path is None or stage == Stage.ROUTE else declared.visible_path(path) for path, stage in rows],
+        pa.string(),
     )
 
 
@@ -59,7 +60,9 @@ def has_record(letters: pa.RecordBatch) -> pa.BooleanArray:
     A letter without key and value whose first header is `frazil.payload` holds none.
     """
     bare = pc.and_(letters.column("key").is_null(), letters.column("value").is_null())
-    marked = [bool(of) and of[0]["key"] == PAYLOAD_HEADER for of in letters.column("headers").to_pylist()]
+    marked = [
+        bool(headers) and headers[0]["key"] == PAYLOAD_HEADER for headers in letters.column("headers").to_pylist()
+    ]
     return pc.invert(pc.and_(bare, pa.array(marked, pa.bool_())))
 
 
@@ -85,7 +88,7 @@ def _fingerprint(part: bytes) -> str:
 
 def _joined(headers: list[dict[str, Any]]) -> bytes:
     """Names and values of headers, each behind its length, so that no two lists read alike; -1 is no value."""
-    parts = (part for of in headers for part in ((of["key"] or "").encode(), of["value"]))
+    parts = (part for header in headers for part in ((header["key"] or "").encode(), header["value"]))
     return b"".join(b"-1 " if part is None else b"%d %s" % (len(part), part) for part in parts)
 
 

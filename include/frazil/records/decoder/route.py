@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.schema_change import unfit_because
-from frazil.records.casting.nested import matching
+from frazil.errors import Terminal
+from frazil.records.casting.nested import index_of_name
 from frazil.records.casting.renames import former_names
+from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.patterns import WholeMatch
 
@@ -21,8 +23,8 @@ Otherwise = Literal["dead_letter", "filter", "fail"]
 
 _GROUP: Final = re.compile(r"\\(?:g<(?P<name>\w+)>|(?P<number>[1-9]\d?))")
 
-_DECIDED: Final = 10_000
-"""Values whose tables are remembered: routes have few, and a field with ever new ones must not fill the memory."""
+_MAX_CACHED: Final = 10_000
+"""The number of values whose tables are cached: a field with ever new values must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,12 @@ class TopicRoute:
 
 @dataclass(frozen=True, slots=True)
 class NewTables:
-    """Tables that records name and that are not there.
+    """How to treat missing tables that records name.
 
     Attributes:
         spec: How values become rows of such a table.
-        refused: Names of which none is made now -> why.
-        rest: Why no other is made either; None: they are asked for.
+        refused: Names of tables that are not created now -> why.
+        rest: Why no other table is created either; None: all others are.
     """
 
     spec: RecordSpec
@@ -84,7 +86,7 @@ class NewTables:
     rest: str | None = None
 
     def refusal(self, name: str) -> str | None:
-        """Why no table of that name is made now; None if it is asked for."""
+        """Return why a table of that name is not created now; None if it is to be created."""
         return self.refused.get(name, self.rest)
 
 
@@ -93,119 +95,121 @@ class Route:
     """How records find their tables.
 
     Attributes:
-        by: What decides.
+        rule: Which table a record is for.
         otherwise: What becomes of a record that no table is for: no match, no value, or a table that is no destination.
-        new: What becomes of tables that are not there; None: there are no others than the pipeline's.
-        beside: Table that gets what another one gets -> that one. No record gets there by its name.
+        new: How missing tables are created; None: they are not.
+        histories: History table -> the table whose rows it gets, too. No record is routed to a history by its name.
     """
 
-    by: StaticRoute | FieldRoute | TopicRoute
+    rule: StaticRoute | FieldRoute | TopicRoute
     otherwise: Otherwise = "dead_letter"
     new: NewTables | None = None
-    beside: Mapping[str, str] = field(default_factory=dict)
+    histories: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def field(self) -> tuple[str, ...] | None:
-        """Names from the root of the value to the field that decides; None if none does."""
-        return None if isinstance(self.by, TopicRoute) else self.by.field
+        """Names from the root of the value to the routing field; None if the topic routes."""
+        return None if isinstance(self.rule, TopicRoute) else self.rule.field
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class RoutedRows:
     """Where rows go.
 
     Attributes:
         rows: int64, row by row and table by table: which row; ascending within a table.
-        tables: int32, beside `rows`: number of the table.
-        without: int64, rows that no table is for, ascending.
+        tables: int32, parallel to `rows`: number of the table.
+        unrouted: int64, rows that no table is for, ascending.
     """
 
     rows: pa.Int64Array
     tables: pa.Int32Array
-    without: pa.Int64Array
+    unrouted: pa.Int64Array
 
-    def of_tables(self, count: int) -> list[pa.Int64Array]:
+    def rows_by_table(self, count: int) -> list[pa.Int64Array]:
         """The rows of each table."""
         order = pc.sort_indices(self.tables)  # a stable sort
         rows, tables = self.rows.take(order), self.tables.take(order)
-        sizes = {of["values"]: of["counts"] for of in pc.value_counts(tables).to_pylist()}
-        found, start = [], 0
+        sizes = {value_count["values"]: value_count["counts"] for value_count in pc.value_counts(tables).to_pylist()}
+        rows_by_table, start = [], 0
         for table in range(count):
             size = sizes.get(table, 0)
-            found.append(rows.slice(start, size))
+            rows_by_table.append(rows.slice(start, size))
             start += size
-        return found
+        return rows_by_table
 
 
 class Router:
     """Routes rows to a pipeline's tables.
 
     Args:
-        route: What decides; None: every row goes to every table.
+        route: How records find their tables; None: every row goes to every table.
         tables: Names of the tables, in their order.
     """
 
     def __init__(self, route: Route | None, tables: Sequence[str]) -> None:
-        self._numbers: Final = {table: number for number, table in enumerate(tables)}
+        self._table_numbers: Final = {table: number for number, table in enumerate(tables)}
         self._route: Final = route
-        beside = {} if route is None else route.beside
-        named = {table: number for table, number in self._numbers.items() if table not in beside}
-        self._decide: Final = None if route is None else _decision(route.by, self._numbers, named)
-        self._decided: Final[dict[str, Decided]] = {}
-        self._beside: Final = [
-            (self._numbers[of], self._numbers[to]) for of, to in beside.items() if of in self._numbers
+        histories = {} if route is None else route.histories
+        named = {table: number for table, number in self._table_numbers.items() if table not in histories}
+        self._decide: Final = None if route is None else _decider(route.rule, self._table_numbers, named)
+        self._decisions: Final[dict[str, RouteDecision]] = {}
+        self._histories: Final = [
+            (self._table_numbers[history], self._table_numbers[source])
+            for history, source in histories.items()
+            if history in self._table_numbers
         ]
 
-    def route(self, texts: pa.StringArray) -> Routed:
-        """Where rows go, by the text that decides about each; null where there is none."""
+    def route(self, texts: pa.StringArray) -> RoutedRows:
+        """Return where rows go, by the text that routes each; null where there is none."""
         if self._decide is None:
             return self._everywhere(len(texts))
         encoded = texts.dictionary_encode()
-        numbers = [of.tables for of in self._look_up(encoded.dictionary.to_pylist())]
-        found = pa.array(numbers, pa.list_(pa.int32())).take(encoded.indices)
-        none = pc.equal(pc.fill_null(pc.list_value_length(found), 0), 0)
-        rows = pc.list_parent_indices(found).cast(pa.int64())
-        return Routed(rows, pc.list_flatten(found), pc.indices_nonzero(none).cast(pa.int64()))
+        numbers = [decision.tables for decision in self._look_up(encoded.dictionary.to_pylist())]
+        table_lists = pa.array(numbers, pa.list_(pa.int32())).take(encoded.indices)
+        has_no_table = pc.equal(pc.fill_null(pc.list_value_length(table_lists), 0), 0)
+        rows = pc.list_parent_indices(table_lists).cast(pa.int64())
+        return RoutedRows(rows, pc.list_flatten(table_lists), pc.indices_nonzero(has_no_table).cast(pa.int64()))
 
     def new_table(self, value: str | None) -> str | None:
-        """Name of the table that a value or topic without table asks for; None if there can be none."""
+        """Return the name of the missing table that a value or topic names; None if no such table can be created."""
         if self._route is None or self._route.new is None or value is None:
             return None
         name = self._look_up([value])[0].name
-        return None if name is None or name in self._numbers or unfit_because(name) else name
+        return None if name is None or name in self._table_numbers or unfit_because(name) else name
 
-    def finds(self, value: str) -> bool:
-        """Whether there is a table for a value or topic, or one may be made."""
+    def has_table(self, value: str) -> bool:
+        """Return whether a value or topic has a table, or one may be created."""
         return bool(self._look_up([value])[0].tables) or self.new_table(value) is not None
 
-    def _everywhere(self, size: int) -> Routed:
-        count = len(self._numbers)
+    def _everywhere(self, size: int) -> RoutedRows:
+        count = len(self._table_numbers)
         each = pa.array(range(size), pa.int64())
         rows = pa.concat_arrays([each] * count)
         tables = pa.concat_arrays([pa.repeat(pa.scalar(number, pa.int32()), size) for number in range(count)])
-        return Routed(rows, tables, pa.array([], pa.int64()))
+        return RoutedRows(rows, tables, pa.array([], pa.int64()))
 
-    def _look_up(self, values: Sequence[str]) -> list[Decided]:
-        """What is decided about values, those that are new all at once."""
+    def _look_up(self, values: Sequence[str]) -> list[RouteDecision]:
+        """Return the decisions about values; those that are not cached are made all at once."""
         if self._decide is None:
             raise AssertionError("every row goes to every table")
-        new = [value for value in values if value not in self._decided]
-        if len(self._decided) + len(new) > _DECIDED and new:
-            self._decided.clear()
+        new = [value for value in values if value not in self._decisions]
+        if len(self._decisions) + len(new) > _MAX_CACHED and new:
+            self._decisions.clear()
             new = list(values)
-        for value, (found, name) in zip(new, self._decide(new) if new else (), strict=True):
-            beside = {number for number, other in self._beside if other in found}
-            self._decided[value] = Decided(tuple(sorted({*found, *beside})), name)
-        return [self._decided[value] for value in values]
+        for value, (tables, name) in zip(new, self._decide(new) if new else (), strict=True):
+            histories = {number for number, source in self._histories if source in tables}
+            self._decisions[value] = RouteDecision(tuple(sorted({*tables, *histories})), name)
+        return [self._decisions[value] for value in values]
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """Where a value, or a topic, leads.
+class RouteDecision:
+    """The tables of a routing value or topic.
 
     Attributes:
         tables: Numbers of the tables, ascending.
-        name: The table that it names, there or not; None if it names none.
+        name: The table that it names, whether it exists or not; None if it names none.
     """
 
     tables: tuple[int, ...]
@@ -216,12 +220,12 @@ _Decide = Callable[[Sequence[str]], Iterable[tuple[Collection[int], str | None]]
 """Numbers of the tables for each value, and the table that it names."""
 
 
-def _decision(
-    by: StaticRoute | FieldRoute | TopicRoute, numbers: Mapping[str, int], named: Mapping[str, int]
+def _decider(
+    rule: StaticRoute | FieldRoute | TopicRoute, numbers: Mapping[str, int], named: Mapping[str, int]
 ) -> _Decide:
-    if isinstance(by, StaticRoute):
-        return _static(by, numbers)
-    names_of = _by_name(by) if isinstance(by, FieldRoute) else _by_topic(by)
+    if isinstance(rule, StaticRoute):
+        return _static_decider(rule, numbers)
+    names_of = _field_names(rule) if isinstance(rule, FieldRoute) else _topic_names(rule)
 
     def decide(values: Sequence[str]) -> Iterator[tuple[Collection[int], str | None]]:
         for name in names_of(values):
@@ -231,61 +235,63 @@ def _decision(
     return decide
 
 
-def _static(by: StaticRoute, numbers: Mapping[str, int]) -> _Decide:
-    patterns = [(WholeMatch(pattern), numbers[table]) for table, pattern in by.tables.items()]
+def _static_decider(rule: StaticRoute, numbers: Mapping[str, int]) -> _Decide:
+    patterns = [(WholeMatch(pattern), numbers[table]) for table, pattern in rule.tables.items()]
 
     def decide(values: Sequence[str]) -> Iterator[tuple[Collection[int], str | None]]:
         texts = pa.array(values, pa.string())
-        found: list[list[int]] = [[] for _ in values]
+        tables_of_values: list[list[int]] = [[] for _ in values]
         for pattern, number in patterns:
             for row in pc.indices_nonzero(pattern.holds(texts)).to_pylist():
-                found[row].append(number)
-        return ((tables, None) for tables in found)
+                tables_of_values[row].append(number)
+        return ((tables, None) for tables in tables_of_values)
 
     return decide
 
 
-def _by_name(by: FieldRoute) -> Callable[[Sequence[str]], Iterable[str | None]]:
-    allow, deny = ([WholeMatch(pattern) for pattern in of] for of in (by.allow, by.deny))
+def _field_names(rule: FieldRoute) -> Callable[[Sequence[str]], Iterable[str | None]]:
+    allow, deny = ([WholeMatch(pattern) for pattern in patterns] for patterns in (rule.allow, rule.deny))
 
     def names_of(values: Sequence[str]) -> list[str | None]:
-        names = pa.array([value.lower() if by.lower_case else value for value in values], pa.string())
-        refused = _any(deny, names)
+        names = pa.array([value.lower() if rule.lower_case else value for value in values], pa.string())
+        refused = _any_holds(deny, names)
         if allow:
-            refused = pc.or_(refused, pc.invert(_any(allow, names)))
-        found: list[str | None] = pc.if_else(refused, None, names).to_pylist()
-        return found
+            refused = pc.or_(refused, pc.invert(_any_holds(allow, names)))
+        table_names: list[str | None] = pc.if_else(refused, None, names).to_pylist()
+        return table_names
 
     return names_of
 
 
-def _by_topic(by: TopicRoute) -> Callable[[Sequence[str]], Iterable[str | None]]:
-    patterns = [(found := WholeMatch(pattern), _pieces(found, table)) for pattern, table in by.rename.items()]
-    deny = [WholeMatch(pattern) for pattern in by.deny]
+def _topic_names(rule: TopicRoute) -> Callable[[Sequence[str]], Iterable[str | None]]:
+    patterns = [
+        (match := WholeMatch(pattern), _template_pieces(match, table)) for pattern, table in rule.rename.items()
+    ]
+    deny = [WholeMatch(pattern) for pattern in rule.deny]
 
     def names_of(topics: Sequence[str]) -> list[str | None]:
         texts = names = pa.array(topics, pa.string())
-        is_left = pa.array([True] * len(texts), pa.bool_())
+        is_unmatched = pa.array([True] * len(texts), pa.bool_())
         for pattern, pieces in patterns:
-            matched = pc.and_(is_left, pattern.holds(texts))
+            matched = pc.and_(is_unmatched, pattern.holds(texts))
             names = pc.if_else(matched, pattern.replaced(texts, pieces), names)
-            is_left = pc.and_not(is_left, matched)
-        found: list[str | None] = pc.if_else(_any(deny, names), None, names).to_pylist()
-        return found
+            is_unmatched = pc.and_not(is_unmatched, matched)
+        table_names: list[str | None] = pc.if_else(_any_holds(deny, names), None, names).to_pylist()
+        return table_names
 
     return names_of
 
 
-def _any(patterns: Iterable[WholeMatch], texts: pa.StringArray) -> pa.BooleanArray:
-    """Per text whether one of the expressions matches it."""
-    found = pa.array([False] * len(texts), pa.bool_())
+def _any_holds(patterns: Iterable[WholeMatch], texts: pa.StringArray) -> pa.BooleanArray:
+    """Return, per text, whether one of the expressions matches it."""
+    any_holds = pa.array([False] * len(texts), pa.bool_())
     for pattern in patterns:
-        found = pc.or_(found, pattern.holds(texts))
-    return found
+        any_holds = pc.or_(any_holds, pattern.holds(texts))
+    return any_holds
 
 
-def _pieces(pattern: WholeMatch, name: str) -> list[str | int]:
-    r"""A name as texts and numbers of the groups that it takes up: `\1` or `\g<year>`."""
+def _template_pieces(pattern: WholeMatch, name: str) -> list[str | int]:
+    r"""Return a name template as texts and the numbers of its groups: `\1` or `\g<year>`."""
     pieces: list[str | int] = []
     position = 0
     for group in _GROUP.finditer(name):
@@ -295,45 +301,110 @@ def _pieces(pattern: WholeMatch, name: str) -> list[str | int]:
 
 
 def route_texts(value: pa.RecordBatch, path: Sequence[str], *, case_insensitive: bool = False) -> pa.StringArray:
-    """The texts that decide, of decoded fields: a text as it is, numbers and booleans as JSON writes them, else null.
+    """Return the routing texts of decoded values: a text as it is, numbers and booleans as JSON writes them, else null.
 
-    A field that was renamed decides as before, as its column takes its values as before.
+    A renamed field still routes, just as its column still takes its values.
 
     Args:
         value: The fields of the values.
         path: Names from the root to the field.
         case_insensitive: Whether names that differ by case only are the same field; an exact match goes first.
     """
-    found: pa.Array = (
+    values: pa.Array = (
         pa.StructArray.from_arrays(value.columns, fields=list(value.schema)) if value.num_columns else None
     )
     for name in path:
-        at = None if found is None else _index(found.type, name, case_insensitive=case_insensitive)
-        if at is None:
+        index = None if values is None else _field_index(values.type, name, case_insensitive=case_insensitive)
+        if index is None:
             return pa.nulls(len(value), pa.string())
-        found = pc.struct_field(found, [at])
-    return _text(found)
+        values = pc.struct_field(values, [index])
+    return _route_text(values)
 
 
-def _index(of: pa.DataType, name: str, *, case_insensitive: bool) -> int | None:
-    if not pa.types.is_struct(of):
+def _field_index(data_type: pa.DataType, name: str, *, case_insensitive: bool) -> int | None:
+    if not pa.types.is_struct(data_type):
         return None
-    names = [field.name for field in of]
+    names = [field.name for field in data_type]
     if name in names:
         return names.index(name)
     folded = [each.casefold() for each in names]
     if case_insensitive and name.casefold() in folded:
         return folded.index(name.casefold())
-    before = (matching(name, former_names(field), case_insensitive=case_insensitive) for field in of)
-    return next((at for at, found in enumerate(before) if found is not None), None)
+    former_matches = (
+        index_of_name(name, former_names(field), case_insensitive=case_insensitive) for field in data_type
+    )
+    return next((index for index, former_match in enumerate(former_matches) if former_match is not None), None)
 
 
-def _text(values: pa.Array) -> pa.StringArray:
+def _route_text(values: pa.Array) -> pa.StringArray:
     if isinstance(values, pa.DictionaryArray):
         values = values.dictionary_decode()
-    of = values.type
-    if pa.types.is_string(of) or pa.types.is_large_string(of):
+    data_type = values.type
+    if pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
         return values.cast(pa.string())
-    if pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_decimal(of):
+    if pa.types.is_integer(data_type) or pa.types.is_boolean(data_type) or pa.types.is_decimal(data_type):
         return values.cast(pa.string())
     return pa.nulls(len(values), pa.string())
+
+
+_MAX_SHOWN: Final = 80
+"""Characters of a value that a message shows."""
+
+
+def unrouted_reason(route: Route, text: str | None) -> Reason:
+    """Return why a record has no table; `text` is the text that routes it, or None."""
+    path = "topic" if route.field is None else ".".join(route.field)
+    if text is None:
+        return Reason(DeadCode.UNROUTED, "expected a text to find the table by, found none", path)
+    shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    unfit_reason = unfit_because(text) if route.new is not None and route.field is not None else None
+    suffix = f", which {unfit_reason}" if unfit_reason else ""
+    if route.field is None:
+        return Reason(DeadCode.UNROUTED, f"expected a topic that a destination is for, found {shown!r}")
+    return Reason(DeadCode.UNROUTED, f"expected a value that a destination is for, found {shown!r}{suffix}", path)
+
+
+def find_unrouted(
+    route: Route, router: Router, texts: Iterable[tuple[int, str | None]], only: str | None = None
+) -> tuple[dict[int, Reason], set[str]]:
+    """Separate records without a table into those that stay so, and those whose table must be created first.
+
+    Args:
+        route: How records find their tables.
+        router: Knows the existing tables.
+        texts: Position of a record, and the text that routes it; a record may have several rows.
+        only: The one table to decode for: no other table is created then.
+
+    Returns:
+        Position -> reason of records that stay without a table; and the names of tables to create.
+    """
+    dead, new_tables = dict[int, Reason](), set[str]()
+    reasons: dict[str | None, Reason | None] = {}
+    for position, text in texts:
+        if text not in reasons:
+            name = router.new_table(text)
+            reasons[text] = unrouted_reason(route, text) if name is None else _refusal_reason(route, name, only)
+            if name is not None and reasons[text] is None:
+                new_tables.add(name)
+        if (reason := reasons[text]) is not None:
+            dead.setdefault(position, reason)
+    return dead, new_tables
+
+
+def _refusal_reason(route: Route, name: str, only: str | None) -> Reason | None:
+    """Return why a table that a record names is not created; None if it is to be created."""
+    refusal = None if route.new is None else route.new.refusal(name)
+    if refusal is None and only is not None:
+        refusal = f"the letter is of table {only}"
+    path = "" if route.field is None else ".".join(route.field)
+    return None if refusal is None else Reason(DeadCode.TABLE_NOT_MADE, f"table {name} is not made: {refusal}", path)
+
+
+def unrouted_error(record: Mapping[str, object], route: Route) -> Terminal:
+    """Return the error for a record without a table. It names the record's offset, never its payload, which may be secret."""
+    routed_by = "its topic" if route.field is None else f"its field {'.'.join(route.field)}"
+    return Terminal(
+        f"topic {record['topic']}, partition {record['partition']}, offset {record['offset']}: {routed_by} names no destination"
+        " for this record; nothing was published",
+        next_step="name its table under destinations and route, or set route.otherwise to dead_letter or filter",
+    )

@@ -13,7 +13,7 @@ from frazil.records.casting.fitter import Fitted
 from frazil.records.formats.keys import KeyColumns, KeyDecoder
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.frame import Frame, Transform
-from frazil.records.model.positions import at
+from frazil.records.model.positions import take_records
 from frazil.records.model.rows import Block, in_order, no_rows
 from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import NOTHING_UNKNOWN
@@ -42,21 +42,21 @@ def _refusal(message: str) -> Reason:
     return Reason(DeadCode.NULL_VALUE, message + _LEAVE_OUT)
 
 
-class Tombstones:
-    """Decodes the keys of records without value, and takes them through the transforms of keys and topics.
+class TombstoneDecoder:
+    """Decodes the keys of tombstones (records without value), and applies the transforms of keys and topics to them.
 
     Args:
-        spec: What is wanted of the records.
-        keys: Decodes keys; None leaves them.
+        spec: How records become rows.
+        keys: Decodes keys; None if keys are not decoded.
     """
 
     def __init__(self, spec: RecordSpec, keys: KeyDecoder | None) -> None:
         self._keys: Final = keys
-        self._transforms: Final = tuple(of for of in spec.transforms if _looks_at_no_value(of))
-        self._is_made: Final = any(isinstance(_inner(of), ValueToKey) for of in spec.transforms)
+        self._transforms: Final = tuple(transform for transform in spec.transforms if _applies_without_value(transform))
+        self._makes_keys: Final = any(isinstance(_unwrapped(transform), ValueToKey) for transform in spec.transforms)
 
     def frames(self, records: pa.RecordBatch, positions: pa.Int64Array) -> tuple[list[Frame], Dead, list[int]]:
-        """Return records without value by the shape of their keys, reasons of others, and positions of what was left out.
+        """Return the tombstones grouped by the schema of their keys, reasons of dead ones, and positions of filtered ones.
 
         Args:
             records: The consumed batch, of `KAFKA_SCHEMA`.
@@ -66,8 +66,8 @@ class Tombstones:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses to answer.
         """
-        if self._keys is None or self._is_made:
-            why = _refusal(_MADE_KEY if self._is_made else _NO_FORMAT)
+        if self._keys is None or self._makes_keys:
+            why = _refusal(_MADE_KEY if self._makes_keys else _NO_FORMAT)
             return [], dict.fromkeys(positions.to_pylist(), why), []
         decoded = self._keys.decode(records, positions)
         dead, filtered, frames = dict(decoded.dead), list[int](), list[Frame]()
@@ -75,21 +75,22 @@ class Tombstones:
             if group.columns is None:
                 dead |= dict.fromkeys(group.positions.to_pylist(), _refusal(_NO_KEY))
                 continue
-            nothing = batch_of([], len(group.positions))
-            done = chain(
-                self._transforms, Frame.of(at(records, group.positions), group.positions, nothing, group.columns)
+            no_fields = batch_of([], len(group.positions))
+            transformed = chain(
+                self._transforms,
+                Frame.from_records(take_records(records, group.positions), group.positions, no_fields, group.columns),
             )
-            dead |= done.dead
-            filtered += done.filtered
-            frames += [frame for frame in done.frames if len(frame)]
+            dead |= transformed.dead
+            filtered += transformed.filtered
+            frames += [frame for frame in transformed.frames if len(frame)]
         return frames, dead, filtered
 
 
-class DeletedRows:
-    """Fits the keys of records without value to the key of a table.
+class DeletedRowFitter:
+    """Fits the keys of tombstones to the identifier columns of a table.
 
     Args:
-        spec: What is wanted of the table's records.
+        spec: How records become rows of the table.
 
     Raises:
         Terminal: a default does not fit its column.
@@ -98,11 +99,11 @@ class DeletedRows:
     def __init__(self, spec: RecordSpec) -> None:
         merge = spec.merge
         self._schema: Final = spec.change_schema
-        self._refused: Final = _refused(spec)
+        self._refusal_reason: Final = _refusal_reason(spec)
         self._columns: KeyColumns | None = None
-        if merge is None or self._refused is not None:
+        if merge is None or self._refusal_reason is not None:
             return
-        # Columns of the key's table are taken from the record's key by the names that their values have.
+        # A tombstone has no value: the record's key fills all identifier columns, under the names of their sources.
         names = {*merge.keys, *spec.of_key}
         self._columns = KeyColumns(replace(spec.only(names), of_key=frozenset(names)))
 
@@ -110,15 +111,15 @@ class DeletedRows:
         """Return the rows to delete: their key, and null in all other columns."""
         size = len(frame)
         if self._columns is None or frame.key is None:
-            why = self._refused or _refusal(_NO_KEY)
+            why = self._refusal_reason or _refusal(_NO_KEY)
             return Fitted(
                 no_rows(self._schema), pa.array([], pa.int64()), dict.fromkeys(range(size), why), NOTHING_UNKNOWN
             )
         fitted = self._columns.fit(frame.key, size)
-        known, count = fitted.rows.schema.names, fitted.rows.num_rows
+        key_columns, count = fitted.rows.schema.names, fitted.rows.num_rows
         *names, op = self._schema.names
         arrays = [
-            fitted.rows.column(name) if name in known else pa.nulls(count, self._schema.field(name).type)
+            fitted.rows.column(name) if name in key_columns else pa.nulls(count, self._schema.field(name).type)
             for name in names
         ]
         arrays.append(pa.repeat(pa.scalar(DELETE, self._schema.field(op).type), count))
@@ -126,8 +127,8 @@ class DeletedRows:
 
 
 def with_deleted(spec: RecordSpec, block: Block, deleted: Sequence[Block]) -> Block:
-    """Return rows as they are and rows to delete together, by the positions of their records."""
-    filled = [of for of in deleted if len(of.positions)]
+    """Merge the rows of a block, as upserts, with rows to delete, in the order of their records."""
+    filled = [deleted_block for deleted_block in deleted if len(deleted_block.positions)]
     if not filled:
         return block
     schema = spec.change_schema
@@ -136,8 +137,8 @@ def with_deleted(spec: RecordSpec, block: Block, deleted: Sequence[Block]) -> Bl
     return in_order([replace(block, rows=rows), *filled], schema)
 
 
-def _refused(spec: RecordSpec) -> Reason | None:
-    """Why no record without value can delete a row of a table; None if one can."""
+def _refusal_reason(spec: RecordSpec) -> Reason | None:
+    """Return why no tombstone can delete a row of a table; None if one can."""
     merge = spec.merge
     if merge is None or not merge.keys:
         return _refusal(_NO_IDENTIFIER)
@@ -146,14 +147,14 @@ def _refused(spec: RecordSpec) -> Reason | None:
     return None
 
 
-def _inner(of: Transform) -> Transform:
-    while isinstance(of, When | WithKey):
-        of = of.transform
-    return of
+def _unwrapped(transform: Transform) -> Transform:
+    while isinstance(transform, When | WithKey):
+        transform = transform.transform
+    return transform
 
 
-def _looks_at_no_value(of: Transform) -> bool:
-    """Whether a transform is about keys, topics, or leaving records out: a record without value takes it, too."""
-    while isinstance(of, When):
-        of = of.transform
-    return isinstance(of, WithKey | RegexRouter | TimestampRouter | Filter)
+def _applies_without_value(transform: Transform) -> bool:
+    """Return whether a transform also applies to tombstones: it changes keys or topics, or filters records."""
+    while isinstance(transform, When):
+        transform = transform.transform
+    return isinstance(transform, WithKey | RegexRouter | TimestampRouter | Filter)

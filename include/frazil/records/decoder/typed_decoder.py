@@ -1,4 +1,4 @@
-"""Values that bring their own columns: decoded by a format, transformed, and fitted to the declared columns."""
+"""Decodes values that bring their own schema: a format decodes them, transforms change them, a fitter casts them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.casting.fitter import Fitted, Fitter
-from frazil.records.casting.nested import unknown
+from frazil.records.casting.nested import unmatched_fields
 from frazil.records.cdc.evolving import EvolvingChanges
 from frazil.records.cdc.rows import ChangeFitter
 from frazil.records.evolution.fitter import EvolvingFitter
-from frazil.records.evolution.schema_requests import Asked
+from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.formats.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.formats.payload_decoder import PayloadDecoder
-from frazil.records.model.cells import CELL_BYTES, STEP_BYTES, too_many_rows, wide_repeats
+from frazil.records.model.cells import MIN_CELL_BYTES, STEP_BYTES, too_many_rows, wide_repeats
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.frame import Frame, Transform
 from frazil.records.model.outcome import FilterReason
-from frazil.records.model.positions import at, distinct
-from frazil.records.model.rows import Block, in_order, without
+from frazil.records.model.positions import distinct_positions, take_records
+from frazil.records.model.rows import Block, drop_dead_rows, in_order
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import UnknownAt
+from frazil.records.model.unknown_fields import UnknownFieldPairs
 from frazil.records.transforms.chain import chain
 from frazil.records.transforms.missing_fields import possible_outputs, sample
 
@@ -37,13 +37,13 @@ LeftOut = dict[FilterReason, list[int]]
 
 
 class ShapedDecoder:
-    """Takes the values of a batch through format, transforms and columns.
+    """Decodes the values of a batch, transforms them, and fits them to the table's columns.
 
     Args:
-        spec: What is wanted of the records.
-        asked: Takes what they need that the table does not have.
+        spec: How records become rows.
+        requests: Collects the schema changes that they need.
         values: Decodes values.
-        keys: Decodes keys; None leaves them.
+        keys: Decodes keys; None if keys are not decoded.
         key_columns: Fits keys to the columns that take their fields; None if there are none.
         blocks: Whether JSON may be parsed as blocks where that is exact.
 
@@ -54,7 +54,7 @@ class ShapedDecoder:
     def __init__(
         self,
         spec: RecordSpec,
-        asked: Asked,
+        requests: SchemaRequests,
         values: PayloadDecoder,
         keys: KeyDecoder | None = None,
         key_columns: KeyColumns | None = None,
@@ -68,12 +68,12 @@ class ShapedDecoder:
         self._is_inferred: Final = spec.infers
         self._schema: Final = spec.block_schema
         is_own = spec.merge is not None and spec.merge.shape is not None
-        self._own: Final = EvolvingChanges(spec, asked, blocks=blocks) if is_own else None
-        self._changes: Final = ChangeFitter(spec, asked) if spec.tells_changes and not is_own else None
+        self._evolving_changes: Final = EvolvingChanges(spec, requests, blocks=blocks) if is_own else None
+        self._changes: Final = ChangeFitter(spec, requests) if spec.tells_changes and not is_own else None
         self._tells_changes: Final = spec.tells_changes
         self._refuses_unknown: Final = spec.unknown_fields == "fail"
         self._filters_nulls: Final = spec.tombstone != "dead_letter"
-        self._fitter: Final = _fitter(spec, asked)
+        self._fitter: Final = _fitter(spec, requests)
 
     def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[Block, Dead, LeftOut]:
         """Decode the values of some records.
@@ -90,85 +90,93 @@ class ShapedDecoder:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
-        read = self._read(records, present)
+        batch = self._decode_batch(records, present)
         if (
-            self._keys is None and not self._transforms and self._own is None
-        ):  # nothing else of the records is looked at
-            groups = read.decoded.groups
-            blocks = [self._block(self._fitted(of.columns, None), of.positions, read.dead) for of in groups]
+            self._keys is None and not self._transforms and self._evolving_changes is None
+        ):  # only values matter: no frames with keys and topics are needed
+            groups = batch.decoded.groups
+            blocks = [self._block(self._fitted(group.columns, None), group.positions, batch.dead) for group in groups]
             filtered: list[int] = []
         else:
-            frames, filtered = self._frames(records, read)
-            blocks = [self._block(self.fit(frame), frame.positions, read.dead) for frame in frames]
-        # Of a record of several rows none may land if one of them can't.
+            frames, filtered = self._frames(records, batch)
+            blocks = [self._block(self.fit(frame), frame.positions, batch.dead) for frame in frames]
+        # A record with several rows lands whole or not at all.
         is_several = self._transforms or self._tells_changes
-        whole = without(in_order(blocks, self._schema), read.dead if is_several else {})
+        landing = drop_dead_rows(in_order(blocks, self._schema), batch.dead if is_several else {})
         if self._tells_changes:
-            filtered += _neither(present, whole.positions, {*read.dead, *read.nulls, *filtered})
-        # Of changes the fields of rows count, not those of their envelope.
-        outer = [] if self._tells_changes else [read.decoded.unknown]
-        ignored = UnknownAt.together([*(block.unknown for block in blocks), *outer])
-        return Block(whole.rows, whole.positions, ignored), read.dead, read.left_out(filtered)
+            filtered += _without_row(present, landing.positions, {*batch.dead, *batch.nulls, *filtered})
+        # Of change events only unknown fields of rows count, not those of the envelope.
+        outer = [] if self._tells_changes else [batch.decoded.unknown_fields]
+        ignored = UnknownFieldPairs.concat([*(block.unknown_fields for block in blocks), *outer])
+        return Block(landing.rows, landing.positions, ignored), batch.dead, batch.left_out(filtered)
 
-    def frames(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[Frame], Dead, LeftOut, UnknownAt]:
+    def frames(
+        self, records: pa.RecordBatch, present: pa.Int64Array
+    ) -> tuple[list[Frame], Dead, LeftOut, UnknownFieldPairs]:
         """Decode and transform the values of some records: `decode` without the columns. No frame is empty.
 
-        At last comes what the format itself found of fields that have no place.
+        The last value is what the format itself found of unknown fields.
 
         Raises:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
-        read = self._read(records, present)
-        frames, filtered = self._frames(records, read)
-        return frames, read.dead, read.left_out(filtered), read.decoded.unknown
+        batch = self._decode_batch(records, present)
+        frames, filtered = self._frames(records, batch)
+        return frames, batch.dead, batch.left_out(filtered), batch.decoded.unknown_fields
 
-    def _read(self, records: pa.RecordBatch, present: pa.Int64Array) -> _Read:
+    def _decode_batch(self, records: pa.RecordBatch, present: pa.Int64Array) -> _DecodedBatch:
         keys = None if self._keys is None else self._keys.decode(records, present)
-        decoded = self._checked(self._values.decode(records, present if keys is None else keys.alive))
+        decoded = self._without_unknown(self._values.decode(records, present if keys is None else keys.alive))
         dead: Dead = dict(decoded.dead)
         # A format may have a null of its own: an envelope without payload is a tombstone as well.
-        nulls = [place for place, of in dead.items() if of.code is DeadCode.NULL_VALUE] if self._filters_nulls else []
-        for place in nulls:
-            del dead[place]
-        return _Read(decoded, keys, dead | ({} if keys is None else keys.dead), nulls)
+        nulls = (
+            [position for position, reason in dead.items() if reason.code is DeadCode.NULL_VALUE]
+            if self._filters_nulls
+            else []
+        )
+        for position in nulls:
+            del dead[position]
+        return _DecodedBatch(decoded, keys, dead | ({} if keys is None else keys.dead), nulls)
 
-    def _frames(self, records: pa.RecordBatch, read: _Read) -> tuple[list[Frame], list[int]]:
-        """Return what transforms left, no frame empty, and the positions of what they filtered; adds to the dead."""
+    def _frames(self, records: pa.RecordBatch, batch: _DecodedBatch) -> tuple[list[Frame], list[int]]:
+        """Return the transformed frames, none of them empty, and the positions that were filtered; adds to `batch.dead`."""
         filtered: list[int] = []
-        done: list[Frame] = []
-        for group in read.decoded.groups:
-            for frame in _beside(records, group, read.keys):
+        transformed_frames: list[Frame] = []
+        for group in batch.decoded.groups:
+            for frame in _frames_with_keys(records, group, batch.keys):
                 transformed = chain(self._transforms, frame, is_inferred=self._is_inferred)
-                read.dead.update(transformed.dead)
+                batch.dead.update(transformed.dead)
                 filtered += transformed.filtered
-                done += transformed.frames
-        return [self._bounded(frame, read.dead) for frame in done if len(frame)], filtered
+                transformed_frames += transformed.frames
+        return [self._bounded(frame, batch.dead) for frame in transformed_frames if len(frame)], filtered
 
     def _bounded(self, frame: Frame, dead: Dead) -> Frame:
-        """Return the frame without records that became more rows than the columns of the table bear; adds to the dead.
+        """Return the frame without records that became too many rows for a table of so many columns; adds to `dead`.
 
         Raises:
             StepTooWide: all others together have more.
         """
-        row_bytes = CELL_BYTES * len(self._schema)
+        row_bytes = MIN_CELL_BYTES * len(self._schema)
         if len(frame) * row_bytes <= STEP_BYTES:
             return frame
         counted = frame.positions.value_counts()
-        places, rows = counted.field("values"), counted.field("counts").to_numpy()
-        if len(places) == len(frame):  # as many as there are records: they are a step's worth
+        positions, row_counts = counted.field("values"), counted.field("counts").to_numpy()
+        if len(positions) == len(frame):  # one row per record: nothing was exploded, and the batch was sized for that
             return frame
-        wide = wide_repeats(rows, np.full(len(rows), row_bytes))
-        lost = {places[at].as_py(): too_many_rows(int(rows[at])) for at in np.flatnonzero(wide)}
-        dead.update(lost)
-        kept = pc.invert(pc.is_in(frame.positions, value_set=pa.array(list(lost), pa.int64())))
-        return frame.take(pc.indices_nonzero(kept).cast(pa.int64())) if lost else frame
+        is_wide = wide_repeats(row_counts, np.full(len(row_counts), row_bytes))
+        too_many = {
+            positions[index].as_py(): too_many_rows(int(row_counts[index])) for index in np.flatnonzero(is_wide)
+        }
+        dead.update(too_many)
+        is_kept = pc.invert(pc.is_in(frame.positions, value_set=pa.array(list(too_many), pa.int64())))
+        return frame.take(pc.indices_nonzero(is_kept).cast(pa.int64())) if too_many else frame
 
     def fit(self, frame: Frame) -> Fitted:
         """Fit fields to the columns."""
-        if self._own is not None:
-            return self._own.fit(frame.records.column("value"), frame.key)
-        is_several = len(distinct(frame.positions)) < len(frame)
+        if self._evolving_changes is not None:
+            return self._evolving_changes.fit(frame.records.column("value"), frame.key)
+        is_several = len(distinct_positions(frame.positions)) < len(frame)
         return self._fitted(frame.value, frame.key, frame.positions if is_several else None)
 
     def _fitted(
@@ -179,18 +187,20 @@ class ShapedDecoder:
         fitted = self._fitter.fit(value, records)
         return fitted if self._key_columns is None else self._key_columns.join_keys(fitted, key, len(value))
 
-    def _checked(self, decoded: Decoded) -> Decoded:
-        """Return what was decoded, less the values with fields that have no place where these are refused."""
-        if not (self._refuses_unknown and len(decoded.unknown)):
+    def _without_unknown(self, decoded: Decoded) -> Decoded:
+        """Return the decoded values; those with unknown fields become dead if the pipeline refuses such."""
+        if not (self._refuses_unknown and len(decoded.unknown_fields)):
             return decoded
-        refused = {place: unknown(names).reason for place, names in decoded.unknown.by_position()}
-        places = pa.array(list(refused), pa.int64())
-        good = [(group, pc.invert(pc.is_in(group.positions, value_set=places))) for group in decoded.groups]
-        groups = tuple(Shaped(of.columns.filter(kept), of.positions.filter(kept)) for of, kept in good)
+        refused = {position: unmatched_fields(names).reason for position, names in decoded.unknown_fields.by_position()}
+        refused_positions = pa.array(list(refused), pa.int64())
+        good = [(group, pc.invert(pc.is_in(group.positions, value_set=refused_positions))) for group in decoded.groups]
+        groups = tuple(
+            Shaped(group.columns.filter(is_good), group.positions.filter(is_good)) for group, is_good in good
+        )
         return Decoded(groups, dict(sorted({**refused, **decoded.dead}.items())))
 
     def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None) -> list[str]:
-        """Return what can't become a column, and why, where all values, or keys, have one shape before transforms.
+        """Return the columns that nothing could ever fill, and why, where all values, or keys, have one schema before transforms.
 
         Raises:
             Terminal: a transform does not fit the fields that it gets.
@@ -202,49 +212,49 @@ class ShapedDecoder:
 
     def _problems_of(self, frame: Frame) -> list[str]:
         shown = frame.value.schema
-        if self._own is not None:
-            found = self._own.check()
+        if self._evolving_changes is not None:
+            problems = self._evolving_changes.check()
         else:
-            found = self._fitter.check(shown) if self._changes is None else self._changes.check(shown)
-        return found + self._key_problems(None if frame.key is None else frame.key.schema)
+            problems = self._fitter.check(shown) if self._changes is None else self._changes.check(shown)
+        return problems + self._key_problems(None if frame.key is None else frame.key.schema)
 
     def _key_problems(self, key_shape: pa.Schema | None) -> list[str]:
         return [] if key_shape is None or self._key_columns is None else self._key_columns.check(key_shape)
 
     def _block(self, fitted: Fitted, positions: pa.Int64Array, dead: Dead) -> Block:
-        """Take rows that were fitted to the columns; `positions` are those of their records."""
-        ignored = fitted.ignored.among(positions)
+        """Return fitted rows as a block; `positions` are those of their records; adds to `dead`."""
+        ignored = fitted.ignored.map_positions(positions)
         if not fitted.dead and not self._tells_changes:
             return Block(fitted.rows, positions, ignored)
         failed = {positions[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
         dead |= failed | dead  # the first reason of a record stays
-        return Block(fitted.rows, positions.take(fitted.kept), ignored)
+        return Block(fitted.rows, positions.take(fitted.input_rows), ignored)
 
 
-def _neither(present: pa.Int64Array, written: pa.Int64Array, others: set[int]) -> list[int]:
-    """Positions of records that tell of no row, such as DDL: they are neither written nor anything else."""
+def _without_row(present: pa.Int64Array, written: pa.Int64Array, outcomes: set[int]) -> list[int]:
+    """Return positions of records without a row, such as DDL: neither written nor among the other outcomes."""
     rest = present.filter(pc.invert(pc.is_in(present, value_set=written)))
-    return [place for place in rest.to_pylist() if place not in others]
+    return [position for position in rest.to_pylist() if position not in outcomes]
 
 
-def _fitter(spec: RecordSpec, asked: Asked) -> Fitter | EvolvingFitter:
+def _fitter(spec: RecordSpec, requests: SchemaRequests) -> Fitter | EvolvingFitter:
     of_value = spec.of_value
     if spec.evolution is not None:
-        return EvolvingFitter(of_value, asked)
+        return EvolvingFitter(of_value, requests)
     return Fitter(
         of_value.column_specs,
         of_value.columns,
         unknown_fields=spec.unknown_fields,
         rescued_column=spec.rescued_column,
-        others=spec.of_key,
+        known_names=spec.of_key,
         case_insensitive=spec.field_names == "case_insensitive",
         text_casts=spec.format.is_text,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """Decoded values beside their keys, and what became of the others."""
+class _DecodedBatch:
+    """The decoded values and keys of a batch, reasons of dead records, and positions of values that are null to the format."""
 
     decoded: Decoded
     keys: DecodedKeys | None
@@ -255,13 +265,13 @@ class _Read:
         return {FilterReason.TOMBSTONE: self.nulls, FilterReason.TRANSFORM: sorted(filtered)}
 
 
-def _beside(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) -> Iterator[Frame]:
-    """Frames of one shape of values, one per shape of keys."""
+def _frames_with_keys(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) -> Iterator[Frame]:
+    """Yield the values of one schema as frames, one for each schema of keys."""
     positions = group.positions
     if keys is None:
-        yield Frame.of(at(records, positions), positions, group.columns)
+        yield Frame.from_records(take_records(records, positions), positions, group.columns)
         return
     for rows, key in keys.select(positions):
         value = group.columns if len(rows) == len(positions) else group.columns.take(rows)
-        places = positions.take(rows)
-        yield Frame.of(at(records, places), places, value, key)
+        key_positions = positions.take(rows)
+        yield Frame.from_records(take_records(records, key_positions), key_positions, value, key)

@@ -1,1 +1,1 @@
-"""What records need that their tables do not have: changes of schemas, asked for before data is written."""
+"""Schema evolution: the schema changes that records need, requested before their data is written."""

@@ -1,6 +1,6 @@
-"""Which JSON values, whose fields nobody declared, are decoded together: those that agree about the type of each field.
+"""Groups JSON values, whose fields nobody declared, for decoding: values that agree about each field's type share a group.
 
-Each field is looked up once, by its path: values with ever other ones of a few fields are one group, however many there are.
+Each field is looked up once, by its path. So values that each have another subset of a few fields still form one group.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import pyarrow as pa
 Path = tuple[str, ...]
 """Names of a field and of the objects around it, outermost first."""
 
-_LAST: Final = 64
-"""Groups, the last ones of those with the same exact fields, among which that of a value is sought."""
+_MAX_COMPARED_GROUPS: Final = 64
+"""The number of groups, the newest of those with the same exact fields, that a value is compared with."""
 
-_PLACES: Final = 10_000
-"""Paths of which the place is remembered: keys that are data have ever new ones."""
+_MAX_CACHED: Final = 10_000
+"""The size of a cache of paths or types: keys that are data bring ever new ones."""
 
-_BETWEEN: Final = "\0"
-"""Between the names of a path that nothing joins."""
+_PATH_SEPARATOR: Final = "\0"
+"""Separates the names of a path where no flattening joins them with a delimiter."""
 
 _NULL: Final = pa.null()
 
 
-class Place(NamedTuple):
-    """What is known of a field by its path.
+class FieldTraits(NamedTuple):
+    """How a field is treated, by its path.
 
     Attributes:
-        name: Its folded name, whose parts are joined.
-        is_opened: Whether fields of an object there become fields of their own.
-        takes_column: Whether only its column matters to it.
-        takes_whole: Whether nothing looks into it before its column takes it.
+        name: Its folded name: the path, joined.
+        is_opened: Whether an object there is flattened: its fields become fields of their own.
+        takes_column: Whether the field may have its column's type, since no transform looks at it.
+        takes_whole: Whether no transform looks into the field before its column takes it.
     """
 
     name: str
@@ -44,39 +44,39 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Agreement:
-    """What values that are decoded together may differ in without anybody seeing it.
+    """In which fields values may differ and still be decoded together without any effect on their rows.
 
     Attributes:
-        exact: Folded names of fields that are not the same to what comes behind if they are null or not there; None: all.
-        closed: Folded names of columns of which tables differ.
-        delimiter: What joins the names of paths where objects become fields of their own; None: they stay objects.
-        depth: So many levels of objects do; None: all.
+        exact: Folded names of fields for which null and absent differ to transforms or columns; None: all fields.
+        closed: Folded names of columns that not all tables have with the same type.
+        delimiter: Joins the names of flattened objects; None: objects are not flattened.
+        depth: The number of object levels that are flattened; None: all.
     """
 
     exact: frozenset[str] | None = None
     closed: frozenset[str] = frozenset()
     delimiter: str | None = None
     depth: int | None = None
-    _places: dict[Path, Place] = field(default_factory=dict, compare=False)
+    _traits_by_path: dict[Path, FieldTraits] = field(default_factory=dict, compare=False)
 
-    def place(self, path: Path) -> Place:
-        """Return what is known of a field by its path."""
-        if (found := self._places.get(path)) is None:
-            if len(self._places) >= _PLACES:
-                self._places.clear()
-            found = self._places[path] = self._place(path)
-        return found
+    def traits(self, path: Path) -> FieldTraits:
+        """Return how the field at a path is treated."""
+        if (traits := self._traits_by_path.get(path)) is None:
+            if len(self._traits_by_path) >= _MAX_CACHED:
+                self._traits_by_path.clear()
+            traits = self._traits_by_path[path] = self._compute_traits(path)
+        return traits
 
-    def _place(self, path: Path) -> Place:
-        name = (_BETWEEN if self.delimiter is None else self.delimiter).join(path).casefold()
+    def _compute_traits(self, path: Path) -> FieldTraits:
+        name = (_PATH_SEPARATOR if self.delimiter is None else self.delimiter).join(path).casefold()
         is_free = self.exact is not None and name not in self.exact
         joins = self.delimiter is not None
         is_opened = is_free and joins and (self.depth is None or len(path) <= self.depth)
-        return Place(name, is_opened, is_free and name not in self.closed, is_free and not joins)
+        return FieldTraits(name, is_opened, is_free and name not in self.closed, is_free and not joins)
 
 
 EXACT: Final = Agreement()
-"""All fields are looked at: values have the very same ones."""
+"""Values of a group have the very same fields: transforms may look at any of them."""
 
 
 Fields = dict[str, tuple[Path, pa.DataType]]
@@ -85,7 +85,7 @@ Fields = dict[str, tuple[Path, pa.DataType]]
 
 @dataclass
 class Leaves:
-    """The fields of a value: types by path, those in open objects one by one, and the paths of these objects."""
+    """The fields of a value by path, with their types; the fields of opened objects one by one, and the objects' paths."""
 
     types: dict[Path, pa.DataType] = field(default_factory=dict)
     opened: set[Path] = field(default_factory=set)
@@ -96,9 +96,9 @@ class Group:
     """Values that are decoded together.
 
     Attributes:
-        fields: What they have.
-        opened: Paths of the objects around these fields.
-        positions: Of the values.
+        fields: All fields that some of the values have.
+        opened: Paths of the opened objects around these fields.
+        positions: Positions of the values.
     """
 
     fields: Fields
@@ -108,48 +108,50 @@ class Group:
     @property
     def type(self) -> pa.StructType:
         """The type of the values."""
-        top: dict[str, object] = {}
+        tree: dict[str, object] = {}
         for path in sorted(self.opened):
-            _put(top, path, {})
-        for path, of in self.fields.values():
-            _put(top, path, of)
-        return _built(top)
+            _insert(tree, path, {})
+        for path, field_type in self.fields.values():
+            _insert(tree, path, field_type)
+        return _struct_from_tree(tree)
 
 
 class ShapeGroups:
-    """Puts values together that agree.
+    """Collects values into groups that agree about the type of each field.
 
     Args:
-        agreement: What they may differ in.
-        both: The type of two values of one field, None if they don't agree.
-        most_fields: Of values of several shapes.
+        agreement: In which fields values may differ.
+        common_type: Returns the type for two values of one field; None if they don't agree.
+        most_fields: The most fields of a group whose values have different ones.
     """
 
     def __init__(
         self,
         agreement: Agreement,
-        both: Callable[[pa.DataType, pa.DataType], pa.DataType | None],
+        common_type: Callable[[pa.DataType, pa.DataType], pa.DataType | None],
         most_fields: int,
     ) -> None:
         self._agreement: Final = agreement
-        self._both: Final = both
+        self._common_type: Final = common_type
         self._most_fields: Final = most_fields
         self._by_exact: Final[dict[object, list[Group]]] = {}
-        self.all: Final[list[Group]] = []
+        self.groups: Final[list[Group]] = []
 
-    def put(self, leaves: Leaves, position: int) -> bool:
-        """Put a value to those that it agrees with, or return whether it is the first of its group.
+    def add(self, leaves: Leaves, position: int) -> bool:
+        """Add a value to the group that it agrees with; return whether it had to start a new group.
 
-        Fields that transforms look at must be the very same ones: a value would get nulls from its neighbours, which `Explode`
-        or a renamed field tells apart from nothing.
+        Fields that transforms look at must be the very same in a group. Otherwise a value would get nulls for fields of
+        other values, and `Explode` or a renamed field treats null and absent differently.
         """
-        place = self._agreement.place
-        fields = {place(path).name: (path, of) for path, of in leaves.types.items()}
+        traits = self._agreement.traits
+        fields = {traits(path).name: (path, field_type) for path, field_type in leaves.types.items()}
         exact = self._agreement.exact
         if exact is None or len(fields) < len(
             leaves.types
         ):  # names that differ in case only: no value with others joins
-            key: object = frozenset(leaves.types.items()), frozenset(leaves.opened)
+            # The last of several spellings counts, so values with another last one are not read alike.
+            spellings = frozenset(path for path, _ in fields.values())
+            key: object = frozenset(leaves.types.items()), frozenset(leaves.opened), spellings
             groups = self._by_exact.setdefault(key, [])
             if groups:
                 groups[0].positions.append(position)
@@ -157,17 +159,17 @@ class ShapeGroups:
         else:
             key = frozenset((name, *fields[name]) for name in exact if name in fields)
             groups = self._by_exact.setdefault(key, [])
-            for group in reversed(groups[-_LAST:]):
-                if self._agree(group, fields, leaves.opened):
+            for group in reversed(groups[-_MAX_COMPARED_GROUPS:]):
+                if self._join_if_agreed(group, fields, leaves.opened):
                     group.positions.append(position)
                     return False
         groups.append(Group(fields, leaves.opened, [position]))
-        self.all.append(groups[-1])
+        self.groups.append(groups[-1])
         return True
 
     def drop_last(self) -> None:
-        """Leave out the value that was the first of its group just now."""
-        last = self.all.pop()
+        """Remove the group that the last `add` started, and its value."""
+        last = self.groups.pop()
         for key, groups in self._by_exact.items():
             if groups and groups[-1] is last:
                 groups.pop()
@@ -175,73 +177,79 @@ class ShapeGroups:
                     del self._by_exact[key]
                 return
 
-    def _agree(self, group: Group, fields: Fields, opened: set[Path]) -> bool:
-        """Add fields to those of a group, if they agree."""
+    def _join_if_agreed(self, group: Group, fields: Fields, opened: set[Path]) -> bool:
+        """Add a value's fields to those of a group if they agree; return whether they do."""
         wider: Fields = {}
-        for name, (path, of) in fields.items():
-            both = self._shared(group, name, path, of)
-            if both is None:
+        for name, (path, field_type) in fields.items():
+            shared_type = self._shared_type(group, name, path, field_type)
+            if shared_type is None:
                 return False
-            if path not in group.opened:  # a null object is nothing
-                wider[name] = path, both
-        known = group.fields
-        objects = known.keys() & {self._agreement.place(path).name for path in opened - group.opened}
-        is_too_wide = len(known.keys() | wider.keys()) > max(self._most_fields, len(fields), len(known))
-        if is_too_wide or any(known[name][1] != _NULL for name in objects):
+            if path not in group.opened:  # null for an opened object: its fields are simply absent
+                wider[name] = path, shared_type
+        group_fields = group.fields
+        replaced_nulls = group_fields.keys() & {self._agreement.traits(path).name for path in opened - group.opened}
+        is_too_wide = len(group_fields.keys() | wider.keys()) > max(self._most_fields, len(fields), len(group_fields))
+        if is_too_wide or any(group_fields[name][1] != _NULL for name in replaced_nulls):
             return False
-        for name in objects:
-            del known[name]
-        known.update(wider)
+        for name in replaced_nulls:
+            del group_fields[name]
+        group_fields.update(wider)
         group.opened |= opened
         return True
 
-    def _shared(self, group: Group, name: str, path: Path, of: pa.DataType) -> pa.DataType | None:
-        """Return the type of a field in a group and in a value, None if they don't agree."""
-        known = group.fields.get(name)
-        if known is None:
-            return of if of == _NULL or path not in group.opened else None
-        if known[0] != path:
+    def _shared_type(self, group: Group, name: str, path: Path, field_type: pa.DataType) -> pa.DataType | None:
+        """Return the type for a field of a group and of a value; None if they don't agree."""
+        group_field = group.fields.get(name)
+        if group_field is None:
+            return field_type if field_type == _NULL or path not in group.opened else None
+        if group_field[0] != path:
             return None
-        return of if known[1] == of else self._both(known[1], of)
+        return field_type if group_field[1] == field_type else self._common_type(group_field[1], field_type)
 
 
 class NestedTypes:
-    """Makes types of objects and lists, each once: a list may have millions of objects, and Arrow takes long to make, or to compare, a type."""
+    """Builds each struct and list type once: a list may hold millions of objects, and Arrow is slow to build or compare types."""
 
     def __init__(self) -> None:
-        # Types stand for themselves by their ids, which stay theirs as long as they are held here.
-        self._made: Final[dict[tuple[str | int, ...], tuple[pa.DataType, list[tuple[str, pa.DataType]]]]] = {}
+        # Keys hold the ids of types. The cache keeps these types alive, so that no id is used again.
+        self._cache: Final[dict[tuple[str | int, ...], tuple[pa.DataType, list[tuple[str, pa.DataType]]]]] = {}
 
     def object_of(self, fields: list[tuple[str, pa.DataType]]) -> pa.StructType:
         """Return the type of objects with these fields."""
-        key = tuple(part for name, of in fields for part in (name, id(of)))
-        found = self._made.get(key)
-        return self._keep(key, struct_of(fields), fields) if found is None else found[0]
+        key = tuple(part for name, field_type in fields for part in (name, id(field_type)))
+        cached = self._cache.get(key)
+        return self._remember(key, struct_of(fields), fields) if cached is None else cached[0]
 
     def list_of(self, element: pa.DataType) -> pa.ListType:
         """Return the type of lists with these elements."""
         key = (id(element),)
-        found = self._made.get(key)
-        return self._keep(key, pa.list_(element), [("", element)]) if found is None else found[0]
+        cached = self._cache.get(key)
+        return self._remember(key, pa.list_(element), [("", element)]) if cached is None else cached[0]
 
-    def _keep(self, key: tuple[str | int, ...], made: pa.DataType, parts: list[tuple[str, pa.DataType]]) -> pa.DataType:
-        if len(self._made) >= _PLACES:
-            self._made.clear()
-        self._made[key] = made, parts
-        return made
+    def _remember(
+        self, key: tuple[str | int, ...], nested_type: pa.DataType, parts: list[tuple[str, pa.DataType]]
+    ) -> pa.DataType:
+        if len(self._cache) >= _MAX_CACHED:
+            self._cache.clear()
+        self._cache[key] = nested_type, parts
+        return nested_type
 
 
 def struct_of(fields: Iterable[tuple[str, pa.DataType]]) -> pa.StructType:
     """Return the type of objects with these fields."""
-    return pa.struct([pa.field(name, of) for name, of in sorted(fields, key=lambda each: each[0])])
+    return pa.struct(
+        [pa.field(name, field_type) for name, field_type in sorted(fields, key=lambda named_type: named_type[0])]
+    )
 
 
-def _put(top: dict[str, object], path: Path, of: object) -> None:
-    *outer, name = path
-    for step in outer:
-        top = top[step]  # type: ignore[assignment]
-    top[name] = of
+def _insert(tree: dict[str, object], path: Path, child: object) -> None:
+    *outer_names, name = path
+    for outer_name in outer_names:
+        tree = tree[outer_name]  # type: ignore[assignment]
+    tree[name] = child
 
 
-def _built(fields: dict[str, object]) -> pa.StructType:
-    return struct_of((name, _built(of) if isinstance(of, dict) else of) for name, of in fields.items())
+def _struct_from_tree(tree: dict[str, object]) -> pa.StructType:
+    return struct_of(
+        (name, _struct_from_tree(child) if isinstance(child, dict) else child) for name, child in tree.items()
+    )

@@ -1,4 +1,4 @@
-"""Typed columns to the columns of a table that follows them."""
+"""Fits decoded Arrow columns to those of a table whose schema follows its records."""
 
 from __future__ import annotations
 
@@ -10,194 +10,214 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.casting.fitter import Fitted, Fitter, refuse_unknown, rescued
-from frazil.records.casting.nested import matching
-from frazil.records.casting.renames import Settler, renamed
+from frazil.records.casting.fitter import Fitted, Fitter, refuse_unknown_fields, rescue_unknown_fields
+from frazil.records.casting.nested import index_of_name
+from frazil.records.casting.renames import FieldRenamer, rename_struct_fields
 from frazil.records.casting.scalar import FitRules
-from frazil.records.casting.source import Kind, as_lists, kind_of, plain, sent
-from frazil.records.evolution.schema_requests import Asked, Path, rescued_from, rescued_names
-from frazil.records.evolution.shapes import Shape, Shapes
+from frazil.records.casting.source import Kind, as_lists, kind_of, plain, present_mask
+from frazil.records.evolution.schema_requests import Path, SchemaRequests, rescued_labels, rescuing_columns
+from frazil.records.evolution.shapes import SchemaInspection, SchemaInspector
 from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownAt
+from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 
-_SHAPES: Final = 64
-"""Shapes kept, as `frazil.records.casting.fitter` keeps plans."""
+_MAX_INSPECTIONS: Final = 64
+"""The number of schemas whose inspections are cached."""
 
 _INCOMPATIBLE: Final = frozenset({DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANGE, DeadCode.LOSSY_CAST})
 
-_COUNTED: Final = 100
-"""Fields in one field at the top that are counted because no column takes them."""
+_MAX_COUNTED: Final = 100
+"""The most rescued paths in one top-level field that are counted."""
 
 
 class EvolvingFitter:
-    """Fits decoded columns to those of a table, and tells what they need that it does not have.
+    """Fits decoded columns to those of a table, and collects the schema changes that they need.
 
     Args:
-        spec: What is wanted of the values, with an evolution.
-        asked: Takes what they need.
-        text_casts: Whether texts become numbers; None: as the format has it.
+        spec: How values become rows; it has an evolution policy.
+        requests: Collects the schema changes.
+        text_casts: Whether texts become numbers; None: if the format is a text format.
 
     Raises:
         Terminal: as `Fitter`.
     """
 
-    def __init__(self, spec: RecordSpec, asked: Asked, *, text_casts: bool | None = None) -> None:
+    def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, text_casts: bool | None = None) -> None:
         self._spec: Final = spec
-        self._asked: Final = asked
+        self._requests: Final = requests
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
         any_case = spec.field_names == "case_insensitive"
         self._any_case: Final = any_case
         self._text_casts: Final = spec.format.is_text if text_casts is None else text_casts
         rules = FitRules(text_casts=self._text_casts, number_texts=self._text_casts, case_insensitive=any_case)
-        self._shapes: Final = Shapes(spec, rules)
-        self._known: Final[dict[pa.Schema, tuple[pa.Schema, Shape]]] = {}
+        self._inspector: Final = SchemaInspector(spec, rules)
+        self._inspections: Final[dict[pa.Schema, tuple[pa.Schema, SchemaInspection]]] = {}
         types = {column.name: column.type for column in spec.columns}
-        takers = [(of.steps, types[of.name]) for of in spec.column_specs if of.name in types]
-        self._settler: Final = Settler(takers, any_case=any_case)
+        sources = [(column.steps, types[column.name]) for column in spec.column_specs if column.name in types]
+        self._renamer: Final = FieldRenamer(sources, any_case=any_case)
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
-        self._fitter: Final = self._made(spec, any_case=any_case) if spec.columns.names else None
+        self._fitter: Final = self._build_fitter(spec, any_case=any_case) if spec.columns.names else None
         optional = {column.name for column in spec.columns if column.nullable}
-        self._rescued_from: Final = sorted(optional.intersection(rescued_from(spec)))
-        self._one_column: Final[dict[str, Fitter]] = {}
+        self._rescuing_columns: Final = sorted(optional.intersection(rescuing_columns(spec)))
+        self._column_fitters: Final[dict[str, Fitter]] = {}
 
-    def _made(self, spec: RecordSpec, *, any_case: bool) -> Fitter:
+    def _build_fitter(self, spec: RecordSpec, *, any_case: bool) -> Fitter:
         sources = {**spec.sources, spec.rescued_column: (self._rest_name,)} if self._has_rescued else spec.sources
         plain_spec = replace(spec, evolution=None, unknown_fields="ignore", sources=sources)
         return Fitter(
             plain_spec.column_specs,
             plain_spec.columns,
             unknown_fields="fail" if spec.unknown_fields == "fail" else "ignore",
-            others=spec.key_names,
+            known_names=spec.key_names,
             case_insensitive=any_case,
             text_casts=self._text_casts,
         )
 
-    def _alone(self, name: str) -> Fitter:
-        # Made when it is needed: a thousand columns take a second.
-        if name not in self._one_column:
-            of = self._spec.only({name})
-            self._one_column[name] = Fitter(
-                of.column_specs, of.columns, case_insensitive=self._any_case, text_casts=self._text_casts
+    def _column_fitter(self, name: str) -> Fitter:
+        # Built when it is needed: a thousand columns take a second.
+        if name not in self._column_fitters:
+            spec = self._spec.only({name})
+            self._column_fitters[name] = Fitter(
+                spec.column_specs, spec.columns, case_insensitive=self._any_case, text_casts=self._text_casts
             )
-        return self._one_column[name]
+        return self._column_fitters[name]
 
     def check(self, schema: pa.Schema) -> list[str]:
         """Return, for values of `schema`, each column that none of them could ever fill, and why."""
         return [] if self._fitter is None else self._fitter.check(schema)
 
     def fit(self, value: pa.RecordBatch, records: pa.Int64Array | None = None) -> Fitted:
-        """Fit rows to the columns. They have no meaning if anything is asked for. No rows ask for nothing.
+        """Fit rows to the columns; they are void if a schema change is requested. An empty batch requests none.
 
         Args:
             value: The fields.
             records: As `Fitter.fit` has it.
         """
-        # A row that does not fit is no dead one where its field may be rescued.
-        records = None if self._rescued_from else records
-        value = self._settler.values(value)
-        shape = self._shape(value.schema)
-        rest = sorted(shape.rest.keys() | (shape.others if self._spec.unknown_fields == "rescue" else set()))
+        # Where a misfit may be rescued it does not kill the other rows of its record.
+        records = None if self._rescuing_columns else records
+        value = self._renamer.values(value)
+        inspection = self._inspection(value.schema)
+        rescued_names = sorted(
+            inspection.rescued_paths.keys()
+            | (inspection.untyped_fields if self._spec.unknown_fields == "rescue" else set())
+        )
         dead: dict[int, Reason] = {}
-        asked = Asked(self._spec.fold is not None)
-        asked.take(shape.asked)
-        named = self._named(value, value, shape, rest, asked, dead)
+        requests = SchemaRequests(self._spec.fold is not None)
+        requests.add_all(inspection.requests)
+        named = self._named(value, value, inspection, rescued_names, requests, dead)
         fitted = self._fitted(named, records)
-        if too_large := [row for row, of in fitted.dead.items() if of.code is DeadCode.OUT_OF_RANGE]:
-            asked.take(self._exceeded(named.take(pa.array(too_large, pa.int64())), shape.wider))
+        if too_large := [row for row, reason in fitted.dead.items() if reason.code is DeadCode.OUT_OF_RANGE]:
+            requests.add_all(
+                self._requests_in_need(named.take(pa.array(too_large, pa.int64())), inspection.range_requests)
+            )
         if (evolution := self._spec.evolution) is not None:
-            required = filter(evolution.relaxes, self._shapes.required())
-            asked.optional |= {(name,) for name in required if self._lacks(named, name)}
-        if misfits := {} if asked.widens else self._misfits(named, fitted.dead):  # else they may fit the wider type
-            names = {of.name for of, at in zip(value.schema, shape.fields, strict=True) if at.name in misfits}
-            kept, left = _parted(value, shape, misfits, names - set(rest))
+            required = filter(evolution.relaxes, self._inspector.required())
+            requests.optional |= {(name,) for name in required if self._has_nulls(named, name)}
+        if (
+            misfits := {} if requests.widens else self._find_misfits(named, fitted.dead)
+        ):  # else they may fit the wider type
+            names = {
+                source_field.name
+                for source_field, column in zip(value.schema, inspection.fields, strict=True)
+                if column.name in misfits
+            }
+            fitting, rescued_values = _split_misfits(value, inspection, misfits, names - set(rescued_names))
             dead.clear()
-            fitted = self._fitted(self._named(kept, left, shape, sorted(names | set(rest)), asked, dead), records)
+            fitted = self._fitted(
+                self._named(fitting, rescued_values, inspection, sorted(names | set(rescued_names)), requests, dead),
+                records,
+            )
         if len(value):
-            self._asked.take(asked)
-        return self._with_rescued(_without(fitted, dead), value, shape, misfits)
+            self._requests.add_all(requests)
+        return self._with_rescued(_without_dead(fitted, dead), value, inspection, misfits)
 
-    def _misfits(self, named: pa.RecordBatch, dead: dict[int, Reason]) -> dict[str, pa.Int64Array]:
-        """Return the rows of each column that nobody declared whose value it can't be."""
-        rows = pa.array([row for row, of in dead.items() if of.code in _INCOMPATIBLE], pa.int64())
-        part = named.take(rows) if len(rows) else named.slice(0, 0)
-        found = {}
-        names = part.schema.names
-        for name in self._rescued_from if len(rows) else ():
-            at = matching(name, names, case_insensitive=self._any_case)
-            if at is None or part.column(at).type == self._spec.columns.field(name).type:
+    def _find_misfits(self, named: pa.RecordBatch, dead: dict[int, Reason]) -> dict[str, pa.Int64Array]:
+        """Return, for each column that nobody declared, the rows whose value it can't hold."""
+        rows = pa.array([row for row, reason in dead.items() if reason.code in _INCOMPATIBLE], pa.int64())
+        dead_rows = named.take(rows) if len(rows) else named.slice(0, 0)
+        misfits = {}
+        names = dead_rows.schema.names
+        for name in self._rescuing_columns if len(rows) else ():
+            index = index_of_name(name, names, case_insensitive=self._any_case)
+            if index is None or dead_rows.column(index).type == self._spec.columns.field(name).type:
                 continue
-            refused = self._alone(name).fit(part.select([at])).dead
-            if bad := [row for row, of in refused.items() if of.code in _INCOMPATIBLE]:
-                found[part.schema.names[at]] = rows.take(pa.array(bad, pa.int64()))
-        return found
+            refused = self._column_fitter(name).fit(dead_rows.select([index])).dead
+            if misfit_rows := [row for row, reason in refused.items() if reason.code in _INCOMPATIBLE]:
+                misfits[dead_rows.schema.names[index]] = rows.take(pa.array(misfit_rows, pa.int64()))
+        return misfits
 
     def _with_rescued(
-        self, fitted: Fitted, value: pa.RecordBatch, shape: Shape, misfits: Mapping[str, pa.Int64Array]
+        self, fitted: Fitted, value: pa.RecordBatch, inspection: SchemaInspection, misfits: Mapping[str, pa.Int64Array]
     ) -> Fitted:
-        """Return the same with the fields counted that have no column of their own, or another type than it."""
-        if not (shape.rest or misfits):
+        """Count the rescued fields: those without a column of their own, and those that do not fit theirs."""
+        if not (inspection.rescued_paths or misfits):
             return fitted
-        names = {".".join(path) for paths in shape.rest.values() for path in paths}
-        counts = [fitted.ignored.without(names)]
+        rescued_paths = {".".join(path) for paths in inspection.rescued_paths.values() for path in paths}
+        counts = [fitted.ignored.drop_names(rescued_paths)]
         for name, rows in misfits.items():
-            (label,) = rescued_names(self._spec, [(name,)])
-            counts.append(UnknownAt(rows, pa.repeat(pa.scalar(label, pa.string()), len(rows))))
-        for name, paths in shape.rest.items():
-            at = value.schema.get_field_index(name)
-            rows = pc.indices_nonzero(sent(value.schema.field(at), value.column(at))).cast(pa.int64())
-            labels = rescued_names(self._spec, sorted(paths)[:_COUNTED])
-            counts += [UnknownAt(rows, pa.repeat(pa.scalar(label, pa.string()), len(rows))) for label in labels]
-        return replace(fitted, ignored=UnknownAt.together(counts).only(fitted.kept))
+            (label,) = rescued_labels(self._spec, [(name,)])
+            counts.append(UnknownFieldPairs(rows, pa.repeat(pa.scalar(label, pa.string()), len(rows))))
+        for name, paths in inspection.rescued_paths.items():
+            index = value.schema.get_field_index(name)
+            rows = pc.indices_nonzero(present_mask(value.schema.field(index), value.column(index))).cast(pa.int64())
+            labels = rescued_labels(self._spec, sorted(paths)[:_MAX_COUNTED])
+            counts += [UnknownFieldPairs(rows, pa.repeat(pa.scalar(label, pa.string()), len(rows))) for label in labels]
+        return replace(fitted, ignored=UnknownFieldPairs.concat(counts).at_positions(fitted.input_rows))
 
-    def _exceeded(self, value: pa.RecordBatch, wider: Asked) -> Asked:
-        """Return those of the wider types that a value is out of its column's range for: its neighbours stay as they are."""
-        found = Asked(self._spec.fold is not None)
+    def _requests_in_need(self, value: pa.RecordBatch, range_requests: SchemaRequests) -> SchemaRequests:
+        """Return those widenings that a value out of its column's range needs; other columns stay as they are."""
+        needed = SchemaRequests(self._spec.fold is not None)
         values, columns = value.to_struct_array(), pa.struct(list(self._spec.columns))
-        for path, of in wider.widens.items():
-            for numbers, column in _parts_at(values, columns, path, any_case=self._any_case):
+        for path, data_type in range_requests.widens.items():
+            for numbers, column in _values_at_path(values, columns, path, any_case=self._any_case):
                 fitter = Fitter((ColumnSpec("number", column, required=False),), pa.schema([("number", column)]))
                 dead = fitter.fit(pa.RecordBatch.from_arrays([numbers], ["number"])).dead
                 if any(reason.code is DeadCode.OUT_OF_RANGE for reason in dead.values()):
-                    found.widen(path, of)
-        return found
+                    needed.widen(path, data_type)
+        return needed
 
-    def _lacks(self, value: pa.RecordBatch, name: str) -> bool:
-        """Return whether a value has none for a column."""
-        at = matching(name, value.schema.names, case_insensitive=self._any_case)
-        return len(value) > 0 and (at is None or plain(value.column(at)).null_count > 0)
+    def _has_nulls(self, value: pa.RecordBatch, name: str) -> bool:
+        """Return whether some row has no value for a column."""
+        index = index_of_name(name, value.schema.names, case_insensitive=self._any_case)
+        return len(value) > 0 and (index is None or plain(value.column(index)).null_count > 0)
 
-    def _shape(self, schema: pa.Schema) -> Shape:
-        # Schemas are equal whatever their metadata is, which says how fields were called before.
-        known, shape = self._known.get(schema, (None, None))
-        if known is not None and shape is not None and known.equals(schema, check_metadata=True):
-            return shape
-        if len(self._known) >= _SHAPES:
-            del self._known[next(iter(self._known))]
-        made = self._shapes.of(schema)
-        self._known[schema] = schema, made
-        return made
+    def _inspection(self, schema: pa.Schema) -> SchemaInspection:
+        # Equality of schemas ignores metadata, but former names of fields are metadata.
+        inspected, inspection = self._inspections.get(schema, (None, None))
+        if inspected is not None and inspection is not None and inspected.equals(schema, check_metadata=True):
+            return inspection
+        if len(self._inspections) >= _MAX_INSPECTIONS:
+            del self._inspections[next(iter(self._inspections))]
+        new_inspection = self._inspector.inspect(schema)
+        self._inspections[schema] = schema, new_inspection
+        return new_inspection
 
     def _named(
         self,
         value: pa.RecordBatch,
-        left: pa.RecordBatch,
-        shape: Shape,
-        rest: list[str],
-        asked: Asked,
+        rescued_values: pa.RecordBatch,
+        inspection: SchemaInspection,
+        rescued_names: list[str],
+        requests: SchemaRequests,
         dead: dict[int, Reason],
     ) -> pa.RecordBatch:
-        """Return values under the names of the columns, and with the rest, of what is left of the same fields, as a text."""
+        """Return the values under their columns' names, with the rescued fields, taken from `rescued_values`, as one text."""
         names = value.schema.names
-        places = tuple(at for at, name in enumerate(names) if name in rest)
-        kept = [at for at in range(len(names)) if at not in places or self._shapes.has(names[at])]
-        columns = [renamed(value.column(at), shape.fields[at].type) for at in kept]
-        fields = [pa.field(shape.fields[at].name, of.type) for at, of in zip(kept, columns, strict=True)]
-        texts = rescued(left, places, dead, pa.string())
+        rescued_indices = tuple(index for index, name in enumerate(names) if name in rescued_names)
+        indices = [
+            index
+            for index in range(len(names))
+            if index not in rescued_indices or self._inspector.has_column(names[index])
+        ]
+        columns = [rename_struct_fields(value.column(index), inspection.fields[index].type) for index in indices]
+        fields = [
+            pa.field(inspection.fields[index].name, array.type) for index, array in zip(indices, columns, strict=True)
+        ]
+        texts = rescue_unknown_fields(rescued_values, rescued_indices, dead, pa.string())
         if texts.null_count < len(texts):
             if not self._has_rescued:
-                asked.add((self._spec.rescued_column,), pa.string())
+                requests.add((self._spec.rescued_column,), pa.string())
             columns.append(texts)
             fields.append(pa.field(self._rest_name, pa.string()))
         if not columns:
@@ -208,40 +228,42 @@ class EvolvingFitter:
         if self._fitter is not None:
             return self._fitter.fit(value, records)
         rows = pa.RecordBatch.from_struct_array(pa.array([{}] * len(value), pa.struct([])))
-        whole = Fitted(rows, pa.arange(0, len(value)), {}, NOTHING_UNKNOWN)
+        all_rows = Fitted(rows, pa.arange(0, len(value)), {}, NOTHING_UNKNOWN)
         dead: dict[int, Reason] = {}
         if self._spec.unknown_fields == "fail":
-            refuse_unknown(value, tuple(range(value.num_columns)), dead)
-        return _without(whole, dead)
+            refuse_unknown_fields(value, tuple(range(value.num_columns)), dead)
+        return _without_dead(all_rows, dead)
 
 
-def _parted(
-    value: pa.RecordBatch, shape: Shape, misfits: Mapping[str, pa.Int64Array], names: Collection[str]
+def _split_misfits(
+    value: pa.RecordBatch, inspection: SchemaInspection, misfits: Mapping[str, pa.Int64Array], names: Collection[str]
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return values without those that are not what their columns hold, and with nothing else of these fields.
+    """Split values in two: without the misfits, and with nothing but the misfits in the fields that have some.
 
     Args:
         value: The values.
-        shape: Tells their columns.
-        misfits: Column -> the rows whose value it can't be.
-        names: Of these fields. Another one is kept as it is in any case: all of it stays in the second.
+        inspection: Names the column of each field.
+        misfits: Column -> the rows whose value it can't hold.
+        names: Fields to reduce to their misfits in the second. A field that is rescued anyway stays whole there.
     """
-    kept, left = list(value.columns), list(value.columns)
-    every, nowhere = pa.arange(0, len(value)), pa.scalar(None, pa.int64())
-    for at, column in enumerate(shape.fields):
+    fitting, rescued_values = list(value.columns), list(value.columns)
+    all_rows, null_row = pa.arange(0, len(value)), pa.scalar(None, pa.int64())
+    for index, column in enumerate(inspection.fields):
         if column.name in misfits:
-            out = pc.is_in(every, value_set=misfits[column.name])
-            kept[at] = value.column(at).take(pc.if_else(out, nowhere, every))
-            if value.schema.names[at] in names:
-                left[at] = value.column(at).take(pc.if_else(out, every, nowhere))
-    optional = pa.schema([of.with_nullable(nullable=True) for of in value.schema])
-    return pa.RecordBatch.from_arrays(kept, schema=optional), pa.RecordBatch.from_arrays(left, schema=optional)
+            is_misfit = pc.is_in(all_rows, value_set=misfits[column.name])
+            fitting[index] = value.column(index).take(pc.if_else(is_misfit, null_row, all_rows))
+            if value.schema.names[index] in names:
+                rescued_values[index] = value.column(index).take(pc.if_else(is_misfit, all_rows, null_row))
+    optional = pa.schema([source_field.with_nullable(nullable=True) for source_field in value.schema])
+    return pa.RecordBatch.from_arrays(fitting, schema=optional), pa.RecordBatch.from_arrays(
+        rescued_values, schema=optional
+    )
 
 
-def _parts_at(
+def _values_at_path(
     array: pa.Array, column: pa.DataType, path: Path, *, any_case: bool
 ) -> Iterator[tuple[pa.Array, pa.DataType]]:
-    """Yield the values of a part of a column, of all rows, and its type. Fields are in the spelling of their source."""
+    """Yield the values at a path, of all rows, with the column's type there. Field names are spelled as in the source."""
     values = plain(array)
     if not path:
         yield values, column
@@ -249,24 +271,24 @@ def _parts_at(
     name, rest = path[0], path[1:]
     match kind_of(values.type), kind_of(column):
         case Kind.LIST, Kind.LIST:
-            yield from _parts_at(as_lists(values).flatten(), column.value_type, rest, any_case=any_case)
+            yield from _values_at_path(as_lists(values).flatten(), column.value_type, rest, any_case=any_case)
         case Kind.MAP, Kind.MAP:
             items = values.filter(values.is_valid()).items
-            yield from _parts_at(items, column.item_type, rest, any_case=any_case)
+            yield from _values_at_path(items, column.item_type, rest, any_case=any_case)
         case Kind.STRUCT, Kind.MAP:
-            for each in values.flatten():
-                yield from _parts_at(each, column.item_type, rest, any_case=any_case)
+            for child in values.flatten():
+                yield from _values_at_path(child, column.item_type, rest, any_case=any_case)
         case Kind.STRUCT, Kind.STRUCT:
-            at = matching(name, [of.name for of in values.type], case_insensitive=any_case)
-            if at is not None:
-                yield from _parts_at(values.flatten()[at], column.field(name).type, rest, any_case=any_case)
+            index = index_of_name(name, [child.name for child in values.type], case_insensitive=any_case)
+            if index is not None:
+                yield from _values_at_path(values.flatten()[index], column.field(name).type, rest, any_case=any_case)
 
 
-def _without(fitted: Fitted, dead: dict[int, Reason]) -> Fitted:
-    """Return what was fitted less some rows more."""
+def _without_dead(fitted: Fitted, dead: dict[int, Reason]) -> Fitted:
+    """Return the fitted rows without further dead ones."""
     if not dead:
         return fitted
-    good = pc.invert(pc.is_in(fitted.kept, value_set=pa.array(dead, pa.int64())))
-    kept = fitted.kept.filter(good)
+    good = pc.invert(pc.is_in(fitted.input_rows, value_set=pa.array(dead, pa.int64())))
+    kept_rows = fitted.input_rows.filter(good)
     reasons = dict(sorted({**dead, **fitted.dead}.items()))
-    return Fitted(fitted.rows.filter(good), kept, reasons, fitted.ignored.only(kept))
+    return Fitted(fitted.rows.filter(good), kept_rows, reasons, fitted.ignored.at_positions(kept_rows))

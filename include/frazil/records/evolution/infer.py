@@ -1,7 +1,7 @@
-"""The type of a column for a JSON value, from nothing but the value.
+"""Infers the column type of a JSON value from the value alone.
 
-Integers are longs, numbers with a fraction or an exponent are doubles, texts are texts whatever they look like. Numbers that these
-don't hold are decimals. Null, `[]`, `{}` and what holds nothing else tell no type.
+Integers are longs, numbers with a fraction or an exponent are doubles, and strings are strings, whatever they look like.
+Numbers that a long or a double can't hold are decimals. Null, `[]`, `{}` and what holds nothing else have no type.
 """
 
 from __future__ import annotations
@@ -12,74 +12,81 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.records.evolution.types import NOTHING, list_of, number_evidence, placeable, placed, struct_of
-from frazil.records.evolution.widest import Room, Widest
+from frazil.records.evolution.types import (
+    NO_TYPE,
+    can_name_column,
+    list_of,
+    number_evidence,
+    struct_of,
+    with_position,
+)
+from frazil.records.evolution.widest import FieldBudget, Widest
 from frazil.records.json.names import Fold
 from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.json_number import SURE_DIGITS, Number, scaled
+from frazil.records.model.json_number import SURE_DIGITS, Number, exact_value
 from frazil.records.model.json_text import JsonValue
 
-_MOST_DIGITS: Final = 38
+_MAX_PRECISION: Final = 38
 _LONG_DIGITS: Final = 20
 _LONG_LIMIT: Final = 1 << 63
 _ANY_DIGIT: Final = str.maketrans("23456789", "11111111")
 
 
 def infer(
-    value: JsonValue, outer: int, evolution: Evolution, *, fold: Fold | None = None, room: Room | None = None
+    value: JsonValue, depth: int, evolution: Evolution, *, fold: Fold | None = None, budget: FieldBudget | None = None
 ) -> tuple[pa.DataType, bool]:
-    """Return the type of a column for a value, and whether it takes all of it.
+    """Return the column type for a value, and whether such a column takes the whole value.
 
-    What lies too deep has no place in the type, nor have fields whose names no column can have.
+    The type leaves out fields that are nested too deep, that no column can be named after, or that exceed the budget.
 
     Args:
         value: The value.
-        outer: Levels around it.
-        evolution: Says how deep columns may be, and which names they may have.
-        fold: What fields mean that differ in case only.
-        room: Takes count of the fields; what is beyond has no place either.
+        depth: The number of levels around the value.
+        evolution: Limits the depth and the names of columns.
+        fold: What becomes of fields whose names differ in case only.
+        budget: Limits the number of fields.
     """
-    if outer > evolution.max_depth or not tells(value):
-        return NOTHING, not tells(value)
-    room = room or Room()
+    if depth > evolution.max_depth or not has_evidence(value):
+        return NO_TYPE, not has_evidence(value)
+    budget = budget or FieldBudget()
     if isinstance(value, dict):
-        return _struct(value, outer + 1, evolution, fold, room)
+        return _infer_struct(value, depth + 1, evolution, fold, budget)
     if isinstance(value, list):
-        return _list(value, outer + 1, evolution, fold, room)
+        return _infer_list(value, depth + 1, evolution, fold, budget)
     if isinstance(value, Number):
         return number_evidence(value), True
     return (pa.bool_() if isinstance(value, bool) else pa.string()), True
 
 
-def _list(
-    value: list[JsonValue], outer: int, evolution: Evolution, fold: Fold | None, room: Room
+def _infer_list(
+    value: list[JsonValue], depth: int, evolution: Evolution, fold: Fold | None, budget: FieldBudget
 ) -> tuple[pa.DataType, bool]:
-    met, is_whole = Widest(fold is not None), True
-    for item in _telling(value):
-        found, whole = infer(item, outer, evolution, fold=fold, room=room)
-        met.take(found)
-        is_whole = is_whole and whole
-    return list_of(met.type), is_whole
+    element, is_whole = Widest(fold is not None), True
+    for item in _distinct_evidence(value):
+        item_type, is_whole_item = infer(item, depth, evolution, fold=fold, budget=budget)
+        element.add(item_type)
+        is_whole = is_whole and is_whole_item
+    return list_of(element.type), is_whole
 
 
-def _telling(items: list[JsonValue]) -> Iterator[JsonValue]:
-    """Yield items of a list that tell all that the list tells: most lists hold millions of one kind, if they are long."""
+def _distinct_evidence(items: list[JsonValue]) -> Iterator[JsonValue]:
+    """Yield the items that decide about the element type, without repetition: a long list mostly holds one kind of value."""
     kinds = {type(item): item for item in items}
     if any(issubclass(kind, dict | list) for kind in kinds):
         yield from (item for item in items if isinstance(item, dict | list) and item)
     if Number in kinds:
-        yield from _numbers(items)
+        yield from _distinct_numbers(items)
     yield from (item for kind, item in kinds.items() if not issubclass(kind, dict | list | Number))
 
 
-def _numbers(items: list[JsonValue]) -> Iterator[Number]:
-    """Yield one of all short numbers whose digits stand in the same places, and each longer one."""
+def _distinct_numbers(items: list[JsonValue]) -> Iterator[Number]:
+    """Yield one number of each form (digits in the same places), and every number too long for that."""
     shapes: set[str] = set()
     for item in items:
         if not isinstance(item, Number):
             continue
         if len(item) <= SURE_DIGITS:
-            # What a number says of its column depends on its digits' places, and on an exponent's value.
+            # The places of the digits decide about the column type of a short number, with an exponent its value as well.
             shape = "1" if item.isdecimal() else item if "e" in item or "E" in item else item.translate(_ANY_DIGIT)
             if shape in shapes:
                 continue
@@ -87,46 +94,46 @@ def _numbers(items: list[JsonValue]) -> Iterator[Number]:
         yield item
 
 
-def _struct(
-    value: dict[str, JsonValue], outer: int, evolution: Evolution, fold: Fold | None, room: Room
+def _infer_struct(
+    value: dict[str, JsonValue], depth: int, evolution: Evolution, fold: Fold | None, budget: FieldBudget
 ) -> tuple[pa.DataType, bool]:
     fields: dict[str, pa.Field] = {}
     is_whole = True
     for position, (name, item) in enumerate(value.items()):
-        found, whole = infer(item, outer, evolution, fold=fold, room=room)
-        if found != NOTHING and not (placeable(name, evolution.max_name_length) and room.take()):
-            found, whole = NOTHING, False
-        is_whole = is_whole and whole
+        field_type, is_whole_field = infer(item, depth, evolution, fold=fold, budget=budget)
+        if field_type != NO_TYPE and not (can_name_column(name, evolution.max_name_length) and budget.take()):
+            field_type, is_whole_field = NO_TYPE, False
+        is_whole = is_whole and is_whole_field
         key = name if fold is None else name.casefold()
-        if found == NOTHING:  # no field is made: Arrow has no such name as half a character
+        if field_type == NO_TYPE:  # build no field: Arrow refuses a name with a lone surrogate
             fields.pop(key, None)
         else:
-            fields[key] = placed(pa.field(name, found), position)
+            fields[key] = with_position(pa.field(name, field_type), position)
     return struct_of(fields.values()), is_whole
 
 
-def tells(value: JsonValue) -> bool:
-    """Return whether a value holds anything that tells a type."""
+def has_evidence(value: JsonValue) -> bool:
+    """Return whether a value has a type: at some depth it holds something other than null."""
     if isinstance(value, dict):
-        return any(tells(item) for item in value.values())
+        return any(has_evidence(item) for item in value.values())
     if isinstance(value, list):
-        return any(map(tells, value))
+        return any(map(has_evidence, value))
     return value is not None
 
 
-def wider_scalar(number: Number, of: pa.DataType) -> pa.DataType | None:
-    """Return the type that a column can be widened to for a number that it does not take, or None."""
-    if of == pa.int32():
-        exact = scaled(number)
+def wider_scalar(number: Number, column_type: pa.DataType) -> pa.DataType | None:
+    """Return the type that a column must be widened to for a number that it can't hold; None if no widening helps."""
+    if column_type == pa.int32():
+        exact = exact_value(number)
         is_long = (
             exact.exponent >= 0 and exact.magnitude < _LONG_DIGITS and -_LONG_LIMIT <= exact.integer() < _LONG_LIMIT
         )
         return pa.int64() if is_long else None
-    if of == pa.float32():
+    if column_type == pa.float32():
         return pa.float64() if isfinite(float(number)) else None
-    if pa.types.is_decimal128(of):
-        exact = scaled(number)
-        digits = exact.magnitude + of.scale
-        fits = exact.exponent >= -of.scale and of.precision < digits <= _MOST_DIGITS
-        return pa.decimal128(digits, of.scale) if fits else None
+    if pa.types.is_decimal128(column_type):
+        exact = exact_value(number)
+        digits = exact.magnitude + column_type.scale
+        fits = exact.exponent >= -column_type.scale and column_type.precision < digits <= _MAX_PRECISION
+        return pa.decimal128(digits, column_type.scale) if fits else None
     return None

@@ -1,7 +1,7 @@
-"""JSON objects whose fields nobody declared, as columns: for transforms, which come before the columns of the table.
+"""Decodes JSON objects, whose fields nobody declared, into Arrow columns for transforms, before the table's columns matter.
 
-Values that agree about the type of each field are decoded together, so that one value never changes what another becomes: an
-integer beside a fraction stays an integer.
+Only values that agree about the type of each field are decoded together. So one value never changes another: an integer
+stays an integer, even if the next record has a fraction.
 """
 
 from __future__ import annotations
@@ -13,206 +13,220 @@ import pyarrow as pa
 
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.evolution.agreement import EXACT, Agreement, Leaves, NestedTypes, Path, ShapeGroups
-from frazil.records.evolution.types import leaves, number_evidence, settled
+from frazil.records.evolution.types import leaf_paths, number_evidence, type_from_evidence
 from frazil.records.evolution.widest import Widest
 from frazil.records.json.convert import check_characters
 from frazil.records.json.exact import parse_object
-from frazil.records.json.names import folded
+from frazil.records.json.names import fold_fields
 from frazil.records.json.values import JsonValues
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped
-from frazil.records.model.json_number import Number, is_held, scaled
+from frazil.records.model.json_number import Number, double_holds, exact_value
 from frazil.records.model.json_text import JsonValue, describe
 from frazil.records.model.spec import RecordSpec
 
-_SHAPES: Final = 64
-"""Shapes of which the decoder is kept."""
+_MAX_DECODERS: Final = 64
+"""The number of schemas whose decoders are cached."""
 
-_FEW: Final = 16
-"""Values of a shape that are decoded one by one: preparing a block takes longer."""
+_MAX_ONE_BY_ONE: Final = 16
+"""Up to so many values of a group are decoded one by one: preparing a block takes longer."""
 
-_MOST_FIELDS: Final = 500
-"""Of an object whose values are decoded together: objects with keys that are data have ever new ones."""
+_MAX_FIELDS: Final = 500
+"""The most fields of a group of values: objects whose keys are data bring ever new ones."""
 
-_MOST_NAMES: Final = 2_000
-"""Of fields that no column has, in values that are decoded together; `max_columns`, if that is more."""
+_MAX_NAMES: Final = 2_000
+"""The most names, in one call, of fields without a column; `max_columns`, if that is more."""
 
-_MOST_SHAPES: Final = 250
-"""Shapes that bring such names: each one is prepared for itself, and the longer the more columns there are."""
+_MAX_SHAPES: Final = 250
+"""The most groups that bring such names: each needs a decoder of its own, which costs more the more columns there are."""
 
-_MOST_CELLS: Final = _MOST_SHAPES * 250
-"""Shapes that bring such names times the columns, those in structs counted one by one."""
+_MAX_CELLS: Final = _MAX_SHAPES * 250
+"""The most such groups, times the leaf columns of the table."""
 
-_MOST_DIGITS: Final = 38
+_MAX_PRECISION: Final = 38
 
 _NULL: Final = pa.null()
 _LONG: Final = pa.int64()
-_LONG_DIGITS: Final = 18
-"""So many digits are surely a long."""
+_SURE_LONG_DIGITS: Final = 18
+"""An integer of so many digits is a long without doubt."""
 
 _DOUBLE: Final = pa.float64()
-_NOTHING: Final = pa.struct([])
-_NULLS: Final = pa.list_(_NULL)
-_LISTS: Final = frozenset(map(pa.list_, (pa.bool_(), pa.int64(), pa.float64(), pa.string())))
-"""Types of columns that lists of JSON values have as well."""
+_EMPTY_STRUCT: Final = pa.struct([])
+_NULL_LIST: Final = pa.list_(_NULL)
+_JSON_LISTS: Final = frozenset(map(pa.list_, (pa.bool_(), pa.int64(), pa.float64(), pa.string())))
+"""List types of columns that JSON lists have as well, so that an empty list may have its column's type."""
 
 
-class _Known(NamedTuple):
-    """What is known of a field: its type, that of the parts of it, and whether it is a struct whose fields may be null."""
+class _ColumnShape(NamedTuple):
+    """A column's type, prepared for look-up: fields by key, the element, and whether all fields of a struct are nullable."""
 
     type: pa.DataType
     kind: Kind
-    fields: Mapping[str, _Known]
-    element: _Known | None = None
+    fields: Mapping[str, _ColumnShape]
+    element: _ColumnShape | None = None
     is_open: bool = False
 
 
-_UNKNOWN: Final = _Known(_NULL, Kind.NULL, {})
+_NO_COLUMN: Final = _ColumnShape(_NULL, Kind.NULL, {})
 
 
 class InferredJson:
     """Decodes JSON objects into the fields that they have; a `frazil.records.model.format.Format`.
 
     Args:
-        spec: What is wanted of the values.
-        known: Fields of which decimals are read as such, since a double has fewer digits.
+        spec: How values become rows.
+        columns: Fields of the table; decimals of these are read as such, since a double has fewer digits.
         agreement: Which fields of values that are decoded together may differ.
         blocks: Whether values may be parsed as blocks where that is exact.
     """
 
     def __init__(
-        self, spec: RecordSpec, known: pa.Schema, agreement: Agreement = EXACT, *, blocks: bool = True
+        self, spec: RecordSpec, columns: pa.Schema, agreement: Agreement = EXACT, *, blocks: bool = True
     ) -> None:
         self._spec: Final = spec
         self._blocks: Final = blocks
         self._fold: Final = spec.fold
         self._agreement: Final = agreement
         self._is_transformed: Final = bool(spec.transforms)
-        self._columns: Final = {self._key(column.name): self._known(column.type) for column in known}
-        self._most_names: Final = max(_MOST_NAMES, 0 if spec.evolution is None else spec.evolution.max_columns)
-        columns = sum(1 for column in known for _ in leaves(column.type))
-        self._most_shapes: Final = min(_MOST_SHAPES, 1 + _MOST_CELLS // max(1, columns))
+        self._columns: Final = {self._key(column.name): self._column_shape(column.type) for column in columns}
+        self._most_names: Final = max(_MAX_NAMES, 0 if spec.evolution is None else spec.evolution.max_columns)
+        leaf_count = sum(1 for column in columns for _ in leaf_paths(column.type))
+        self._most_shapes: Final = min(_MAX_SHAPES, 1 + _MAX_CELLS // max(1, leaf_count))
         self._nested: Final = NestedTypes()
         self._decoders: Final[dict[tuple[pa.Schema, bool], JsonValues]] = {}
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values, none of them null. No value makes this fail."""
         dead: dict[int, Reason] = {}
-        groups = ShapeGroups(self._agreement, self._both, _MOST_FIELDS)
+        shape_groups = ShapeGroups(self._agreement, self._common_type, _MAX_FIELDS)
         names: set[str] = set()
-        brought = 0
+        groups_with_new_names = 0
         for position, raw in enumerate(values.to_pylist()):
             try:
                 value = self._parsed(raw)
-                new = self._names(value, self._columns, set(), is_top=True) - names
-                if len(names) + len(new) > self._most_names:
-                    raise _too_many(new, f"{self._most_names:,} names")
-                if groups.put(self._leaves(value), position) and new:
-                    brought += 1
-                    if brought > self._most_shapes:
-                        groups.drop_last()
-                        raise _too_many(new, f"{self._most_shapes} shapes with names")
-                names |= new
+                new_names = self._add_unknown_names(value, self._columns, set(), is_top=True) - names
+                if len(names) + len(new_names) > self._most_names:
+                    raise _too_many(new_names, f"{self._most_names:,} names")
+                if shape_groups.add(self._leaves(value), position) and new_names:
+                    groups_with_new_names += 1
+                    if groups_with_new_names > self._most_shapes:
+                        shape_groups.drop_last()
+                        raise _too_many(new_names, f"{self._most_shapes} shapes with names")
+                names |= new_names
             except Rejection as verdict:
                 dead[position] = verdict.reason
         decoded = []
-        for group in groups.all:
-            places = pa.array(group.positions, pa.int64())
-            shaped, failed = self._group(group.type, values.take(places))
-            decoded.append(Shaped(shaped.columns, places.take(shaped.positions)))
-            dead |= {group.positions[at]: reason for at, reason in failed.items()}
+        for group in shape_groups.groups:
+            positions = pa.array(group.positions, pa.int64())
+            shaped, failed = self._decode_group(group.type, values.take(positions))
+            decoded.append(Shaped(shaped.columns, positions.take(shaped.positions)))
+            dead |= {group.positions[index]: reason for index, reason in failed.items()}
         return Decoded(tuple(group for group in decoded if len(group.positions)), dict(sorted(dead.items())))
 
     def _parsed(self, raw: bytes) -> dict[str, JsonValue]:
         repeated = self._spec.duplicate_keys == "last"
         value = parse_object(raw, repeated_keys=repeated, in_order=self._fold is not None)
         if self._fold == "dead_letter":
-            folded(value, {name.casefold() for name in value}, self._fold)
+            fold_fields(value, {name.casefold() for name in value}, self._fold)
         return value
 
     def _key(self, name: str) -> str:
         return name if self._fold is None else name.casefold()
 
-    def _known(self, of: pa.DataType) -> _Known:
-        kind = kind_of(of)
-        fields = {self._key(field.name): self._known(field.type) for field in of} if kind is Kind.STRUCT else {}
-        is_open = kind is Kind.STRUCT and all(field.nullable for field in of)
-        return _Known(of, kind, fields, self._known(of.value_type) if kind is Kind.LIST else None, is_open)
+    def _column_shape(self, column_type: pa.DataType) -> _ColumnShape:
+        kind = kind_of(column_type)
+        fields = (
+            {self._key(field.name): self._column_shape(field.type) for field in column_type}
+            if kind is Kind.STRUCT
+            else {}
+        )
+        is_open = kind is Kind.STRUCT and all(field.nullable for field in column_type)
+        return _ColumnShape(
+            column_type,
+            kind,
+            fields,
+            self._column_shape(column_type.value_type) if kind is Kind.LIST else None,
+            is_open,
+        )
 
-    def _names(
-        self, value: JsonValue, columns: Mapping[str, _Known], found: set[str], *, is_top: bool = False
+    def _add_unknown_names(
+        self, value: JsonValue, columns: Mapping[str, _ColumnShape], unknown_names: set[str], *, is_top: bool = False
     ) -> set[str]:
-        """Add the names in a value that no column has to those that were found."""
+        """Add to `unknown_names` the names in a value that no column has."""
         if isinstance(value, list):
             for item in value:
                 if item and isinstance(item, dict | list):
-                    self._names(item, columns, found)
+                    self._add_unknown_names(item, columns, unknown_names)
         elif isinstance(value, dict):
             keys = value if self._fold is None else {name.casefold(): item for name, item in value.items()}
-            found |= keys.keys() - columns.keys()
+            unknown_names |= keys.keys() - columns.keys()
             for key, item in keys.items():
                 if isinstance(item, dict | list):
-                    known = columns.get(key, _UNKNOWN)
-                    while known.element is not None:
-                        known = known.element
+                    column = columns.get(key, _NO_COLUMN)
+                    while column.element is not None:
+                        column = column.element
                     is_whole = (
-                        is_top and self._is_whole(key, known) and not pa.types.is_struct(self._whole(item, known))
+                        is_top
+                        and self._is_whole(key, column)
+                        and not pa.types.is_struct(self._whole_type(item, column))
                     )
                     if not is_whole:
-                        self._names(item, known.fields, found)
-        return found
+                        self._add_unknown_names(item, column.fields, unknown_names)
+        return unknown_names
 
-    def _is_whole(self, key: str, known: _Known) -> bool:
-        """Return whether an object is taken as a whole: its column is a map or a text, and nothing looks into it before."""
-        return known.kind in {Kind.MAP, Kind.TEXT} and self._agreement.place((key,)).takes_whole
+    def _is_whole(self, key: str, column: _ColumnShape) -> bool:
+        """Return whether its column takes an object whole: it is a map or a string, and no transform looks into it before."""
+        return column.kind in {Kind.MAP, Kind.TEXT} and self._agreement.traits((key,)).takes_whole
 
-    def _both(self, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-        """Return the type of two values of one field, or None: null is nothing, also where the other has a value."""
-        # Before transforms what is inside tells its own type: a null or `[]` must not get one from a neighbour.
-        is_exact = self._is_transformed and _NULL not in (left, right)
-        return None if is_exact else self._agreed(left, right, union=False)
+    def _common_type(self, first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+        """Return the type for two values of one field; None if they don't agree. Null agrees with any type."""
+        # Transforms see types of nested fields: a null or `[]` inside must not get one from another record.
+        is_exact = self._is_transformed and _NULL not in (first, second)
+        return None if is_exact else self._unify(first, second, union=False)
 
     def _leaves(self, value: Mapping[str, JsonValue]) -> Leaves:
-        """Return the types of the fields of a value by their paths: objects that neighbours may have other fields of are open."""
+        """Return the types of a value's fields by path. An object is opened if other values may have other fields of it."""
         leaves = Leaves()
-        self._open(value, self._columns, (), leaves)
+        self._add_open_fields(value, self._columns, (), leaves)
         return leaves
 
-    def _open(self, value: Mapping[str, JsonValue], columns: Mapping[str, _Known], outer: Path, leaves: Leaves) -> None:
+    def _add_open_fields(
+        self, value: Mapping[str, JsonValue], columns: Mapping[str, _ColumnShape], outer: Path, leaves: Leaves
+    ) -> None:
         for key, name in self._last_names(value).items():
-            known, item, path = columns.get(key, _UNKNOWN), value[name], (*outer, name)
-            if not outer and isinstance(item, dict | list) and self._is_whole(key, known):
-                leaves.types[path] = self._whole(item, known)
-            elif isinstance(item, dict) and item and self._agreement.place(path).is_opened:
+            column, item, path = columns.get(key, _NO_COLUMN), value[name], (*outer, name)
+            if not outer and isinstance(item, dict | list) and self._is_whole(key, column):
+                leaves.types[path] = self._whole_type(item, column)
+            elif isinstance(item, dict) and item and self._agreement.traits(path).is_opened:
                 leaves.opened.add(path)
-                self._open(item, known.fields, path, leaves)
+                self._add_open_fields(item, column.fields, path, leaves)
             else:
-                self._close(item, path, known, leaves)
+                self._add_field(item, path, column, leaves)
 
-    def _close(self, item: JsonValue, path: Path, known: _Known, leaves: Leaves) -> None:
-        """Add a field: as its column has it, if all of it fits there."""
-        place = self._agreement.place(path)
-        is_flattened = isinstance(item, dict) and place.is_opened  # one without fields stays what it is
-        if place.takes_column and not is_flattened:
+    def _add_field(self, item: JsonValue, path: Path, field_column: _ColumnShape, leaves: Leaves) -> None:
+        """Add a field with its column's type if the whole value fits there, else with the type of the value."""
+        traits = self._agreement.traits(path)
+        is_flattened = isinstance(item, dict) and traits.is_opened  # an object without fields stays an empty object
+        if traits.takes_column and not is_flattened:
             delimiter = self._agreement.delimiter
-            column = known if delimiter is None else self._columns.get(self._key(delimiter.join(path)))
-            if column is not None and (fitting := self._fitting(item, path, column)) is not None:
+            column = field_column if delimiter is None else self._columns.get(self._key(delimiter.join(path)))
+            if column is not None and (fitting := self._leaves_if_fitting(item, path, column)) is not None:
                 leaves.types |= fitting.types
                 leaves.opened |= fitting.opened
                 return
-        leaves.types[path] = self._type(item, known)
+        leaves.types[path] = self._type(item, field_column)
 
-    def _fitting(self, value: JsonValue, path: Path, column: _Known) -> Leaves | None:
-        """Return the fields of a value that is what a column holds; None: some are not, and may become a text with the others.
+    def _leaves_if_fitting(self, value: JsonValue, path: Path, column: _ColumnShape) -> Leaves | None:
+        """Return the fields of a value that fits its column; None if a field does not, so that the whole may become a string.
 
-        In a column null is the same as nothing, in a text not.
+        In a struct column null and absent are the same; in a string they differ.
         """
         if not isinstance(value, dict):
-            of = self._type(value, column)
-            if of in (column.type, _NULL):  # a set would write both as text
-                return Leaves({path: of})
-            if (of == _NULLS and column.type in _LISTS) or (
-                of == _LONG and column.type == _DOUBLE and _is_double(value)
+            value_type = self._type(value, column)
+            if value_type in (column.type, _NULL):  # a set would hash the types, which writes them out as text
+                return Leaves({path: value_type})
+            if (value_type == _NULL_LIST and column.type in _JSON_LISTS) or (
+                value_type == _LONG and column.type == _DOUBLE and _is_double(value)
             ):
                 return Leaves({path: column.type})
             return None
@@ -220,114 +234,128 @@ class InferredJson:
             return None
         leaves = Leaves({}, {path})
         for key, name in self._last_names(value).items():
-            within = self._fitting(value[name], (*path, name), column.fields[key]) if key in column.fields else None
-            if within is None:
+            inner = (
+                self._leaves_if_fitting(value[name], (*path, name), column.fields[key])
+                if key in column.fields
+                else None
+            )
+            if inner is None:
                 return None
-            leaves.types |= within.types
-            leaves.opened |= within.opened
+            leaves.types |= inner.types
+            leaves.opened |= inner.opened
         return leaves
 
     def _last_names(self, value: Mapping[str, JsonValue]) -> dict[str, str]:
-        """Return the names of the fields by their keys, of each key the last one."""
+        """Return the name of each field by its key; of names with the same key the last one counts."""
         for name in value:
             if not name.isascii():
                 check_characters(name)
         return {self._key(name): name for name in value}
 
-    def _whole(self, value: JsonValue, known: _Known) -> pa.DataType:
-        """Return the type of an object for a column that is a map or a text: keys that are data are no names."""
-        if known.kind is Kind.TEXT:
+    def _whole_type(self, value: JsonValue, column: _ColumnShape) -> pa.DataType:
+        """Return the type of a value for a map or string column: keys that are data must not become field names."""
+        if column.kind is Kind.TEXT:
             return pa.string()
-        if not isinstance(value, dict) or not pa.types.is_string(known.type.key_type):
-            return self._type(value, _UNKNOWN)
-        of = self._element(list(value.values()), self._known(known.type.item_type))
-        # Values of several kinds would be texts there, and stay what they are as fields.
-        is_map = all(isinstance(item, str) for item in value.values()) if pa.types.is_string(of) else bool(value)
-        return pa.map_(pa.string(), of) if is_map and not _has_gaps(of) else self._type(value, _UNKNOWN)
+        if not isinstance(value, dict) or not pa.types.is_string(column.type.key_type):
+            return self._type(value, _NO_COLUMN)
+        value_type = self._element_type(list(value.values()), self._column_shape(column.type.item_type))
+        # A map would turn values of several kinds into strings; as fields of a struct they keep their types.
+        is_map = (
+            all(isinstance(item, str) for item in value.values()) if pa.types.is_string(value_type) else bool(value)
+        )
+        return (
+            pa.map_(pa.string(), value_type)
+            if is_map and not _has_untyped_parts(value_type)
+            else self._type(value, _NO_COLUMN)
+        )
 
-    def _type(self, value: JsonValue, column: _Known) -> pa.DataType:
-        """Return the type of a value, next to that of the column of its name."""
+    def _type(self, value: JsonValue, column: _ColumnShape) -> pa.DataType:
+        """Return the type of a value; its column decides only about decimals."""
         if isinstance(value, dict):
-            return self._object(value, column) if value else _NOTHING
+            return self._object_type(value, column) if value else _EMPTY_STRUCT
         if isinstance(value, list):
-            return self._nested.list_of(self._element(value, column.element or _UNKNOWN))
+            return self._nested.list_of(self._element_type(value, column.element or _NO_COLUMN))
         if isinstance(value, Number):
             if column.kind is Kind.DECIMAL:
-                return _decimal(value, column.type)
+                return _decimal_type(value, column.type)
             return _number_type(value)
         if isinstance(value, bool):
             return pa.bool_()
         return _NULL if value is None else pa.string()
 
-    def _object(self, value: Mapping[str, JsonValue], column: _Known) -> pa.DataType:
+    def _object_type(self, value: Mapping[str, JsonValue], column: _ColumnShape) -> pa.DataType:
         parts = self._last_names(value).items()
         return self._nested.object_of(
-            [(name, self._type(value[name], column.fields.get(key, _UNKNOWN))) for key, name in parts]
+            [(name, self._type(value[name], column.fields.get(key, _NO_COLUMN))) for key, name in parts]
         )
 
-    def _element(self, items: list[JsonValue], column: _Known) -> pa.DataType:
-        """Return the type of the items of a list: what all agree about, else a compromise, which some may not fit."""
+    def _element_type(self, items: list[JsonValue], column: _ColumnShape) -> pa.DataType:
+        """Return the element type of a list: the type that all agree about, else a compromise that some may not fit."""
         if not items:
             return _NULL
-        once = {id(of): of for of in (self._type(item, column) for item in items)}
-        found = list(dict.fromkeys(once.values()))
-        if (agreed := self._all_agreed(found)) is not None:
+        once = {id(item_type): item_type for item_type in (self._type(item, column) for item in items)}
+        item_types = list(dict.fromkeys(once.values()))
+        if (agreed := self._unify_all(item_types)) is not None:
             return agreed
-        met = Widest(self._fold is not None)
-        for of in found:
-            met.take(of)
-        made = settled(met.type)
-        return pa.string() if made == _NULL or sum(1 for _ in leaves(made)) > _MOST_FIELDS else made
+        widest_item = Widest(self._fold is not None)
+        for item_type in item_types:
+            widest_item.add(item_type)
+        compromise = type_from_evidence(widest_item.type)
+        return (
+            pa.string() if compromise == _NULL or sum(1 for _ in leaf_paths(compromise)) > _MAX_FIELDS else compromise
+        )
 
-    def _all_agreed(self, found: list[pa.DataType]) -> pa.DataType | None:
-        if len(found) == 1:
-            return found[0]
-        middle = len(found) // 2
-        left, right = self._all_agreed(found[:middle]), self._all_agreed(found[middle:])
-        return None if left is None or right is None else self._agreed(left, right, union=True)
+    def _unify_all(self, types: list[pa.DataType]) -> pa.DataType | None:
+        if len(types) == 1:
+            return types[0]
+        middle = len(types) // 2
+        first, second = self._unify_all(types[:middle]), self._unify_all(types[middle:])
+        return None if first is None or second is None else self._unify(first, second, union=True)
 
-    def _agreed(self, left: pa.DataType, right: pa.DataType, *, union: bool) -> pa.DataType | None:
-        """Return the type of both without a compromise, or None; with `union` objects may have different fields."""
-        if left in (right, _NULL):  # a set would write both as text
-            return right
-        if right == _NULL:
-            return left
-        kinds = {kind_of(left), kind_of(right)}
+    def _unify(self, first: pa.DataType, second: pa.DataType, *, union: bool) -> pa.DataType | None:
+        """Return the type that holds two types unchanged, or None; with `union` structs may have different fields."""
+        if first in (second, _NULL):  # a set would hash the types, which writes them out as text
+            return second
+        if second == _NULL:
+            return first
+        kinds = {kind_of(first), kind_of(second)}
         if kinds == {Kind.LIST}:
-            element = self._agreed(left.value_type, right.value_type, union=union)
+            element = self._unify(first.value_type, second.value_type, union=union)
             return None if element is None else pa.list_(element)
-        if kinds != {Kind.STRUCT} or not (union or {of.name for of in left} == {of.name for of in right}):
+        if kinds != {Kind.STRUCT} or not (
+            union or {struct_field.name for struct_field in first} == {struct_field.name for struct_field in second}
+        ):
             return None
-        return self._agreed_fields(left, right, inner=union)
+        return self._unify_structs(first, second, union=union)
 
-    def _agreed_fields(self, left: pa.StructType, right: pa.StructType, *, inner: bool) -> pa.DataType | None:
-        found = {self._key(field.name): field for field in left}
-        for field in right:
-            known = found.setdefault(self._key(field.name), field)
-            both = self._agreed(known.type, field.type, union=inner)
-            if both is None or known.name != field.name:
+    def _unify_structs(self, first: pa.StructType, second: pa.StructType, *, union: bool) -> pa.DataType | None:
+        fields = {self._key(field.name): field for field in first}
+        for field in second:
+            same_key = fields.setdefault(self._key(field.name), field)
+            unified = self._unify(same_key.type, field.type, union=union)
+            if unified is None or same_key.name != field.name:
                 return None
-            found[self._key(field.name)] = field.with_type(both)
-        if len(found) > max(_MOST_FIELDS, len(left), len(right)):
+            fields[self._key(field.name)] = field.with_type(unified)
+        if len(fields) > max(_MAX_FIELDS, len(first), len(second)):
             return None
-        return pa.struct(sorted(found.values(), key=lambda field: field.name))
+        return pa.struct(sorted(fields.values(), key=lambda field: field.name))
 
-    def _group(self, of: pa.StructType, values: pa.BinaryArray) -> tuple[Shaped, Mapping[int, Reason]]:
-        schema = pa.schema([field for field in of if field.type != _NULL])
-        if not schema.names:  # nothing but nulls
-            block = pa.RecordBatch.from_struct_array(pa.array([{}] * len(values), of))
+    def _decode_group(self, group_type: pa.StructType, values: pa.BinaryArray) -> tuple[Shaped, Mapping[int, Reason]]:
+        schema = pa.schema([field for field in group_type if field.type != _NULL])
+        if not schema.names:  # all fields are null: there is nothing to decode
+            block = pa.RecordBatch.from_struct_array(pa.array([{}] * len(values), group_type))
             return Shaped(block, pa.arange(0, len(values))), {}
-        block_, dead = self._decoder(schema, blocks=self._blocks and len(values) > _FEW).rows(values)
-        nulls = [field for field in of if field.type == _NULL]
+        block_, dead = self._decoder(schema, blocks=self._blocks and len(values) > _MAX_ONE_BY_ONE).rows(values)
+        nulls = [field for field in group_type if field.type == _NULL]
         columns = [*block_.rows.columns, *(pa.nulls(len(block_.rows)) for _ in nulls)]
         return Shaped(pa.RecordBatch.from_arrays(columns, schema=pa.schema([*schema, *nulls])), block_.positions), dead
 
     def _decoder(self, schema: pa.Schema, *, blocks: bool) -> JsonValues:
         key = schema, blocks
         if key not in self._decoders:
-            if len(self._decoders) >= _SHAPES:
+            if len(self._decoders) >= _MAX_DECODERS:
                 del self._decoders[next(iter(self._decoders))]
-            # Nobody declared these fields: a text of items of several kinds takes each of them as its JSON text.
+            # Nobody declared these fields: a string column takes any value as its JSON text.
             options = RecordSpec(
                 schema,
                 duplicate_keys=self._spec.duplicate_keys,
@@ -335,40 +363,40 @@ class InferredJson:
                 kafka_columns=None,
                 declared=frozenset(),
             )
-            blocks = blocks and not any(_has_gaps(field.type) for field in schema)
+            blocks = blocks and not any(_has_untyped_parts(field.type) for field in schema)
             self._decoders[key] = JsonValues(options, blocks=blocks)
         return self._decoders[key]
 
 
-def _too_many(new: Collection[str], most: str) -> Rejection:
-    others = f" and {len(new) - 1:,} more" if len(new) > 1 else ""
-    message = f"expected at most {most} that no column has in records that are decoded together, found {describe(min(new))}{others}"
+def _too_many(new_names: Collection[str], limit: str) -> Rejection:
+    more = f" and {len(new_names) - 1:,} more" if len(new_names) > 1 else ""
+    message = f"expected at most {limit} that no column has in records that are decoded together, found {describe(min(new_names))}{more}"
     return Rejection(DeadCode.TOO_MANY_NAMES, message)
 
 
-def _decimal(value: Number, column: pa.Decimal128Type) -> pa.DataType:
-    """Return the type of a column, or one with more digits for a number that is too large for it."""
-    digits = scaled(value).magnitude + column.scale
-    return pa.decimal128(_MOST_DIGITS, column.scale) if column.precision < digits <= _MOST_DIGITS else column
+def _decimal_type(value: Number, column: pa.Decimal128Type) -> pa.DataType:
+    """Return the type of a decimal column, with more digits if a number is too large for it."""
+    digits = exact_value(value).magnitude + column.scale
+    return pa.decimal128(_MAX_PRECISION, column.scale) if column.precision < digits <= _MAX_PRECISION else column
 
 
 def _number_type(value: Number) -> pa.DataType:
     """Return the type that holds a number: long or double, else decimal."""
-    if len(value) <= _LONG_DIGITS and value.isdigit():
+    if len(value) <= _SURE_LONG_DIGITS and value.isdigit():
         return _LONG
-    return settled(number_evidence(value))
+    return type_from_evidence(number_evidence(value))
 
 
 def _is_double(value: JsonValue) -> bool:
     """Return whether a whole number is one that a double holds."""
-    return isinstance(value, Number) and is_held(value, float(value))
+    return isinstance(value, Number) and double_holds(value, float(value))
 
 
-def _has_gaps(of: pa.DataType) -> bool:
-    """Return whether a type has parts that no value told."""
-    match kind_of(of):
+def _has_untyped_parts(data_type: pa.DataType) -> bool:
+    """Return whether a type has nested parts whose type no value showed: nulls, or structs without fields."""
+    match kind_of(data_type):
         case Kind.STRUCT:
-            return not of.num_fields or any(_has_gaps(field.type) for field in of)
+            return not data_type.num_fields or any(_has_untyped_parts(field.type) for field in data_type)
         case Kind.LIST:
-            return _has_gaps(of.value_type)
-    return bool(of == _NULL)
+            return _has_untyped_parts(data_type.value_type)
+    return bool(data_type == _NULL)

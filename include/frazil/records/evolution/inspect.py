@@ -1,7 +1,7 @@
-"""What one JSON object needs that its table does not have, and how it is written anew where its fields must move.
+"""Inspects one JSON object: which schema changes its table needs for it, and which of its fields must move.
 
-The decoder decides what a value becomes; this only tells which columns it would need. A field that no column may be made
-for is kept, with all that is in it, in the column for rescued fields.
+The decoder decides what a value becomes; the inspection only collects the columns that it would need. A field that no
+column may be made for goes, with all that is in it, to the column for rescued fields.
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.records.casting.source import Kind, kind_of
-from frazil.records.evolution.infer import infer, tells, wider_scalar
-from frazil.records.evolution.schema_requests import Asked, Path, rescued_from, room
-from frazil.records.evolution.types import NOTHING, held_names, placeable, settled, variant_name
+from frazil.records.evolution.infer import has_evidence, infer, wider_scalar
+from frazil.records.evolution.schema_requests import Path, SchemaRequests, column_budget, rescuing_columns
+from frazil.records.evolution.types import (
+    NO_TYPE,
+    can_name_column,
+    reserved_file_names,
+    type_from_evidence,
+    variant_name,
+)
 from frazil.records.json.convert import Converter
 from frazil.records.json.convert_nested import converter
 from frazil.records.model.column import Reading
@@ -26,24 +32,26 @@ from frazil.records.model.spec import RecordSpec
 EVOLVABLE: Final = frozenset(
     {DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANGE, DeadCode.LOSSY_CAST, DeadCode.MISSING_REQUIRED}
 )
-"""Reasons that another schema may undo."""
+"""Codes of dead letters that another schema of the table may make good."""
 
-_COUNTED: Final = 100
-"""Fields of one object that are counted because no column takes them: keys may be data."""
+_MAX_COUNTED: Final = 100
+"""The most rescued paths of one object that are counted: keys may be data."""
 
 Object = dict[str, JsonValue]
 
 
-class _Plan:
-    """One column, or part of one: how its values are held against its type."""
+class _ColumnPlan:
+    """A column, or a nested field of one, prepared for checking values against its type."""
 
-    def __init__(self, of: pa.Field, reading: Reading, *, has_default: bool = False) -> None:
-        self.name: Final = of.name
-        self.type: Final = of.type
-        self.required: Final = not of.nullable and not has_default
-        self.kind: Final = kind_of(of.type)
-        self.parts: Final = {_key(each.name, reading.fold): _Plan(each, reading) for each in _parts(of.type)}
-        self.convert: Final[Converter | None] = None if self.parts else converter(of.type, reading)
+    def __init__(self, column: pa.Field, reading: Reading, *, has_default: bool = False) -> None:
+        self.name: Final = column.name
+        self.type: Final = column.type
+        self.required: Final = not column.nullable and not has_default
+        self.kind: Final = kind_of(column.type)
+        self.parts: Final = {
+            _key(child.name, reading.fold): _ColumnPlan(child, reading) for child in _nested_fields(column.type)
+        }
+        self.convert: Final[Converter | None] = None if self.parts else converter(column.type, reading)
         self.reading: Final = reading
 
     @property
@@ -51,14 +59,14 @@ class _Plan:
         return self.kind is Kind.STRUCT or any(part.has_structs for part in self.parts.values())
 
 
-def _parts(of: pa.DataType) -> list[pa.Field]:
-    match kind_of(of):
+def _nested_fields(data_type: pa.DataType) -> list[pa.Field]:
+    match kind_of(data_type):
         case Kind.STRUCT:
-            return list(of)
+            return list(data_type)
         case Kind.LIST:
-            return [of.value_field.with_name("element")]
+            return [data_type.value_field.with_name("element")]
         case Kind.MAP:
-            return [of.item_field.with_name("value")]
+            return [data_type.item_field.with_name("value")]
     return []
 
 
@@ -67,39 +75,39 @@ def _key(name: str, fold: object) -> str:
 
 
 @dataclass
-class Seen:
-    """What was seen of one object.
+class Inspection:
+    """The outcome for one object.
 
     Attributes:
-        asked: What it needs.
-        rest: Fields at the top that are kept as they are, in the column for rescued fields.
-        kept: Paths of the fields that no column takes, because of which they are.
-        others: Fields at the top that are not null and tell no type.
-        is_dead: Whether it can't be a row, whatever columns there are.
-        is_moved: Whether fields of it were moved to other names.
-        fits: Whether its values surely fit the columns that they have.
+        requests: The schema changes that it needs.
+        rescued_fields: Top-level fields that go, as they are, to the column for rescued fields.
+        rescued_paths: Paths of the fields without a column, because of which the top-level ones are rescued.
+        untyped_fields: Top-level fields without a column that are not null and have no type, such as `[]`.
+        is_dead: Whether it can't be a row, whatever columns the table has.
+        is_moved: Whether a field was renamed to that of a variant column.
+        fits: Whether its values are known to fit the columns that take them.
     """
 
-    asked: Asked
-    rest: set[str] = field(default_factory=set)
-    kept: set[Path] = field(default_factory=set)
-    others: set[str] = field(default_factory=set)
+    requests: SchemaRequests
+    rescued_fields: set[str] = field(default_factory=set)
+    rescued_paths: set[Path] = field(default_factory=set)
+    untyped_fields: set[str] = field(default_factory=set)
     is_dead: bool = False
     is_moved: bool = False
     fits: bool = False
 
-    def keep(self, top: str, path: Path) -> None:
-        """Note that a field at the top is kept as it is, because of one that no column takes."""
-        self.rest.add(top)
-        if len(self.kept) < _COUNTED:
-            self.kept.add(path)
+    def rescue(self, top_field: str, path: Path) -> None:
+        """Mark a top-level field as rescued, because of the field at a path that no column takes."""
+        self.rescued_fields.add(top_field)
+        if len(self.rescued_paths) < _MAX_COUNTED:
+            self.rescued_paths.add(path)
 
 
-class Look:
-    """Looks at JSON objects.
+class ObjectInspector:
+    """Inspects JSON objects.
 
     Args:
-        spec: What is wanted of them, with an evolution.
+        spec: How objects become rows; it has an evolution policy.
     """
 
     def __init__(self, spec: RecordSpec) -> None:
@@ -109,160 +117,173 @@ class Look:
         self._fold: Final = spec.fold
         columns = [column for column in spec.column_specs if column.name != spec.rescued_column]
         self._columns: Final = {
-            _key(column.name, self._fold): _Plan(
+            _key(column.name, self._fold): _ColumnPlan(
                 spec.columns.field(column.name), column.reading, has_default=column.has_default
             )
             for column in columns
             if column.steps == (column.name,)
         }
-        self._taken: Final = {_key(column.steps[0], self._fold) for column in columns if column.steps}
-        self._occupied: Final = {
+        self._source_fields: Final = {_key(column.steps[0], self._fold) for column in columns if column.steps}
+        self._reserved_names: Final = {
             _key(name, self._fold) for name in (*spec.columns.names, *spec.evolution.reserved, spec.rescued_column)
         }
-        self._of_key: Final = {_key(name, self._fold) for name in spec.key_names}
+        self._key_fields: Final = {_key(name, self._fold) for name in spec.key_names}
         self._takes_all: Final = bool(spec.whole_columns)
-        self._room: Final = room(spec)
-        self._held: Final = held_names(spec.columns)
-        self._rescued_from: Final = {_key(name, self._fold) for name in rescued_from(spec)}
-        self.has_structs: Final = any(of.has_structs for of in self._columns.values())
-        """Whether there are fields beside those at the top."""
+        self._column_budget: Final = column_budget(spec)
+        self._reserved_file_names: Final = reserved_file_names(spec.columns)
+        self._rescuing_columns: Final = {_key(name, self._fold) for name in rescuing_columns(spec)}
+        self.has_structs: Final = any(plan.has_structs for plan in self._columns.values())
+        """Whether some column has nested fields."""
 
-    def at(self, value: Object, *, is_row: bool = False) -> Seen:
-        """Look at an object; its fields that have a column for another type are moved there.
+    def inspect(self, value: Object, *, is_row: bool = False) -> Inspection:
+        """Inspect an object, and rename those of its fields that a variant column takes.
 
         Args:
-            value: The object.
-            is_row: Whether its values surely fit the columns that they have.
+            value: The object; it is changed.
+            is_row: Whether its values are known to fit the columns that take them.
         """
-        seen = Seen(Asked(self._fold is not None), fits=is_row)
-        self._fields(value, self._columns, (), None, seen)
-        if seen.is_dead:
-            seen.asked = Asked(self._fold is not None)
-        return seen
+        inspection = Inspection(SchemaRequests(self._fold is not None), fits=is_row)
+        self._inspect_fields(value, self._columns, (), None, inspection)
+        if inspection.is_dead:
+            inspection.requests = SchemaRequests(self._fold is not None)
+        return inspection
 
-    def has(self, name: str) -> bool:
-        """Return whether a field at the top has a column."""
-        return _key(name, self._fold) in self._taken
+    def has_column(self, name: str) -> bool:
+        """Return whether some column takes a top-level field, or a part of it."""
+        return _key(name, self._fold) in self._source_fields
 
-    def _fields(self, value: Object, plans: dict[str, _Plan], path: Path, top: str | None, seen: Seen) -> None:
+    def _inspect_fields(
+        self, value: Object, plans: dict[str, _ColumnPlan], path: Path, top_field: str | None, inspection: Inspection
+    ) -> None:
         last = {_key(name, self._fold): name for name in value}
         for position, (key, name) in enumerate(last.items()):
             item, plan = value[name], plans.get(key)
             if item is None:
                 continue
             if plan is None:
-                self._unknown(name, item, path, top, seen, position)
-            elif not self._fits(item, plan, (*path, plan.name), top or name, seen):
-                self._incompatible(value, name, plan, plans, path, top=top, seen=seen)
+                self._inspect_unknown(name, item, path, top_field, inspection, position)
+            elif not self._fits(item, plan, (*path, plan.name), top_field or name, inspection):
+                self._inspect_incompatible(value, name, plan, plans, path, top_field=top_field, inspection=inspection)
         for key, plan in plans.items():
             if plan.required and value.get(last.get(key, "")) is None and self._evolution.relaxes(*path, plan.name):
-                seen.asked.optional.add((*path, plan.name))
+                inspection.requests.optional.add((*path, plan.name))
 
-    def _unknown(self, name: str, item: JsonValue, path: Path, top: str | None, seen: Seen, position: int) -> None:
+    def _inspect_unknown(
+        self, name: str, item: JsonValue, path: Path, top_field: str | None, inspection: Inspection, position: int
+    ) -> None:
         key = _key(name, self._fold)
-        if top is None and (
-            self._takes_all or key in self._of_key or (key in self._taken and key not in self._columns)
+        if top_field is None and (
+            self._takes_all or key in self._key_fields or (key in self._source_fields and key not in self._columns)
         ):
             return
-        if top is None and key in self._occupied:
-            if tells(item):
-                seen.keep(name, (name,))
+        if top_field is None and key in self._reserved_names:
+            if has_evidence(item):
+                inspection.rescue(name, (name,))
             else:
-                seen.others.add(name)
+                inspection.untyped_fields.add(name)
             return
-        can_have = placeable(name, self._evolution.max_name_length, self._held)
-        fits = self._room and not seen.asked.is_full and can_have
-        if not fits and tells(item):
-            seen.keep(top or name, (*path, name))
+        is_valid_name = can_name_column(name, self._evolution.max_name_length, self._reserved_file_names)
+        may_add = self._column_budget and not inspection.requests.is_full and is_valid_name
+        if not may_add and has_evidence(item):
+            inspection.rescue(top_field or name, (*path, name))
             return
-        found, is_whole = infer(item, len(path) + 1, self._evolution, fold=self._fold)
+        field_type, is_whole = infer(item, len(path) + 1, self._evolution, fold=self._fold)
         if not is_whole:
-            seen.keep(top or name, (*path, name))
-        if found == NOTHING:
-            seen.asked.tells_nothing((*path, name))
-            seen.others.update([name] if top is None and is_whole else [])
+            inspection.rescue(top_field or name, (*path, name))
+        if field_type == NO_TYPE:
+            inspection.requests.add_untyped((*path, name))
+            inspection.untyped_fields.update([name] if top_field is None and is_whole else [])
         else:
-            seen.asked.add((*path, name), found, position=position)
+            inspection.requests.add((*path, name), field_type, position=position)
 
-    def _fits(self, item: JsonValue, plan: _Plan, path: Path, top: str, seen: Seen) -> bool:
-        """Hold a value against a column; what would make it fit is asked for. Return whether it fits then."""
+    def _fits(self, item: JsonValue, plan: _ColumnPlan, path: Path, top_field: str, inspection: Inspection) -> bool:
+        """Request what makes a value fit its column; return whether it fits then."""
         if plan.convert is not None:
-            return self._scalar_fits(item, plan, path, seen)
+            return self._scalar_fits(item, plan, path, inspection)
         if plan.kind is Kind.STRUCT:
             if isinstance(item, dict):
-                self._fields(item, plan.parts, path, top, seen)
+                self._inspect_fields(item, plan.parts, path, top_field, inspection)
             return isinstance(item, dict)
-        (part,) = plan.parts.values()
+        (item_plan,) = plan.parts.values()
         if plan.kind is Kind.LIST:
-            return isinstance(item, list) and self._items_fit(item, part, path, top, seen)
-        if not isinstance(item, dict):  # a list of entries is a map as well: the decoder decides
+            return isinstance(item, list) and self._items_fit(item, item_plan, path, top_field, inspection)
+        if not isinstance(item, dict):  # a list may be a map's entries: the decoder decides
             return isinstance(item, list)
-        return self._items_fit(list(item.values()), part, path, top, seen)
+        return self._items_fit(list(item.values()), item_plan, path, top_field, inspection)
 
-    def _items_fit(self, items: list[JsonValue], part: _Plan, path: Path, top: str, seen: Seen) -> bool:
-        # All are looked at: what a value asks for must not depend on the order of its parts.
-        fits = [item is None or self._fits(item, part, (*path, part.name), top, seen) for item in items]
+    def _items_fit(
+        self, items: list[JsonValue], item_plan: _ColumnPlan, path: Path, top_field: str, inspection: Inspection
+    ) -> bool:
+        # Check all, even after a misfit: requests must not depend on the order of the items.
+        fits = [
+            item is None or self._fits(item, item_plan, (*path, item_plan.name), top_field, inspection)
+            for item in items
+        ]
         return all(fits)
 
-    def _scalar_fits(self, item: JsonValue, plan: _Plan, path: Path, seen: Seen) -> bool:
-        if seen.fits:
+    def _scalar_fits(self, item: JsonValue, plan: _ColumnPlan, path: Path, inspection: Inspection) -> bool:
+        if inspection.fits:
             return True
         try:
             if plan.convert is not None:
                 plan.convert(item)
         except Rejection as e:
             if e.reason.code not in EVOLVABLE:
-                seen.is_dead = True
+                inspection.is_dead = True
                 return True
             wider = wider_scalar(item, plan.type) if isinstance(item, Number) and self._evolution.widens else None
             if wider is None:
                 return False
-            seen.asked.widen(path, wider)
+            inspection.requests.widen(path, wider)
         return True
 
-    def _incompatible(  # noqa: PLR0913 - all say where it is
+    def _inspect_incompatible(  # noqa: PLR0913 - all say where it is
         self,
         value: Object,
         name: str,
-        plan: _Plan,
-        plans: dict[str, _Plan],
+        plan: _ColumnPlan,
+        plans: dict[str, _ColumnPlan],
         path: Path,
         *,
-        top: str | None,
-        seen: Seen,
+        top_field: str | None,
+        inspection: Inspection,
     ) -> None:
-        """Keep a value with the rescued fields, or move it to the column for its type; else the object is dead."""
+        """Rescue a value that does not fit its column, or move it to a variant column; else the object is dead."""
         may_be_null = not plan.required or self._evolution.relaxes(*path, plan.name)
-        if may_be_null and _key(top or name, self._fold) in self._rescued_from:
-            seen.keep(top or name, (*path, name))
-            for spelling in [of for of in value if _key(of, self._fold) == _key(name, self._fold)]:
+        if may_be_null and _key(top_field or name, self._fold) in self._rescuing_columns:
+            inspection.rescue(top_field or name, (*path, name))
+            for spelling in [
+                field_name for field_name in value if _key(field_name, self._fold) == _key(name, self._fold)
+            ]:
                 del value[spelling]
             return
         evidence, is_whole = infer(value[name], len(path) + 1, self._evolution, fold=self._fold)
-        found = settled(evidence)
+        value_type = type_from_evidence(evidence)
         may_move = self._evolution.on_incompatible == "variant_column" and may_be_null
-        if not (may_move and is_whole) or found in {NOTHING, plan.type}:
-            seen.is_dead = True
+        if not (may_move and is_whole) or value_type in {NO_TYPE, plan.type}:
+            inspection.is_dead = True
             return
-        other = variant_name(plan.name, found)
-        key = _key(other, self._fold)
-        if any(_key(each, self._fold) == key for each in value) or (not path and key in self._occupied - plans.keys()):
-            seen.is_dead = True
-        elif key not in plans and self._room and not _exceeds(value[name], found, plan.reading):
-            seen.asked.add((*path, other), found)
-        elif key not in plans or not self._fits(
-            value[name], plans[key], (*path, plans[key].name), path[0] if path else name, seen
+        variant = variant_name(plan.name, value_type)
+        key = _key(variant, self._fold)
+        if any(_key(field_name, self._fold) == key for field_name in value) or (
+            not path and key in self._reserved_names - plans.keys()
         ):
-            seen.is_dead = True
+            inspection.is_dead = True
+        elif key not in plans and self._column_budget and not _is_out_of_range(value[name], value_type, plan.reading):
+            inspection.requests.add((*path, variant), value_type)
+        elif key not in plans or not self._fits(
+            value[name], plans[key], (*path, plans[key].name), path[0] if path else name, inspection
+        ):
+            inspection.is_dead = True
         else:
             value[plans[key].name] = value.pop(name)
-            seen.is_moved = True
+            inspection.is_moved = True
 
 
-def _exceeds(item: JsonValue, of: pa.DataType, reading: Reading) -> bool:
-    """Return whether a value has a number that even a column of its own type can't take: none would help."""
+def _is_out_of_range(item: JsonValue, column_type: pa.DataType, reading: Reading) -> bool:
+    """Return whether a value is out of range even for a column of its own type, so that a new column would not help."""
     try:
-        converter(of, reading)(item)
+        converter(column_type, reading)(item)
     except Rejection as e:
         return e.reason.code is DeadCode.OUT_OF_RANGE
     return False

@@ -1,7 +1,7 @@
-"""JSON values straight into the columns of a table that follows them.
+"""Decodes JSON values straight into the columns of a table whose schema follows them.
 
-Values are decoded as for any table. Only those that another schema may decode better are looked at one by one: with a field
-that no column takes, or with a value that its column does not; and all of them where columns have fields of their own.
+Values are decoded as for any table. Only values that another schema may decode better are inspected one by one: those with
+a field that no column takes, or with a value that its column can't hold. Where columns are nested, more values are.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.evolution.inspect import EVOLVABLE, Look, Object, Seen
-from frazil.records.evolution.schema_requests import Asked, rescued_names
+from frazil.records.evolution.inspect import EVOLVABLE, Inspection, Object, ObjectInspector
+from frazil.records.evolution.schema_requests import SchemaRequests, rescued_labels
 from frazil.records.json.exact import parse_object
 from frazil.records.json.record import unknown_field
 from frazil.records.json.values import Dead, JsonValues
@@ -22,117 +22,133 @@ from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.json_text import document
 from frazil.records.model.rows import Block, in_order
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import UnknownAt
+from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 
 class EvolvingJson:
-    """Decodes JSON objects, and tells what they need that their table does not have.
+    """Decodes JSON objects, and collects the schema changes that they need.
 
     Args:
-        spec: What is wanted of the values, with an evolution.
-        asked: Takes what they need.
+        spec: How values become rows; it has an evolution policy.
+        requests: Collects the schema changes.
         blocks: Whether values may be parsed as blocks where that is exact.
 
     Raises:
         Terminal: as `JsonValues`.
     """
 
-    def __init__(self, spec: RecordSpec, asked: Asked, *, blocks: bool = True) -> None:
+    def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, blocks: bool = True) -> None:
         self._spec: Final = spec
-        # What no value can hold by chance: the fields of a value must not pass for the rest of one.
+        # A random name, which no value holds by chance: no sender can fake the text of rescued fields.
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
-        self._json: Final = JsonValues(_plain(spec, self._rest_name), blocks=blocks) if spec.columns.names else None
-        self._look: Final = Look(spec)
-        self._asked: Final = asked
+        self._json: Final = (
+            JsonValues(_spec_without_evolution(spec, self._rest_name), blocks=blocks) if spec.columns.names else None
+        )
+        self._inspector: Final = ObjectInspector(spec)
+        self._requests: Final = requests
 
     def rows(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
-        """Return rows and reasons, as `JsonValues.rows`. They have no meaning if anything is asked for."""
-        block, dead = self._bare(values) if self._json is None else self._json.rows(values)
+        """Return rows and reasons, as `JsonValues.rows`; both are void if a schema change is requested."""
+        block, dead = self._rows_without_columns(values) if self._json is None else self._json.rows(values)
         texts: dict[int, bytes] = {}
         rescued: dict[int, list[str]] = {}
         refused: Dead = {}
-        asked = Asked(self._spec.fold is not None)
+        requests = SchemaRequests(self._spec.fold is not None)
         for position in self._suspects(block, dead, len(values)):
             value = self._parsed(values, position)
-            seen = self._look.at(value, is_row=position not in dead)
-            asked.take(seen.asked)
-            if asked.is_full:  # whatever the others need: there is no meaning in the rows
+            inspection = self._inspector.inspect(value, is_row=position not in dead)
+            requests.add_all(inspection.requests)
+            if requests.is_full:  # the rows are void already, and no further field can be requested
                 break
-            if self._rest(seen) and self._spec.rescued_column not in self._spec.columns.names:
-                asked.add((self._spec.rescued_column,), pa.string())
-            if asked or seen.is_dead:
+            if self._rescued_fields(inspection) and self._spec.rescued_column not in self._spec.columns.names:
+                requests.add((self._spec.rescued_column,), pa.string())
+            if requests or inspection.is_dead:
                 continue
-            if seen.others and self._spec.unknown_fields == "fail":
-                refused[position] = unknown_field(sorted(seen.others)).reason
-            elif (rest := self._rest(seen)) or seen.is_moved:
-                texts[position] = self._written(value, rest, self._parsed(values, position))
-                rescued[position] = rescued_names(self._spec, seen.kept)
-        self._asked.take(asked)
-        if asked or not (texts or refused):
+            if inspection.untyped_fields and self._spec.unknown_fields == "fail":
+                refused[position] = unknown_field(sorted(inspection.untyped_fields)).reason
+            elif (rest := self._rescued_fields(inspection)) or inspection.is_moved:
+                texts[position] = self._document_with_rest(value, rest, self._parsed(values, position))
+                rescued[position] = rescued_labels(self._spec, inspection.rescued_paths)
+        self._requests.add_all(requests)
+        if requests or not (texts or refused):
             return block, dead
-        return self._replaced(block, dead, texts, refused, UnknownAt.of(rescued))
+        return self._with_replaced(block, dead, texts, refused, UnknownFieldPairs.from_names(rescued))
 
     def _suspects(self, block: Block, dead: Dead, size: int) -> list[int]:
-        """Return the positions of values that are looked at, ascending."""
-        lost = {at for at, of in dead.items() if of.code not in EVOLVABLE}
-        if self._look.has_structs or self._json is None:
-            plain = pc.is_in(pa.arange(0, size), value_set=block.plain)
-            found = set(pc.indices_nonzero(pc.invert(plain)).to_pylist())
+        """Return the positions of the values to inspect, ascending."""
+        unrecoverable = {position for position, reason in dead.items() if reason.code not in EVOLVABLE}
+        if self._inspector.has_structs or self._json is None:
+            plain = pc.is_in(pa.arange(0, size), value_set=block.fully_read)
+            suspects = set(pc.indices_nonzero(pc.invert(plain)).to_pylist())
         else:
-            found = set(pc.unique(block.unknown.positions).to_pylist())
-        return sorted(found.union(dead) - lost)
+            suspects = set(pc.unique(block.unknown_fields.positions).to_pylist())
+        return sorted(suspects.union(dead) - unrecoverable)
 
     def _parsed(self, values: pa.BinaryArray, position: int) -> Object:
-        """Return a value that was parsed before, which did not fail."""
+        """Parse a value again; that can't fail, since the decoder has parsed it."""
         repeated, in_order_ = self._spec.duplicate_keys == "last", self._spec.fold is not None
         return parse_object(values[position].as_py(), repeated_keys=repeated, in_order=in_order_)
 
-    def _rest(self, seen: Seen) -> set[str]:
-        """Return the fields that the column for rescued fields takes."""
-        if seen.is_dead:
+    def _rescued_fields(self, inspection: Inspection) -> set[str]:
+        """Return the top-level fields that go to the column for rescued fields."""
+        if inspection.is_dead:
             return set()
-        return seen.rest | seen.others if self._spec.unknown_fields == "rescue" else seen.rest
+        return (
+            inspection.rescued_fields | inspection.untyped_fields
+            if self._spec.unknown_fields == "rescue"
+            else inspection.rescued_fields
+        )
 
-    def _written(self, value: Object, rest: set[str], original: Object) -> bytes:
-        """Return an object with the rest of its fields as the text of one."""
-        kept = {name: item for name, item in value.items() if name not in rest or self._look.has(name)}
-        if rest:
-            kept[self._rest_name] = document({name: original[name] for name in original if name in rest})
-        return document(kept).encode()
+    def _document_with_rest(self, value: Object, rescued_fields: set[str], original: Object) -> bytes:
+        """Return the JSON text of an object, with its rescued fields as the JSON text of one field."""
+        written = {
+            name: item for name, item in value.items() if name not in rescued_fields or self._inspector.has_column(name)
+        }
+        if rescued_fields:
+            written[self._rest_name] = document({name: original[name] for name in original if name in rescued_fields})
+        return document(written).encode()
 
-    def _replaced(
-        self, block: Block, dead: Dead, texts: dict[int, bytes], refused: Dead, rescued: UnknownAt
+    def _with_replaced(
+        self, block: Block, dead: Dead, texts: dict[int, bytes], refused: Dead, rescued: UnknownFieldPairs
     ) -> tuple[Block, Dead]:
-        places = pa.array(texts, pa.int64())
-        gone = pa.array([*texts, *refused], pa.int64())
-        kept = pc.invert(pc.is_in(block.positions, value_set=gone))
-        stays = pc.invert(pc.is_in(block.unknown.positions, value_set=gone))
-        unknown = UnknownAt(block.unknown.positions.filter(stays), block.unknown.names.filter(stays))
-        blocks = [Block(block.rows.filter(kept), block.positions.filter(kept), unknown)]
-        reasons = {at: of for at, of in dead.items() if at not in texts} | refused
+        text_positions = pa.array(texts, pa.int64())
+        replaced = pa.array([*texts, *refused], pa.int64())
+        is_unchanged = pc.invert(pc.is_in(block.positions, value_set=replaced))
+        is_counted = pc.invert(pc.is_in(block.unknown_fields.positions, value_set=replaced))
+        unknown_fields = UnknownFieldPairs(
+            block.unknown_fields.positions.filter(is_counted), block.unknown_fields.names.filter(is_counted)
+        )
+        blocks = [Block(block.rows.filter(is_unchanged), block.positions.filter(is_unchanged), unknown_fields)]
+        reasons = {position: reason for position, reason in dead.items() if position not in texts} | refused
         if self._json is not None and texts:
-            again, failed = self._json.rows(pa.array(list(texts.values()), pa.binary()))
-            blocks.append(Block(again.rows, places.take(again.positions), again.unknown.among(places)))
-            reasons |= {places[at].as_py(): of for at, of in failed.items()}
-        whole = in_order(blocks, block.rows.schema)
-        found = UnknownAt.together([*(of.unknown for of in blocks), rescued])
-        return Block(whole.rows, whole.positions, found), dict(sorted(reasons.items()))
+            decoded, failed = self._json.rows(pa.array(list(texts.values()), pa.binary()))
+            blocks.append(
+                Block(
+                    decoded.rows,
+                    text_positions.take(decoded.positions),
+                    decoded.unknown_fields.map_positions(text_positions),
+                )
+            )
+            reasons |= {text_positions[position].as_py(): reason for position, reason in failed.items()}
+        merged = in_order(blocks, block.rows.schema)
+        all_unknown = UnknownFieldPairs.concat([*(part.unknown_fields for part in blocks), rescued])
+        return Block(merged.rows, merged.positions, all_unknown), dict(sorted(reasons.items()))
 
-    def _bare(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
-        """Return rows without columns, of a table that has none yet."""
-        found: dict[int, tuple[str, ...]] = {}
+    def _rows_without_columns(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
+        """Return rows without columns, for a table that has none yet."""
+        names: dict[int, tuple[str, ...]] = {}
         dead: dict[int, Reason] = {}
         for position in range(len(values)):
             try:
-                found[position] = tuple(self._parsed(values, position))
+                names[position] = tuple(self._parsed(values, position))
             except Rejection as verdict:
                 dead[position] = verdict.reason
-        rows = pa.RecordBatch.from_struct_array(pa.array([{}] * len(found), pa.struct([])))
-        return Block(rows, pa.array(found, pa.int64()), UnknownAt.of(found)), dead
+        rows = pa.RecordBatch.from_struct_array(pa.array([{}] * len(names), pa.struct([])))
+        return Block(rows, pa.array(names, pa.int64()), UnknownFieldPairs.from_names(names)), dead
 
 
-def _plain(spec: RecordSpec, rest_name: str) -> RecordSpec:
-    """Return what is wanted of values whose table stays as it is, and the rest of a value by its own name."""
-    has = spec.rescued_column in spec.columns.names
-    sources = {**spec.sources, spec.rescued_column: (rest_name,)} if has else spec.sources
+def _spec_without_evolution(spec: RecordSpec, rest_name: str) -> RecordSpec:
+    """Return the spec without evolution, with the column for rescued fields filled from the random name."""
+    has_rescued = spec.rescued_column in spec.columns.names
+    sources = {**spec.sources, spec.rescued_column: (rest_name,)} if has_rescued else spec.sources
     return replace(spec, evolution=None, unknown_fields="ignore", sources=sources)

@@ -1,4 +1,4 @@
-"""Demands come together: of many records, of the tasks of a batch. In whatever order, the outcome is the same."""
+"""Collects the schema changes that records request, and merges those of all tasks; the order makes no difference."""
 
 from __future__ import annotations
 
@@ -10,318 +10,336 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.batch.schema_change import UNTOLD_NAMED, SchemaChange
-from frazil.records.casting.nested import matching
+from frazil.records.casting.nested import index_of_name
 from frazil.records.casting.source import NESTED, Kind, kind_of
 from frazil.records.evolution.types import (
-    leaves,
+    child_fields,
+    leaf_paths,
     list_of,
     map_of,
-    only,
     order_key,
-    parts_of,
-    placed,
     position_of,
     read_type,
-    settled,
-    spelled,
+    select_leaves,
     struct_of,
+    type_from_evidence,
+    with_position,
+    write_type,
 )
-from frazil.records.evolution.widest import Room, Widest, widest
+from frazil.records.evolution.widest import FieldBudget, Widest, widest
 from frazil.records.model.spec import RecordSpec
 
 Path = tuple[str, ...]
 
-_KEPT: Final = 500
-"""Fields of one object, with and without parts, that a task asks for at least, however little room there is."""
+_MIN_REQUESTS: Final = 500
+"""The number of sibling fields, nested ones and others each, that a task may request however few columns are left."""
 
 
 @dataclass
-class Added:
-    """A column or field that is asked for.
+class RequestedField:
+    """A column or nested field that records request.
 
     Attributes:
-        path: Where it is to be.
-        met: The types that were met there.
-        former: Names that the field had before, and its own if a record has it that tells of no other.
-        position: Where it stands among its neighbours, in the record where it stands first.
+        path: Its path in the table.
+        widest: The types of its values.
+        former: Names that the field had before; with its own name if some record has no former name for it.
+        position: Its lowest position among its siblings in any record.
     """
 
     path: Path
-    met: Widest
+    widest: Widest
     former: set[str] = field(default_factory=set)
     position: int = 0
 
 
 @dataclass
-class Asked:
-    """What was asked for so far.
+class SchemaRequests:
+    """The schema changes that records of one table have requested so far.
 
     Attributes:
         fold: Whether names that differ in case only are the same field.
-        adds: Path of a column or field that is not there, folded -> what is asked for.
-        widens: Path of one that is -> the wider type.
-        optional: Paths of those that must take null.
-        untold: Paths without a column whose values tell no type: nothing is asked for. One more than are told at most.
-        room: For the columns and fields; what is beyond is not asked for.
+        adds: Folded path of a missing column or field -> the request.
+        widens: Path of an existing one -> the wider type.
+        optional: Paths of existing ones that must become nullable.
+        untyped_paths: Paths without a column whose values have no type, so that nothing is requested; one more than are reported.
+        budget: Limits the columns and fields; those beyond are not requested.
     """
 
     fold: bool = False
-    adds: dict[Path, Added] = field(default_factory=dict)
+    adds: dict[Path, RequestedField] = field(default_factory=dict)
     widens: dict[Path, pa.DataType] = field(default_factory=dict)
     optional: set[Path] = field(default_factory=set)
-    untold: set[Path] = field(default_factory=set)
-    room: Room = field(default_factory=Room)
+    untyped_paths: set[Path] = field(default_factory=set)
+    budget: FieldBudget = field(default_factory=FieldBudget)
 
     def __bool__(self) -> bool:
         return bool(self.adds or self.widens or self.optional)
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for another column or field."""
-        return self.room.left <= 0
+        """Whether no further column or field can be requested."""
+        return self.budget.remaining <= 0
 
     def clear(self) -> None:
         """Forget everything."""
         self.adds.clear()
         self.widens.clear()
         self.optional.clear()
-        self.untold.clear()
-        self.room = Room()
+        self.untyped_paths.clear()
+        self.budget = FieldBudget()
 
-    def add(self, path: Path, of: pa.DataType, former: Iterable[str] = (), *, position: int = 0) -> None:
-        """Ask for a column or field. Of names that differ in case only, where they are one, the first in order counts."""
+    def add(self, path: Path, data_type: pa.DataType, former: Iterable[str] = (), *, position: int = 0) -> None:
+        """Request a column or field. Of several spellings of its name the one that sorts first counts."""
         key = self._key(path)
-        if (added := self.adds.get(key)) is None:
-            if not self.room.take():
+        if (request := self.adds.get(key)) is None:
+            if not self.budget.take():
                 return
-            added = self.adds[key] = Added(path, Widest(self.fold, self.room), position=position)
-        added.path = min(added.path, path)
-        added.position = min(added.position, position)
-        added.met.take(of)
-        added.former.update(tuple(former) or path[-1:])
+            request = self.adds[key] = RequestedField(path, Widest(self.fold, self.budget), position=position)
+        request.path = min(request.path, path)
+        request.position = min(request.position, position)
+        request.widest.add(data_type)
+        request.former.update(tuple(former) or path[-1:])
 
-    def tells_nothing(self, path: Path) -> None:
-        """Remember a path whose value tells no type."""
-        if len(self.untold) <= UNTOLD_NAMED:
-            self.untold.add(path)
+    def add_untyped(self, path: Path) -> None:
+        """Remember a path whose value has no type."""
+        if len(self.untyped_paths) <= UNTOLD_NAMED:
+            self.untyped_paths.add(path)
 
     def _key(self, path: Path) -> Path:
         return tuple(name.casefold() for name in path) if self.fold else path
 
-    def widen(self, path: Path, of: pa.DataType) -> None:
-        """Ask for a wider type."""
-        self.widens[path] = widest(self.widens[path], of) if path in self.widens else of
+    def widen(self, path: Path, data_type: pa.DataType) -> None:
+        """Request a wider type for an existing column or field."""
+        self.widens[path] = widest(self.widens[path], data_type) if path in self.widens else data_type
 
-    def take(self, other: Asked) -> None:
-        """Ask for all that another one asks for."""
-        for added in other.adds.values():
-            self.add(added.path, added.met.type, added.former, position=added.position)
-        for path, of in other.widens.items():
-            self.widen(path, of)
-        self.optional |= other.optional
-        for path in other.untold:
-            self.tells_nothing(path)
+    def add_all(self, requests: SchemaRequests) -> None:
+        """Add the requests of another collection to this one."""
+        for request in requests.adds.values():
+            self.add(request.path, request.widest.type, request.former, position=request.position)
+        for path, data_type in requests.widens.items():
+            self.widen(path, data_type)
+        self.optional |= requests.optional
+        for path in requests.untyped_paths:
+            self.add_untyped(path)
 
     def demands(self, spec: RecordSpec) -> tuple[SchemaChange, ...]:
-        """Return all of it, in order, for whoever puts the demands of all tasks together.
+        """Return the requests as schema changes, in order, to be merged with those of other tasks.
 
-        Which fields get columns is told by all demands, not by those of one task: a struct with many fields may turn out to
-        be a text, and leave room for others. So only fields are left out that have no room whatever others ask: of those
-        beside each other the first ones without parts may get columns, and the first ones with parts.
+        Only the merged demands decide which fields get columns: a struct with many fields may turn out to be a string, which
+        leaves its columns to others. So a task drops only fields that can't get a column in any case: of sibling fields it
+        keeps the first ones that are nested, and the first others, as many of each as columns are left.
         """
-        most = max(room(spec), _KEPT) + 1  # one more tells that there are others
+        limit = max(column_budget(spec), _MIN_REQUESTS) + 1  # one more shows that there are further ones
         counts: Counter[tuple[Path, bool]] = Counter()
-        changes = self._others()
-        for added in sorted(self.adds.values(), key=_place):
-            of, is_rescued = added.met.type, added.path == (spec.rescued_column,)
-            group = added.path[:-1], kind_of(of) in NESTED
-            if is_rescued or counts[group] < most:
-                former = tuple(sorted(added.former)) if added.former - {*added.path[-1:]} else ()
-                type_ = spelled(_fewer(of, most))
-                changes.append(SchemaChange(added.path, "add", type_, former, added.position))
-                # One that had other names may turn out to be another one's field, and the rescued one has its own room.
+        changes = self._changes_of_columns()
+        for request in sorted(self.adds.values(), key=_column_order):
+            data_type, is_rescued = request.widest.type, request.path == (spec.rescued_column,)
+            group = request.path[:-1], kind_of(data_type) in NESTED
+            if is_rescued or counts[group] < limit:
+                former = tuple(sorted(request.former)) if request.former - {*request.path[-1:]} else ()
+                type_ = write_type(_with_fewer_fields(data_type, limit))
+                changes.append(SchemaChange(request.path, "add", type_, former, request.position))
+                # A renamed field may turn out to be one that is counted already, and the rescued column needs no budget.
                 counts[group] += not former and not is_rescued
         return tuple(sorted(changes))
 
-    def _others(self) -> list[SchemaChange]:
-        found = [SchemaChange(path, "optional") for path in self.optional]
-        return [*found, *(SchemaChange(path, "widen", spelled(of)) for path, of in self.widens.items())]
+    def _changes_of_columns(self) -> list[SchemaChange]:
+        relaxed = [SchemaChange(path, "optional") for path in self.optional]
+        return [
+            *relaxed,
+            *(SchemaChange(path, "widen", write_type(data_type)) for path, data_type in self.widens.items()),
+        ]
 
     def changes(self, spec: RecordSpec) -> tuple[SchemaChange, ...]:
-        """Return the changes, in order: columns as many as the table may have, and one for the fields beyond."""
+        """Return the changes, in order: as many new columns as the table may have, and one that rescues the fields beyond."""
         if not self:
             return ()
-        adds = self._settled()
-        rescued = (spec.rescued_column,)
-        asks_for_rescued = adds.pop(rescued, None)
-        # Breadth first: what lies less deep goes first, then the first fields of each struct, then the second ones.
-        every = [(leaf, places) for added in adds.values() for leaf, places in _leaves(added)]
-        every.sort(key=lambda leaf: (len(leaf[0]), leaf[1][::-1]))
-        kept = frozenset(leaf for leaf, _ in every[: room(spec)])
-        fitting = {added.path: only(added.met.type, kept, added.path) for added in adds.values()}
-        if (len(kept) < len(every) and rescued[0] not in spec.columns.names) or asks_for_rescued is not None:
-            fitting[rescued] = pa.string()
-        found = [SchemaChange(path, "add", spelled(settled(of))) for path, of in fitting.items() if of != pa.null()]
-        return (*sorted(self._others()), *found)
+        adds = self._by_oldest_name()
+        rescued_path = (spec.rescued_column,)
+        rescued_request = adds.pop(rescued_path, None)
+        # Breadth first: shallow leaves go first; of equal depth, the first fields of all structs, then the second ones.
+        ordered_leaves = [(leaf, orders) for request in adds.values() for leaf, orders in _leaf_orders(request)]
+        ordered_leaves.sort(key=lambda leaf: (len(leaf[0]), leaf[1][::-1]))
+        selected = frozenset(leaf for leaf, _ in ordered_leaves[: column_budget(spec)])
+        fitting = {
+            request.path: select_leaves(request.widest.type, selected, request.path) for request in adds.values()
+        }
+        if (
+            len(selected) < len(ordered_leaves) and rescued_path[0] not in spec.columns.names
+        ) or rescued_request is not None:
+            fitting[rescued_path] = pa.string()
+        added = [
+            SchemaChange(path, "add", write_type(type_from_evidence(data_type)))
+            for path, data_type in fitting.items()
+            if data_type != pa.null()
+        ]
+        return (*sorted(self._changes_of_columns()), *added)
 
-    def _settled(self) -> dict[Path, Added]:
-        """What is asked for by path, in the order of the records.
+    def _by_oldest_name(self) -> dict[Path, RequestedField]:
+        """Return the requests by path, in the order of columns, with renamed fields merged into one.
 
-        A field that is also asked for under a name that it had before has that name alone.
+        A field that is also requested under a former name gets a column of that name alone.
         """
-        whole = Asked(self.fold)
-        for added in self.adds.values():
-            oldest = self._oldest(added)
-            whole.add(oldest.path, added.met.type, position=oldest.position)
-        return {added.path: added for added in sorted(whole.adds.values(), key=_place)}
+        merged = SchemaRequests(self.fold)
+        for request in self.adds.values():
+            oldest = self._oldest(request)
+            merged.add(oldest.path, request.widest.type, position=oldest.position)
+        return {request.path: request for request in sorted(merged.adds.values(), key=_column_order)}
 
-    def _oldest(self, added: Added) -> Added:
-        """Follow former names; where they lead round in a circle (renamed, and back), the first in order counts."""
-        seen = [self._key(added.path)]
-        while added.path[-1] not in added.former:  # else a record has it that would not find it under another name
-            before = (self._key((*added.path[:-1], name)) for name in sorted(added.former))
-            found = next((key for key in before if key in self.adds), None)
-            if found is None:
+    def _oldest(self, request: RequestedField) -> RequestedField:
+        """Follow former names to the oldest one; in a circle (renamed, and back) the name that sorts first counts."""
+        visited = [self._key(request.path)]
+        # A field is in its own `former` if some record knows no other name: only a column of this name takes its value.
+        while request.path[-1] not in request.former:
+            former_keys = (self._key((*request.path[:-1], name)) for name in sorted(request.former))
+            former_key = next((key for key in former_keys if key in self.adds), None)
+            if former_key is None:
                 break
-            if found in seen:
-                return self.adds[min(seen[seen.index(found) :])]
-            seen.append(found)
-            added = self.adds[found]
-        return added
+            if former_key in visited:
+                return self.adds[min(visited[visited.index(former_key) :])]
+            visited.append(former_key)
+            request = self.adds[former_key]
+        return request
 
 
-def _place(added: Added) -> tuple[Path, tuple[bool, int, str]]:
-    """What the columns that are asked for are ordered by: those beside each other by their order in the records."""
-    return added.path[:-1], order_key(added.path[-1], added.position)
+def _column_order(request: RequestedField) -> tuple[Path, tuple[bool, int, str]]:
+    """Return the sort key of requested columns: siblings are in the order of the records."""
+    return request.path[:-1], order_key(request.path[-1], request.position)
 
 
-def _leaves(added: Added) -> Iterator[tuple[Path, tuple[tuple[bool, int, str], ...]]]:
-    """Yield the path of each leaf, and for each of its names what orders it among its neighbours."""
-    above = tuple((False, 0, name) for name in added.path[:-1])
-    yield from _leaves_of(added.met.type, added.path, (*above, order_key(added.path[-1], added.position)))
+def _leaf_orders(request: RequestedField) -> Iterator[tuple[Path, tuple[tuple[bool, int, str], ...]]]:
+    """Yield the path of each leaf, with the sort key of each name on the path among its siblings."""
+    outer_orders = tuple((False, 0, name) for name in request.path[:-1])
+    yield from _leaf_orders_of_type(
+        request.widest.type, request.path, (*outer_orders, order_key(request.path[-1], request.position))
+    )
 
 
-def _leaves_of(
-    of: pa.DataType, path: Path, places: tuple[tuple[bool, int, str], ...]
+def _leaf_orders_of_type(
+    data_type: pa.DataType, path: Path, orders: tuple[tuple[bool, int, str], ...]
 ) -> Iterator[tuple[Path, tuple[tuple[bool, int, str], ...]]]:
-    parts = parts_of(of)
-    if not parts:
-        yield path, places
-    for index, part in enumerate(parts):
-        place = order_key(part.name, position_of(part, index))
-        yield from _leaves_of(part.type, (*path, part.name), (*places, place))
+    children = child_fields(data_type)
+    if not children:
+        yield path, orders
+    for index, child in enumerate(children):
+        order = order_key(child.name, position_of(child, index))
+        yield from _leaf_orders_of_type(child.type, (*path, child.name), (*orders, order))
 
 
-def _fewer(of: pa.DataType, most: int) -> pa.DataType:
-    """Return a type with no more fields beside each other: the first without parts, and the first with parts."""
-    match kind_of(of):
+def _with_fewer_fields(data_type: pa.DataType, limit: int) -> pa.DataType:
+    """Return a type with fewer fields: of siblings the first nested ones and the first others, at most `limit` of each."""
+    match kind_of(data_type):
         case Kind.STRUCT:
             counts: Counter[bool] = Counter()
             fields = []
-            for index, each in enumerate(of):
-                is_nested = kind_of(each.type) in NESTED
+            for index, child in enumerate(data_type):
+                is_nested = kind_of(child.type) in NESTED
                 counts[is_nested] += 1
-                if counts[is_nested] <= most:
-                    fields.append(placed(each.with_type(_fewer(each.type, most)), position_of(each, index)))
+                if counts[is_nested] <= limit:
+                    fields.append(
+                        with_position(child.with_type(_with_fewer_fields(child.type, limit)), position_of(child, index))
+                    )
             return struct_of(fields)
         case Kind.LIST:
-            return list_of(_fewer(of.value_type, most))
+            return list_of(_with_fewer_fields(data_type.value_type, limit))
         case Kind.MAP:
-            return map_of(of.key_type, _fewer(of.item_type, most))
-    return of
+            return map_of(data_type.key_type, _with_fewer_fields(data_type.item_type, limit))
+    return data_type
 
 
-def room(spec: RecordSpec) -> int:
-    """How many columns records may still bring a table to."""
+def column_budget(spec: RecordSpec) -> int:
+    """Return how many leaf columns records may still add to a table."""
     if spec.evolution is None:
         return 0
-    has = sum(1 for column in spec.of_value.columns if column.name != spec.rescued_column for _ in leaves(column.type))
-    return max(0, spec.evolution.max_columns - has)
+    used = sum(
+        1 for column in spec.of_value.columns if column.name != spec.rescued_column for _ in leaf_paths(column.type)
+    )
+    return max(0, spec.evolution.max_columns - used)
 
 
-def rescued_names(spec: RecordSpec, paths: Iterable[Path]) -> list[str]:
-    """Return what fields are counted as that have no column of their own, and are kept in the one for rescued fields."""
+def rescued_labels(spec: RecordSpec, paths: Iterable[Path]) -> list[str]:
+    """Return the labels under which rescued fields are counted."""
     return [f"{spec.rescued_column}: {'.'.join(path)}" for path in sorted(paths)]
 
 
-def rescued_from(spec: RecordSpec) -> set[str]:
-    """Return the columns whose place a value of another type leaves null, and is kept with the rescued fields."""
+def rescuing_columns(spec: RecordSpec) -> set[str]:
+    """Return the columns that become null for a value of another type, which is rescued."""
     if spec.evolution is None or spec.evolution.on_incompatible != "rescue" or spec.whole_columns:
         return set()
-    # Whoever declares a column means its type, also where it takes a part of a field that has a column of its own.
+    # The type of a declared column is meant; so is that of a field of which a declared column takes a part.
     declared = {steps[0] for name, steps in spec.sources.items() if steps}
-    names = (of.name for of in spec.column_specs if of.steps == (of.name,))
+    names = (column.name for column in spec.column_specs if column.steps == (column.name,))
     return {name for name in names if not spec.declares(name)} - declared - {spec.rescued_column}
 
 
-def has(columns: pa.Schema, path: Path, *, fold: bool) -> bool:
-    """Return whether a table with these columns has one at a path; of `ANYWHERE` it may."""
-    of: pa.DataType = pa.struct(list(columns))
+def has_column(columns: pa.Schema, path: Path, *, fold: bool) -> bool:
+    """Return whether a table has a column at a path; for `ANYWHERE`, which may be any path, return True."""
+    data_type: pa.DataType = pa.struct(list(columns))
     for name in path:
-        match kind_of(of):
+        match kind_of(data_type):
             case Kind.LIST:
-                of = of.value_type
+                data_type = data_type.value_type
             case Kind.MAP:
-                of = of.item_type
+                data_type = data_type.item_type
             case Kind.STRUCT:
-                at = matching(name, [field.name for field in of], case_insensitive=fold)
-                if at is None:
+                index = index_of_name(name, [field.name for field in data_type], case_insensitive=fold)
+                if index is None:
                     return False
-                of = of.field(at).type
+                data_type = data_type.field(index).type
             case _:
                 return False
     return True
 
 
-def together(changes: Iterable[SchemaChange], spec: RecordSpec) -> tuple[SchemaChange, ...]:
-    """Return one list of the changes that the tasks of a batch ask for: of each path the widest type, all in order.
+def merge_changes(changes: Iterable[SchemaChange], spec: RecordSpec) -> tuple[SchemaChange, ...]:
+    """Merge the changes that the tasks of a batch request: one change per path, with the widest type, in order.
 
     Args:
-        changes: Of one table, as `Staged.demands` has them.
-        spec: How records become rows of the table, as the tasks had it.
+        changes: The demands for one table, as in `Staged.demands`.
+        spec: How records become rows of the table; the tasks had the same one.
     """
-    asked = Asked(spec.fold is not None)
+    requests = SchemaRequests(spec.fold is not None)
     for change in changes:
         if change.kind == "add":
-            asked.add(change.path, read_type(change.type), change.former, position=change.position)
+            requests.add(change.path, read_type(change.type), change.former, position=change.position)
         elif change.kind == "widen":
-            asked.widen(change.path, read_type(change.type))
+            requests.widen(change.path, read_type(change.type))
         else:
-            asked.optional.add(change.path)
-    return asked.changes(spec)
+            requests.optional.add(change.path)
+    return requests.changes(spec)
 
 
-def changed(columns: pa.Schema, changes: Iterable[SchemaChange]) -> pa.Schema:
-    """Return the columns that a table has after changes.
+def apply_changes(columns: pa.Schema, changes: Iterable[SchemaChange]) -> pa.Schema:
+    """Return the columns of a table after changes.
 
     Args:
-        columns: What it has before.
-        changes: What is changed, as `together` returns it.
+        columns: The columns before.
+        changes: The changes, as `merge_changes` returns them.
     """
     fields = list(columns)
     for change in changes:
-        fields = _changed_fields(fields, change.path, change)
+        fields = _apply_to_fields(fields, change.path, change)
     return pa.schema(fields, columns.metadata)
 
 
-def _changed_fields(fields: list[pa.Field], path: Path, change: SchemaChange) -> list[pa.Field]:
+def _apply_to_fields(fields: list[pa.Field], path: Path, change: SchemaChange) -> list[pa.Field]:
     name, *rest = path
     if not rest and change.kind == "add":
         return [*fields, pa.field(name, read_type(change.type))]
-    return [_changed_field(of, tuple(rest), change) if of.name == name else of for of in fields]
+    return [_apply_to_field(column, tuple(rest), change) if column.name == name else column for column in fields]
 
 
-def _changed_field(of: pa.Field, rest: Path, change: SchemaChange) -> pa.Field:
+def _apply_to_field(column: pa.Field, rest: Path, change: SchemaChange) -> pa.Field:
     if not rest:
         optional = change.kind == "optional"
-        return of.with_nullable(nullable=True) if optional else of.with_type(read_type(change.type))
-    return of.with_type(_changed_type(of.type, rest, change))
+        return column.with_nullable(nullable=True) if optional else column.with_type(read_type(change.type))
+    return column.with_type(_apply_to_type(column.type, rest, change))
 
 
-def _changed_type(of: pa.DataType, rest: Path, change: SchemaChange) -> pa.DataType:
-    match kind_of(of):
+def _apply_to_type(data_type: pa.DataType, rest: Path, change: SchemaChange) -> pa.DataType:
+    match kind_of(data_type):
         case Kind.LIST:
-            return pa.list_(_changed_field(of.value_field, rest[1:], change))
+            return pa.list_(_apply_to_field(data_type.value_field, rest[1:], change))
         case Kind.MAP:
-            return pa.map_(of.key_type, _changed_field(of.item_field, rest[1:], change))
-    return pa.struct(_changed_fields(list(of), rest, change))
+            return pa.map_(data_type.key_type, _apply_to_field(data_type.item_field, rest[1:], change))
+    return pa.struct(_apply_to_fields(list(data_type), rest, change))

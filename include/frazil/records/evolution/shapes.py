@@ -1,4 +1,4 @@
-"""What values of a shape need that their table does not have: the types of a schema are held against those of the columns."""
+"""Inspects an Arrow schema: which schema changes a table needs for values of these types."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from frazil.records.casting.nested import ExactPlan
 from frazil.records.casting.renames import former_names
 from frazil.records.casting.scalar import FitRules
 from frazil.records.casting.source import Kind, kind_of, plain_type
-from frazil.records.evolution.schema_requests import Asked, Path, room
+from frazil.records.evolution.schema_requests import Path, SchemaRequests, column_budget
 from frazil.records.evolution.types import (
-    NOTHING,
+    NO_TYPE,
+    can_name_column,
     column_type,
-    held_names,
-    leaves,
-    only,
-    placeable,
-    unplaced,
+    leaf_paths,
+    reserved_file_names,
+    select_leaves,
     variant_name,
+    without_positions,
 )
 from frazil.records.model.column import ColumnSpec
 from frazil.records.model.spec import RecordSpec
 
 
 @dataclass
-class Shape:
-    """What is known of values of one shape.
+class SchemaInspection:
+    """The outcome for values of one schema.
 
     Attributes:
-        asked: What they need, whatever they hold.
-        wider: What they need as well if a value is out of its column's range.
-        rest: Names of fields at the top that are kept as they are, in the column for rescued fields, and for each the paths
-            of the fields that no column takes, because of which it is.
-        others: Names of those that tell no type.
+        requests: The schema changes that they need, whatever their values.
+        range_requests: Widenings that they need only if a value is out of its column's range.
+        rescued_paths: Top-level fields that go, as they are, to the column for rescued fields -> the paths of the fields
+            without a column that are the cause.
+        untyped_fields: Top-level fields without a column whose type is not known, such as that of `[]`.
         fields: The fields under the names of the columns that take them.
     """
 
-    asked: Asked
-    wider: Asked
-    rest: dict[str, set[Path]] = field(default_factory=dict)
-    others: set[str] = field(default_factory=set)
+    requests: SchemaRequests
+    range_requests: SchemaRequests
+    rescued_paths: dict[str, set[Path]] = field(default_factory=dict)
+    untyped_fields: set[str] = field(default_factory=set)
     fields: tuple[pa.Field, ...] = ()
 
 
-class Shapes:
-    """Looks at shapes.
+class SchemaInspector:
+    """Inspects schemas.
 
     Args:
-        spec: What is wanted of the values, with an evolution.
-        rules: What they may become.
+        spec: How values become rows; it has an evolution policy.
+        rules: Which casts are allowed.
     """
 
     def __init__(self, spec: RecordSpec, rules: FitRules) -> None:
@@ -64,174 +64,222 @@ class Shapes:
         self._rules: Final = rules
         self._inferred_rules: Final = replace(rules, number_texts=True, json_texts=True)
         self._declares: Final = spec.declares
-        # JSON tells a value, not the type that it could have had.
+        # JSON has no schema: an inferred long does not mean that a value exceeds an int column. Widen only where one does.
         self._by_value: Final = spec.format.name == "json"
-        self._room: Final = room(spec)
-        self._held: Final = held_names(spec.columns)
+        self._column_budget: Final = column_budget(spec)
+        self._reserved_file_names: Final = reserved_file_names(spec.columns)
         columns = [column for column in spec.column_specs if column.name != spec.rescued_column]
         self._columns: Final = {
-            self._key(of.name): spec.columns.field(of.name) for of in columns if of.steps == (of.name,)
+            self._key(column.name): spec.columns.field(column.name)
+            for column in columns
+            if column.steps == (column.name,)
         }
-        self._by_name: Final[dict[str, ColumnSpec]] = {of.name: of for of in columns}
-        self._taken: Final = {self._key(of.steps[0]) for of in columns if of.steps}
+        self._by_name: Final[dict[str, ColumnSpec]] = {column.name: column for column in columns}
+        self._source_fields: Final = {self._key(column.steps[0]) for column in columns if column.steps}
         occupied = (*spec.columns.names, *spec.evolution.reserved, spec.rescued_column)
-        self._occupied: Final = {self._key(name) for name in occupied}
-        self._of_key: Final = {self._key(name) for name in spec.key_names}
+        self._reserved_names: Final = {self._key(name) for name in occupied}
+        self._key_fields: Final = {self._key(name) for name in spec.key_names}
         self._takes_all: Final = bool(spec.whole_columns)
         self._column_type: Final = partial(column_type, as_text=spec.evolution.as_text)
 
     def _key(self, name: str) -> str:
         return name.casefold() if self._fold else name
 
-    def has(self, name: str) -> bool:
-        """Return whether a field at the top has a column."""
-        return self._key(name) in self._taken
+    def has_column(self, name: str) -> bool:
+        """Return whether some column takes a top-level field, or a part of it."""
+        return self._key(name) in self._source_fields
 
-    def of(self, schema: pa.Schema) -> Shape:
-        """Look at a shape."""
-        shape = Shape(Asked(self._fold), Asked(self._fold))
-        shape.fields = tuple(self._fields(list(schema), self._columns, (), None, shape))
-        return shape
+    def inspect(self, schema: pa.Schema) -> SchemaInspection:
+        """Inspect a schema."""
+        inspection = SchemaInspection(SchemaRequests(self._fold), SchemaRequests(self._fold))
+        inspection.fields = tuple(self._renamed_fields(list(schema), self._columns, (), None, inspection))
+        return inspection
 
-    def _fields(
-        self, source: Sequence[pa.Field], columns: dict[str, pa.Field], path: Path, top: str | None, shape: Shape
+    def _renamed_fields(
+        self,
+        source: Sequence[pa.Field],
+        columns: dict[str, pa.Field],
+        path: Path,
+        top_field: str | None,
+        inspection: SchemaInspection,
     ) -> list[pa.Field]:
-        """Look at fields beside each other; return them under the names of their columns."""
-        names = {self._key(of.name) for of in source}
-        for position, of in enumerate(source):
-            if self._key(of.name) not in columns:
-                self._unknown(of, names, path, top, shape, position)
-        return [self._field(of, names, columns, path, top, shape) for of in source]
+        """Inspect sibling fields; return them under the names of their columns."""
+        names = {self._key(source_field.name) for source_field in source}
+        for position, source_field in enumerate(source):
+            if self._key(source_field.name) not in columns:
+                self._inspect_unknown(source_field, names, path, top_field, inspection, position)
+        return [
+            self._renamed_field(source_field, names, columns, path, top_field, inspection) for source_field in source
+        ]
 
-    def _field(
-        self, of: pa.Field, names: set[str], columns: dict[str, pa.Field], path: Path, top: str | None, shape: Shape
+    def _renamed_field(
+        self,
+        source_field: pa.Field,
+        names: set[str],
+        columns: dict[str, pa.Field],
+        path: Path,
+        top_field: str | None,
+        inspection: SchemaInspection,
     ) -> pa.Field:
-        column = columns.get(self._key(of.name))
+        column = columns.get(self._key(source_field.name))
         if column is None:
-            return of
-        fitting = self._fitting(of.type, column.type, (*path, column.name), top or of.name, shape)
+            return source_field
+        fitting = self._fitting(
+            source_field.type, column.type, (*path, column.name), top_field or source_field.name, inspection
+        )
         if fitting is not None:
-            return of.with_type(fitting)
-        found = self._whole(of.type, path)
+            return source_field.with_type(fitting)
+        whole_type = self._type_if_whole(source_field.type, path)
         may_be_null = column.nullable or self._evolution.relaxes(*path, column.name)
         may_move = self._evolution.on_incompatible == "variant_column" and may_be_null
-        if not may_move or found is None or found in {NOTHING, column.type}:
-            return of
-        other = variant_name(column.name, found)
-        key = self._key(other)
-        if key in names or (not path and key in self._occupied - columns.keys()):
-            return of
-        if (beside := columns.get(key)) is not None:
-            moved = self._fitting(of.type, beside.type, (*path, beside.name), top or of.name, shape)
-            return of if moved is None else pa.field(beside.name, moved)
-        if self._room:
-            shape.asked.add((*path, other), found)
-        return of
+        if not may_move or whole_type is None or whole_type in {NO_TYPE, column.type}:
+            return source_field
+        variant = variant_name(column.name, whole_type)
+        key = self._key(variant)
+        if key in names or (not path and key in self._reserved_names - columns.keys()):
+            return source_field
+        if (variant_column := columns.get(key)) is not None:
+            moved = self._fitting(
+                source_field.type,
+                variant_column.type,
+                (*path, variant_column.name),
+                top_field or source_field.name,
+                inspection,
+            )
+            return source_field if moved is None else pa.field(variant_column.name, moved)
+        if self._column_budget:
+            inspection.requests.add((*path, variant), whole_type)
+        return source_field
 
-    def _unknown(self, of: pa.Field, names: set[str], path: Path, top: str | None, shape: Shape, position: int) -> None:
-        key = self._key(of.name)
-        if top is None and (
-            self._takes_all or key in self._of_key or (key in self._taken and key not in self._columns)
+    def _inspect_unknown(
+        self,
+        source_field: pa.Field,
+        names: set[str],
+        path: Path,
+        top_field: str | None,
+        inspection: SchemaInspection,
+        position: int,
+    ) -> None:
+        key = self._key(source_field.name)
+        if top_field is None and (
+            self._takes_all or key in self._key_fields or (key in self._source_fields and key not in self._columns)
         ):
             return
-        whole = self._column_type(of.type)
-        if self._by_value:  # shapes are sorted by name, and may be of several values: they have no order of their own
-            whole, position = unplaced(whole), 0
-        if top is None and key in self._occupied:
-            if whole == NOTHING:
-                shape.others.add(of.name)
+        full_type = self._column_type(source_field.type)
+        if self._by_value:  # these fields are sorted by name and come from several values: they have no order to keep
+            full_type, position = without_positions(full_type), 0
+        if top_field is None and key in self._reserved_names:
+            if full_type == NO_TYPE:
+                inspection.untyped_fields.add(source_field.name)
             else:
-                shape.rest.setdefault(of.name, set()).add((of.name,))
+                inspection.rescued_paths.setdefault(source_field.name, set()).add((source_field.name,))
             return
-        found = self._pruned(whole, path)
-        if found == NOTHING and kind_of(plain_type(of.type)) is not Kind.NULL:
-            shape.asked.tells_nothing((*path, of.name))
-        if found == NOTHING and whole == NOTHING:
-            shape.others.update([of.name] if top is None else [])
+        pruned = self._pruned(full_type, path)
+        if pruned == NO_TYPE and kind_of(plain_type(source_field.type)) is not Kind.NULL:
+            inspection.requests.add_untyped((*path, source_field.name))
+        if pruned == NO_TYPE and full_type == NO_TYPE:
+            inspection.untyped_fields.update([source_field.name] if top_field is None else [])
             return
-        fits = bool(self._room) and placeable(of.name, self._evolution.max_name_length, self._held)
-        if found != whole or not fits:
-            shape.rest.setdefault(top or of.name, set()).add((*path, of.name))
-        if fits and found != NOTHING:
-            former = [name for name in former_names(of) if self._key(name) not in names]
-            shape.asked.add((*path, of.name), found, former, position=position)
+        may_add = bool(self._column_budget) and can_name_column(
+            source_field.name, self._evolution.max_name_length, self._reserved_file_names
+        )
+        if pruned != full_type or not may_add:
+            inspection.rescued_paths.setdefault(top_field or source_field.name, set()).add((*path, source_field.name))
+        if may_add and pruned != NO_TYPE:
+            former = [name for name in former_names(source_field) if self._key(name) not in names]
+            inspection.requests.add((*path, source_field.name), pruned, former, position=position)
 
-    def _whole(self, of: pa.DataType, path: Path) -> pa.DataType | None:
-        """Return the type of a column for all of a value, or None if it would be too deep."""
-        found = self._column_type(of)
-        return found if self._pruned(found, path) == found else None
+    def _type_if_whole(self, source_type: pa.DataType, path: Path) -> pa.DataType | None:
+        """Return the column type for a whole value; None if it is too deep, or no column can have its names."""
+        whole_type = self._column_type(source_type)
+        return whole_type if self._pruned(whole_type, path) == whole_type else None
 
-    def _pruned(self, of: pa.DataType, path: Path) -> pa.DataType:
-        """Return a type at a path without what lies too deep, or has a name that no column can have."""
+    def _pruned(self, data_type: pa.DataType, path: Path) -> pa.DataType:
+        """Return a type without the leaves that are too deep or have a name that no column can have."""
         deepest, longest = self._evolution.max_depth - len(path) - 1, self._evolution.max_name_length
-        kept = (leaf for leaf in leaves(of) if len(leaf) <= deepest and all(placeable(name, longest) for name in leaf))
-        return only(of, frozenset(kept))
+        selected = (
+            leaf
+            for leaf in leaf_paths(data_type)
+            if len(leaf) <= deepest and all(can_name_column(name, longest) for name in leaf)
+        )
+        return select_leaves(data_type, frozenset(selected))
 
-    def _fitting(self, of: pa.DataType, column: pa.DataType, path: Path, top: str, shape: Shape) -> pa.DataType | None:
-        """Return a type under the names of the columns that take its fields; None if no value of it gets there."""
-        source, found = plain_type(of), None
+    def _fitting(
+        self, source_type: pa.DataType, column: pa.DataType, path: Path, top_field: str, inspection: SchemaInspection
+    ) -> pa.DataType | None:
+        """Return a type with its fields renamed to the columns that take them; None if the column can't take its values."""
+        source, fitting = plain_type(source_type), None
         match kind_of(source), kind_of(column):
             case Kind.NULL, _:
-                found = of  # of `[]`, or of what is null in all records
+                fitting = source_type  # the element of `[]`, or a field that is null in all records
             case Kind.STRUCT, Kind.STRUCT:
                 inner = {self._key(each.name): each for each in column}
-                found = pa.struct(self._fields(list(source), inner, path, top, shape))
+                fitting = pa.struct(self._renamed_fields(list(source), inner, path, top_field, inspection))
             case Kind.STRUCT, Kind.MAP if kind_of(column.key_type) is Kind.TEXT:
-                found = self._entries(source, column, path, top, shape)
+                fitting = self._entries(source, column, path, top_field, inspection)
             case Kind.LIST, Kind.LIST:
-                element = self._fitting(source.value_type, column.value_type, (*path, "element"), top, shape)
-                found = None if element is None else _like(source, source.value_field.with_type(element))
+                element = self._fitting(source.value_type, column.value_type, (*path, "element"), top_field, inspection)
+                fitting = None if element is None else _list_like(source, source.value_field.with_type(element))
             case Kind.MAP, Kind.MAP:
-                value = self._fitting(source.item_type, column.item_type, (*path, "value"), top, shape)
-                found = None if value is None else pa.map_(source.key_field, source.item_field.with_type(value))
+                value = self._fitting(source.item_type, column.item_type, (*path, "value"), top_field, inspection)
+                fitting = None if value is None else pa.map_(source.key_field, source.item_field.with_type(value))
             case _:
-                found = self._whole_fitting(of, column, path, shape)
-        return found
+                fitting = self._leaf_fitting(source_type, column, path, inspection)
+        return fitting
 
     def _entries(
-        self, source: pa.StructType, column: pa.MapType, path: Path, top: str, shape: Shape
+        self, source: pa.StructType, column: pa.MapType, path: Path, top_field: str, inspection: SchemaInspection
     ) -> pa.DataType | None:
-        """Return the type of a struct whose fields become entries of a map, under their own names."""
-        at = (*path, "value")
-        values = [self._fitting(each.type, column.item_type, at, top, shape) for each in source]
+        """Return the type of a struct whose fields become entries of a map; they keep their names as keys."""
+        value_path = (*path, "value")
+        values = [self._fitting(entry.type, column.item_type, value_path, top_field, inspection) for entry in source]
         if None in values:
             return None
-        return pa.struct([each.with_type(value) for each, value in zip(source, values, strict=True)])
+        return pa.struct([entry.with_type(value) for entry, value in zip(source, values, strict=True)])
 
-    def _whole_fitting(self, of: pa.DataType, column: pa.DataType, path: Path, shape: Shape) -> pa.DataType | None:
-        """Return a type whose values become those of a column as they are, or None."""
-        source = plain_type(of)
-        if self._evolution.widens and (wider := _wider(source, column)) is not None:
-            (shape.wider if self._by_value else shape.asked).widen(path, wider)
-            return of
+    def _leaf_fitting(
+        self, source_type: pa.DataType, column: pa.DataType, path: Path, inspection: SchemaInspection
+    ) -> pa.DataType | None:
+        """Return a type whose values the column takes by a cast, once it is wide enough; None if it can't take them."""
+        source = plain_type(source_type)
+        if self._evolution.widens and (wider := _widened_type(source, column)) is not None:
+            (inspection.range_requests if self._by_value else inspection.requests).widen(path, wider)
+            return source_type
         plan = ExactPlan(self._rules if self._declares(path[0]) else self._inferred_rules)
         plan.exact(source, column, "")
         narrows = self._evolution.on_incompatible == "variant_column" and _narrows(source, column)
-        return None if plan.problems or narrows else of
+        return None if plan.problems or narrows else source_type
 
     def required(self) -> list[str]:
-        """Return the names of columns without default that must have a value."""
-        return [of.name for of in self._columns.values() if not of.nullable and not self._by_name[of.name].has_default]
+        """Return the names of required columns without a default."""
+        return [
+            column.name
+            for column in self._columns.values()
+            if not column.nullable and not self._by_name[column.name].has_default
+        ]
 
 
-def _like(source: pa.DataType, element: pa.Field) -> pa.DataType:
+def _list_like(source: pa.DataType, element: pa.Field) -> pa.DataType:
     return pa.large_list(element) if pa.types.is_large_list(source) else pa.list_(element)
 
 
-def _wider(source: pa.DataType, column: pa.DataType) -> pa.DataType | None:
-    """Return the type that a column can be widened to for all values of a type, or None if it needs or has none."""
+def _widened_type(source: pa.DataType, column: pa.DataType) -> pa.DataType | None:
+    """Return the type that a column must be widened to for all values of a type; None if it need not or can't be."""
     if kind_of(source) not in {Kind.INT, Kind.FLOAT, Kind.DECIMAL}:
         return None
-    found = column_type(source)
-    if (column, found) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}:
-        return found
-    if not (pa.types.is_decimal128(found) and pa.types.is_decimal128(column)) or found.scale > column.scale:
+    source_column = column_type(source)
+    if (column, source_column) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}:
+        return source_column
+    if (
+        not (pa.types.is_decimal128(source_column) and pa.types.is_decimal128(column))
+        or source_column.scale > column.scale
+    ):
         return None
-    digits = found.precision - found.scale + column.scale
-    return pa.decimal128(digits, column.scale) if column.precision < digits <= _MOST_DIGITS else None
+    digits = source_column.precision - source_column.scale + column.scale
+    return pa.decimal128(digits, column.scale) if column.precision < digits <= _MAX_PRECISION else None
 
 
-_MOST_DIGITS: Final = 38
+_MAX_PRECISION: Final = 38
 
 _NARROWING: Final = {
     (Kind.INT, Kind.INT),
@@ -243,10 +291,13 @@ _NARROWING: Final = {
 
 
 def _narrows(source: pa.DataType, column: pa.DataType) -> bool:
-    """Return whether only some numbers of a type fit a column."""
-    if (kind_of(source), kind_of(column)) not in _NARROWING or (found := column_type(source)) == NOTHING:
+    """Return whether a column holds only some numbers of a type."""
+    if (kind_of(source), kind_of(column)) not in _NARROWING or (source_column := column_type(source)) == NO_TYPE:
         return False
     if kind_of(source) is not Kind.DECIMAL or kind_of(column) is Kind.INT:
-        return found != column and (found, column) not in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
-    whole = found.precision - found.scale > column.precision - column.scale
-    return bool(whole or found.scale > column.scale)
+        return source_column != column and (source_column, column) not in {
+            (pa.int32(), pa.int64()),
+            (pa.float32(), pa.float64()),
+        }
+    exceeds_whole_digits = source_column.precision - source_column.scale > column.precision - column.scale
+    return bool(exceeds_whole_digits or source_column.scale > column.scale)

@@ -1,4 +1,4 @@
-"""Types of columns that records bring."""
+"""Column types that records bring: their Iceberg spelling, their Arrow form, and the column names they may have."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from unicodedata import ucd_3_2_0
 import pyarrow as pa
 
 from frazil.records.casting.source import Kind, kind_of, plain_type
-from frazil.records.model.json_number import Number, is_held, scaled
+from frazil.records.model.json_number import Number, double_holds, exact_value
 
 LARGE: Final = pa.uint64()
-"""Evidence: whole numbers of which some are no double, though all are longs. No column has this type."""
+"""Evidence of longs of which a double can't hold some. No column has this type."""
 
-_PLAIN: Final = {
+_PRIMITIVES: Final = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -31,51 +31,51 @@ _PLAIN: Final = {
     "binary": pa.binary(),
     "large": LARGE,
 }
-_NAMES: Final = {of: name for name, of in _PLAIN.items()}
+_PRIMITIVE_NAMES: Final = {data_type: name for name, data_type in _PRIMITIVES.items()}
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`|-?\d+|[<>(),:@\[\]])")
 
 
-def spelled(of: pa.DataType) -> str:
-    """Return a type as Iceberg writes it; it is one that `column_type` or `infer` returns, and not `NOTHING`."""
-    match kind_of(of):
+def write_type(data_type: pa.DataType) -> str:
+    """Return a type in Iceberg's spelling. The type is one that `column_type` or `infer` returns, and not `NO_TYPE`."""
+    match kind_of(data_type):
         case Kind.STRUCT:
-            return f"struct<{', '.join(_field(field, index) for index, field in enumerate(of))}>"
+            return f"struct<{', '.join(_write_field(field, index) for index, field in enumerate(data_type))}>"
         case Kind.LIST:
-            return f"list<{spelled(of.value_type)}>"
+            return f"list<{write_type(data_type.value_type)}>"
         case Kind.MAP:
-            return f"map<{spelled(of.key_type)}, {spelled(of.item_type)}>"
+            return f"map<{write_type(data_type.key_type)}, {write_type(data_type.item_type)}>"
         case Kind.DECIMAL:
-            name = "digits" if pa.types.is_decimal256(of) else "decimal"
-            return f"{name}({of.precision},{of.scale})"
-    return f"fixed[{of.byte_width}]" if pa.types.is_fixed_size_binary(of) else _NAMES[of]
+            name = "digits" if pa.types.is_decimal256(data_type) else "decimal"
+            return f"{name}({data_type.precision},{data_type.scale})"
+    return f"fixed[{data_type.byte_width}]" if pa.types.is_fixed_size_binary(data_type) else _PRIMITIVE_NAMES[data_type]
 
 
-def _field(field: pa.Field, index: int) -> str:
+def _write_field(field: pa.Field, index: int) -> str:
     position = position_of(field, index)
-    place = "" if position == index else f"@{position}"
-    return f"{_name(field.name)}{place}: {spelled(field.type)}"
+    position_suffix = "" if position == index else f"@{position}"
+    return f"{_quoted_name(field.name)}{position_suffix}: {write_type(field.type)}"
 
 
-def _name(name: str) -> str:
+def _quoted_name(name: str) -> str:
     return name if _WORD.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def read_type(text: str) -> pa.DataType:
-    """Return the type that `spelled` wrote."""
-    return _read(_TOKEN.findall(text)[::-1])
+    """Return the type that `write_type` wrote."""
+    return _read_tokens(_TOKEN.findall(text)[::-1])
 
 
-def _read(tokens: list[str]) -> pa.DataType:
-    """Take one type off the tokens, of which the next one is the last."""
+def _read_tokens(tokens: list[str]) -> pa.DataType:
+    """Parse one type and remove its tokens; the list is reversed, so that the next token is the last one."""
     match tokens.pop():
         case "struct":
-            return _struct(tokens)
+            return _read_struct(tokens)
         case "list":
-            (element,) = _inside(tokens, 1)
+            (element,) = _read_arguments(tokens, 1)
             return list_of(element)
         case "map":
-            key, value = _inside(tokens, 2)
+            key, value = _read_arguments(tokens, 2)
             return map_of(key, value)
         case "decimal" | "digits" as name:
             _, precision, _, scale, _ = (tokens.pop() for _ in range(5))
@@ -84,19 +84,19 @@ def _read(tokens: list[str]) -> pa.DataType:
             _, size, _ = (tokens.pop() for _ in range(3))
             return pa.binary(int(size))
         case name:
-            return _PLAIN[name]
+            return _PRIMITIVES[name]
 
 
-def _inside(tokens: list[str], count: int) -> list[pa.DataType]:
-    found = []
+def _read_arguments(tokens: list[str], count: int) -> list[pa.DataType]:
+    arguments = []
     for _ in range(count):
         tokens.pop()
-        found.append(_read(tokens))
+        arguments.append(_read_tokens(tokens))
     tokens.pop()
-    return found
+    return arguments
 
 
-def _struct(tokens: list[str]) -> pa.DataType:
+def _read_struct(tokens: list[str]) -> pa.DataType:
     fields: list[pa.Field] = []
     while tokens.pop() != ">":
         name, position = tokens.pop(), len(fields)
@@ -104,31 +104,31 @@ def _struct(tokens: list[str]) -> pa.DataType:
             position = int(tokens.pop())
             tokens.pop()
         name = name[1:-1].replace("``", "`") if name.startswith("`") else name
-        fields.append(placed(pa.field(name, _read(tokens)), position))
+        fields.append(with_position(pa.field(name, _read_tokens(tokens)), position))
     return pa.struct(fields)
 
 
-NOTHING: Final = pa.null()
-"""The type of what tells none: null, `[]`, `{}`."""
+NO_TYPE: Final = pa.null()
+"""Stands for the type of a value without any evidence of one: null, `[]`, `{}`."""
 
-_MOST_DIGITS: Final = 38
+_MAX_PRECISION: Final = 38
 """Of a decimal in Iceberg."""
 
 
 WRITTEN_OUT: Final = -1
-"""A scale that no column has: evidence of a whole number that no long holds, and a double does."""
+"""A decimal's scale that no column has. It marks a whole number beyond long that a double holds exactly."""
 
-_MOST_SCALE: Final = 76
+_MAX_EVIDENCE_PRECISION: Final = 76
 
-_ROOM: Final = 9
-"""Digits after the point that a decimal made for numbers has at least, if it has any: Iceberg can't add more later."""
+_MIN_FRACTION_DIGITS: Final = 9
+"""The least scale of a decimal column that is made for fractions: Iceberg can't raise a scale later."""
 
-_LONG: Final = 1 << 63
+_LONG_LIMIT: Final = 1 << 63
 
 _UNSIGNED: Final = {8: pa.int32(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
-_SINGLE: Final = 32
+_NARROW_BITS: Final = 32
 
-_SAME: Final = {
+_FIXED_TYPES: Final = {
     Kind.BOOL: pa.bool_(),
     Kind.TEXT: pa.string(),
     Kind.UUID: pa.uuid(),
@@ -138,229 +138,248 @@ _SAME: Final = {
 
 
 def number_evidence(number: Number) -> pa.DataType:
-    """Return what a JSON number says of its column.
+    """Return what a JSON number says about the type of its column; `type_from_evidence` makes a column type of it.
 
-    `long` and `LARGE` are whole numbers, `LARGE` one that no double holds. A decimal256 is one that a double holds, with its digits before and after the point:
-    beside numbers that no double holds the column is a decimal. A decimal128 is a number that neither long nor double holds; with
-    the scale `WRITTEN_OUT` it is one beyond long, without exponent, that a double holds: JavaScript writes doubles so. Alone it is a
-    decimal, since it may be an unsigned integer; beside fractions it is a double.
+    A number is held by a type that gives it back exactly. The evidence is one of these types:
+
+    - `long`: a whole number that both long and double hold; `LARGE`: one that only long holds.
+    - decimal256: a number with a fraction or exponent that a double holds. It makes a double column, or a decimal one next to
+      numbers that no double holds.
+    - decimal128: a number that neither long nor double holds. It makes a decimal column.
+    - decimal128 with the scale `WRITTEN_OUT`: a whole number beyond long that a double holds, as JavaScript writes
+      doubles. It makes a decimal column, since it may be an unsigned integer, or a double one next to fractions.
     """
     if number.lstrip("-").isdecimal():
         digits = len(number.lstrip("-"))
-        if digits > _MOST_DIGITS:
+        if digits > _MAX_PRECISION:
             return pa.int64()  # no column holds it: a dead letter
         value = int(number)
-        if not -_LONG <= value < _LONG:
-            return pa.decimal128(digits, WRITTEN_OUT if is_held(number, float(value)) else 0)
-        return pa.int64() if is_held(number, float(value)) else LARGE
-    exact, double = scaled(number), float(number)
+        if not -_LONG_LIMIT <= value < _LONG_LIMIT:
+            return pa.decimal128(digits, WRITTEN_OUT if double_holds(number, float(value)) else 0)
+        return pa.int64() if double_holds(number, float(value)) else LARGE
+    exact, double = exact_value(number), float(number)
     whole, scale = max(exact.magnitude, 0), max(-exact.exponent, 0)
-    scale = max(scale, _ROOM) if scale else 0
-    held, digits = is_held(number, double), max(1, whole + scale)
-    if digits > (_MOST_SCALE if held else _MOST_DIGITS):
+    scale = max(scale, _MIN_FRACTION_DIGITS) if scale else 0
+    is_double, digits = double_holds(number, double), max(1, whole + scale)
+    if digits > (_MAX_EVIDENCE_PRECISION if is_double else _MAX_PRECISION):
         return pa.float64()
-    return pa.decimal256(digits, scale) if held else pa.decimal128(digits, scale)
+    return pa.decimal256(digits, scale) if is_double else pa.decimal128(digits, scale)
 
 
-def settled(of: pa.DataType) -> pa.DataType:
-    """Return the type of a column for all that evidence says: its fields are in order, and have no other place."""
-    match kind_of(of):
+def type_from_evidence(evidence: pa.DataType) -> pa.DataType:
+    """Return the column type for evidence. Fields keep the order that they have, without positions of their own."""
+    match kind_of(evidence):
         case Kind.STRUCT:
-            return pa.struct([pa.field(field.name, settled(field.type)) for field in of])
+            return pa.struct([pa.field(field.name, type_from_evidence(field.type)) for field in evidence])
         case Kind.LIST:
-            return list_of(settled(of.value_type))
+            return list_of(type_from_evidence(evidence.value_type))
         case Kind.MAP:
-            return map_of(of.key_type, settled(of.item_type))
-    if of == LARGE:
+            return map_of(evidence.key_type, type_from_evidence(evidence.item_type))
+    if evidence == LARGE:
         return pa.int64()
-    if pa.types.is_decimal128(of) and of.scale == WRITTEN_OUT:
-        return pa.decimal128(of.precision, 0)
-    return pa.float64() if pa.types.is_decimal256(of) else of
+    if pa.types.is_decimal128(evidence) and evidence.scale == WRITTEN_OUT:
+        return pa.decimal128(evidence.precision, 0)
+    return pa.float64() if pa.types.is_decimal256(evidence) else evidence
 
 
 def list_of(element: pa.DataType) -> pa.DataType:
-    """Return the list of optional elements, as tables have it; of elements without a type it has none either."""
-    return NOTHING if element == NOTHING else pa.list_(pa.field("element", element))
+    """Return a list type with optional elements, as tables have it; `NO_TYPE` if the element has none."""
+    return NO_TYPE if element == NO_TYPE else pa.list_(pa.field("element", element))
 
 
 def map_of(key: pa.DataType, value: pa.DataType) -> pa.DataType:
-    """Return the map of optional values."""
-    return NOTHING if NOTHING in {key, value} else pa.map_(key, value)
+    """Return a map type with optional values; `NO_TYPE` if key or value has none."""
+    return NO_TYPE if NO_TYPE in {key, value} else pa.map_(key, value)
 
 
 def struct_of(fields: Iterable[pa.Field]) -> pa.DataType:
-    """Return the struct of those fields, in their order, that have a type."""
-    typed = [field for field in fields if field.type != NOTHING]
-    return pa.struct(typed) if typed else NOTHING
+    """Return a struct type of the fields that have a type, in their order; `NO_TYPE` if none has."""
+    typed = [field for field in fields if field.type != NO_TYPE]
+    return pa.struct(typed) if typed else NO_TYPE
 
 
 _POSITION: Final = b"position"
 
 
-def placed(field: pa.Field, position: int) -> pa.Field:
-    """Return a field that remembers where it stood among its neighbours in the records."""
+def with_position(field: pa.Field, position: int) -> pa.Field:
+    """Return a field that carries, as metadata, its position among its siblings in the records."""
     return field.with_metadata({_POSITION: str(position).encode()})
 
 
-def unplaced(of: pa.DataType) -> pa.DataType:
-    """Return a type whose fields have no order but that of their names."""
-    match kind_of(of):
+def without_positions(data_type: pa.DataType) -> pa.DataType:
+    """Return a type whose struct fields all have position 0, so that only their names order them."""
+    match kind_of(data_type):
         case Kind.STRUCT:
-            return pa.struct([placed(pa.field(field.name, unplaced(field.type)), 0) for field in of])
+            return pa.struct(
+                [with_position(pa.field(field.name, without_positions(field.type)), 0) for field in data_type]
+            )
         case Kind.LIST:
-            return list_of(unplaced(of.value_type))
+            return list_of(without_positions(data_type.value_type))
         case Kind.MAP:
-            return map_of(of.key_type, unplaced(of.item_type))
-    return of
+            return map_of(data_type.key_type, without_positions(data_type.item_type))
+    return data_type
 
 
 def position_of(field: pa.Field, index: int) -> int:
-    """Return where a field stood among its neighbours; `index` is where it stands in the type."""
+    """Return a field's position among its siblings in the records; without one, `index`, its position in the type."""
     return int(field.metadata[_POSITION]) if field.metadata and _POSITION in field.metadata else index
 
 
 def order_key(name: str, position: int) -> tuple[bool, int, str]:
-    """Return what columns beside each other are ordered by: their order in the records, and metadata (`__op`) last."""
+    """Return the sort key of sibling columns: their position in the records, with metadata columns (`__op`) last."""
     return name.startswith("__"), position, name
 
 
-def column_type(of: pa.DataType, as_text: frozenset[str] = frozenset()) -> pa.DataType:
-    """Return the type that a column for values of any Arrow type has in a table; `NOTHING` if there is none.
+def column_type(arrow_type: pa.DataType, as_text: frozenset[str] = frozenset()) -> pa.DataType:
+    """Return the table's column type for values of an Arrow type; `NO_TYPE` if no column can hold them.
 
     Args:
-        of: The type of the values.
-        as_text: Kinds of values that are texts there (`time`, `uuid`).
+        arrow_type: The type of the values.
+        as_text: Kinds of values whose columns are strings (`time`, `uuid`).
     """
-    found = plain_type(of)
-    kind = kind_of(found)
+    plain = plain_type(arrow_type)
+    kind = kind_of(plain)
     if kind in {Kind.INT, Kind.FLOAT, Kind.DECIMAL}:
-        return _number(kind, found)
-    inner = partial(column_type, as_text=as_text)
+        return _number_type(kind, plain)
+    element_type = partial(column_type, as_text=as_text)
     match kind:
         case Kind.LIST:
-            return list_of(inner(found.value_type))
+            return list_of(element_type(plain.value_type))
         case Kind.MAP:
-            return map_of(inner(found.key_type), inner(found.item_type))
+            return map_of(element_type(plain.key_type), element_type(plain.item_type))
         case Kind.STRUCT:
-            return struct_of([field.with_type(inner(field.type)) for field in _placed_by_index(found)])
+            return struct_of([field.with_type(element_type(field.type)) for field in _with_positions(plain)])
         case Kind.TIME | Kind.UUID if kind.value in as_text:
             return pa.string()
-    return _plain(kind, found)
+    return _primitive_type(kind, plain)
 
 
-def _plain(kind: Kind, of: pa.DataType) -> pa.DataType:
+def _primitive_type(kind: Kind, arrow_type: pa.DataType) -> pa.DataType:
     if kind is Kind.BYTES:
-        return of if pa.types.is_fixed_size_binary(of) else pa.binary()
+        return arrow_type if pa.types.is_fixed_size_binary(arrow_type) else pa.binary()
     if kind is Kind.STAMP:
-        return pa.timestamp("us", None if of.tz is None else "UTC")
-    return _SAME.get(kind, NOTHING)
+        return pa.timestamp("us", None if arrow_type.tz is None else "UTC")
+    return _FIXED_TYPES.get(kind, NO_TYPE)
 
 
-def _number(kind: Kind, of: pa.DataType) -> pa.DataType:
+def _number_type(kind: Kind, arrow_type: pa.DataType) -> pa.DataType:
     if kind is Kind.FLOAT:
-        return pa.float32() if of.bit_width <= _SINGLE else pa.float64()
+        return pa.float32() if arrow_type.bit_width <= _NARROW_BITS else pa.float64()
     if kind is Kind.INT:
-        if not pa.types.is_signed_integer(of):
-            return _UNSIGNED[of.bit_width]
-        return pa.int32() if of.bit_width <= _SINGLE else pa.int64()
-    fits = of.scale >= 0 and max(of.precision, of.scale) <= _MOST_DIGITS
-    return pa.decimal128(max(of.precision, of.scale), of.scale) if fits else NOTHING
+        if not pa.types.is_signed_integer(arrow_type):
+            return _UNSIGNED[arrow_type.bit_width]
+        return pa.int32() if arrow_type.bit_width <= _NARROW_BITS else pa.int64()
+    fits = arrow_type.scale >= 0 and max(arrow_type.precision, arrow_type.scale) <= _MAX_PRECISION
+    return pa.decimal128(max(arrow_type.precision, arrow_type.scale), arrow_type.scale) if fits else NO_TYPE
 
 
-def _placed_by_index(of: pa.StructType) -> list[pa.Field]:
-    return [placed(pa.field(field.name, field.type), position_of(field, index)) for index, field in enumerate(of)]
+def _with_positions(struct_type: pa.StructType) -> list[pa.Field]:
+    return [
+        with_position(pa.field(field.name, field.type), position_of(field, index))
+        for index, field in enumerate(struct_type)
+    ]
 
 
-def parts_of(of: pa.DataType) -> list[pa.Field]:
-    """Return the parts of a type, as Iceberg names them. A map has its values, keys go along."""
-    match kind_of(of):
+def child_fields(data_type: pa.DataType) -> list[pa.Field]:
+    """Return the child fields of a type under Iceberg's names. Of a map that is its value alone."""
+    match kind_of(data_type):
         case Kind.STRUCT:
-            return list(of)
+            return list(data_type)
         case Kind.LIST:
-            return [pa.field("element", of.value_type)]
+            return [pa.field("element", data_type.value_type)]
         case Kind.MAP:
-            return [pa.field("value", of.item_type)]
+            return [pa.field("value", data_type.item_type)]
     return []
 
 
-def leaves(of: pa.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of a type's parts that have no parts."""
-    parts = parts_of(of)
-    if not parts:
+def leaf_paths(data_type: pa.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of a type's leaves: the children, at any depth, that have no children."""
+    children = child_fields(data_type)
+    if not children:
         yield path
-    for part in parts:
-        yield from leaves(part.type, (*path, part.name))
+    for child in children:
+        yield from leaf_paths(child.type, (*path, child.name))
 
 
-def only(of: pa.DataType, kept: frozenset[tuple[str, ...]], path: tuple[str, ...] = ()) -> pa.DataType:
-    """Return the type of some of a type's leaves."""
-    match kind_of(of):
+def select_leaves(
+    data_type: pa.DataType, selected: frozenset[tuple[str, ...]], path: tuple[str, ...] = ()
+) -> pa.DataType:
+    """Return a type without the leaves that are not selected; `NO_TYPE` if none is left."""
+    match kind_of(data_type):
         case Kind.STRUCT:
             return struct_of(
-                [field.with_type(only(field.type, kept, (*path, field.name))) for field in _placed_by_index(of)]
+                [
+                    field.with_type(select_leaves(field.type, selected, (*path, field.name)))
+                    for field in _with_positions(data_type)
+                ]
             )
         case Kind.LIST:
-            return list_of(only(of.value_type, kept, (*path, "element")))
+            return list_of(select_leaves(data_type.value_type, selected, (*path, "element")))
         case Kind.MAP:
-            return map_of(of.key_type, only(of.item_type, kept, (*path, "value")))
-    return of if path in kept else NOTHING
+            return map_of(data_type.key_type, select_leaves(data_type.item_type, selected, (*path, "value")))
+    return data_type if path in selected else NO_TYPE
 
 
-def placeable(name: str, longest: int, held: frozenset[str] = frozenset()) -> bool:
-    """Return whether a column made for records can have a name of at most `longest` characters, and none that is `held` in files.
+def can_name_column(name: str, max_length: int, reserved: frozenset[str] = frozenset()) -> bool:
+    """Return whether a new column can have this name.
 
-    Dots part names in paths, so a name with dots may be two fields at once. Of names that are one in files one alone is
-    read back from it: no two columns made for records meet there.
+    Dots separate names in paths, so a name with a dot could mean two fields. Names that files spell alike would collide
+    there: a new column has a name that its spelling in files leads back to, and whose spelling is not `reserved`.
     """
-    if not 0 < len(name) <= longest or "." in name or not name.isprintable():
+    if not 0 < len(name) <= max_length or "." in name or not name.isprintable():
         return False
-    return _is_read_back(name) and (not held or held.isdisjoint(file_names(name)))
+    return _survives_file_names(name) and (not reserved or reserved.isdisjoint(names_in_files(name)))
 
 
-def held_names(columns: Iterable[pa.Field]) -> frozenset[str]:
-    """Return the names in files of those columns, and fields of columns, that records could not have brought."""
-    names = {step for column in columns for leaf in leaves(column.type, (column.name,)) for step in leaf}
-    return frozenset(written for name in names if not _is_read_back(name) for written in file_names(name))
+def reserved_file_names(columns: Iterable[pa.Field]) -> frozenset[str]:
+    """Return the spellings in files of columns, and nested fields, whose names a new column could not have."""
+    names = {step for column in columns for leaf in leaf_paths(column.type, (column.name,)) for step in leaf}
+    return frozenset(written for name in names if not _survives_file_names(name) for written in names_in_files(name))
 
 
-def file_names(name: str) -> list[str]:
-    """Return what a column is named in Parquet and Avro files by Python and by Java: Iceberg writes out all but letters and digits.
+def names_in_files(name: str) -> list[str]:
+    """Return the names of a column in Parquet and Avro files: Iceberg escapes all characters but letters and digits.
 
-    They differ in what else is a letter: what may be written out by one of them is written out here. Names that are one
-    in the files of either are one here.
+    Python and Java disagree about some letters. What one of them may escape is escaped here, so names that collide in
+    the files of either collide here.
     """
-    return [_written(spelled) for spelled in _spellings(name)]
+    return [_escaped(form) for form in _unicode_forms(name)]
 
 
-def _is_read_back(name: str) -> bool:
-    return bool(_ORDINARY.fullmatch(name)) or all(_read_back(_written(of)) == of for of in _spellings(name))
+def _survives_file_names(name: str) -> bool:
+    return bool(_UNESCAPED_NAME.fullmatch(name)) or all(
+        _unescaped(_escaped(form)) == form for form in _unicode_forms(name)
+    )
 
 
-def _spellings(name: str) -> set[str]:
-    """Return a name as Python has it and, in halves of characters beyond 16 bits, as Java has it."""
+def _unicode_forms(name: str) -> set[str]:
+    """Return a name in Python's form and in Java's: the latter has two surrogates for a character beyond 16 bits."""
     units = name.encode("utf-16-be")
     return {name, "".join(chr(high << 8 | low) for high, low in zip(units[::2], units[1::2], strict=True))}
 
 
-def _written(name: str) -> str:
+def _escaped(name: str) -> str:
     written = "".join(char if _is_letter(char) else f"_x{ord(char):X}" for char in name)
     return f"_{written}" if name[:1].isdigit() else written
 
 
 def _is_letter(char: str) -> bool:
-    # A letter of that old Unicode is one in the tables of all engines.
-    return char == "_" or (of := ucd_3_2_0.category(char)).startswith("L") or of == "Nd"
+    # What Unicode 3.2 calls a letter is a letter in the newer tables of Python and Java, too.
+    return char == "_" or (category := ucd_3_2_0.category(char)).startswith("L") or category == "Nd"
 
 
-def _read_back(written: str) -> str:
-    name = _WRITTEN.sub(_char, written)
+def _unescaped(written: str) -> str:
+    name = _ESCAPE.sub(_escape_to_char, written)
     return name[1:] if name.startswith("_") and name[1:2].isdigit() else name
 
 
-def _char(written: re.Match[str]) -> str:
-    """Return half a character, or that with the shortest number, and the digits after it: `_x2D1` is `-1`."""
+def _escape_to_char(written: re.Match[str]) -> str:
+    """Return the character of an escape and the digits that follow it: `_x2D1` is `-1`.
+
+    The escape is a surrogate, or else the shortest number of a character that Iceberg escapes.
+    """
     digits = written[1]
-    if _HALF.match(digits):
+    if _SURROGATE.match(digits):
         return chr(int(digits[:4], 16)) + digits[4:]
     for end in range(2, len(digits) + 1):
         char = chr(int(digits[:end], 16))
@@ -369,17 +388,17 @@ def _char(written: re.Match[str]) -> str:
     return written[0]
 
 
-_ORDINARY: Final = re.compile(r"(?!_[0-9])(?:(?!_x[0-9A-F]{2})[A-Za-z_]|(?!^)[0-9])+")
-_WRITTEN: Final = re.compile(r"_x([0-9A-F]{2,5})")
-_HALF: Final = re.compile(r"D[89A-F][0-9A-F]{2}")
+_UNESCAPED_NAME: Final = re.compile(r"(?!_[0-9])(?:(?!_x[0-9A-F]{2})[A-Za-z_]|(?!^)[0-9])+")
+_ESCAPE: Final = re.compile(r"_x([0-9A-F]{2,5})")
+_SURROGATE: Final = re.compile(r"D[89A-F][0-9A-F]{2}")
 
 
-def variant_name(name: str, of: pa.DataType) -> str:
-    """Return the name of the column beside another one that takes its values of a type."""
-    return f"{name}__{_WORDS.get(kind_of(of)) or _SIZED[of]}"
+def variant_name(name: str, data_type: pa.DataType) -> str:
+    """Return the name of the variant column that takes values of another type than their own column has."""
+    return f"{name}__{_KIND_SUFFIXES.get(kind_of(data_type)) or _NUMBER_SUFFIXES[data_type]}"
 
 
-_WORDS: Final = {
+_KIND_SUFFIXES: Final = {
     Kind.BOOL: "boolean",
     Kind.DECIMAL: "decimal",
     Kind.TEXT: "string",
@@ -392,4 +411,4 @@ _WORDS: Final = {
     Kind.LIST: "list",
     Kind.MAP: "map",
 }
-_SIZED: Final = {pa.int32(): "int", pa.int64(): "long", pa.float32(): "float", pa.float64(): "double"}
+_NUMBER_SUFFIXES: Final = {pa.int32(): "int", pa.int64(): "long", pa.float32(): "float", pa.float64(): "double"}

@@ -115,7 +115,7 @@ class KeyColumns:
             fitted = self._null_fitter.fit(nulls)
         else:
             fitted = self._fitter.fit(key)
-        return replace(fitted, dead={row: reason.within(_KEY) for row, reason in fitted.dead.items()})
+        return replace(fitted, dead={row: reason.with_parent(_KEY) for row, reason in fitted.dead.items()})
 
     def check(self, shape: pa.Schema) -> list[str]:
         """Return, for keys of one shape, each column that none of them could ever fill, and why."""
@@ -131,12 +131,12 @@ class KeyColumns:
         """Fit the keys of `size` rows and join them with the fitted values; a row needs both."""
         fitted = self.fit(key, size)
         # Row of each value's key; null where the key did not fit, which drops the row.
-        key_index = pc.index_in(value.kept, value_set=fitted.kept)
+        key_index = pc.index_in(value.input_rows, value_set=fitted.input_rows)
         good = key_index.is_valid()
         rows = self.joined(value.rows.filter(good), fitted.rows.take(key_index.filter(good)))
         dead = dict(sorted((value.dead | fitted.dead).items()))
-        return Fitted(rows, value.kept.filter(good), dead, value.ignored)
+        return Fitted(rows, value.input_rows.filter(good), dead, value.ignored)
 
 
 def _of_key(reason: Reason) -> Reason:
-    return Reason(DeadCode.INVALID_KEY, f"{reason.code}: {reason.message}", reason.path).within(_KEY)
+    return Reason(DeadCode.INVALID_KEY, f"{reason.code}: {reason.message}", reason.path).with_parent(_KEY)

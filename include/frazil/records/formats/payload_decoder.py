@@ -47,7 +47,7 @@ class PayloadDecoder:
         framed, dead = prepend_schema_ids(data, headers, self._header, has_path=self._has_path)
         rows = pa.arange(0, len(framed)).filter(mask_without(len(framed), dead))
         decoded = remap_positions(self._format.decode(_take_positions(framed, rows)), rows)
-        return remap_positions(Decoded(decoded.groups, dead | dict(decoded.dead), decoded.unknown), present)
+        return remap_positions(Decoded(decoded.groups, dead | dict(decoded.dead), decoded.unknown_fields), present)
 
 
 def _take_positions(column: pa.Array, present: pa.Int64Array) -> pa.Array:

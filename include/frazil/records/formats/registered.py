@@ -17,7 +17,7 @@ from frazil.records.model.cells import CellCount, StepSize
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import BARE, Decoded, SchemaKind, SchemaSource, Shaped, TooManyUnknownIds, WriterSchema
 from frazil.records.model.json_text import SHOWN_CHARACTERS
-from frazil.records.model.unknown_fields import UnknownAt
+from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 MAX_COLUMNS: Final = 5_000
 """Fields of one schema, nested ones counted where they appear. Types that hold each other twice double with each level:
@@ -86,7 +86,7 @@ class RowCodec:
                 groups += self._groups(rows, positions)
                 step.hold(groups[-1].columns)
                 rows, positions = [], []
-        return Decoded(groups + self._groups(rows, positions), dead, UnknownAt.of(unknown_fields))
+        return Decoded(groups + self._groups(rows, positions), dead, UnknownFieldPairs.from_names(unknown_fields))
 
     def _groups(self, rows: list[object], positions: list[int]) -> tuple[Shaped, ...]:
         if not rows:
@@ -184,14 +184,14 @@ def remap_positions(decoded: Decoded, positions: pa.Int64Array) -> Decoded:
     """Return a decoded selection of values with positions in all values; `positions` are those of the selection."""
     groups = tuple(Shaped(group.columns, positions.take(group.positions)) for group in decoded.groups)
     dead = {positions[position].as_py(): reason for position, reason in decoded.dead.items()}
-    return Decoded(groups, dead, decoded.unknown.among(positions))
+    return Decoded(groups, dead, decoded.unknown_fields.map_positions(positions))
 
 
 def merge_decoded(decoded: Iterable[Decoded]) -> Decoded:
     """Merge the outcomes of disjoint parts of the same values."""
     parts = list(decoded)
     dead = {position: reason for part in parts for position, reason in part.dead.items()}
-    unknown_fields = UnknownAt.together(part.unknown for part in parts)
+    unknown_fields = UnknownFieldPairs.concat(part.unknown_fields for part in parts)
     return Decoded(tuple(group for part in parts for group in part.groups), dict(sorted(dead.items())), unknown_fields)
 
 

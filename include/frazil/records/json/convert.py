@@ -25,7 +25,7 @@ from frazil.errors import Terminal
 from frazil.records.json import times
 from frazil.records.model.column import AS_IT_IS, Reading
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_number import Number, Scaled, is_held, number_in, scaled
+from frazil.records.model.json_number import ExactNumber, Number, double_holds, exact_value, number_in
 from frazil.records.model.json_text import JsonValue, compact, describe
 
 Converter = Callable[[Any], object]
@@ -40,20 +40,20 @@ _INT_TEXT: Final = 20
 of any number."""
 
 
-def wrong_type(expected: str, found: JsonValue) -> Rejection:
-    """Return the verdict on a value of the wrong kind."""
-    return Rejection(DeadCode.WRONG_TYPE, f"expected {expected}, found {describe(found)}")
+def wrong_type(expected: str, value: JsonValue) -> Rejection:
+    """Return the rejection of a value of the wrong kind."""
+    return Rejection(DeadCode.WRONG_TYPE, f"expected {expected}, found {describe(value)}")
 
 
 def to_bool(value: JsonValue) -> bool:
-    """Take true and false."""
+    """Convert true and false."""
     if isinstance(value, bool):
         return value
     raise wrong_type("bool", value)
 
 
 def to_int(bits: int, value: JsonValue) -> int:
-    """Take a number whose exact value is an integer, so 1.0 and 1e2 too, of `bits` bits."""
+    """Convert a number to an integer of `bits` bits. Its exact value must be whole: 1.0 and 1e2 are."""
     if type(value) is not Number:
         raise wrong_type(f"int{bits}", value)
     plain = len(value) <= _INT_TEXT and value.lstrip("-").isdigit()
@@ -64,7 +64,7 @@ def to_int(bits: int, value: JsonValue) -> int:
 
 
 def _whole(bits: int, value: Number) -> int:
-    exact = scaled(value)
+    exact = exact_value(value)
     if exact.magnitude > len(str(1 << (bits - 1))):
         raise _out_of_range(f"int{bits}", value)
     if exact.exponent < 0:
@@ -73,19 +73,19 @@ def _whole(bits: int, value: Number) -> int:
 
 
 def to_float64(value: JsonValue) -> float:
-    """Take a number that a double holds (`is_held`)."""
+    """Convert a number that a double holds (`double_holds`)."""
     if type(value) is not Number:
         raise wrong_type("float64", value)
     number = float(value)
     if isinf(number):
         raise _out_of_range("float64", value)
-    if not is_held(value, number):
+    if not double_holds(value, number):
         raise Rejection(DeadCode.LOSSY_CAST, f"expected float64, found {describe(value)}, which has more digits")
     return number
 
 
 def to_float32(value: JsonValue) -> float:
-    """Take a number; its value is the float nearest to the nearest double, so that equal keys of maps are seen."""
+    """Convert a number to the float32 nearest to its nearest double. Rounded here, equal keys of maps are found."""
     if type(value) is not Number:
         raise wrong_type("float32", value)
     try:
@@ -98,11 +98,11 @@ def to_float32(value: JsonValue) -> float:
 
 
 def to_decimal(precision: int, scale: int, value: JsonValue) -> Decimal:
-    """Take a number that decimal(precision, scale) holds exactly."""
+    """Convert a number that decimal(precision, scale) holds exactly."""
     expected = f"decimal({precision}, {scale})"
     if type(value) is not Number:
         raise wrong_type(expected, value)
-    exact: Scaled = scaled(value)
+    exact: ExactNumber = exact_value(value)
     if exact.magnitude > precision - scale:
         raise _out_of_range(expected, value)
     if exact.exponent < -scale:
@@ -114,7 +114,7 @@ def to_decimal(precision: int, scale: int, value: JsonValue) -> Decimal:
 
 
 def to_text(value: JsonValue) -> str:
-    """Take text, or an object or list as compact JSON text."""
+    """Convert text, or an object or list to compact JSON text."""
     if type(value) is str:
         text: str = value
     elif isinstance(value, dict | list):
@@ -128,7 +128,7 @@ def to_text(value: JsonValue) -> str:
 
 
 def to_text_as_sent(value: JsonValue) -> str:
-    """Take a number or a boolean too, as the text it was sent as."""
+    """Convert like `to_text`, and also a number or a boolean to the text it was sent as."""
     return compact(value) if type(value) is Number or isinstance(value, bool) else to_text(value)
 
 
@@ -146,7 +146,7 @@ def check_characters(text: str) -> None:
 
 
 def from_text(expected: str, read: Callable[[str], object], value: JsonValue) -> object:
-    """Take text that `read` understands."""
+    """Convert text with `read`."""
     if type(value) is not str:
         raise wrong_type(expected, value)
     return read(value)
@@ -155,7 +155,7 @@ def from_text(expected: str, read: Callable[[str], object], value: JsonValue) ->
 def from_text_or_number(
     expected: str, read: Callable[[str], object], count: Callable[[Number], object], value: JsonValue
 ) -> object:
-    """Take text that `read` understands, or a number that `count` does."""
+    """Convert text with `read`, or a number with `count`."""
     return count(value) if type(value) is Number else from_text(expected, read, value)
 
 
@@ -169,10 +169,10 @@ def to_bytes(text: str) -> bytes:
 
 def to_fixed(width: int, text: str) -> bytes:
     """Return exactly `width` bytes of base64 text."""
-    found = to_bytes(text)
-    if len(found) != width:
-        raise Rejection(DeadCode.INVALID_TEXT, f"expected {width} bytes as base64, found {len(found)} bytes")
-    return found
+    data = to_bytes(text)
+    if len(data) != width:
+        raise Rejection(DeadCode.INVALID_TEXT, f"expected {width} bytes as base64, found {len(data)} bytes")
+    return data
 
 
 def to_uuid(text: str) -> bytes:
@@ -199,7 +199,7 @@ def _plain(error: ValueError) -> str:
 
 
 def to_nothing(value: JsonValue) -> object:
-    """Take no value: of a list whose items are all null, say."""
+    """Refuse every value, for a column of type null: items of a list that is always empty, say."""
     raise wrong_type("null", value)
 
 
@@ -248,8 +248,8 @@ def scalar_converter(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> Con
     """
     if reading.cast_text and (pa.types.is_string(data_type) or pa.types.is_large_string(data_type)):
         return to_text_as_sent
-    if (found := _EXACT_TYPES.get(data_type)) is not None:
-        return found
+    if (converter := _EXACT_TYPES.get(data_type)) is not None:
+        return converter
     if data_type == pa.time64("us"):
         return _time_converter("a time", times.time_micros, times.clock_micros, reading)
     if pa.types.is_timestamp(data_type) and data_type.unit == "us":

@@ -35,7 +35,7 @@ def map_converter(data_type: pa.MapType, key: Converter, item: Converter) -> Con
 
 
 def to_map(convert: Converter, value: JsonValue) -> Entries:
-    """Take an object as a map from its names."""
+    """Convert an object to the entries of a map with text keys."""
     if not isinstance(value, dict):
         raise wrong_type("object", value)
     return [_text_entry(name, convert, item) for name, item in value.items()]
@@ -43,27 +43,28 @@ def to_map(convert: Converter, value: JsonValue) -> Entries:
 
 def _text_entry(name: str, convert: Converter, value: JsonValue) -> tuple[object, object]:
     place = f"[{compact(name)}]"
-    step(place, check_characters, name)
-    return name, step(place, convert, value)
+    convert_at(place, check_characters, name)
+    return name, convert_at(place, convert, value)
 
 
 def to_keyed_map(key_type: pa.DataType, key: Converter, item: Converter, value: JsonValue) -> Entries:
-    """Take an object or a list of entries as a map whose keys are no texts."""
+    """Convert an object or a list of entries to the entries of a map whose keys are not text."""
     if isinstance(value, dict):
-        named = ((f"[{compact(name)}]", _key_of(key_type, name), content) for name, content in value.items())
+        entries = ((f"[{compact(name)}]", _key_of(key_type, name), content) for name, content in value.items())
     elif isinstance(value, list):
-        named = ((f"[{index}]", *step(f"[{index}]", _entry, each)) for index, each in enumerate(value))
+        entries = ((f"[{index}]", *convert_at(f"[{index}]", _entry, entry)) for index, entry in enumerate(value))
     else:
         raise wrong_type("object or list of entries", value)
-    return distinct(
-        (place, _key(place, str(key_type), key, found), step(place, item, each)) for place, found, each in named
+    return distinct_entries(
+        (place, _key(place, str(key_type), key, raw_key), convert_at(place, item, content))
+        for place, raw_key, content in entries
     )
 
 
 def _key(place: str, expected: str, convert: Converter, value: JsonValue) -> object:
     if value is None:
         raise Rejection(DeadCode.MISSING_REQUIRED, f"expected a key of {expected}, found null", place)
-    return step(place, convert, value)
+    return convert_at(place, convert, value)
 
 
 def _key_of(key_type: pa.DataType, name: str) -> JsonValue:
@@ -84,33 +85,33 @@ def _entry(value: JsonValue) -> tuple[JsonValue, JsonValue]:
     raise wrong_type('an entry {"key": …, "value": …}', value)
 
 
-def distinct(entries: Iterable[tuple[str, object, object]]) -> Entries:
-    """Return keys and values.
+def distinct_entries(entries: Iterable[tuple[str, object, object]]) -> Entries:
+    """Return the entries of a map, whose keys must be distinct.
 
     Args:
-        entries: Place, key and value, as they are once they are read.
+        entries: Path step, converted key and converted value of each entry.
 
     Raises:
         Rejection: DUPLICATE_KEY.
     """
-    taken: set[object] = set()
-    found: Entries = []
+    seen_keys: set[object] = set()
+    unique_entries: Entries = []
     for place, key, value in entries:
-        # Keys may be structs or lists, which are no keys of a set.
-        seen = key if getattr(key, "__hash__", None) else repr(key)
-        if seen in taken:
+        # Keys may be structs or lists, which a Python set can't hold.
+        hashable = key if getattr(key, "__hash__", None) else repr(key)
+        if hashable in seen_keys:
             raise Rejection(DeadCode.DUPLICATE_KEY, f"expected each key once, found {describe(str(key))} again", place)
-        taken.add(seen)
-        found.append((key, value))
-    return found
+        seen_keys.add(hashable)
+        unique_entries.append((key, value))
+    return unique_entries
 
 
-def step(place: str, convert: Callable[[V], T], value: V) -> T:
-    """Convert what stands at a place; a reason names the place too."""
+def convert_at(place: str, convert: Callable[[V], T], value: V) -> T:
+    """Convert a nested value. The path of a rejection then begins with `place`: a field name or `[index]`."""
     try:
         return convert(value)
     except Rejection as e:
-        raise e.within(place) from e
+        raise e.with_parent(place) from e
 
 
 def _is_text(data_type: pa.DataType) -> bool:

@@ -17,7 +17,9 @@ import json
 import re
 from typing import Final, NoReturn
 
-from frazil.records.json.names import last_at_its_place, once
+import pyarrow as pa
+
+from frazil.records.json.names import keep_last_place, refuse_repeated_names
 from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode, Rejection
 from frazil.records.model.json_number import Number
 from frazil.records.model.json_text import JsonValue, describe
@@ -32,10 +34,10 @@ def _refuse_constant(name: str) -> NoReturn:
 
 _DECODER: Final = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refuse_constant)
 _STRICT: Final = json.JSONDecoder(
-    parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=once
+    parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=refuse_repeated_names
 )
 _IN_ORDER: Final = json.JSONDecoder(
-    parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=last_at_its_place
+    parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=keep_last_place
 )
 
 
@@ -45,7 +47,7 @@ def parse_object(raw: bytes, *, repeated_keys: bool = True, in_order: bool = Fal
     Args:
         raw: The value.
         repeated_keys: Whether an object may name a field twice.
-        in_order: Whether a field that is named twice stands where it was named last, not first.
+        in_order: Whether a repeated field stands at its last place in the object, not at its first.
 
     Raises:
         Rejection: NOT_AN_OBJECT, or as `parse_document`.
@@ -76,8 +78,8 @@ def _text(raw: bytes) -> str:
     except UnicodeDecodeError as e:
         # Position and byte are named from `raw` itself: the codec counts from behind a byte order
         # mark.
-        at = len(raw) - len(e.object) + e.start
-        message = f"expected UTF-8, found byte 0x{raw[at]:02x} at position {at}: {e.reason}"
+        position = len(raw) - len(e.object) + e.start
+        message = f"expected UTF-8, found byte 0x{raw[position]:02x} at position {position}: {e.reason}"
         raise Rejection(DeadCode.INVALID_UTF8, message) from e
 
 
@@ -104,3 +106,26 @@ def nesting(text: str) -> int:
         depth += 1 if bracket in "{[" else -1
         deepest = max(deepest, depth)
     return deepest
+
+
+_UTF8_PARTS: Final = 64
+_UTF8_ONE_BY_ONE: Final = 256
+"""If some values are not UTF-8, they are searched in so many parts, recursively; this number or fewer are tried one by one."""
+
+
+def utf8_texts(values: pa.BinaryArray) -> pa.StringArray:
+    """Return the values as text, null where they are not UTF-8."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        if len(values) <= _UTF8_ONE_BY_ONE:
+            return pa.array([_utf8_or_none(value) for value in values.to_pylist()], pa.string())
+        part = -(-len(values) // _UTF8_PARTS)
+        return pa.concat_arrays([utf8_texts(values.slice(low, part)) for low in range(0, len(values), part)])
+
+
+def _utf8_or_none(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None

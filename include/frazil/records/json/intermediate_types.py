@@ -1,8 +1,7 @@
-"""What a column is read as from many values at once, and how that becomes the column.
+"""Carrier types: what the block decoder reads a column as, and how that is cast to the column's type.
 
-A column travels in a carrier type: a timestamp as text, a double as the text of its number. Settling turns the carrier into the
-column's type and says which rows it has a doubt about; these go to the exact decoder. A type without a carrier leaves the whole
-table to it.
+A timestamp is read as text, for example, and a double as the text of its number. The cast of the carrier also returns which rows
+are in doubt; these go to the exact decoder. If one type has no carrier, the exact decoder reads the whole table.
 """
 
 from __future__ import annotations
@@ -21,37 +20,35 @@ from frazil.records.model.column import AS_IT_IS, Reading
 from frazil.records.model.dead_letter import Rejection
 from frazil.records.model.json_number import SURE_DOUBLE
 
-Settled = tuple[pa.Array, pa.BooleanArray | None]
-"""An array of the column's type, and per row whether the exact decoder must decide (None: no
-row)."""
+CastResult = tuple[pa.Array, pa.BooleanArray | None]
+"""The array of the column's type, and a mask of doubt: the rows that the exact decoder must decide (None: no row)."""
 
 
 NUMBER: Final = pa.binary()
-"""The carrier type of numbers that keep every digit: `settle` takes their texts, among which a value of another kind stands as the
-JSON that it is."""
+"""The carrier type of numbers that keep every digit. `cast` gets their texts; a value of another kind comes as its JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """`type` is what values are read as; `settle` takes an array of it, of offset 0."""
+    """`type` is the Arrow type that values are read as; `cast` converts an array of it, whose offset is 0."""
 
     type: pa.DataType
-    settle: Callable[[pa.Array], Settled]
+    cast: Callable[[pa.Array], CastResult]
 
 
-def any_of(masks: list[pa.BooleanArray | None]) -> pa.BooleanArray | None:
-    """Return where any of the masks is true; None stands for one that never is."""
-    found = [mask for mask in masks if mask is not None]
-    return reduce(pc.or_, found) if found else None
+def or_masks(masks: list[pa.BooleanArray | None]) -> pa.BooleanArray | None:
+    """Return where any of the masks is true; None stands for a mask that is true nowhere."""
+    present = [mask for mask in masks if mask is not None]
+    return reduce(pc.or_, present) if present else None
 
 
-def unless(certain: pa.BooleanArray) -> pa.BooleanArray | None:
-    """Return a doubt where a check failed; a null value needs no check."""
-    return None if all_of(certain) else pc.fill_null(pc.invert(certain), fill_value=False)
+def doubt_where_false(certain: pa.BooleanArray) -> pa.BooleanArray | None:
+    """Return a mask of doubt: true where the check `certain` is false. A null value is never in doubt."""
+    return None if is_true_everywhere(certain) else pc.fill_null(pc.invert(certain), fill_value=False)
 
 
-def all_of(mask: pa.BooleanArray) -> bool:
-    """Return whether a check failed nowhere."""
+def is_true_everywhere(mask: pa.BooleanArray) -> bool:
+    """Return whether a mask is true or null in every row."""
     return bool(pc.all(mask).as_py() in {True, None})
 
 
@@ -73,28 +70,28 @@ def time_carrier(data_type: pa.DataType, reading: Reading) -> Carrier:
     return Carrier(pa.int64(), partial(_counts, data_type, 10 ** times.SHIFTS[reading.unit]))
 
 
-def _counts(data_type: pa.DataType, factor: int, array: pa.Array) -> Settled:
+def _counts(data_type: pa.DataType, factor: int, array: pa.Array) -> CastResult:
     first, end = _bounds(data_type)
     in_range = pc.and_(pc.greater_equal(array, first // factor), pc.less(array, end // factor))
-    return pc.multiply(_where(in_range, array), factor).cast(data_type), unless(in_range)
+    return pc.multiply(_where(in_range, array), factor).cast(data_type), doubt_where_false(in_range)
 
 
-def _seconds(data_type: pa.DataType, array: pa.Array) -> Settled:
+def _seconds(data_type: pa.DataType, array: pa.Array) -> CastResult:
     seconds, doubt = _decimals(_SECONDS, array)
     unscaled = pa.Array.from_buffers(
         pa.decimal128(_SECONDS.precision, 0), len(seconds), seconds.buffers(), seconds.null_count, seconds.offset
     )
     first, end = (pa.scalar(bound, unscaled.type) for bound in _bounds(data_type))
     in_range = pc.and_(pc.greater_equal(unscaled, first), pc.less(unscaled, end))
-    return _where(in_range, unscaled).cast(pa.int64()).cast(data_type), any_of([doubt, unless(in_range)])
+    return _where(in_range, unscaled).cast(pa.int64()).cast(data_type), or_masks([doubt, doubt_where_false(in_range)])
 
 
-def _nanos(data_type: pa.DataType, array: pa.Array) -> Settled:
+def _nanos(data_type: pa.DataType, array: pa.Array) -> CastResult:
     micros = pc.divide(array, _NANOS)
     whole = pc.equal(pc.multiply(micros, _NANOS), array)
     first, end = _bounds(data_type)
     certain = pc.and_(whole, pc.and_(pc.greater_equal(micros, first), pc.less(micros, end)))
-    return _where(certain, micros).cast(data_type), unless(certain)
+    return _where(certain, micros).cast(data_type), doubt_where_false(certain)
 
 
 def _bounds(data_type: pa.DataType) -> tuple[int, int]:
@@ -102,7 +99,7 @@ def _bounds(data_type: pa.DataType) -> tuple[int, int]:
 
 
 def _where(certain: pa.BooleanArray, array: pa.Array) -> pa.Array:
-    return array if all_of(certain) else pc.if_else(certain, array, pa.scalar(None, array.type))
+    return array if is_true_everywhere(certain) else pc.if_else(certain, array, pa.scalar(None, array.type))
 
 
 # Years 1000 to 8999, and the 29th of February of years that 4 divides and 100 does not: within these bounds Arrow's cast
@@ -120,9 +117,9 @@ _PLAIN_TIMESTAMP: Final = f"^{_DATE}[T ]{_TIME}{_ZONE[:-1]}?$"
 _ZONED: Final = f":[0-5][0-9](?:\\.[0-9]+)?{_ZONE}"
 
 
-def _texts(data_type: pa.DataType, zones: bool, array: pa.Array) -> Settled:  # noqa: FBT001 - bound by position
+def _texts(data_type: pa.DataType, zones: bool, array: pa.Array) -> CastResult:  # noqa: FBT001 - bound by position
     plain = pc.match_substring_regex(array, _plain_form(data_type, zones=zones))
-    return _cast(data_type, _where(plain, array)), unless(plain)
+    return _cast_texts(data_type, _where(plain, array)), doubt_where_false(plain)
 
 
 def _plain_form(data_type: pa.DataType, *, zones: bool) -> str:
@@ -133,7 +130,7 @@ def _plain_form(data_type: pa.DataType, *, zones: bool) -> str:
     return _PLAIN_TIMESTAMP if zones else _PLAIN_LOCAL
 
 
-def _cast(data_type: pa.DataType, texts: pa.Array) -> pa.Array:
+def _cast_texts(data_type: pa.DataType, texts: pa.Array) -> pa.Array:
     if pa.types.is_date(data_type):
         return pc.utf8_rtrim(texts, "Z").cast(data_type)
     if pa.types.is_time(data_type):  # Arrow casts no text to a time, but a timestamp
@@ -148,7 +145,7 @@ def _cast(data_type: pa.DataType, texts: pa.Array) -> pa.Array:
     return pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", "")).cast(data_type)
 
 
-__all__ = ["Carrier", "Settled", "any_of", "carrier", "settle_field"]
+__all__ = ["Carrier", "CastResult", "carrier", "cast_field", "or_masks"]
 
 
 def carrier(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> Carrier | None:
@@ -164,8 +161,8 @@ def _scalar_carrier(data_type: pa.DataType, reading: Reading) -> Carrier | None:
     if pa.types.is_int32(data_type):
         return Carrier(pa.int64(), _int32)
     if data_type in {pa.bool_(), pa.int64(), pa.string(), pa.large_string()}:
-        read = pa.string() if pa.types.is_large_string(data_type) else data_type
-        return Carrier(read, partial(_as_is, data_type))
+        carrier_type = pa.string() if pa.types.is_large_string(data_type) else data_type
+        return Carrier(carrier_type, partial(_as_is, data_type))
     if pa.types.is_decimal128(data_type) and data_type.scale >= 0:
         return Carrier(NUMBER, partial(_decimals, data_type))
     if pa.types.is_float32(data_type) or pa.types.is_float64(data_type):
@@ -187,44 +184,44 @@ def _bytes_carrier(data_type: pa.DataType) -> Carrier | None:
     return None
 
 
-def _as_is(data_type: pa.DataType, array: pa.Array) -> Settled:
+def _as_is(data_type: pa.DataType, array: pa.Array) -> CastResult:
     return array.cast(data_type), None
 
 
-def _int32(array: pa.Array) -> Settled:
+def _int32(array: pa.Array) -> CastResult:
     in_range = pc.and_(pc.greater_equal(array, -(1 << 31)), pc.less(array, 1 << 31))
-    numbers = array if all_of(in_range) else pc.if_else(in_range, array, pa.scalar(None, pa.int64()))
-    return numbers.cast(pa.int32()), unless(in_range)
+    numbers = array if is_true_everywhere(in_range) else pc.if_else(in_range, array, pa.scalar(None, pa.int64()))
+    return numbers.cast(pa.int32()), doubt_where_false(in_range)
 
 
-def _decimals(data_type: pa.Decimal128Type, array: pa.Array) -> Settled:
+def _decimals(data_type: pa.Decimal128Type, array: pa.Array) -> CastResult:
     whole = data_type.precision - data_type.scale
     fraction = rf"(?:\.[0-9]{{1,{data_type.scale}}})?" if data_type.scale else ""
     digits = f"|[1-9][0-9]{{0,{whole - 1}}}" if whole else ""
     certain = pc.match_substring_regex(array, f"^-?(?:0{digits}){fraction}$")
-    return _where(certain, array).cast(data_type), unless(certain)
+    return _where(certain, array).cast(data_type), doubt_where_false(certain)
 
 
-def _floats(data_type: pa.DataType, array: pa.Array) -> Settled:
+def _floats(data_type: pa.DataType, array: pa.Array) -> CastResult:
     doubt = None
     if pa.types.is_string(array.type):  # texts of numbers, some of which are long
         certain = pc.match_substring_regex(array, f"^{SURE_DOUBLE}$")
-        array, doubt = _where(certain, array).cast(pa.float64()), unless(certain)
+        array, doubt = _where(certain, array).cast(pa.float64()), doubt_where_false(certain)
     numbers = array.cast(data_type, safe=False)
-    return numbers, any_of([doubt, unless(pc.is_finite(numbers))])
+    return numbers, or_masks([doubt, doubt_where_false(pc.is_finite(numbers))])
 
 
-def _each(read: Callable[[str], bytes], data_type: pa.DataType, array: pa.Array) -> Settled:
+def _each(read: Callable[[str], bytes], data_type: pa.DataType, array: pa.Array) -> CastResult:
     values: list[bytes | None] = []
     doubt: list[bool] = []
     for text in array.to_pylist():
-        value = None if text is None else _value_of(read, text)
+        value = None if text is None else _value_or_none(read, text)
         values.append(value)
         doubt.append(text is not None and value is None)
     return pa.array(values, _storage(data_type)).cast(data_type), pa.array(doubt, pa.bool_())
 
 
-def _value_of(read: Callable[[str], bytes], text: str) -> bytes | None:
+def _value_or_none(read: Callable[[str], bytes], text: str) -> bytes | None:
     try:
         return read(text)
     except Rejection:
@@ -236,51 +233,51 @@ def _storage(data_type: pa.DataType) -> pa.DataType:
 
 
 def _struct_carrier(data_type: pa.StructType, reading: Reading) -> Carrier | None:
-    inner = [carrier(field.type, reading) for field in data_type]
-    carriers = [found for found in inner if found is not None]
-    if len(carriers) < len(inner) or not inner:
+    children = [carrier(field.type, reading) for field in data_type]
+    carriers = [child for child in children if child is not None]
+    if len(carriers) < len(children) or not children:
         return None
     names = [field.name for field in data_type]
     if len(set(names)) < len(names):
         return None
-    read = pa.struct([pa.field(name, found.type) for name, found in zip(names, carriers, strict=True)])
-    return Carrier(read, partial(_settle_struct, data_type, carriers))
+    carrier_type = pa.struct([pa.field(name, child.type) for name, child in zip(names, carriers, strict=True)])
+    return Carrier(carrier_type, partial(_cast_struct, data_type, carriers))
 
 
-def _settle_struct(data_type: pa.StructType, carriers: list[Carrier], array: pa.Array) -> Settled:
-    settled = [settle_field(field, *pair) for field, *pair in zip(data_type, carriers, array.flatten(), strict=True)]
-    # A null struct has null children: that is no doubt about the children.
-    doubt = any_of([child_doubt for _, child_doubt in settled])
+def _cast_struct(data_type: pa.StructType, carriers: list[Carrier], array: pa.Array) -> CastResult:
+    results = [cast_field(field, *pair) for field, *pair in zip(data_type, carriers, array.flatten(), strict=True)]
+    # A null struct has null children: these are not in doubt.
+    doubt = or_masks([child_doubt for _, child_doubt in results])
     if doubt is not None:
         doubt = pc.and_(doubt, array.is_valid())
-    children = [child for child, _ in settled]
+    children = [child for child, _ in results]
     return pa.StructArray.from_arrays(children, fields=list(data_type), mask=array.is_null()), doubt
 
 
-def settle_field(field: pa.Field, found: Carrier, array: pa.Array) -> Settled:
-    """Settle an array of `field`; a null in a required field is a doubt."""
-    values, doubt = found.settle(array)
+def cast_field(field: pa.Field, field_carrier: Carrier, array: pa.Array) -> CastResult:
+    """Cast a carrier array to the type of `field`; a null in a required field is in doubt."""
+    values, doubt = field_carrier.cast(array)
     nulls = values.is_null() if not field.nullable and values.null_count else None
-    return values, any_of([doubt, nulls])
+    return values, or_masks([doubt, nulls])
 
 
 def _list_carrier(data_type: pa.ListType | pa.LargeListType, reading: Reading) -> Carrier | None:
     item = data_type.value_field
-    inner = carrier(item.type, reading)
-    if inner is None:
+    item_carrier = carrier(item.type, reading)
+    if item_carrier is None:
         return None
-    return Carrier(pa.list_(inner.type), partial(_settle_list, data_type, inner))
+    return Carrier(pa.list_(item_carrier.type), partial(_cast_list, data_type, item_carrier))
 
 
-def _settle_list(data_type: pa.ListType | pa.LargeListType, inner: Carrier, array: pa.Array) -> Settled:
-    values, doubt = settle_field(data_type.value_field, inner, array.values)
+def _cast_list(data_type: pa.ListType | pa.LargeListType, item_carrier: Carrier, array: pa.Array) -> CastResult:
+    values, doubt = cast_field(data_type.value_field, item_carrier, array.values)
     kind = pa.LargeListArray if pa.types.is_large_list(data_type) else pa.ListArray
     offsets = array.offsets.cast(pa.int64()) if kind is pa.LargeListArray else array.offsets
     lists = kind.from_arrays(offsets, values, type=data_type, mask=array.is_null())
-    return lists, None if doubt is None else _parents(array, doubt)
+    return lists, None if doubt is None else _lists_in_doubt(array, doubt)
 
 
-def _parents(array: pa.Array, doubt: pa.BooleanArray) -> pa.BooleanArray:
-    """Return which lists hold a doubtful item."""
+def _lists_in_doubt(array: pa.Array, doubt: pa.BooleanArray) -> pa.BooleanArray:
+    """Return which lists hold an item in doubt."""
     doubtful = pc.list_parent_indices(array).filter(doubt)
     return pc.is_in(pa.array(range(len(array)), pa.int64()), value_set=doubtful)

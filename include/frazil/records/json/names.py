@@ -1,4 +1,4 @@
-"""The names in JSON objects: found whatever their case, and told when they repeat."""
+"""Names of fields in JSON objects: matched whatever their case, and checked for repetition."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_text import JsonValue, describe
 
 Fold = Literal["last", "dead_letter"]
-"""What fields mean that differ in case only: the last one, or a dead letter."""
+"""The policy for fields whose names differ in case only: the last one counts, or the record is a dead letter."""
 
 
-def folded(value: dict[str, JsonValue], wanted: Collection[str], policy: Fold) -> dict[str, JsonValue]:
-    """Return the wanted fields by their case-folded names.
+def fold_fields(value: dict[str, JsonValue], names: Collection[str], policy: Fold) -> dict[str, JsonValue]:
+    """Return fields by their case-folded names, only those in `names`.
 
     Raises:
-        Rejection: DUPLICATE_KEY, where the policy says so.
+        Rejection: DUPLICATE_KEY, if the policy is `dead_letter` and two fields have one folded name.
     """
-    found: dict[str, JsonValue] = {}
+    fields: dict[str, JsonValue] = {}
     for name, item in value.items():
         key = name.casefold()
-        if key not in wanted:
+        if key not in names:
             continue
-        if policy == "dead_letter" and key in found:
-            raise repeated(name)
-        found[key] = item
-    return found
+        if policy == "dead_letter" and key in fields:
+            raise repeated_name(name)
+        fields[key] = item
+    return fields
 
 
-def last_at_its_place(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    """Return an object whose fields stand where they were named last.
+def keep_last_place(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    """Return an object with each repeated field at its last place.
 
-    A dict keeps a name's first place. Of names that differ in case only the last one counts, whichever was first.
+    A dict keeps the first place of a name. `fold_fields` needs the last: of names that differ in case only the last one counts.
     """
     value = dict(pairs)
     if len(value) < len(pairs):
@@ -43,8 +43,8 @@ def last_at_its_place(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue
     return value
 
 
-def once(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    """Return an object of which each field is named once.
+def refuse_repeated_names(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    """Return an object; each field must be named once.
 
     Raises:
         Rejection: DUPLICATE_KEY.
@@ -52,14 +52,14 @@ def once(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     value = dict(pairs)
     if len(value) == len(pairs):
         return value
-    seen: set[str] = set()
+    names: set[str] = set()
     for name, _ in pairs:
-        if name in seen:
-            raise repeated(name)
-        seen.add(name)
+        if name in names:
+            raise repeated_name(name)
+        names.add(name)
     return value
 
 
-def repeated(name: str) -> Rejection:
-    """Return the verdict on an object that names a field twice."""
+def repeated_name(name: str) -> Rejection:
+    """Return the rejection of an object that names a field twice."""
     return Rejection(DeadCode.DUPLICATE_KEY, f"expected each field once, found {describe(name)} again")

@@ -1,4 +1,4 @@
-"""One record to one row, or a reason: the decoder that decides."""
+"""The exact decoder: one JSON record to one row, or the reason why it has none. Faster decoders must agree with it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from frazil.errors import Terminal
 from frazil.records.json.convert import wrong_type
-from frazil.records.json.convert_nested import converter, missing, storage_type
+from frazil.records.json.convert_nested import converter, missing_value, storage_type
 from frazil.records.json.exact import parse_document, parse_object
-from frazil.records.json.names import folded
+from frazil.records.json.names import fold_fields
 from frazil.records.json.variant import variant_refusal
-from frazil.records.model.cells import CellCount, json_cells
+from frazil.records.model.cells import CellCount, json_cell_counter
 from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_number import Number
@@ -36,7 +36,7 @@ class _Column:
     def __init__(self, column: ColumnSpec, cells: CellCount) -> None:
         fold = column.reading.fold
         self._cells: Final = cells
-        self._count: Final = json_cells(column.type, any_case=fold is not None)
+        self._count: Final = json_cell_counter(column.type, any_case=fold is not None)
         self._named: Final = column.steps
         self._steps: Final = column.steps if fold is None else tuple(step.casefold() for step in column.steps)
         self._fold: Final = fold
@@ -68,22 +68,22 @@ class _Column:
             raise _from_root(e, self._named) from e
 
     def _find(self, fields: dict[str, JsonValue]) -> JsonValue | _Field:
-        found: JsonValue | _Field = fields
+        node: JsonValue | _Field = fields
         for depth, step in enumerate(self._steps):
-            if found is None or found is _Field.ABSENT:
+            if node is None or node is _Field.ABSENT:
                 return _Field.ABSENT
-            if not isinstance(found, dict):
-                raise _from_root(wrong_type("object", found), self._named[:depth])
+            if not isinstance(node, dict):
+                raise _from_root(wrong_type("object", node), self._named[:depth])
             # The names at the root are folded already, once for all columns.
-            inner = found if self._fold is None or not depth else folded(found, (step,), self._fold)
-            found = inner.get(step, _Field.ABSENT)
-        return found
+            inner = node if self._fold is None or not depth else fold_fields(node, (step,), self._fold)
+            node = inner.get(step, _Field.ABSENT)
+        return node
 
     def _without_value(self, *, absent: bool) -> object:
         if self._has_default and (absent or self._required):
             return self._default
         if self._required:
-            raise missing(self._expected)
+            raise missing_value(self._expected)
         return None
 
     def _converted_default(self, column: ColumnSpec) -> object:
@@ -99,7 +99,7 @@ class _Column:
             ) from e
 
 
-class _Whole:
+class _WholeValue:
     """The column of a whole value."""
 
     def __init__(self, column: ColumnSpec) -> None:
@@ -117,23 +117,23 @@ class _Whole:
         return text
 
 
-class _Rescued:
+class _RescuedFields:
     """The column of the fields that no other column takes."""
 
-    def __init__(self, unknown: Callable[[dict[str, JsonValue]], dict[str, JsonValue]]) -> None:
-        self._unknown: Final = unknown
+    def __init__(self, find_unknown_fields: Callable[[dict[str, JsonValue]], dict[str, JsonValue]]) -> None:
+        self._unknown_fields: Final = find_unknown_fields
 
     def take(self, _fields: dict[str, JsonValue], whole: dict[str, JsonValue]) -> object:
         """Return the fields as JSON text, or None if there are none."""
-        found = self._unknown(whole)
-        return document(found) if found else None
+        unknown_fields = self._unknown_fields(whole)
+        return document(unknown_fields) if unknown_fields else None
 
 
 class ExactDecoder:
     """Decodes records one by one.
 
     Args:
-        spec: What is wanted.
+        spec: How values become rows.
 
     Raises:
         Terminal: a type without a JSON form, or a default that does not fit its column.
@@ -143,20 +143,20 @@ class ExactDecoder:
         self._schema: Final = spec.columns
         self.cells: Final = CellCount()
         specs = spec.column_specs
-        columns: dict[str, _Column | _Whole | _Rescued] = {
-            column.name: _Column(column, self.cells) if column.steps else _Whole(column) for column in specs
+        columns: dict[str, _Column | _WholeValue | _RescuedFields] = {
+            column.name: _Column(column, self.cells) if column.steps else _WholeValue(column) for column in specs
         }
         self._repeated_keys: Final = spec.duplicate_keys == "last"
         self._fold: Final = spec.fold
-        self._taken: Final = frozenset(self._sought(column.steps[0]) for column in specs if column.steps)
-        self._known: Final = self._taken | {self._sought(name) for name in spec.key_names}
+        self._column_fields: Final = frozenset(self._key(column.steps[0]) for column in specs if column.steps)
+        self._known_fields: Final = self._column_fields | {self._key(name) for name in spec.key_names}
         self._checks: Final = not spec.whole_columns
-        self._wholes: Final = [column for column in columns.values() if isinstance(column, _Whole)]
+        self._wholes: Final = [column for column in columns.values() if isinstance(column, _WholeValue)]
         self._takes_any: Final = len(self._wholes) == len(spec.columns)
         self._ignores: Final = spec.unknown_fields == "ignore"
         self._fails: Final = spec.unknown_fields == "fail"
         if (rescued := spec.rescues) is not None:
-            columns[rescued] = _Rescued(self._unknown)
+            columns[rescued] = _RescuedFields(self._unknown_fields)
         self._columns: Final = tuple(columns[name] for name in spec.columns.names)
 
     def row(self, raw: bytes) -> Row:
@@ -168,7 +168,7 @@ class ExactDecoder:
         return self.read(raw)[0]
 
     def read(self, raw: bytes) -> tuple[Row, Collection[str]]:
-        """Return one row, and the names of the fields that are left out of it.
+        """Return one row, and the names of the fields that no column takes.
 
         Raises:
             Rejection: the record can't become a row.
@@ -178,20 +178,20 @@ class ExactDecoder:
             value = parse_document(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
             return [column.take({}, value) for column in self._wholes], ()
         whole = parse_object(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
-        fields = whole if self._fold is None else folded(whole, self._taken, self._fold)
-        if self._fails and (unknown := self._unknown(whole)):
-            raise unknown_field(list(unknown))
+        fields = whole if self._fold is None else fold_fields(whole, self._column_fields, self._fold)
+        if self._fails and (unknown_fields := self._unknown_fields(whole)):
+            raise unknown_field(list(unknown_fields))
         row = [column.take(fields, whole) for column in self._columns]
-        return row, self._unknown(whole) if self._ignores else ()
+        return row, self._unknown_fields(whole) if self._ignores else ()
 
-    def _sought(self, name: str) -> str:
+    def _key(self, name: str) -> str:
         return name if self._fold is None else name.casefold()
 
-    def _unknown(self, whole: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Return the fields that no column takes; none where a column takes the whole value."""
+    def _unknown_fields(self, whole: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return the fields that no column takes; none if a column takes the whole value."""
         if not self._checks:
             return {}
-        return {name: value for name, value in whole.items() if self._sought(name) not in self._known}
+        return {name: value for name, value in whole.items() if self._key(name) not in self._known_fields}
 
     def table(self, rows: list[Row]) -> pa.RecordBatch:
         """Return rows as Arrow, in exactly the schema of the declared columns."""
@@ -199,22 +199,22 @@ class ExactDecoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _array(values: list[object], of: pa.DataType) -> pa.Array:
-    made = pa.array(values, storage_type(of))
-    # Arrow breaks lists of nulls when it casts them to what they are.
-    return made if made.type == of else made.cast(of)
+def _array(values: list[object], data_type: pa.DataType) -> pa.Array:
+    array = pa.array(values, storage_type(data_type))
+    # Arrow breaks lists of nulls when it casts them to their own type.
+    return array if array.type == data_type else array.cast(data_type)
 
 
 def unknown_field(names: list[str]) -> Rejection:
-    """Return the verdict on fields at the top that no column takes."""
+    """Return the rejection of fields at the top that no column takes."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     message = f"expected a column for each field, found field {describe(names[0])}{more}"
-    return Rejection(DeadCode.UNKNOWN_FIELD, message).within(names[0])
+    return Rejection(DeadCode.UNKNOWN_FIELD, message).with_parent(names[0])
 
 
 def _from_root(verdict: Rejection, steps: tuple[str, ...]) -> Rejection:
     for step in reversed(steps):
-        verdict = verdict.within(step)
+        verdict = verdict.with_parent(step)
     return verdict
 
 

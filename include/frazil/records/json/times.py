@@ -17,7 +17,7 @@ from datetime import date
 from typing import Final
 
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_number import Number, scaled
+from frazil.records.model.json_number import Number, exact_value
 from frazil.records.model.json_text import describe
 
 SECOND: Final = 1_000_000
@@ -105,7 +105,7 @@ def clock_micros(shift: int, number: Number) -> int:
 
 
 def _counted(shift: int, number: Number, first: int, end: int, expected: str) -> int:
-    exact = scaled(number)
+    exact = exact_value(number)
     exponent = exact.exponent + shift
     if exact.digits and len(exact.digits) + exponent > len(str(END)):
         raise Rejection(DeadCode.OUT_OF_RANGE, f"expected {expected}, found {describe(number)}")

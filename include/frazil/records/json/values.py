@@ -1,4 +1,4 @@
-"""JSON values straight into the columns that are wanted: as blocks where that is exact, one by one elsewhere."""
+"""JSON values straight to the declared columns: as blocks where that is exact, one by one otherwise."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from frazil.records.json.typed import TypedDecoder, typed_decoder
 from frazil.records.model.cells import StepSize
 from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped
-from frazil.records.model.positions import others
+from frazil.records.model.positions import complement
 from frazil.records.model.rows import Block, in_order, no_rows
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.unknown_fields import UnknownAt
+from frazil.records.model.unknown_fields import UnknownFieldPairs
 
-_LOOKED_AT: Final = 8
-"""Values of which the first good one tells the spelling."""
+_SAMPLED_VALUES: Final = 8
+"""Values at the start of a batch among which the first valid one gives the spelling."""
 
 
 class FoldedDecoder:
@@ -30,7 +30,7 @@ class FoldedDecoder:
     twice, in two cases.
 
     Args:
-        spec: What is wanted: with `field_names` of `case_insensitive`.
+        spec: How values become rows, with `field_names` of `case_insensitive`.
     """
 
     def __init__(self, spec: RecordSpec) -> None:
@@ -39,23 +39,23 @@ class FoldedDecoder:
         self._decoder: TypedDecoder | None = None
 
     def decode(self, values: pa.BinaryArray, step: StepSize | None = None) -> Block:
-        """Return rows of the values that are plain beyond doubt, and of no other."""
+        """Return rows of the values that surely decode as the exact decoder would; all other values get no row."""
         spelling = self._first_spelling(values)
         if spelling != self._spelling:
-            self._spelling, self._decoder = spelling, self._spelled(spelling)
+            self._spelling, self._decoder = spelling, self._decoder_for(spelling)
         if self._decoder is None:
             return Block(no_rows(self._spec.columns), pa.array([], pa.int64()))
         return self._decoder.decode(values, step)
 
     def _first_spelling(self, values: pa.BinaryArray) -> dict[str, str]:
-        for value in values.slice(0, _LOOKED_AT):
+        for value in values.slice(0, _SAMPLED_VALUES):
             try:
                 return {name.casefold(): name for name in parse_object(value.as_py())}
             except Rejection:
                 continue
         return {}
 
-    def _spelled(self, spelling: dict[str, str]) -> TypedDecoder | None:
+    def _decoder_for(self, spelling: dict[str, str]) -> TypedDecoder | None:
         sources = {
             column.name: (spelling.get(column.steps[0].casefold(), column.steps[0]), *column.steps[1:])
             for column in self._spec.column_specs
@@ -72,7 +72,7 @@ class JsonValues:
     """Decodes JSON objects; a `frazil.records.model.format.Format` too. Keeps nothing from call to call.
 
     Args:
-        spec: What is wanted of the values.
+        spec: How values become rows.
         blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
 
     Raises:
@@ -86,7 +86,7 @@ class JsonValues:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values, none of them null, into one shape: the columns."""
         block, dead = self.rows(values)
-        return Decoded((Shaped(block.rows, block.positions),), dead, block.unknown)
+        return Decoded((Shaped(block.rows, block.positions),), dead, block.unknown_fields)
 
     def rows(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
         """Return rows, and reasons for the other values, none of which is null. No value makes this fail."""
@@ -94,26 +94,28 @@ class JsonValues:
         blocks = [self._blocks.decode(values, step) if self._blocks is not None else self._block([], [], {})]
         rows: list[Row] = []
         positions: list[int] = []
-        unknown: dict[int, Collection[str]] = {}
+        unknown_names: dict[int, Collection[str]] = {}
         dead: Dead = {}
-        for position in others(len(values), blocks[0].positions).to_pylist():
+        for position in complement(len(values), blocks[0].positions).to_pylist():
             try:
                 row, left_out = self._exact.read(values[position].as_py())
                 rows.append(row)
                 positions.append(position)
                 if left_out:
-                    unknown[position] = left_out
+                    unknown_names[position] = left_out
             except Rejection as verdict:
                 dead[position] = verdict.reason
                 continue
             if step.is_full(self._exact.cells.total):
-                blocks.append(self._block(rows, positions, unknown))
+                blocks.append(self._block(rows, positions, unknown_names))
                 step.hold(blocks[-1].rows)
-                rows, positions, unknown = [], [], {}
-        return in_order([*blocks, self._block(rows, positions, unknown)], blocks[0].rows.schema), dead
+                rows, positions, unknown_names = [], [], {}
+        return in_order([*blocks, self._block(rows, positions, unknown_names)], blocks[0].rows.schema), dead
 
-    def _block(self, rows: list[Row], positions: list[int], unknown: dict[int, Collection[str]]) -> Block:
-        return Block(self._exact.table(rows), pa.array(positions, pa.int64()), UnknownAt.of(unknown))
+    def _block(self, rows: list[Row], positions: list[int], unknown_names: dict[int, Collection[str]]) -> Block:
+        return Block(
+            self._exact.table(rows), pa.array(positions, pa.int64()), UnknownFieldPairs.from_names(unknown_names)
+        )
 
 
 def _block_decoder(spec: RecordSpec) -> TypedDecoder | FoldedDecoder | None:

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Final
 
 from frazil.records.model.dead_letter import DeadCode, Reason
-from frazil.records.model.json_number import Number, Scaled, scaled
+from frazil.records.model.json_number import ExactNumber, Number, exact_value
 from frazil.records.model.json_text import SHOWN_CHARACTERS
 
 LONGEST_TEXT: Final = 16 * 2**20
@@ -74,14 +74,14 @@ def _text_refusal(token: str) -> Reason | None:
 
 
 def _number_refusal(token: str) -> Reason | None:
-    if _PLAIN_NUMBER.fullmatch(token) or (len(token) <= LONGEST_NUMBER and _is_kept(token)):
+    if _PLAIN_NUMBER.fullmatch(token) or (len(token) <= LONGEST_NUMBER and _keeps_number(token)):
         return None
     message = f"expected a number that 38 digits or a double hold exactly, found {_shown(token)}"
     return Reason(DeadCode.LOSSY_CAST, message)
 
 
-def _is_kept(text: str) -> bool:
-    """Whether `parse_json` keeps a number of any form: as decimal, or as a double that is this very number, or is written so."""
+def _keeps_number(text: str) -> bool:
+    """Return whether `parse_json` keeps a number: as decimal, or as a double that equals it or whose shortest text is the number."""
     if "e" not in text and "E" not in text:
         whole, _, fraction = text.lstrip("-").partition(".")
         if len(fraction) <= _DECIMAL_DIGITS and len((whole + fraction).lstrip("0")) <= _DECIMAL_DIGITS:
@@ -89,11 +89,13 @@ def _is_kept(text: str) -> bool:
     nearest = float(text)
     if nearest in {float("inf"), float("-inf")}:
         return False
-    exact = _absolute(scaled(Number(text)))
-    return exact in (_absolute(scaled(Number(f"{of:f}"))) for of in (Decimal(repr(nearest)), Decimal(nearest)))
+    exact = _absolute(exact_value(Number(text)))
+    return exact in (
+        _absolute(exact_value(Number(f"{decimal:f}"))) for decimal in (Decimal(repr(nearest)), Decimal(nearest))
+    )
 
 
-def _absolute(number: Scaled) -> tuple[str, int]:
+def _absolute(number: ExactNumber) -> tuple[str, int]:
     """A number without its sign: that of a zero is lost, which is equal to it."""
     return number.digits, number.exponent
 

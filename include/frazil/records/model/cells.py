@@ -1,7 +1,7 @@
-"""Cells that lists make: an element takes one in each column of its type, whether the record fills it or not.
+"""Limits on the cells that lists make. A list element takes one cell in each column of its type, filled or not.
 
-A few bytes such as `{},` may so become thousands of cells. They are counted before columns are built: what one record may make
-is bounded, and so is what is decoded at once.
+So a few bytes such as `{},` may become thousands of cells. They are counted before columns are built: for each record, and for
+all records that are decoded at once.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ STEP_CELLS: Final = 1_000_000
 STEP_BYTES: Final = 128 << 20
 """Bytes of decoded columns that are held at once."""
 
-CELL_BYTES: Final = 8
+MIN_CELL_BYTES: Final = 8
 """What a cell takes at least, be it null."""
 
-_ALONE: Final = ContextVar("alone", default=False)
-"""Whether one record is decoded by itself: it can't be cut further, so what is too wide of it has a verdict."""
+_IS_SINGLE_RECORD: Final = ContextVar("alone", default=False)
+"""Whether a single record is decoded. It can't be split further, so if it is too wide, it becomes a dead letter."""
 
 T = TypeVar("T")
 Counts = npt.NDArray[np.int64]
-Count = Callable[[Any], int]
-"""Returns the cells that the lists of a JSON value make."""
+CountCells = Callable[[Any], int]
+"""Counts the cells that the lists of a JSON value make."""
 
 
 class StepTooWide(Exception):
-    """Several records make more cells than are held at once: they are to be decoded in smaller steps."""
+    """Several records make more cells than may be held at once. The caller decodes them again in smaller steps."""
 
 
 def in_steps(
     decode: Callable[[pa.RecordBatch], T], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, T]]:
-    """Decode batches of records, those that make too many cells in smaller steps.
+    """Decode batches of records; a batch that makes too many cells is decoded in smaller steps.
 
     Yields:
-        Records, and what became of them.
+        The records of each step, and what `decode` returned for them.
     """
     size = maxsize
     for batch in batches:
-        at = 0
-        while at < len(batch) or not at:  # a batch without records is a step, too
-            step = batch.slice(at, min(size, len(batch) - at))
-            # Neither what was decoded nor an error that holds it may be kept here while the next step is at work.
-            if found := _at_once(decode, step):
-                yield step, found.pop()
-                at += max(1, len(step))
+        start = 0
+        while start < len(batch) or not start:  # a batch without records is a step, too
+            step = batch.slice(start, min(size, len(batch) - start))
+            # No reference to decoded columns, or to an error that holds them, may stay while the next step is decoded.
+            if decoded := _decode_step(decode, step):
+                yield step, decoded.pop()
+                start += max(1, len(step))
                 # Wide records seldom come alone, so the next steps are small, too; one of them must not slow the rest.
                 size = min(maxsize, size + max(1, size // 8))
             else:
                 size = len(step) // 2
 
 
-def _at_once(decode: Callable[[pa.RecordBatch], T], batch: pa.RecordBatch) -> list[T]:
-    """Return what became of records; nothing if they are too wide together, which one record never is."""
-    before = _ALONE.set(len(batch) <= 1)
+def _decode_step(decode: Callable[[pa.RecordBatch], T], batch: pa.RecordBatch) -> list[T]:
+    """Return the decoded step in a list; an empty list if its records are too wide together, which one record never is."""
+    before = _IS_SINGLE_RECORD.set(len(batch) <= 1)
     try:
         return [decode(batch)]
     except StepTooWide:
@@ -74,12 +74,12 @@ def _at_once(decode: Callable[[pa.RecordBatch], T], batch: pa.RecordBatch) -> li
             raise
         return []
     finally:
-        _ALONE.reset(before)
+        _IS_SINGLE_RECORD.reset(before)
 
 
-def is_alone() -> bool:
-    """Return whether one record is decoded by itself, however many rows it becomes."""
-    return _ALONE.get()
+def is_single_record() -> bool:
+    """Return whether a single record is decoded, however many rows it becomes."""
+    return _IS_SINGLE_RECORD.get()
 
 
 class CellCount:
@@ -90,7 +90,7 @@ class CellCount:
         self._limit = MAX_CELLS
 
     def begin(self, size: int) -> None:
-        """Begin with a value of so many bytes: where each cell has a byte of its own, nothing was blown up."""
+        """Start at zero for a value of `size` bytes. One cell per byte is always allowed: such a value does not inflate."""
         self.total, self._limit = 0, max(MAX_CELLS, size)
 
     def add(self, cells: int) -> None:
@@ -105,27 +105,27 @@ class CellCount:
 
 
 class StepSize:
-    """Bounds what is held of the values that are decoded at once.
+    """Bounds the memory of the values that are decoded at once.
 
     Args:
-        values: How many there are: one alone is never too wide for a step.
+        values: Their number. A single value is never too wide for a step.
     """
 
     def __init__(self, values: int) -> None:
-        self._is_one: Final = values <= 1 or is_alone()
+        self._is_one: Final = values <= 1 or is_single_record()
         self._cells = 0
         self._bytes = 0
 
     def is_full(self, cells: int) -> bool:
-        """Count cells of Python objects, and tell whether it is time to make columns of them."""
+        """Add cells that are Python objects; return whether columns must be made of them now."""
         self._cells += cells
         return self._cells > STEP_CELLS
 
     def hold(self, columns: pa.RecordBatch) -> None:
-        """Take count of columns that were made.
+        """Add the bytes of decoded columns.
 
         Raises:
-            StepTooWide: they are too many.
+            StepTooWide: all columns together take more than `STEP_BYTES`.
         """
         self._cells = 0
         self._bytes += columns.nbytes
@@ -142,125 +142,137 @@ def too_many_rows(rows: int) -> Reason:
 
 
 def too_wide(limit: int = MAX_CELLS) -> Rejection:
-    """Return the verdict on a value whose lists make too many cells."""
+    """Return the rejection of a value whose lists make too many cells."""
     return Rejection(DeadCode.TOO_WIDE, f"expected lists that make at most {limit:,} cells of columns, found more")
 
 
-def width(of: pa.DataType) -> int:
-    """Return the cells of a value without elements."""
-    if pa.types.is_struct(of):
-        return max(1, sum(width(field.type) for field in of))
+def cells_per_value(data_type: pa.DataType) -> int:
+    """Return how many cells one value of a type fills, not counting the elements of its lists."""
+    if pa.types.is_struct(data_type):
+        return max(1, sum(cells_per_value(field.type) for field in data_type))
     return 1
 
 
-def _element(of: pa.DataType) -> pa.DataType | None:
+def _element_type(data_type: pa.DataType) -> pa.DataType | None:
     """Return the type of the elements of a list, or the entries of a map."""
-    if pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_fixed_size_list(of):
-        return of.value_type
-    return pa.struct([of.key_field, of.item_field]) if pa.types.is_map(of) else None
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type) or pa.types.is_fixed_size_list(data_type):
+        return data_type.value_type
+    return pa.struct([data_type.key_field, data_type.item_field]) if pa.types.is_map(data_type) else None
 
 
-def width_per_element(of: pa.DataType) -> int:
-    """Return how many cells one more element makes at most, counted for all lists of a type together."""
-    if pa.types.is_struct(of):
-        return sum(width_per_element(field.type) for field in of)
-    element = _element(of)
-    return 0 if element is None else width(element) + width_per_element(element)
+def cells_per_element(data_type: pa.DataType) -> int:
+    """Return how many cells one more element of any list in the type adds at most."""
+    if pa.types.is_struct(data_type):
+        return sum(cells_per_element(field.type) for field in data_type)
+    element = _element_type(data_type)
+    return 0 if element is None else cells_per_value(element) + cells_per_element(element)
 
 
-def json_cells(of: pa.DataType, *, any_case: bool = False) -> Count | None:
-    """Return what counts the cells that lists in JSON values of a type make; None if each has a value of its own.
+def json_cell_counter(data_type: pa.DataType, *, any_case: bool = False) -> CountCells | None:
+    """Return a function that counts the cells of the lists in a JSON value. None: each cell has a value of its own.
 
     Args:
-        of: The type.
+        data_type: The type of the column that the value becomes.
         any_case: Whether names of fields that differ in case only are the same.
     """
-    if pa.types.is_struct(of):
+    if pa.types.is_struct(data_type):
         key = str.casefold if any_case else str
-        inner = {key(field.name): found for field in of if (found := json_cells(field.type, any_case=any_case))}
-        return partial(_of_object, inner, key) if inner else None
-    element = _element(of)
+        field_counts = {
+            key(field.name): count for field in data_type if (count := json_cell_counter(field.type, any_case=any_case))
+        }
+        return partial(_count_object, field_counts, key) if field_counts else None
+    element = _element_type(data_type)
     if element is None:
         return None
-    each = width(element)
-    entry = json_cells(of.item_type if pa.types.is_map(of) else element, any_case=any_case)
-    return None if entry is None and each <= 1 + pa.types.is_map(of) else partial(_of_elements, each, entry)
+    element_cells = cells_per_value(element)
+    count_element = json_cell_counter(data_type.item_type if pa.types.is_map(data_type) else element, any_case=any_case)
+    return (
+        None
+        if count_element is None and element_cells <= 1 + pa.types.is_map(data_type)
+        else partial(_count_elements, element_cells, count_element)
+    )
 
 
-def _of_object(inner: dict[str, Count], key: Callable[[str], str], value: object) -> int:
+def _count_object(field_counts: dict[str, CountCells], key: Callable[[str], str], value: object) -> int:
     if not isinstance(value, dict):
         return 0
-    return sum(inner[found](held) for name, held in value.items() if (found := key(name)) in inner)
+    return sum(
+        field_counts[field](field_value) for name, field_value in value.items() if (field := key(name)) in field_counts
+    )
 
 
-def _of_elements(each: int, inner: Count | None, value: object) -> int:
+def _count_elements(element_cells: int, count_element: CountCells | None, value: object) -> int:
     if not isinstance(value, list | dict):
         return 0
-    own = len(value) * each
-    if inner is None:
+    own = len(value) * element_cells
+    if count_element is None:
         return own
-    return own + sum(map(inner, value.values() if isinstance(value, dict) else value))
+    return own + sum(map(count_element, value.values() if isinstance(value, dict) else value))
 
 
-def wide_rows(array: pa.Array, of: pa.DataType) -> npt.NDArray[np.bool_]:
-    """Return which rows of an array make too many cells in a column of a type, and more than they have.
+def wide_rows(array: pa.Array, column_type: pa.DataType) -> npt.NDArray[np.bool_]:
+    """Return which rows of an array make too many cells in a column of a type, and more than they have now.
 
-    Of one record alone, which a transform made rows of, these are all rows if they make too many together.
+    A single record may have become many rows by a transform. If these make too many cells together, all of them are too wide.
 
     Raises:
-        StepTooWide: all others together make more than are held at once.
+        StepTooWide: the other rows together make more cells than may be held at once.
     """
-    cells, own = _list_cells(array, of), _list_cells(array, array.type)
-    if cells is None or own is None:
+    cells, own_cells = _list_cells(array, column_type), _list_cells(array, array.type)
+    if cells is None or own_cells is None:
         return np.zeros(len(array), np.bool_)
-    wide = cells > np.maximum(MAX_CELLS, own)
+    wide = cells > np.maximum(MAX_CELLS, own_cells)
     total = int(cells[~wide].sum())
-    if len(array) > 1 and total > STEP_BYTES // CELL_BYTES and total > CELL_BYTES * int(own.sum()):
-        if not is_alone():
+    if len(array) > 1 and total > STEP_BYTES // MIN_CELL_BYTES and total > MIN_CELL_BYTES * int(own_cells.sum()):
+        if not is_single_record():
             raise StepTooWide
         wide[:] = True
     return wide
 
 
 def wide_repeats(rows: Counts, row_bytes: Counts) -> npt.NDArray[np.bool_]:
-    """Return which lists become rows that take more bytes than are held at once: what stands beside a list repeats.
+    """Return which lists become rows that take more bytes than may be held at once. Each row repeats the fields beside the list.
 
-    Of one record alone, which a transform made several lists of, these are all lists if they take too much together.
+    A single record may have several lists by a transform. If these take too many bytes together, all of them are too wide.
 
     Args:
         rows: Per list, how many rows it becomes.
         row_bytes: Per list, how many bytes each of them takes.
 
     Raises:
-        StepTooWide: all others together take more than is held at once.
+        StepTooWide: the other lists together take more than may be held at once.
     """
-    taken = rows * row_bytes
-    wide: npt.NDArray[np.bool_] = taken > STEP_BYTES
-    if len(rows) > 1 and int(taken[~wide].sum()) > STEP_BYTES:
-        if not is_alone():
+    list_bytes = rows * row_bytes
+    wide: npt.NDArray[np.bool_] = list_bytes > STEP_BYTES
+    if len(rows) > 1 and int(list_bytes[~wide].sum()) > STEP_BYTES:
+        if not is_single_record():
             raise StepTooWide
         wide[:] = True
     return wide
 
 
-def _list_cells(array: pa.Array, of: pa.DataType) -> Counts | None:
-    """Return, row by row, the cells that the lists of an array make in a column of a type; None if there are none."""
+def _list_cells(array: pa.Array, column_type: pa.DataType) -> Counts | None:
+    """Return for each row how many cells its lists make in a column of a type; None if the array has no lists."""
     if isinstance(array.type, pa.BaseExtensionType) or pa.types.is_dictionary(array.type):
         return None
-    if pa.types.is_struct(array.type) and pa.types.is_struct(of):
-        targets = {field.name.casefold(): field.type for field in of}
+    if pa.types.is_struct(array.type) and pa.types.is_struct(column_type):
+        # Fields match whatever their case, so that no cells are missed where columns ignore case.
+        targets = {field.name.casefold(): field.type for field in column_type}
         pairs = zip(array.type, array.flatten(), strict=True)
-        parts = (_list_cells(part, targets[at]) for field, part in pairs if (at := field.name.casefold()) in targets)
-        found: list[Counts] = [part for part in parts if part is not None]
-        return sum(found[1:], found[0]) if found else None
-    element = _element(of)
-    if element is None or _element(array.type) is None or pa.types.is_fixed_size_list(array.type):
+        child_counts = (
+            _list_cells(child, targets[key]) for field, child in pairs if (key := field.name.casefold()) in targets
+        )
+        counts: list[Counts] = [child for child in child_counts if child is not None]
+        return sum(counts[1:], counts[0]) if counts else None
+    element = _element_type(column_type)
+    if element is None or _element_type(array.type) is None or pa.types.is_fixed_size_list(array.type):
         return None
     lengths = pc.fill_null(pc.list_value_length(_as_list(array)), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    cells: Counts = lengths * width(element)
-    inner = _list_cells(_as_list(array).flatten(), element)
-    if inner is not None:
-        sums = np.concatenate([[0], np.cumsum(inner)])
+    cells: Counts = lengths * cells_per_value(element)
+    # Cells of nested lists: the sum over the elements of a row, as a difference of running sums.
+    inner_cells = _list_cells(_as_list(array).flatten(), element)
+    if inner_cells is not None:
+        sums = np.concatenate([[0], np.cumsum(inner_cells)])
         ends = np.cumsum(lengths)
         cells = cells + sums[ends] - sums[ends - lengths]
     return cells

@@ -1,4 +1,4 @@
-"""Records that change rows: what a pipeline asks of them, and the form that every format of changes brings them to."""
+"""Change events (CDC): how a pipeline merges them, and the common form that each change format brings them to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frazil.records.model.dead_letter import Reason
 from frazil.records.model.json_text import JsonValue
 
 OP_FIELD: Final = pa.field(OP, pa.string())
-"""What happens to a row."""
+"""Operation on a row: an `Op`."""
 
 FACTS: Final = "_cdc"
 """Struct beside the fields of a changed row: op, ts and order of the change, for columns that take one of them."""
@@ -27,24 +27,24 @@ Columns = Mapping[str, Column]
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Changes of rows, in the order in which they came.
+    """Row changes in the order of their records, as before and after images.
 
     Attributes:
-        of: int64, per change the value that tells of it, ascending; a value may tell of none, or of several.
+        value_positions: int64, per change the position of its value, ascending. A value may have no change, or several.
         op: string, per change an `Op`, or null if nothing happens to a row.
-        row: Fields of the row as it is; of a deleted one, as it was.
-        before: Fields of updated rows as they were.
-        had: Where `before` has something.
-        facts: The facts about each change: op, ts, order.
-        failed: Reasons by value.
-        hidden: Fields of `row` that tell of the change: no columns, unless the file declares them.
+        row: Fields of the row after the change; of a deleted row, before it.
+        before: Fields of updated rows before the change.
+        has_before: Where `before` has a row.
+        facts: Facts about each change: op, ts, order.
+        failed: Reasons by position of the value.
+        hidden: Fields of `row` that describe the change. They become columns only if the pipeline file declares them.
     """
 
-    of: pa.Int64Array
+    value_positions: pa.Int64Array
     op: pa.StringArray
     row: Columns
     before: Columns
-    had: pa.BooleanArray
+    has_before: pa.BooleanArray
     facts: Mapping[str, pa.Array]
     failed: Mapping[int, Reason] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
@@ -55,74 +55,74 @@ Object = dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class ParsedValue:
-    """A value, as it was sent.
+    """A parsed JSON value of a change event.
 
     Attributes:
-        whole: All of it.
+        whole: The whole object.
         fold: Whether names that differ in case only are the same field.
     """
 
     whole: Object
     fold: bool = False
 
-    def at(self, path: str) -> JsonValue:
-        """Return what is at a name or path; None if there is nothing."""
-        found = self._field(self.whole, path)
-        if found is not None or "." not in path:
-            return found
-        here: JsonValue = self.whole
+    def get(self, path: str) -> JsonValue:
+        """Return the value at a field name or dotted path; None if there is none."""
+        field_value = self._field(self.whole, path)
+        if field_value is not None or "." not in path:
+            return field_value
+        node: JsonValue = self.whole
         for step in path.split("."):
-            here = self._field(here, step)
-        return here
+            node = self._field(node, step)
+        return node
 
-    def _field(self, of: JsonValue, name: str) -> JsonValue:
-        if not isinstance(of, dict):
+    def _field(self, node: JsonValue, name: str) -> JsonValue:
+        if not isinstance(node, dict):
             return None
         if not self.fold:
-            return of.get(name)
+            return node.get(name)
         sought = name.casefold()
-        return next((item for key, item in reversed(of.items()) if key.casefold() == sought), None)
+        return next((item for key, item in reversed(node.items()) if key.casefold() == sought), None)
 
 
-def all_is_sent(_item: JsonValue) -> bool:
-    """Whether a format has words for a value that it leaves out: this one has none."""
+def nothing_left_out(_item: JsonValue) -> bool:
+    """The default of `ParsedImages.is_left_out`: the format marks no value as not sent."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedImages:
-    """The images in a value.
+    """The before and after images in one value.
 
     Attributes:
-        now: Rows as they are after an insert or update: what they hold becomes columns.
-        others: Deleted rows, and rows as they were: of these the key counts.
-        void: Rows in a value that tells of none: nothing of them counts.
-        is_left_out: Tells a value that was not sent from others.
-        hidden: Names of fields that tell of the change where those of the row are: no columns, unless the file declares them.
+        current_rows: Rows after an insert or update. Their fields become columns.
+        past_rows: Deleted rows, and rows before an update. Only their key counts.
+        ignored_rows: Rows of a value that describes no change. Nothing of them counts.
+        is_left_out: Returns whether a field's value stands for one that was not sent.
+        hidden: Names of fields beside those of the row that describe the change. They become columns only if declared.
     """
 
-    now: tuple[Object, ...] = ()
-    others: tuple[Object, ...] = ()
-    void: tuple[Object, ...] = ()
-    is_left_out: Callable[[JsonValue], bool] = field(default=all_is_sent)
+    current_rows: tuple[Object, ...] = ()
+    past_rows: tuple[Object, ...] = ()
+    ignored_rows: tuple[Object, ...] = ()
+    is_left_out: Callable[[JsonValue], bool] = field(default=nothing_left_out)
     hidden: frozenset[str] = frozenset()
 
 
 class ChangeFormat(Protocol):
-    """How values tell of changes."""
+    """How values describe changes of rows."""
 
     @property
     def text_casts(self) -> bool:
         """Whether all values of rows come as text."""
 
-    def sent(self, value: ParsedValue) -> ParsedImages:
-        """Find the images in a value that is JSON."""
+    def find_images(self, value: ParsedValue) -> ParsedImages:
+        """Find the before and after images in one JSON value."""
 
     def images(self, value: pa.RecordBatch) -> Images:
-        """Take values apart.
+        """Split values into row images and operations.
 
         Raises:
-            Terminal: A part of them has another type than the format has.
+            Terminal: A field of the envelope has another type than the format defines.
         """
 
 
@@ -132,11 +132,11 @@ class MergeSpec:
 
     Attributes:
         keys: Columns that identify a row.
-        order_by: Column that says which of two changes of a key is the later one; None: the offset.
-        deleted: Column that marks deleted rows; None: they go.
-        changes: How values tell of changes; None: each is a row as it is now.
-        shape: What JSON values hold that tell of changes of this table, where tables follow their records: each decodes
-            them for itself then. A row has the column for rescued fields, too.
+        order_by: Column that orders changes of the same key; None: the offset does.
+        deleted: Column that marks deleted rows; None: they are deleted from the table.
+        changes: How values describe changes; None: each value is a current row (an upsert).
+        shape: Schema of the JSON values where tables evolve with their records: then each table decodes the values for
+            itself. A row also has the column for rescued fields.
     """
 
     keys: tuple[str, ...]
@@ -147,21 +147,22 @@ class MergeSpec:
 
     @property
     def fields(self) -> list[pa.Field]:
-        """What staged rows carry beside the columns and where they are from; the mark is a column of the table."""
+        """Fields that staged rows need for the merge: the mark of soft deletes, which is a column of the table, op and place."""
         mark = [] if self.deleted is None else [pa.field(self.deleted, pa.bool_())]
         return [*mark, OP_FIELD, pa.field(PLACE, pa.int32())]
 
 
 def merge_columns(merge: MergeSpec, rows: pa.RecordBatch, positions: pa.Int64Array) -> list[pa.Array]:
-    """Return the columns that tell what happens to rows: the mark of soft deletes if there is one, op, and place.
+    """Return the columns that the merge needs: the mark of soft deletes if there is one, op, and place.
 
     Args:
         merge: How rows are merged.
-        rows: Decoded rows; without a column for what happens, each is a row as it is.
-        positions: Of the records that rows came from, ascending.
+        rows: Decoded rows; without a column `OP`, each is an upsert.
+        positions: Positions of the records that the rows came from, ascending.
     """
     size = rows.num_rows
     op = rows.column(OP) if OP in rows.schema.names else pa.repeat(pa.scalar(UPSERT, pa.string()), size)
+    # The place of a row is its index among the rows of its record.
     first = pc.index_in(positions, value_set=positions)
     place = pc.subtract(pa.arange(0, size).cast(pa.int32()), first)
     deleted = [] if merge.deleted is None else [pc.equal(op, DELETE)]

@@ -293,8 +293,8 @@ class Reason:
     message: str
     path: str = ""
 
-    def within(self, step: str) -> Reason:
-        """Return the reason seen from one level further out, behind a field name or `[index]`."""
+    def with_parent(self, step: str) -> Reason:
+        """Return the reason with a field name or `[index]` in front of its path."""
         shown = step if len(step) <= _STEP_SHOWN else f"{step[:_STEP_SHOWN]}…"
         joint = "." if self.path and not self.path.startswith("[") else ""
         return Reason(self.code, self.message, f"{shown}{joint}{self.path}")
@@ -307,9 +307,9 @@ class Rejection(Exception):
         super().__init__(code, message, path)
         self.reason = Reason(code, message, path)
 
-    def within(self, step: str) -> Rejection:
-        """Return the same verdict with its path seen from one level further out."""
-        outer = self.reason.within(step)
+    def with_parent(self, step: str) -> Rejection:
+        """Return the same rejection with a field name or `[index]` in front of its path."""
+        outer = self.reason.with_parent(step)
         return Rejection(outer.code, outer.message, outer.path)
 
 
@@ -329,14 +329,14 @@ the batch number."""
 
 def dead_letters(records: pa.RecordBatch, reasons: list[Reason]) -> pa.RecordBatch:
     """Return rows of `DEAD_SCHEMA` for `records` (of `KAFKA_SCHEMA`) and their reasons."""
-    said = {
+    reason_columns = {
         "code": [reason.code.value for reason in reasons],
         "stage": [reason.code.stage.value for reason in reasons],
         "message": [_storable(f"{r.path}: {r.message}" if r.path else r.message) for r in reasons],
         "path": [_storable(reason.path) or None for reason in reasons],
     }
     columns = [
-        pa.array(said[field.name], field.type) if field.name in said else records.column(field.name)
+        pa.array(reason_columns[field.name], field.type) if field.name in reason_columns else records.column(field.name)
         for field in DEAD_SCHEMA
     ]
     return pa.RecordBatch.from_arrays(columns, schema=DEAD_SCHEMA)

@@ -1,4 +1,4 @@
-"""What a format is: bytes to typed columns, or reasons. And where it gets writer schemas from."""
+"""The interface of formats: bytes to typed columns, or reasons. And the source of their writer schemas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownAt
+from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 
 Dead = Mapping[int, Reason]
 """Reasons by the position of the value."""
@@ -40,7 +40,7 @@ class WriterSchema:
         references: What it refers to, also indirectly; each comes after those that it refers to.
         earlier: Of a language that knows fields by number: versions of the subject before it, the last one first. They tell
             how fields were called.
-        refusal: Why it can't be used, if that is known already; else empty.
+        refusal: Why the schema can't be used, if that is already known; else empty.
     """
 
     kind: SchemaKind
@@ -51,11 +51,11 @@ class WriterSchema:
 
 
 class TooManyUnknownIds(Exception):
-    """So many ids have no schema that no other one is asked for now."""
+    """Too many unknown ids were asked for lately, so the registry is not asked for another one now."""
 
 
 class SchemaSource(Protocol):
-    """Knows writer schemas by id. They are immutable, so what was found once may be kept."""
+    """Returns writer schemas by id. They are immutable, so an answer may be cached."""
 
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
         """Return a schema, or None if there surely is none of this id.
@@ -81,7 +81,7 @@ FORMATS: Final = (JSON, "json-envelope", "avro", "protobuf", "json-schema", "del
 
 @dataclass(frozen=True, slots=True)
 class FormatSpec:
-    """Which format, and what it is told: plain data, since it travels to executors.
+    """A format and its options: plain data, since it travels to executors.
 
     Attributes:
         name: Name of the format.
@@ -123,22 +123,22 @@ class Shaped:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What became of some values: each is in one group, or dead.
+    """The result of decoding values: each value is in one group, or dead.
 
     Attributes:
-        groups: Values that are columns now.
-        dead: Reasons of the others.
-        unknown: Fields that values of the groups have and no column of theirs: the format or the schema knows no place for
-            them. Those in structs by their path.
+        groups: Decoded values as columns, one group per shape.
+        dead: Reasons of the values that are dead letters.
+        unknown_fields: Fields of decoded values that their schema does not have, so that no column holds them. Fields in
+            structs go by their path.
     """
 
     groups: tuple[Shaped, ...]
     dead: Dead = field(default_factory=dict)
-    unknown: UnknownAt = field(default=NOTHING_UNKNOWN)
+    unknown_fields: UnknownFieldPairs = field(default=NOTHING_UNKNOWN)
 
 
 class Format(Protocol):
-    """Decodes values. May keep what is costly to make: parsed writer schemas."""
+    """Decodes values. May cache what is costly to make, such as parsed writer schemas."""
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values, none of them null. No value makes this fail.
@@ -153,18 +153,22 @@ class Format(Protocol):
         """
 
 
-def port_type(of: pa.DataType) -> pa.DataType:
-    """Return a type of a table's column as formats give it: texts, bytes and lists are never of the large kinds."""
-    if pa.types.is_large_string(of):
+def decoded_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type that formats decode a table's column to: texts, bytes and lists are never of the large kinds."""
+    if pa.types.is_large_string(data_type):
         return pa.string()
-    if pa.types.is_large_binary(of):
+    if pa.types.is_large_binary(data_type):
         return pa.binary()
-    if pa.types.is_struct(of):
-        return pa.struct([_ported(field) for field in of])
-    if pa.types.is_list(of) or pa.types.is_large_list(of):
-        return pa.list_(_ported(of.value_field))
-    return pa.map_(_ported(of.key_field), _ported(of.item_field)) if pa.types.is_map(of) else of
+    if pa.types.is_struct(data_type):
+        return pa.struct([_decoded_field(field) for field in data_type])
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        return pa.list_(_decoded_field(data_type.value_field))
+    return (
+        pa.map_(_decoded_field(data_type.key_field), _decoded_field(data_type.item_field))
+        if pa.types.is_map(data_type)
+        else data_type
+    )
 
 
-def _ported(field: pa.Field) -> pa.Field:
-    return field.with_type(port_type(field.type))
+def _decoded_field(field: pa.Field) -> pa.Field:
+    return field.with_type(decoded_type(field.type))

@@ -34,7 +34,7 @@ class Frame:
     headers: pa.ListArray
 
     @classmethod
-    def of(
+    def from_records(
         cls, records: pa.RecordBatch, positions: pa.Int64Array, value: pa.RecordBatch, key: pa.RecordBatch | None = None
     ) -> Frame:
         """Make the frame of decoded records: each row is one record."""
@@ -61,26 +61,26 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """What a transform made of a frame.
+    """The result of a transform.
 
-    Rows that differ in their fields go on in frames of their own, so that no record has a field because a neighbour has it.
+    Rows with different fields are in different frames, so that no record gets a field because its neighbour has one.
 
     Attributes:
         frame: The rows that go on.
         dead: Reasons by the position of the record in the consumed batch.
         filtered: Positions of the records that were left out on purpose, as `Frame.positions` has them.
-        others: Rows that go on with other fields than those of `frame`.
+        other_frames: Rows that go on with other fields than `frame` has.
     """
 
     frame: Frame
     dead: Mapping[int, Reason] = field(default_factory=dict)
     filtered: frozenset[int] = frozenset()
-    others: tuple[Frame, ...] = ()
+    other_frames: tuple[Frame, ...] = ()
 
     @property
     def frames(self) -> tuple[Frame, ...]:
         """All frames that go on; the rows of a record are in the order of the frames."""
-        return (self.frame, *self.others)
+        return (self.frame, *self.other_frames)
 
 
 class Transform(Protocol):
@@ -99,12 +99,12 @@ class Transform(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MissingField:
-    """What a transform is declared on and does not find in any record.
+    """A field that a transform needs and that no record has.
 
     Attributes:
-        option: The option that asks for it, by the name of its attribute; empty if the transform itself does.
-        message: What is asked for, and what is there.
-        name: What is asked for; where records can be of several shapes it tells whether all of them lack it.
+        option: Attribute name of the option that names the field; empty if the transform itself needs it.
+        message: Which field was expected, and which fields there are.
+        name: Name of the field. Where records have several shapes, it tells whether all of them lack the field.
     """
 
     option: str
@@ -114,10 +114,10 @@ class MissingField:
 
 @runtime_checkable
 class Checked(Protocol):
-    """A transform that can say before any record is read what it won't find. What it makes depends on fields, not values."""
+    """A transform that can find missing fields before any record is read. Its output fields depend on fields, not values."""
 
     def lacks(self, frame: Frame) -> Iterable[MissingField]:
-        """Say which fields that the transform needs are not there.
+        """Return the fields that the transform needs and the frame does not have.
 
         Args:
             frame: One row of nulls, which has the fields that all records have here; only they count.

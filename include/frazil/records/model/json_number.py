@@ -45,17 +45,16 @@ _MOST_DOUBLE_DIGITS: Final = 800
 _LEAST_NORMAL: Final = 2.2250738585072014e-308
 
 
-def is_held(number: Number, double: float) -> bool:
-    """Return whether a double holds a number; it is the nearest one, or infinite, which holds none.
+def double_holds(number: Number, double: float) -> bool:
+    """Return whether `double`, the finite double nearest to a number, keeps all its digits.
 
-    It does if it gives all digits back that were written: so a whole number is held exactly or not at all. Fractions of up to
-    17 digits are held as the nearest double.
+    A whole number is kept exactly or not at all. A fraction of up to 17 digits counts as kept by its nearest double.
     """
     if not isfinite(double):
         return False
     if len(number) <= SURE_DIGITS and (abs(double) >= _LEAST_NORMAL or not number.strip("-.0")):
         return True
-    exact = scaled(number)
+    exact = exact_value(number)
     if not exact.digits:
         return True
     digits = len(exact.digits)
@@ -63,7 +62,7 @@ def is_held(number: Number, double: float) -> bool:
         digits = len(number.lower().partition("e")[0].lstrip("-").replace(".", "").lstrip("0"))
     elif digits <= _DOUBLE_DIGITS and abs(double) >= _LEAST_NORMAL:
         return True
-    return scaled(Number(f"{double:.{min(digits, _MOST_DOUBLE_DIGITS) - 1}e}")) == exact
+    return exact_value(Number(f"{double:.{min(digits, _MOST_DOUBLE_DIGITS) - 1}e}")) == exact
 
 
 def _double() -> str:
@@ -94,7 +93,7 @@ _EXPONENT_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class ExactNumber:
     """A number's exact value: `digits` x 10^`exponent`.
 
     No digit is a leading or trailing zero, and zero has none. So the value is an integer if and
@@ -120,18 +119,18 @@ class Scaled:
         return Decimal(f"{'-' if self.negative else ''}{self.digits or '0'}E{self.exponent}")
 
 
-def scaled(number: Number) -> Scaled:
+def exact_value(number: Number) -> ExactNumber:
     """Return a number's exact value, in time linear in its text whatever the exponent."""
     match = _GRAMMAR.fullmatch(number)
     if match is None:
         raise ValueError(f"not a JSON number: {number[:40]!r}")
     sign, whole, fraction, exponent = match.groups(default="")
     digits = (whole + fraction).lstrip("0")
-    kept = digits.rstrip("0")
-    if not kept:
-        return Scaled(negative=bool(sign), digits="", exponent=0)
-    shift = len(digits) - len(kept) - len(fraction)
-    return Scaled(negative=bool(sign), digits=kept, exponent=_exponent(exponent) + shift)
+    significant = digits.rstrip("0")
+    if not significant:
+        return ExactNumber(negative=bool(sign), digits="", exponent=0)
+    shift = len(digits) - len(significant) - len(fraction)
+    return ExactNumber(negative=bool(sign), digits=significant, exponent=_exponent(exponent) + shift)
 
 
 def _exponent(text: str) -> int:
@@ -140,38 +139,38 @@ def _exponent(text: str) -> int:
     return -size if text.startswith("-") else size
 
 
-def may_be_long(texts: pa.StringArray) -> bool:
-    """Return whether a number may be one that a reader of doubles takes for another.
+def may_exceed_double(texts: pa.StringArray) -> bool:
+    """Return whether the texts may have a number that changes if it is read as a double.
 
-    It has 16 bytes of digits, an exponent below -99, or is -0, which is read as a whole number and loses its sign.
+    Such a number has 16 bytes of digits, an exponent below -99, or is -0, which loses its sign if read as a whole number.
     """
     _, offsets, data = texts.buffers()
     first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
-    found = np.frombuffer(data, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
+    buffer = np.frombuffer(data, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
     # 16 bytes in a row have two whose places are multiples of eight: only around such pairs all others are looked at.
-    sparse = _DIGITS[found[::_STRIDE]]
+    sparse = _DIGITS[buffer[::_STRIDE]]
     ends = np.flatnonzero(sparse[:-1] & sparse[1:]) * _STRIDE
     for low in range(0, len(ends), _ENDS_AT_ONCE):
-        part = ends[low : low + _ENDS_AT_ONCE]
-        if (1 + _digits(found, part, -1) + _digits(found, part, 1) > SURE_DIGITS).any():
+        chunk = ends[low : low + _ENDS_AT_ONCE]
+        if (1 + _digit_runs(buffer, chunk, -1) + _digit_runs(buffer, chunk, 1) > SURE_DIGITS).any():
             return True
-    minus = np.flatnonzero(found[:-2] == _MINUS)
-    zeros = minus[found[minus + 1] == _ZERO]
-    if not (_DIGITS[found[zeros + 2]] | np.isin(found[zeros + 2], _EXPONENTS)).all():
+    minus = np.flatnonzero(buffer[:-2] == _MINUS)
+    zeros = minus[buffer[minus + 1] == _ZERO]
+    if not (_DIGITS[buffer[zeros + 2]] | np.isin(buffer[zeros + 2], _EXPONENTS)).all():
         return True
-    signs = np.flatnonzero(found[1:-3] == _MINUS) + 1
+    signs = np.flatnonzero(buffer[1:-3] == _MINUS) + 1
     for place in (1, 2, 3):
-        signs = signs[_DIGITS[found[signs + place]]]
-    signs = signs[np.isin(found[signs - 1], _EXPONENTS)]
-    return any(_TINY.search(found[max(0, at - 2 * _STRIDE - 4) : at + 4].tobytes()) for at in signs.tolist())
+        signs = signs[_DIGITS[buffer[signs + place]]]
+    signs = signs[np.isin(buffer[signs - 1], _EXPONENTS)]
+    return any(_TINY.search(buffer[max(0, sign - 2 * _STRIDE - 4) : sign + 4].tobytes()) for sign in signs.tolist())
 
 
-def _digits(found: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], way: int) -> npt.NDArray[np.int64]:
-    """Return how many bytes beside each place, one way, are digits in a row; at most 15."""
+def _digit_runs(buffer: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], direction: int) -> npt.NDArray[np.int64]:
+    """Return for each place how many digits follow each other beside it, to the left (-1) or right (1); at most 15."""
     sizes = np.zeros(len(places), np.int64)
     goes_on = np.ones(len(places), np.bool_)
     for distance in range(1, 2 * _STRIDE):
-        goes_on &= _DIGITS[found[np.clip(places + way * distance, 0, len(found) - 1)]]
+        goes_on &= _DIGITS[buffer[np.clip(places + direction * distance, 0, len(buffer) - 1)]]
         if not goes_on.any():
             break
         sizes += goes_on

@@ -69,20 +69,20 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def unread_headers(size: int) -> list[dict[str, Any]]:
-    """The headers of a record that was not taken over, with its size if that is known."""
+    """Return the headers for a record whose payload was not read, with its size if that is known."""
     sizes = [] if size == NOT_UNPACKED else [{"key": BYTES_HEADER, "value": b"%d" % size}]
     return [{"key": PAYLOAD_HEADER, "value": b"none"}, *sizes]
 
 
 def with_python_times(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
     """Return records or letters with null for each `timestamp` beyond the years 1 to 9999, which Python can't hold."""
-    at = batch.schema.get_field_index("timestamp")
-    if at < 0:
+    index = batch.schema.get_field_index("timestamp")
+    if index < 0:
         return batch
-    times = batch.column(at)
+    times = batch.column(index)
     micros = times.cast(pa.int64())
     fits = pc.and_(pc.greater_equal(micros, _FIRST_MICROS), pc.less_equal(micros, _LAST_MICROS))
-    return batch.set_column(at, batch.schema.field(at), pc.if_else(fits, times, None))
+    return batch.set_column(index, batch.schema.field(index), pc.if_else(fits, times, None))
 
 
 def header_entries(headers: pa.ListArray) -> tuple[pa.Int64Array, pa.StructArray]:

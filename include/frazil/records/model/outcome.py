@@ -42,12 +42,12 @@ class PartitionCounts:
     dead: Mapping[DeadCode, int] = field(default_factory=dict)
     filtered: Mapping[FilterReason, int] = field(default_factory=dict)
 
-    def __add__(self, other: PartitionCounts) -> PartitionCounts:
+    def __add__(self, addend: PartitionCounts) -> PartitionCounts:
         return PartitionCounts(
-            self.read + other.read,
-            self.written + other.written,
-            dict(Counter(self.dead) + Counter(other.dead)),
-            dict(Counter(self.filtered) + Counter(other.filtered)),
+            self.read + addend.read,
+            self.written + addend.written,
+            dict(Counter(self.dead) + Counter(addend.dead)),
+            dict(Counter(self.filtered) + Counter(addend.filtered)),
         )
 
     @property
@@ -62,35 +62,35 @@ Filtered = Mapping[FilterReason, pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The outcome of one Arrow batch of records.
+    """The outcome of decoding one Arrow batch of records.
 
     Attributes:
         rows: `RecordSpec.row_schema`, in the order of the records.
         dead: `DEAD_SCHEMA`, in the order of the records.
         counts: Per topic partition.
-        unknown: Fields of the records that have rows which are in none of these.
-        demands: What records need that the table does not have, in order; then all else has no meaning.
-        untold: Paths without a column whose values tell no type.
+        unknown_fields: Fields that no column takes, of the records that have rows.
+        demands: Schema changes that the records need, in order. If there are any, all other attributes have no meaning.
+        untyped_paths: Paths of fields that have no column and whose values (null, empty lists) give no type.
     """
 
     rows: pa.RecordBatch
     dead: pa.RecordBatch
     counts: Counts
-    unknown: UnknownFields = field(default_factory=UnknownFields)
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     demands: tuple[SchemaChange, ...] = ()
-    untold: frozenset[tuple[str, ...]] = frozenset()
+    untyped_paths: frozenset[tuple[str, ...]] = frozenset()
 
 
-def add_counts(left: Counts, right: Counts) -> dict[TopicPartition, PartitionCounts]:
+def add_counts(first: Counts, second: Counts) -> dict[TopicPartition, PartitionCounts]:
     """Return the counts of two batches together."""
     nothing = PartitionCounts()
-    return {key: left.get(key, nothing) + right.get(key, nothing) for key in left | right.keys()}
+    return {key: first.get(key, nothing) + second.get(key, nothing) for key in first | second.keys()}
 
 
 def count_outcomes(
     read: pa.RecordBatch, written: pa.RecordBatch, dead: pa.RecordBatch, filtered: Filtered
 ) -> dict[TopicPartition, PartitionCounts]:
-    """Count per partition what was read, and apart from it what the outcomes hold.
+    """Count per partition the records that were read, and independently those of each outcome.
 
     Nothing is taken as the rest of something else, so that a record without an outcome shows in the
     sum.
@@ -106,11 +106,11 @@ def count_outcomes(
         marked.append(_marked(dead, pc.index_in(dead["code"], value_set=_NAMES)))
     marked += [_all_of(records, _OUTCOMES.index(reason)) for reason, records in filtered.items()]
     table = pa.Table.from_batches(marked, _MARKED)
-    found: dict[TopicPartition, dict[str, int]] = {}
-    for each in table.group_by(_MARKED.names, use_threads=False).aggregate([([], "count_all")]).to_pylist():
-        key = TopicPartition(each["topic"], each["partition"])
-        found.setdefault(key, {})[_OUTCOMES[each["outcome"]]] = each["count_all"]
-    return {key: _counts(numbers) for key, numbers in found.items()}
+    counts: dict[TopicPartition, dict[str, int]] = {}
+    for group in table.group_by(_MARKED.names, use_threads=False).aggregate([([], "count_all")]).to_pylist():
+        key = TopicPartition(group["topic"], group["partition"])
+        counts.setdefault(key, {})[_OUTCOMES[group["outcome"]]] = group["count_all"]
+    return {key: _counts(numbers) for key, numbers in counts.items()}
 
 
 _OUTCOMES: Final = ("", "written", *DeadCode, *FilterReason)

@@ -1,4 +1,4 @@
-"""Rows that were decoded together, and where they belong."""
+"""Rows that were decoded together, with the positions of their records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownAt
+from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
 
-_NOWHERE: Final = pa.array([], pa.int64())
+_NO_POSITIONS: Final = pa.array([], pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +19,16 @@ class Block:
     """Rows that were decoded together.
 
     Attributes:
-        rows: Of the declared columns.
-        positions: Of the values they came from, ascending.
-        unknown: Fields of these values that are in no row. It may also speak of values that have no row here.
-        plain: int64, positions of values that surely have no field beside those of the columns, at no level.
+        rows: Rows of the declared columns.
+        positions: Positions of the values that the rows came from, ascending.
+        unknown_fields: Fields of these values that no column takes. It may also name fields of values without a row here.
+        fully_read: int64, positions of values that surely have no field, at any level, that no column takes.
     """
 
     rows: pa.RecordBatch
     positions: pa.Int64Array
-    unknown: UnknownAt = field(default=NOTHING_UNKNOWN)
-    plain: pa.Int64Array = field(default_factory=lambda: _NOWHERE)
+    unknown_fields: UnknownFieldPairs = field(default=NOTHING_UNKNOWN)
+    fully_read: pa.Int64Array = field(default_factory=lambda: _NO_POSITIONS)
 
 
 def concat_blocks(blocks: list[Block], schema: pa.Schema) -> Block:
@@ -36,10 +36,10 @@ def concat_blocks(blocks: list[Block], schema: pa.Schema) -> Block:
     table = pa.Table.from_batches([block.rows for block in blocks], schema).combine_chunks()
     positions = pa.chunked_array([block.positions for block in blocks], pa.int64())
     batches = table.to_batches()
-    unknown = UnknownAt.together(block.unknown for block in blocks)
-    plain = pa.chunked_array([block.plain for block in blocks], pa.int64())
+    unknown_fields = UnknownFieldPairs.concat(block.unknown_fields for block in blocks)
+    fully_read = pa.chunked_array([block.fully_read for block in blocks], pa.int64())
     rows = batches[0] if batches else no_rows(schema)
-    return Block(rows, positions.combine_chunks(), unknown, plain.combine_chunks())
+    return Block(rows, positions.combine_chunks(), unknown_fields, fully_read.combine_chunks())
 
 
 def in_order(blocks: list[Block], schema: pa.Schema) -> Block:
@@ -47,22 +47,22 @@ def in_order(blocks: list[Block], schema: pa.Schema) -> Block:
     filled = [block for block in blocks if len(block.positions)]
     if len(filled) <= 1:
         return filled[0] if filled else Block(no_rows(schema), pa.array([], pa.int64()))
-    whole = concat_blocks(filled, schema)
-    if pc.all(pc.less_equal(whole.positions[:-1], whole.positions[1:])).as_py():
-        return whole
-    order = pc.sort_indices(whole.positions)  # a stable sort
-    return Block(whole.rows.take(order), whole.positions.take(order), whole.unknown, whole.plain)
+    joined = concat_blocks(filled, schema)
+    if pc.all(pc.less_equal(joined.positions[:-1], joined.positions[1:])).as_py():
+        return joined
+    order = pc.sort_indices(joined.positions)  # a stable sort
+    return Block(joined.rows.take(order), joined.positions.take(order), joined.unknown_fields, joined.fully_read)
 
 
-def without(block: Block, dead: Collection[int]) -> Block:
-    """Return the block without the rows of dead records: of an exploded record no row lands if one of them can't."""
+def drop_dead_rows(block: Block, dead: Collection[int]) -> Block:
+    """Return the block without the rows of dead records. An exploded record loses all its rows if one of them is dead."""
     if not dead or not len(block.positions):
         return block
-    of_dead = pc.is_in(block.positions, value_set=pa.array(list(dead), pa.int64()))
-    if not of_dead.true_count:
+    is_dead = pc.is_in(block.positions, value_set=pa.array(list(dead), pa.int64()))
+    if not is_dead.true_count:
         return block
-    good = pc.invert(of_dead)
-    return Block(block.rows.filter(good), block.positions.filter(good), block.unknown)
+    good = pc.invert(is_dead)
+    return Block(block.rows.filter(good), block.positions.filter(good), block.unknown_fields)
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""What a pipeline wants of its records: plain data, since it travels to executors."""
+"""How a pipeline decodes its records: plain data, since it travels to executors."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ class RecordSpec:
         )
 
     def _is_text(self, name: str) -> bool:
-        of = self.columns.field(name).type
-        return bool(pa.types.is_string(of) or pa.types.is_large_string(of))
+        data_type = self.columns.field(name).type
+        return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
     def _ambiguous(self) -> list[str]:
         if self.field_names == "exact":
@@ -165,7 +165,7 @@ class RecordSpec:
 
     @property
     def of_value(self) -> RecordSpec:
-        """What is wanted of values alone."""
+        """The spec of the values alone, without the columns that come from keys."""
         if self.key is None and not self.of_key:
             return self
         columns = pa.schema([column for column in self.columns if column.name not in self.of_key])
@@ -176,24 +176,24 @@ class RecordSpec:
             key_fields=None,
             of_key=frozenset(),
             key_names=self.of_key,
-            defaults=self._but_keys(self.defaults),
-            sources=self._but_keys(self.sources),
-            units=self._but_keys(self.units),
-            local_times=self._but_keys(self.local_times),
+            defaults=self._without_key_columns(self.defaults),
+            sources=self._without_key_columns(self.sources),
+            units=self._without_key_columns(self.units),
+            local_times=self._without_key_columns(self.local_times),
             merge=None,
         )
 
-    def _but_keys(self, options: Mapping[str, T]) -> dict[str, T]:
-        return {name: of for name, of in options.items() if name not in self.of_key}
+    def _without_key_columns(self, options: Mapping[str, T]) -> dict[str, T]:
+        return {name: option for name, option in options.items() if name not in self.of_key}
 
     @property
     def is_shaped(self) -> bool:
-        """Whether values bring their own columns, which then become the ones that are wanted."""
+        """Whether values are first decoded to columns of their own shape, which then become the declared columns."""
         return bool(self.transforms) or self.format.name != JSON or self.tells_changes
 
     @property
     def tells_changes(self) -> bool:
-        """Whether values tell of changes of rows, rather than being rows."""
+        """Whether values are change events rather than rows."""
         return self.merge is not None and self.merge.changes is not None
 
     @property
@@ -212,7 +212,7 @@ class RecordSpec:
         return self.rescued_column if self.unknown_fields == "rescue" else None
 
     def only(self, names: Collection[str]) -> RecordSpec:
-        """What is wanted of some columns, those of the key among them; other fields don't matter."""
+        """The spec of some columns alone, also those that come from keys. All other fields are ignored."""
         return replace(
             self,
             columns=pa.schema([column for column in self.columns if column.name in names]),
@@ -222,21 +222,21 @@ class RecordSpec:
             unknown_fields="ignore",
             of_key=self.of_key & set(names),
             variants=self.variants & set(names),
-            defaults=_among(self.defaults, names),
-            sources=_among(self.sources, names),
-            units=_among(self.units, names),
-            local_times=_among(self.local_times, names),
+            defaults=_select(self.defaults, names),
+            sources=_select(self.sources, names),
+            units=_select(self.units, names),
+            local_times=_select(self.local_times, names),
         )
 
     @property
     def change_schema(self) -> pa.Schema:
-        """The declared columns, of which a deleted row has its key alone, and what happens to the row."""
+        """The declared columns, all optional because a deleted row has its key alone, and the operation on the row."""
         return pa.schema([*(column.with_nullable(nullable=True) for column in self.columns), OP_FIELD])
 
     @property
     def block_schema(self) -> pa.Schema:
-        """The schema of decoded rows: the declared columns, and what happens to the row, if values tell of changes."""
-        # A deleted row has its key; what else is required is asked of the others before.
+        """The schema of decoded rows: the declared columns, and the operation on the row if values are change events."""
+        # A deleted row has its key alone. Required columns of other rows are checked earlier.
         return self.change_schema if self.tells_changes else self.columns
 
     @property
@@ -244,7 +244,7 @@ class RecordSpec:
         """The schema of the rows: declared columns, then the added ones, then what merging needs."""
         added = self.kafka_columns.fields if self.kafka_columns else []
         block = self.change_schema if self.tombstone == "delete" else self.block_schema
-        declared = [of for of in block if of.name != OP]
+        declared = [column for column in block if column.name != OP]
         return pa.schema([*declared, *added, *(self.merge.fields if self.merge else ())])
 
     @property
@@ -280,8 +280,8 @@ class RecordSpec:
         return self.declared is None or name in self.declared
 
 
-def _among(options: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
-    return {name: of for name, of in options.items() if name in names}
+def _select(options: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+    return {name: option for name, option in options.items() if name in names}
 
 
 def _refuse(what: str, names: Iterable[str]) -> None:

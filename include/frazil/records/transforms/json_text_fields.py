@@ -115,7 +115,7 @@ def _each(texts: pa.BinaryArray, read: ParseText, path: str) -> tuple[list[objec
             rows.append(None if text is None else read(text))
         except Rejection as e:
             rows.append(None)
-            reason = e.within(path).reason
+            reason = e.with_parent(path).reason
             failed[row] = failure(f"JsonToMap: {reason.message} ({reason.code})", reason.path)
     return rows, failed
 

@@ -25,7 +25,7 @@ def sample(shape: pa.Schema, key_shape: pa.Schema | None) -> Frame:
     """
     records = pa.RecordBatch.from_arrays([_sample(field) for field in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
     key = None if key_shape is None else _null_row(key_shape)
-    return Frame.of(records, pa.array([0], pa.int64()), _null_row(shape), key)
+    return Frame.from_records(records, pa.array([0], pa.int64()), _null_row(shape), key)
 
 
 def _null_row(shape: pa.Schema) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ from frazil.batch.target import LATEST, RunRequest
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table_properties import PARTITIONED_LAYOUT
 from frazil.iceberg.files.partition_limit import PartitionLayout, PartitionLimit, folder_bytes, layout_of
-from frazil.iceberg.schema.evolution import TableChanges, declared_changes, planned
+from frazil.iceberg.schema.evolution import TableChanges, declared_changes, plan_changes
 from frazil.iceberg.schema.schema import (
     check_destination,
     check_layout,
@@ -38,7 +38,7 @@ from frazil.iceberg.schema.schema import (
 )
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.project import Project
-from frazil.records.evolution.schema_requests import together
+from frazil.records.evolution.schema_requests import merge_changes
 from frazil.records.model.spec import RecordSpec
 from frazil.run.batches.plan import planned_topics
 from frazil.run.commit.audit import hard_delete_tables
@@ -100,7 +100,7 @@ def stage_for_dry_run(
 
 def _requested_changes(demands: Demands, specs: Mapping[str, RecordSpec]) -> Iterator[str]:
     for name, requests in demands.items():
-        yield from _change_remarks(name, together(requests, specs[name]))
+        yield from _change_remarks(name, merge_changes(requests, specs[name]))
 
 
 def _change_remarks(table: str, changes: Iterable[SchemaChange]) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _columns(
     check_destination(table, destination, fold=fold)
     refuse_other_key(scope.pipeline, destination.table, table.metadata)
     declared = declared_changes(table.schema(), destination, fold=fold)
-    after = planned(table, TableChanges(destination, declared, fold=fold)).schema
+    after = plan_changes(table, TableChanges(destination, declared, fold=fold)).schema
     return schema_columns(after, destination), declared
 
 

@@ -15,7 +15,7 @@ from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark
 from frazil.errors import Retryable
 from frazil.iceberg.catalog.table import Table, TableMetadata, staging_table
-from frazil.iceberg.commit.branch import branch_name, decide_on_branch, replacing
+from frazil.iceberg.commit.branch import branch_name, decide_on_branch, replacement_stage
 from frazil.iceberg.commit.commit import Change, Refused, commit, fit_of, snapshot_time
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, branch_note
 from frazil.iceberg.commit.summary_state import (
@@ -26,13 +26,18 @@ from frazil.iceberg.commit.summary_state import (
     POSITION_KEY,
     TABLES_KEY,
     RolledBack,
-    landed,
+    landed_snapshot,
     mark_of,
     read_summary,
 )
 from frazil.iceberg.files.data_files import write_rows
 from frazil.iceberg.ledger.ledger import ledger_rows
-from frazil.run.commit.commit_followers import commit_all_followers, land_change, last_batch_check, snapshot_summary
+from frazil.run.commit.commit_followers import (
+    commit_all_followers,
+    land_change,
+    last_batch_check,
+    snapshot_summary,
+)
 from frazil.run.commit.dead_letter_topic import send_letters
 from frazil.run.commit.ledger_entry import entry_rows, marks_after, marks_json
 from frazil.run.commit.manifests import recovered_manifests, refuse_foreign_parts
@@ -79,14 +84,14 @@ def decide(scope: RunContext, manifest: Manifest, path: str, state: PipelineStat
         if table == manifest.ledger
         else branch_note(scope.lake, manifest.pipeline, table),
         fit=manifest.closing.fit,
-        landed=lambda metadata: landed(metadata, batch_key, manifest.mark, table),
+        landed=lambda metadata: landed_snapshot(metadata, batch_key, manifest.mark, table),
         check=_position_check(scope, manifest, state),
         retention=scope.retention(table),
     )
     if manifest.kind not in _ON_BRANCH or table == manifest.ledger:
         return commit(scope.lake, change)
     name = branch_name(manifest.pipeline, manifest.position.n)
-    return decide_on_branch(scope.lake, change, name, replacing())
+    return decide_on_branch(scope.lake, change, name, replacement_stage())
 
 
 def _position_check(scope: RunContext, manifest: Manifest, state: PipelineState) -> Callable[[TableMetadata], None]:
@@ -106,7 +111,8 @@ def _position_check(scope: RunContext, manifest: Manifest, state: PipelineState)
         mark, is_rolled_back = mark_of(last), isinstance(last, RolledBack)
         if mark != manifest.closing.after or (is_rolled_back and state.rolled_back is None):
             raise Refused(
-                f"table {table}: batch {manifest.position.n} was planned on {_mark_description(manifest.closing.after)}, found"
+                f"table {table}: batch {manifest.position.n} was planned on"
+                f" {_mark_description(manifest.closing.after)}, found"
                 f" {_mark_description(mark)}{', rolled back' if is_rolled_back else ''}"
             )
 
@@ -149,7 +155,7 @@ def roll_forward(scope: RunContext, manifest: Manifest, path: str, state: Pipeli
     refuse_foreign_parts(scope, state, manifest)
     scope = replace(scope, lake=lake_of_batch(scope.lake, manifest))
     table, closing = manifest.closing.table, scope.lake.load_table(manifest.closing.table)
-    decided = landed(closing.metadata, BATCH_KEY.format(manifest.pipeline), manifest.mark, table)
+    decided = landed_snapshot(closing.metadata, BATCH_KEY.format(manifest.pipeline), manifest.mark, table)
     if decided is None:
         # A process that slept: what it would give the followers belongs to a past that the pipeline no longer has.
         raise Retryable(
@@ -177,7 +183,7 @@ def _record_in_ledger(
     key, tables_key = DONE_KEY.format(manifest.pipeline), TABLES_KEY.format(manifest.pipeline)
     is_closing, lake = manifest.ledger == manifest.closing.table, scope.lake
     ledger = closing if is_closing else lake.load_table(manifest.ledger)
-    if landed(ledger.metadata, key, manifest.mark, manifest.ledger) is not None:
+    if landed_snapshot(ledger.metadata, key, manifest.mark, manifest.ledger) is not None:
         return
     send_letters(scope, manifest)
     earlier = recovered_manifests(closing, manifest)
@@ -195,7 +201,7 @@ def _record_in_ledger(
         mirrored=(key,),
         attached={tables_key: encoded_marks},
         fit=fit_of(ledger.metadata),
-        landed=lambda metadata: landed(metadata, key, manifest.mark, manifest.ledger),
+        landed=lambda metadata: landed_snapshot(metadata, key, manifest.mark, manifest.ledger),
         check=last_batch_check(key, manifest.ledger, manifest),
         properties={CLOSING_KEY.format(manifest.pipeline): manifest.closing.table},
         retention=scope.retention(manifest.ledger),
@@ -209,7 +215,8 @@ def _recovered_snapshots(lake: PipelineCatalog, batch: Manifest, repair: Manifes
     key, lake = BATCH_KEY.format(batch.pipeline), lake.decided(places)
     tables = {part.table: lake.find_table(part.table) for part in batch.parts}
     return {
-        name: None if table is None else landed(table.metadata, key, batch.mark, name) for name, table in tables.items()
+        name: None if table is None else landed_snapshot(table.metadata, key, batch.mark, name)
+        for name, table in tables.items()
     }
 
 

@@ -21,10 +21,10 @@ from frazil.iceberg.commit.summary_state import (
     MANIFEST_KEY,
     TOPICS_KEY,
     SummaryValue,
-    held,
-    landed,
+    landed_snapshot,
     mark_of,
     read_summary,
+    summary_value_or_refuse,
 )
 from frazil.iceberg.patches.variant import FORMAT_VERSION
 from frazil.run.commit.ledger_entry import ranges_json
@@ -109,7 +109,7 @@ def commit_follower(scope: RunContext, manifest: Manifest, part: TablePart, path
         topics=topics,
         properties=branch_note(lake, manifest.pipeline, part.table) | identifier_property(manifest.pipeline, part),
         fit=part.fit,
-        landed=lambda metadata: landed(metadata, key, manifest.mark, part.table),
+        landed=lambda metadata: landed_snapshot(metadata, key, manifest.mark, part.table),
         check=check,
         retention=scope.retention(part.table),
     )
@@ -192,7 +192,7 @@ def last_batch_check(key: str, table: str, manifest: Manifest) -> Callable[[Tabl
     """A check, for a commit, that the last batch of a table is the one that the manifest expects."""
 
     def check(metadata: TableMetadata) -> None:
-        find = read_summary if manifest.accepts_rollback(table) else held
+        find = read_summary if manifest.accepts_rollback(table) else summary_value_or_refuse
         last = mark_of(find(metadata, key, table))
         if not manifest.follows(table, last):
             raise Refused(f"table {table} holds {last} last, expected {manifest.expected_mark(table)}")

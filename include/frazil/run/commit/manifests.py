@@ -19,7 +19,7 @@ from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.table import Table, metadata_path, missing_files, read_text, write_text
 from frazil.iceberg.commit.commit import fit_of
 from frazil.iceberg.commit.removal import check_removable
-from frazil.iceberg.commit.summary_state import BATCH_KEY, landed, manifest_path
+from frazil.iceberg.commit.summary_state import BATCH_KEY, landed_snapshot, manifest_path
 from frazil.pipeline.files.outcome_rules import rules_file, rules_text
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.run.state.context import RunContext
@@ -182,7 +182,7 @@ def _is_own(
         return True
     table = scope.lake.decided({part.table: (part.catalog, part.branch)}).find_table(part.table)
     key = BATCH_KEY.format(manifest.pipeline)
-    return table is not None and landed(table.metadata, key, manifest.mark, part.table) is not None
+    return table is not None and landed_snapshot(table.metadata, key, manifest.mark, part.table) is not None
 
 
 def recovered_manifests(table: Table, manifest: Manifest) -> tuple[Manifest, ...]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.dead_letters import OpenLetter, Place
 from frazil.batch.facts import Counts, Staged, TopicPartition, UnknownFields
-from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.decoder.fan_out import FanOut, TableOutcomes
 from frazil.records.decoder.redaction import Payload, has_record, redacted
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
@@ -149,7 +149,7 @@ def _decode_destination(
         _landed_counts(good),
         Counter(str(reason["code"]) for reason in reasons.values()),
         size,
-        outcomes.unknown if payload == "full" else outcomes.unknown.without_names(),
+        outcomes.unknown_fields if payload == "full" else outcomes.unknown_fields.without_names(),
     )
 
 
@@ -173,7 +173,7 @@ def _rerouted(letters: pa.RecordBatch, table: str, decoder: FanOut) -> list[Plac
     return [place for part in parts for place in _rerouted(part, table, decoder)]
 
 
-def _routed_away(outcomes: FannedOut) -> int:
+def _routed_away(outcomes: TableOutcomes) -> int:
     return sum(counts.filtered.get(FilterReason.ROUTE, 0) for counts in outcomes.counts.values())
 
 
@@ -185,7 +185,7 @@ def _unrouted_reason(table: str) -> dict[str, Any]:
     return {"code": str(code), "stage": str(code.stage), "message": message, "path": None}
 
 
-def _landed_counts(outcomes: FannedOut) -> dict[TopicPartition, Counts]:
+def _landed_counts(outcomes: TableOutcomes) -> dict[TopicPartition, Counts]:
     return {
         (key.topic, key.partition): Counts(
             counts.written + sum(counts.filtered.values()), counts.written, 0, sum(counts.filtered.values())

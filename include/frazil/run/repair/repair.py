@@ -20,7 +20,14 @@ from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.table import read_text
 from frazil.iceberg.commit.commit import Refused
 from frazil.iceberg.commit.landed_batches import summaries
-from frazil.iceberg.commit.summary_state import BATCH_KEY, MANIFEST_KEY, RolledBack, landed, manifest_path, read_summary
+from frazil.iceberg.commit.summary_state import (
+    BATCH_KEY,
+    MANIFEST_KEY,
+    RolledBack,
+    landed_snapshot,
+    manifest_path,
+    read_summary,
+)
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.kafka.admin.observe import observe
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -268,7 +275,7 @@ def _without_part(scope: RunContext, manifest: Manifest) -> tuple[str, ...]:
         part.table
         for part in manifest.followers
         if (table := lake.find_table(part.table)) is None
-        or landed(table.metadata, key, manifest.mark, part.table) is None
+        or landed_snapshot(table.metadata, key, manifest.mark, part.table) is None
     )
     return tuple(without_part) or (manifest.ledger,)
 

@@ -28,7 +28,7 @@ from frazil.iceberg.commit.summary_state import (
     MANIFEST_KEY,
     POSITION_KEY,
     manifest_path,
-    moved_with,
+    mirrored_property,
 )
 from frazil.iceberg.ledger.ledger import first_rows, read_ledger
 from frazil.kafka.admin.topics import compacted
@@ -250,7 +250,7 @@ def _newest_position(scope: RunContext, tables: Tables) -> tuple[Position | None
     metadata, key = tables.closing.metadata, POSITION_KEY.format(scope.pipeline.name)
     if key not in metadata.properties:
         return None, None
-    value, snapshot_id = moved_with(metadata, key, tables.closing_name)
+    value, snapshot_id = mirrored_property(metadata, key, tables.closing_name)
     snapshot = metadata.snapshot_by_id(snapshot_id)
     summary = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
     return Position.from_json(value), summary.get(KIND_KEY)
@@ -379,8 +379,7 @@ def _emptied_destinations(
     for name in sorted(bare & holders):
         raise Terminal(
             f"pipeline {scope.pipeline.name}: the position of table {closing} goes back to batch {agreed.n}, and table {name} holds"
-            " rows of later ones: it keeps no Kafka columns (kafka_columns: false), so those that come again can't be taken"
-            " out there",
+            " rows of later ones: it keeps no Kafka columns (kafka_columns: false), so those that come again can't be taken out there",
             next_step=f"restore {closing} as it was, then run; or let them stand beside those that come again:"
             f' frazil reset {scope.pipeline.name} --to-table --allow-duplicates --reason "table was rolled back"',
         )
@@ -419,8 +418,8 @@ def _remarks(
     for r in skipped:
         yield (
             f"topic {r.topic}, partition {r.partition}: {r.start} to {r.end - 1} are gone from Kafka, or may be, as the topic"
-            " is compacted: rows and dead letters that a table has of them stay, what is missing is given up"
-            " (of a compacted topic, --allow-duplicates reads again what Kafka has)"
+            " is compacted: rows and dead letters that a table has of them stay, what is missing is given up (of a"
+            " compacted topic, --allow-duplicates reads again what Kafka has)"
         )
     for table, why in sorted(lost.items()):
         yield f"table {table} {why}, too: it stays as it is, and the next run says how it is mended"

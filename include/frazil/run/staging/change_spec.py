@@ -18,7 +18,7 @@ from frazil.records.cdc.custom import Envelope, OpColumn
 from frazil.records.cdc.debezium import Debezium
 from frazil.records.cdc.dms_maxwell import Dms, Maxwell
 from frazil.records.model.changes import FACTS, ChangeFormat, MergeSpec
-from frazil.records.model.format import JSON, port_type
+from frazil.records.model.format import JSON, decoded_type
 from frazil.records.model.spec import RecordSpec
 
 _NO_FIELD: Final = "\0"
@@ -204,7 +204,7 @@ def _paths(
                 next_step=_DECLARE,
             )
         is_counted = column is not None and column.unit is not None
-        yield path, pa.string() if is_text else pa.int64() if is_counted else port_type(field.type)
+        yield path, pa.string() if is_text else pa.int64() if is_counted else decoded_type(field.type)
 
 
 def _add_field(tree: Tree, path: tuple[str, ...], field_type: Any, where: str) -> None:

@@ -18,10 +18,10 @@ from frazil.pipeline.syntax.patterns import refused_because
 from frazil.pipeline.transforms.connect import RegexRouter
 from frazil.pipeline.transforms.transform_step import TopicNameMatches
 from frazil.records.casting.source import plain_type
-from frazil.records.casting.type_names import spelled
+from frazil.records.casting.type_names import type_name
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import Router
-from frazil.records.evolution.types import file_names
+from frazil.records.evolution.types import names_in_files
 from frazil.records.formats.catalogue import open_format
 from frazil.records.formats.shapes import declared_fields
 from frazil.records.json.record import ExactDecoder
@@ -134,7 +134,7 @@ def _file_name_clashes(fields: Iterable[pa.Field], path: str = "") -> Iterator[s
     """Columns whose names become the same name in Iceberg's data files."""
     names: dict[str, str] = {}
     for field in fields:
-        written = file_names(field.name)
+        written = names_in_files(field.name)
         owners = {names.setdefault(each, field.name) for each in written} - {field.name}
         if owners:
             yield f"{path}{field.name}: Iceberg's files name it {written[0]}, as they name {min(owners)}; give one another name"
@@ -192,7 +192,7 @@ def _about_new_tables(pipeline: Pipeline) -> Iterator[str]:
             pipeline, {destination.table: declared_columns(destination) for destination in pipeline.destinations}
         )
         router = Router(record_route, pipeline.tables)
-        topics = [topic for topic in pipeline.source.topics if not router.finds(topic)]
+        topics = [topic for topic in pipeline.source.topics if not router.has_table(topic)]
         if topics:
             yield f"route.topic: {', '.join(topics)} names no table: write namespace.table under rename"
 
@@ -256,7 +256,7 @@ def _undecided_reason(path: str, fields: pa.Schema, *, any_case: bool) -> str | 
     kind = _kind(steps, fields, any_case=any_case)
     if kind is not None and _can_route(kind):
         return None
-    return f"a text, number or boolean decides; {path!r} is {'not in an object' if kind is None else spelled(kind)}"
+    return f"a text, number or boolean decides; {path!r} is {'not in an object' if kind is None else type_name(kind)}"
 
 
 def suggest(name: str, known_names: Sequence[str]) -> str:

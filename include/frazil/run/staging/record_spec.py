@@ -16,10 +16,10 @@ from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.value import Decoding
 from frazil.pipeline.syntax.types import parse_type
 from frazil.pipeline.transforms.transform_step import Step
-from frazil.records.casting.type_names import spelled
+from frazil.records.casting.type_names import type_name
 from frazil.records.decoder.route import FieldRoute, NewTables, Route, StaticRoute, TopicRoute
 from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.format import JSON, FormatSpec, SchemaSource, port_type
+from frazil.records.model.format import JSON, FormatSpec, SchemaSource, decoded_type
 from frazil.records.model.frame import Transform
 from frazil.records.model.spec import KafkaColumns, RecordSpec
 from frazil.records.transforms.catalogue import predicate, transform
@@ -108,18 +108,15 @@ def _all_columns(columns: Mapping[str, pa.Schema]) -> pa.Schema:
             first = by_name.setdefault(column.name, column)
             if first.type != column.type:
                 raise Terminal(
-                    f"column {column.name} of {table} is {spelled(column.type)}, another destination has it as"
-                    f" {spelled(first.type)}: what the field is before transforms can't be told",
+                    f"column {column.name} of {table} is {type_name(column.type)}, another destination has it as"
+                    f" {type_name(first.type)}: what the field is before transforms can't be told",
                     next_step="declare the fields of the value: value.fields",
                 )
     return pa.schema(list(by_name.values()))
 
 
 def record_spec(
-    pipeline: Pipeline,
-    columns: pa.Schema,
-    schemas: Schemas | None = None,
-    destination: Destination | None = None,
+    pipeline: Pipeline, columns: pa.Schema, schemas: Schemas | None = None, destination: Destination | None = None
 ) -> RecordSpec:
     """How records become rows of one destination.
 
@@ -189,12 +186,14 @@ def format_of(half: Decoding, schemas: Schemas) -> FormatSpec:
 def _fields(half: Decoding, columns: pa.Schema) -> pa.Schema:
     """What a JSON object holds before transforms: all of it optional, since the columns decide what must be there."""
     if not isinstance(half.fields, dict):
-        return pa.schema([column.with_type(port_type(column.type)).with_nullable(nullable=True) for column in columns])
+        return pa.schema(
+            [column.with_type(decoded_type(column.type)).with_nullable(nullable=True) for column in columns]
+        )
     return pa.schema([pa.field(name, _arrow(type_text)) for name, type_text in half.fields.items()])
 
 
 def _arrow(text: str) -> pa.DataType:
-    return port_type(arrow_type(parse_type(text)))
+    return decoded_type(arrow_type(parse_type(text)))
 
 
 def transform_of(step: Step) -> Transform:
@@ -240,7 +239,7 @@ def route_of(
         return None
     if route.static is not None:
         static = StaticRoute(_path(route.static.field), route.static.tables)
-        return Route(static, route.otherwise, beside=histories)
+        return Route(static, route.otherwise, histories=histories)
     spec = template_spec(pipeline, columns, schemas)
     new = None if spec is None else NewTables(spec, refused or {}, rest)
     if route.field is not None:

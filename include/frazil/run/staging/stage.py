@@ -28,7 +28,7 @@ from frazil.iceberg.files.partition_limit import PartitionLimit
 from frazil.iceberg.files.row_files import TableWriters
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.read.read import ReadLimits
-from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.decoder.fan_out import FanOut, TableOutcomes
 from frazil.records.decoder.redaction import Payload, redacted
 from frazil.records.decoder.route import Route
 from frazil.records.model.cells import in_steps
@@ -120,7 +120,7 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         shown = Staged(
             samples=_samples(letters, all_staged.samples), named=_named_letters(order, letters, len(all_staged.named))
         )
-        read = Staged(bytes=_bytes(batch), untold=outcomes.untold, ages=_ages(batch, order.fixed_at))
+        read = Staged(bytes=_bytes(batch), untold=outcomes.untyped_paths, ages=_ages(batch, order.fixed_at))
         all_staged = all_staged.merge(_staged_counts(order, outcomes)).merge(read).merge(shown)
         hit(Failpoint.STAGING)
         if order.tolerance is not None and order.tolerance.is_lost(all_staged.total.dead):
@@ -177,7 +177,7 @@ def _named_letters(order: StageOrder, dead: pa.RecordBatch, named_count: int) ->
     return tuple(NamedLetter(*letter_fields) for letter_fields in zip(*columns, strict=True))
 
 
-def _staged_counts(order: StageOrder, outcomes: FannedOut) -> Staged:
+def _staged_counts(order: StageOrder, outcomes: TableOutcomes) -> Staged:
     counts = {}
     codes: dict[str, int] = {}
     for key, outcome in outcomes.counts.items():
@@ -189,7 +189,7 @@ def _staged_counts(order: StageOrder, outcomes: FannedOut) -> Staged:
     written = sum(partition_counts.written for partition_counts in counts.values())
     extra = sum(rows.num_rows for rows in outcomes.rows.values()) - written
     # A name may be as secret as a value: of a map that is written as an object it is one.
-    unknown_fields, tables = outcomes.unknown, outcomes.tables
+    unknown_fields, tables = outcomes.unknown_fields, outcomes.tables
     if order.payload != "full":
         unknown_fields = unknown_fields.without_names()
         tables = {

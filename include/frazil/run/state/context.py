@@ -132,7 +132,7 @@ class RunContext:
     def retention(self, table: str) -> Retention | None:
         """Which old snapshots of a table its batches expire; None: none, as maintenance is off, or somebody else's."""
         rules = self.pipeline.maintenance.for_table(table)
-        return None if rules is None or rules.expiry is False else Retention.by(rules.expiry)
+        return None if rules is None or rules.expiry is False else Retention.from_rules(rules.expiry)
 
     def stamp(self) -> str:
         """The time as manifests and plans write it."""

@@ -10,10 +10,16 @@ import pyarrow as pa
 from frazil.batch.schema_change import Demands, Untold, listed
 from frazil.errors import Terminal
 from frazil.iceberg.commit.commit import fit_of
-from frazil.iceberg.schema.evolution import TableChanges, declared_changes, evolve, said, undecided_changes
+from frazil.iceberg.schema.evolution import (
+    TableChanges,
+    change_lines,
+    declared_changes,
+    evolve,
+    undecided_changes,
+)
 from frazil.iceberg.schema.schema import arrow_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.records.evolution.schema_requests import changed, has, together
+from frazil.records.evolution.schema_requests import apply_changes, has_column, merge_changes
 from frazil.records.model.spec import RecordSpec
 from frazil.run.state.context import RunContext
 from frazil.run.state.tables import Tables, in_parallel
@@ -46,10 +52,10 @@ def evolve_tables(
     for name, requests in demands.items():
         spec, destination = specs[name], scope.pipeline.destination(name)
         changes = TableChanges(
-            destination, together(requests, spec), scope.pipeline.name, n, fold=spec.fold is not None
+            destination, merge_changes(requests, spec), scope.pipeline.name, n, fold=spec.fold is not None
         )
         applied[name] = evolve(scope.lake, changes)
-        for line in said(applied[name]):
+        for line in change_lines(applied[name]):
             scope.report(f"batch {n}: table {name}: {line}")
     loaded = dict(zip(applied, in_parallel(scope.lake.load_table, applied), strict=True))
     after = replace(tables, destinations={**tables.destinations, **loaded})
@@ -72,7 +78,9 @@ def with_declared_columns(scope: RunContext, tables: Tables, n: int) -> Tables:
     for name, table in tables.destinations.items():
         destination, fold = scope.pipeline.destination(name), scope.pipeline.value.folds_names
         if changes := declared_changes(table.schema(), destination, fold=fold):
-            for line in said(evolve(scope.lake, TableChanges(destination, changes, scope.pipeline.name, n, fold=fold))):
+            for line in change_lines(
+                evolve(scope.lake, TableChanges(destination, changes, scope.pipeline.name, n, fold=fold))
+            ):
                 scope.report(f"table {name}: {line}, as it is declared")
             evolved[name] = scope.lake.load_table(name)
     return replace(tables, destinations={**tables.destinations, **evolved})
@@ -120,8 +128,7 @@ def columns_still_missing(scope: RunContext, n: int, demands: Demands) -> Termin
     return Terminal(
         f"batch {n} of pipeline {scope.pipeline.name}: its tables were changed {ROUNDS} times and still lack"
         f" {'; '.join(f'{table}: {listed(missing)}' for table, missing in demands.items())}",
-        next_step="does somebody else take columns away from them at the same time? Otherwise this is a fault of Frazil:"
-        " please report it",
+        next_step="does somebody else take columns away from them at the same time? Otherwise this is a fault of Frazil: please report it",
     )
 
 
@@ -135,7 +142,7 @@ def columns_after(
 ) -> dict[str, pa.Schema]:
     """The columns of rows as they would be after changes that nobody makes."""
     return {
-        name: changed(schema, together(demands.get(name, ()), specs[name])) if demands.get(name) else schema
+        name: apply_changes(schema, merge_changes(demands.get(name, ()), specs[name])) if demands.get(name) else schema
         for name, schema in columns.items()
     }
 
@@ -161,7 +168,9 @@ def has_late_column(untyped: Untold, columns: Mapping[str, pa.Schema], specs: Ma
         specs: How records became rows.
     """
     return any(
-        has(columns[name], path, fold=specs[name].fold is not None) for name, paths in untyped.items() for path in paths
+        has_column(columns[name], path, fold=specs[name].fold is not None)
+        for name, paths in untyped.items()
+        for path in paths
     )
 
 

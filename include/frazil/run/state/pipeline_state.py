@@ -23,7 +23,7 @@ from frazil.iceberg.commit.summary_state import (
     manifest_path,
     mark_of,
     read_summary,
-    still_held,
+    remaining_value,
 )
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.state.tables import Tables, to_table_command
@@ -160,8 +160,7 @@ def pipeline_state(pipeline: Pipeline, tables: Tables) -> PipelineState:
         if newest is None
         else _rollback(pipeline, closing, last, mark, newest, is_told=position is not None or done is not None),
         closing_lost=_closing_lost(pipeline, tables, mark, mark_elsewhere, ledger_marks)
-        or _history_lost(pipeline, tables, last)
-        # a rewind takes the position from the ledger
+        or _history_lost(pipeline, tables, last)  # a rewind takes the position from the ledger
         or (unreadable or _positionless(pipeline, closing, mark, position) if newest is None else None),
     )
     by_name = {pipeline.ledger_table: ledger, pipeline.dead_letters_table: letters, **followers}
@@ -171,7 +170,7 @@ def pipeline_state(pipeline: Pipeline, tables: Tables) -> PipelineState:
 def _position(pipeline: Pipeline, tables: Tables) -> tuple[Position | None, Terminal | None]:
     """The position of the closing table, None if it has none; or the error if it can't be read."""
     try:
-        position_summary = still_held(lookup_position(tables.closing, pipeline.name, tables.closing_name))
+        position_summary = remaining_value(lookup_position(tables.closing, pipeline.name, tables.closing_name))
     except Terminal as unreadable:
         return None, unreadable
     return Position.from_json(position_summary.value) if position_summary else None, None
@@ -182,8 +181,8 @@ def _positionless(pipeline: Pipeline, table: str, mark: BatchMark | None, positi
     if mark is None or position is not None:
         return None
     return Terminal(
-        f"pipeline {pipeline.name}: closing table {table} holds {_batch_name(mark)} last, and no position: its property"
-        f" {POSITION_KEY.format(pipeline.name)} is gone, and the snapshot of that batch expired",
+        f"pipeline {pipeline.name}: closing table {table} holds {_batch_name(mark)} last, and no position: its"
+        f" property {POSITION_KEY.format(pipeline.name)} is gone, and the snapshot of that batch expired",
         next_step="set the property as the table's last metadata file that has it says; or take all rows of the pipeline out and"
         f' land what Kafka still holds: frazil reset {pipeline.name} --to earliest --reason "position was removed"',
     )
@@ -232,8 +231,8 @@ def _refuse_other_letters(pipeline: Pipeline, ledger_marks: Mapping[str, TableMa
     kept_in = {table for table, mark in ledger_marks.items() if mark.role == "dead_letters"}
     for table in sorted(kept_in - {pipeline.dead_letters_table}):
         raise Terminal(
-            f"pipeline {pipeline.name}: its dead letters are kept in table {table}, the pipeline file now names"
-            f" {pipeline.dead_letters_table}",
+            f"pipeline {pipeline.name}: its dead letters are kept in table {table}, the pipeline file"
+            f" now names {pipeline.dead_letters_table}",
             next_step=f"set dead_letters.table to {table} again",
         )
 
@@ -444,7 +443,7 @@ def _batch_name(mark: BatchMark | None) -> str:
 
 
 def _summary(table_summary: SummaryValue | RolledBack | None) -> Mapping[str, str]:
-    holds = still_held(table_summary)
+    holds = remaining_value(table_summary)
     return holds.summary if holds else {}
 
 

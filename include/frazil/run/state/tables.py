@@ -27,7 +27,7 @@ from frazil.iceberg.commit.summary_state import (
     TOPICS_KEY,
     SummaryValue,
     ledger_tables,
-    mirrored,
+    mirrored_values,
     read_summary,
 )
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, UNPARTITIONED
@@ -91,8 +91,8 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
     namespace, _, own = closing.rpartition(".")
     if closing != pipeline.ledger_table and pipeline.create is not None and own == f"{pipeline.name}__ledger":
         raise Terminal(
-            f"pipeline {pipeline.name} keeps its position in its ledger {closing}, and by the pipeline file its ledger would be"
-            f" {pipeline.ledger_table}",
+            f"pipeline {pipeline.name} keeps its position in its ledger {closing}, and by the pipeline file its"
+            f" ledger would be {pipeline.ledger_table}",
             next_step=f"say so in the pipeline file: route.create.namespace: {namespace}",
         )
     if closing != pipeline.ledger_table and pipeline.create is not None:
@@ -109,8 +109,7 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
         )
     if closing not in (*pipeline.tables, pipeline.ledger_table):
         raise Terminal(
-            f"pipeline {pipeline.name} keeps its position in table {closing}, the pipeline file now names"
-            f" {', '.join(pipeline.tables)}",
+            f"pipeline {pipeline.name} keeps its position in table {closing}, the pipeline file now names {', '.join(pipeline.tables)}",
             next_step=f"name {closing} again, or give the pipeline a new name: its rows begin anew then",
         )
 
@@ -395,8 +394,8 @@ def _refuse_if_moved(lake: Lake, pipeline: Pipeline) -> None:
         refuse_other_closing(pipeline, closing)
         if (catalog.name, name) != (lake.catalogs[0].name, pipeline.ledger_table):
             raise Terminal(
-                f"pipeline {pipeline.name} has its ledger in {name} of catalog {catalog.name}; beside the first destination of"
-                f" the pipeline file it would be {pipeline.ledger_table} of catalog {lake.catalogs[0].name}",
+                f"pipeline {pipeline.name} has its ledger in {name} of catalog {catalog.name}; beside the first"
+                f" destination of the pipeline file it would be {pipeline.ledger_table} of catalog {lake.catalogs[0].name}",
                 next_step=f"name a destination of namespace {name.rpartition('.')[0]}, in catalog {catalog.name}, first again",
             )
 
@@ -413,7 +412,7 @@ def refuse_shared(pipeline: Pipeline, tables: Tables) -> None:
     letters = pipeline.dead_letters_table
     metadata = tables.dead_letters.metadata
     owner = {metadata.properties[LETTERS_KEY]} if LETTERS_KEY in metadata.properties else set[str]()
-    rivals = (mirrored(metadata, BATCH_KEY, letters).keys() | owner) - {pipeline.name}
+    rivals = (mirrored_values(metadata, BATCH_KEY, letters).keys() | owner) - {pipeline.name}
     if rivals:
         raise Terminal(
             f"pipeline {pipeline.name}: dead-letter table {letters} is for letters of pipeline {min(rivals)}: a replay or reset"
@@ -481,6 +480,8 @@ def landed_by_another(pipeline: str, topics: frozenset[str], metadata: TableMeta
 
 def topics_landed(metadata: TableMetadata, table: str) -> dict[str, frozenset[str]]:
     """The topics that each pipeline lands in a table, whose closing table it is or which follows."""
-    following = {name: frozenset(json.loads(text)) for name, text in mirrored(metadata, TOPICS_KEY, table).items()}
-    closing = mirrored(metadata, POSITION_KEY, table)
+    following = {
+        name: frozenset(json.loads(text)) for name, text in mirrored_values(metadata, TOPICS_KEY, table).items()
+    }
+    closing = mirrored_values(metadata, POSITION_KEY, table)
     return following | {name: frozenset(Position.from_json(text).topics) for name, text in closing.items()}

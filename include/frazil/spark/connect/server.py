@@ -125,7 +125,7 @@ class Server:
             Retryable: They have another one, and the server is managed: it was replaced a moment ago.
         """
 
-        def told(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        def worker_digests(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             from frazil.spark.submit.sources import digest as here
 
             for _ in batches:
@@ -134,7 +134,10 @@ class Server:
         expected = digest()
         mend = "give the server's workers the same release (image, archive or spark.executorEnv.PYTHONPATH), and start it anew"
         try:
-            digests = {row["digest"] for row in spark.range(1).mapInArrow(told, "digest string").toArrow().to_pylist()}
+            digests = {
+                row["digest"]
+                for row in spark.range(1).mapInArrow(worker_digests, "digest string").toArrow().to_pylist()
+            }
         except PySparkException as error:
             if "ModuleNotFoundError" not in str(error):
                 raise

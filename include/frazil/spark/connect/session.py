@@ -42,8 +42,8 @@ _RETRIES: Final = 6
 _LONGEST_WAIT_MILLISECONDS: Final = 5_000
 
 
-def bound(spark: SparkSession) -> None:
-    """Bound what a session waits for. A clone has a client of its own, which knows nothing of that of its origin."""
+def limit_waiting(spark: SparkSession) -> None:
+    """Limit how long a session waits for answers. A clone has a client of its own, which does not inherit the limit."""
     spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=_LONGEST_WAIT_MILLISECONDS)])
     Answers.shutdown = classmethod(_let_go)  # type: ignore[assignment, method-assign]
 
@@ -86,13 +86,13 @@ class KeptSession:
 
 
 @contextmanager
-def lent(folder: Path) -> Iterator[KeptSession]:
+def lend_session(folder: Path) -> Iterator[KeptSession]:
     """Lend a session that nobody uses, or a new one.
 
     Args:
         folder: Holds the ids of sessions that are alike: same server, same settings, same code.
     """
-    session, lock_file = _taken(private_folder(folder))
+    session, lock_file = _take_session(private_folder(folder))
     with lock_file:
         try:
             session.file.touch()
@@ -102,7 +102,7 @@ def lent(folder: Path) -> Iterator[KeptSession]:
                 session.file.unlink(missing_ok=True)
 
 
-def _taken(folder: Path) -> tuple[KeptSession, IO[str]]:
+def _take_session(folder: Path) -> tuple[KeptSession, IO[str]]:
     for file in sorted(folder.glob(f"*{_SUFFIX}")):
         lock_file = _locked(file)
         if lock_file is not None:
@@ -148,7 +148,7 @@ _ENDED: Final = ("SESSION_CLOSED", "SESSION_CHANGED")
 
 
 @contextmanager
-def connected(project: Project, engine_name: str, *, writes: bool) -> Iterator[Session]:
+def connected_session(project: Project, engine_name: str, *, writes: bool) -> Iterator[Session]:
     """The session of a job. Another job may have it after the block, unless Spark failed: then the server drops it and its work.
 
     Args:
@@ -185,24 +185,24 @@ def _prepare(spark: SparkSession, server: Server, engine: EngineSettings) -> Non
 
 @contextmanager
 def _session(server: Server, project: Project, engine: EngineSettings) -> Iterator[tuple[SparkSession, KeptSession]]:
-    folder = project.home.run / "spark-sessions" / _likeness(server, project, engine)
+    folder = project.home.run / "spark-sessions" / _session_key(server, project, engine)
     while True:
-        with lent(folder) as spark_session:
-            spark = _opened(server, spark_session.id)
+        with lend_session(folder) as spark_session:
+            spark = _reopen_session(server, spark_session.id)
             if spark is None:
                 continue
-            with _closed(spark, spark_session):
+            with _closing(spark, spark_session):
                 yield spark, spark_session
             return
 
 
-def _opened(server: Server, session_id: str) -> SparkSession | None:
+def _reopen_session(server: Server, session_id: str) -> SparkSession | None:
     """The session of an id; None if the server ended it."""
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # Spark's functions are those of spark connect, in the whole process
     spark = SparkSession.builder.channelBuilder(server.channel(session_id)).create()
-    bound(spark)
+    limit_waiting(spark)
     try:
-        _within(_ANSWER_SECONDS, lambda: spark.version, server)
+        _with_time_limit(_ANSWER_SECONDS, lambda: spark.version, server)
     except PySparkException as error:
         _leave(spark, release=False)
         if any(word in str(error) for word in _ENDED):
@@ -212,7 +212,7 @@ def _opened(server: Server, session_id: str) -> SparkSession | None:
 
 
 @contextmanager
-def _closed(spark: SparkSession, spark_session: KeptSession) -> Iterator[None]:
+def _closing(spark: SparkSession, spark_session: KeptSession) -> Iterator[None]:
     """Close a session with the block; end its work on the server if that is cut short, and it, too, unless it is kept.
 
     A failure of Frazil's is none of the session's. To drop it would cost the server a daemon, see `frazil.spark.connect.session`.
@@ -238,7 +238,7 @@ def _interrupted(spark: SparkSession) -> bool:
             spark.interruptAll()
             ended.set()
 
-    _aside(interrupt).join(_LEAVE_SECONDS)
+    _in_thread(interrupt).join(_LEAVE_SECONDS)
     return ended.is_set()
 
 
@@ -250,16 +250,16 @@ def _leave(spark: SparkSession, *, release: bool) -> None:
         spark.release_session_on_close = release
         spark.stop()
 
-    _aside(leave).join(_LEAVE_SECONDS)
+    _in_thread(leave).join(_LEAVE_SECONDS)
 
 
-def _aside(work: Callable[[], object]) -> threading.Thread:
+def _in_thread(work: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=work, daemon=True, name="spark-connect")
     thread.start()
     return thread
 
 
-def _within(seconds: float, ask: Callable[[], T], server: Server) -> T:
+def _with_time_limit(seconds: float, ask: Callable[[], T], server: Server) -> T:
     """An answer of a server that may never give one: its client waits without end."""
     answers: list[T] = []
     failures: list[PySparkException] = []
@@ -270,7 +270,7 @@ def _within(seconds: float, ask: Callable[[], T], server: Server) -> T:
         except PySparkException as error:
             failures.append(error)
 
-    _aside(work).join(seconds)
+    _in_thread(work).join(seconds)
     if failures:
         raise failures[0]
     if not answers:
@@ -281,7 +281,7 @@ def _within(seconds: float, ask: Callable[[], T], server: Server) -> T:
     return answers[0]
 
 
-def _likeness(server: Server, project: Project, engine: EngineSettings) -> str:
+def _session_key(server: Server, project: Project, engine: EngineSettings) -> str:
     """Names what sessions must have in common to take each other's place: a changed catalog must not find the old one."""
     parts = [server.address, pyspark.__version__, digest(), engine.conf]
     parts += [{name: catalog.model_dump() for name, catalog in project.settings.catalogs.items()}]

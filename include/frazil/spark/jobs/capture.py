@@ -17,17 +17,17 @@ from frazil.capture.order import CaptureOrder
 from frazil.capture.position import CapturePosition
 from frazil.capture.rows import Row
 from frazil.capture.run import CaptureResult, ground_of, utc_now
-from frazil.capture.run_rows import RowsTask, beginning, is_done, next_rows
-from frazil.capture.standing import standing
+from frazil.capture.run_rows import RowsTask, initial_state_maker, is_done, next_rows
+from frazil.capture.standing import open_capture
 from frazil.errors import Retryable, Terminal
 from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.pipeline.settings.databases import DatabaseSettings
 from frazil.project import Project
-from frazil.spark.errors import SPARK_FAILED, answered
+from frazil.spark.errors import SPARK_FAILED, fetch_rows
 from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
 from frazil.spark.jobs.stage import cancel_of
 from frazil.spark.submit.handover import Handover
-from frazil.spark.writes.quoting import quoted
+from frazil.spark.writes.quoting import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -69,12 +69,12 @@ def rows_of(spark: SparkSession, capture: JdbcCapture, database: DatabaseSetting
     return frame
 
 
-def largest(frame: DataFrame, capture: JdbcCapture) -> int | None:
+def largest_number(frame: DataFrame, capture: JdbcCapture) -> int | None:
     """The largest number of the incrementing column; None if there is no row."""
     from pyspark.sql import functions
 
-    column = functions.max(quoted(str(capture.incrementing_column))).alias("largest")
-    (row,) = answered(frame.select(column), "the largest number").to_pylist()
+    column = functions.max(quote_name(str(capture.incrementing_column))).alias("largest")
+    (row,) = fetch_rows(frame.select(column), "the largest number").to_pylist()
     return None if row["largest"] is None else int(row["largest"])
 
 
@@ -92,22 +92,22 @@ def send_rows(frame: DataFrame, task: RowsTask, condition: str | None) -> tuple[
 
     capture = task.capture
     chosen = frame if condition is None else frame.where(condition)
-    key = _json(chosen.select(*map(quoted, capture.key))) if capture.key else functions.lit(None).cast("string")
+    key = _json(chosen.select(*map(quote_name, capture.key))) if capture.key else functions.lit(None).cast("string")
     time, number = capture.timestamp_column, capture.incrementing_column
     nothing = functions.lit(None).cast("string")
     rows = chosen.select(
         _json(chosen).alias("value"),
         key.alias("key"),
-        (functions.date_format(quoted(time), "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX") if time else nothing).alias("time"),
-        (functions.col(quoted(number)).cast("decimal(38,0)") if number else nothing).alias("number"),
+        (functions.date_format(quote_name(time), "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX") if time else nothing).alias("time"),
+        (functions.col(quote_name(number)).cast("decimal(38,0)") if number else nothing).alias("number"),
     )
     # A query without bounds is one partition, which one task reads and sorts, on disk where memory does not do.
     ordered = rows.sortWithinPartitions("time", "number") if capture.order else rows
 
     def send(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        yield _sent(task, batches)
+        yield _send_task(task, batches)
 
-    (answer,) = answered(ordered.mapInArrow(send, _TOLD_TYPE), f"capture {capture.name}").to_pylist()
+    (answer,) = fetch_rows(ordered.mapInArrow(send, _TOLD_TYPE), f"capture {capture.name}").to_pylist()
     if answer["failure"] is not None:
         code, message, next_step = json.loads(answer["failure"])
         raise (Terminal if code == Terminal.exit_code else Retryable)(message, next_step=next_step)
@@ -117,7 +117,7 @@ def send_rows(frame: DataFrame, task: RowsTask, condition: str | None) -> tuple[
 _TOLD_TYPE: Final = ", ".join(f"{name} string" for name in _TOLD.names)
 
 
-def _sent(task: RowsTask, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+def _send_task(task: RowsTask, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """The work of the task, in a Python worker of an executor."""
     try:
         count, position = task.send(_rows(task.capture, batches))
@@ -146,7 +146,7 @@ def _json(frame: DataFrame) -> Column:
     """All columns as one JSON object. Decimals are numbers with all their digits, as Frazil's pipelines read them."""
     from pyspark.sql import functions
 
-    return functions.to_json(functions.struct(*(functions.col(quoted(name)) for name in frame.columns)), _JSON)
+    return functions.to_json(functions.struct(*(functions.col(quote_name(name)) for name in frame.columns)), _JSON)
 
 
 def _require(capture: JdbcCapture, key: str, kind: str | None, expected: tuple[str, ...]) -> None:
@@ -181,14 +181,14 @@ def main(argv: list[str]) -> int:
         See `frazil.spark.jobs.driver.exit_code`.
     """
     end_with_parent()
-    handover = Handover.of("capture", argv)
+    handover = Handover.from_arguments("capture", argv)
 
     def work() -> None:
         project = Project.load()
         capture = project.capture(handover.pipeline)
         if not isinstance(capture, JdbcCapture):
             raise Terminal(f"capture {capture.name} is of files, which need no Spark")
-        order = CaptureOrder.from_json(handover.asked())
+        order = CaptureOrder.from_json(handover.read_plan())
         handover.hand_back(capture_rows(project, capture, order).to_json())
 
     return exit_code(work)
@@ -206,8 +206,8 @@ def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) ->
     with shutdown.handled(say), session(project) as spark, shutdown.cancelling(cancel_of(spark)):
         try:
             frame = rows_of(spark, capture, database)
-            begin = beginning(capture, now, partial(largest, frame, capture))
-            with standing(ground, order, begin, now) as (_, position):
+            begin = initial_state_maker(capture, now, partial(largest_number, frame, capture))
+            with open_capture(ground, order, begin, now) as (_, position):
                 chosen = next_rows(capture, position, now)
             count, behind = 0, position
             if not is_done(capture, position, order.run):
@@ -215,7 +215,7 @@ def capture_rows(project: Project, capture: JdbcCapture, order: CaptureOrder) ->
         except SPARK_FAILED as error:
             if shutdown.requester():
                 raise shutdown.stopped(f"capture {capture.name}: what was committed stays") from error
-            if (terminal := refused(capture, str(error), sql_state(error))) is not None:
+            if (terminal := refusal_of(capture, str(error), sql_state(error))) is not None:
                 raise terminal from error
             raise
     return CaptureResult(capture.name, order.run, capture.topic, count, behind.n - position.n, behind.n)
@@ -233,7 +233,7 @@ def sql_state(error: BaseException) -> str:
     return ""
 
 
-def refused(capture: JdbcCapture, detail: str, state: str = "") -> Terminal | None:
+def refusal_of(capture: JdbcCapture, detail: str, state: str = "") -> Terminal | None:
     """What a person must mend, if an error of Spark says so.
 
     Args:

@@ -13,11 +13,11 @@ from frazil import shutdown
 from frazil.errors import FrazilError, Retryable
 from frazil.project import Project
 from frazil.runtime.proc import stat_of
-from frazil.spark.errors import SPARK_FAILED, not_started, quiet, shown
-from frazil.spark.jobs.start import started
+from frazil.spark.errors import SPARK_FAILED, error_text, not_started, silence_error_log
+from frazil.spark.jobs.start import started_session
 from frazil.spark.submit.configuration import ENGINE_VARIABLE, LOCAL_VARIABLE, SUBMITTER_VARIABLE
 from frazil.spark.submit.watch import REPORT_PREFIX
-from frazil.spark.writes.quoting import prepare
+from frazil.spark.writes.quoting import configure_quoting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,24 +52,24 @@ def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]
     Raises:
         Retryable, Terminal: Spark does not start; the server does not answer, or is not fit for it.
     """
-    quiet()
+    silence_error_log()
     engine = os.environ.get(ENGINE_VARIABLE)
     if engine is None:
         with _own_session() as spark:
-            prepare(spark)
+            configure_quoting(spark)
             yield spark
         return
-    from frazil.spark.connect.session import connected
+    from frazil.spark.connect.session import connected_session
 
-    with connected(project, engine, writes=writes) as spark:
-        prepare(spark)
+    with connected_session(project, engine, writes=writes) as spark:
+        configure_quoting(spark)
         yield spark
 
 
 @contextmanager
 def _own_session() -> Iterator[SparkSession]:
     try:
-        spark = started()
+        spark = started_session()
     except SPARK_FAILED as error:
         raise not_started(error) from error
     try:
@@ -91,7 +91,7 @@ def run_job(main: Callable[[list[str]], int]) -> NoReturn:
     try:
         code = main(sys.argv[1:])
     except SystemExit as exit_request:
-        code = _told(exit_request)
+        code = _exit_code_of(exit_request)
     except BaseException:  # noqa: BLE001 - told as Python tells it
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
@@ -100,7 +100,7 @@ def run_job(main: Callable[[list[str]], int]) -> NoReturn:
     os._exit(code)
 
 
-def _told(exit_request: SystemExit) -> int:
+def _exit_code_of(exit_request: SystemExit) -> int:
     """The exit code that Python would end with; it also says what is no number."""
     if exit_request.code is None:
         return 0
@@ -122,7 +122,7 @@ def exit_code(work: Callable[[], object]) -> int:
         say(f"{error.label}: {' '.join(str(error).split())}")
         return error.exit_code
     except SPARK_FAILED as error:
-        say(f"{Retryable.label}: Spark failed: {shown(error)}")
+        say(f"{Retryable.label}: Spark failed: {error_text(error)}")
         return Retryable.exit_code
     return 0
 

@@ -30,7 +30,7 @@ def facts(work: str, clusters: Iterable[tuple[str, Any, Any]], storages: Iterabl
         clusters: Name, properties and topics of each cluster that is asked.
         storages: Name, location and properties of each storage that is written to.
     """
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "executor": f"{socket.gethostname()}:{os.getcwd()}",  # noqa: PTH109 - a text
         "time": time.time(),
         "python": python_version(),
@@ -39,10 +39,10 @@ def facts(work: str, clusters: Iterable[tuple[str, Any, Any]], storages: Iterabl
         "sources": None,
         "problems": [],
     }
-    if told["lacks"] is None:
-        told["sources"] = import_module("frazil.spark.submit.sources").digest()
-        told["problems"] = [*_problems(CLUSTER, _reach, clusters), *_problems(STORAGE, _write, storages)]
-    return json.dumps(told)
+    if report["lacks"] is None:
+        report["sources"] = import_module("frazil.spark.submit.sources").digest()
+        report["problems"] = [*_problems(CLUSTER, _reach, clusters), *_problems(STORAGE, _write, storages)]
+    return json.dumps(report)
 
 
 def _versions() -> Iterator[tuple[str, str | None]]:
@@ -62,11 +62,11 @@ def _lacking(work: str) -> str | None:
 
 
 def _problems(
-    what: str, ask: Callable[[str, Any, Any], None], of: Iterable[tuple[str, Any, Any]]
+    what: str, ask: Callable[[str, Any, Any], None], targets: Iterable[tuple[str, Any, Any]]
 ) -> Iterator[tuple[str, str, str | None]]:
     from frazil.errors import FrazilError
 
-    for name, first, second in of:
+    for name, first, second in targets:
         try:
             ask(name, first, second)
         except FrazilError as error:

@@ -62,7 +62,7 @@ def _run(pipeline: str, plan: RunPlan) -> str | None:
         if plan.mode == "dry_run":
             return dry_run(project, definition, plan, SparkStage(spark), say).to_json()
         if plan.until is not None:
-            return _stay(spark, pipeline, plan)
+            return _run_session(spark, pipeline, plan)
         land(spark, project, definition, plan)
         return None
 
@@ -73,7 +73,7 @@ def land(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPla
     return True
 
 
-def _stay(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
+def _run_session(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
     """Land batches until the session ends, a batch fails, or the files change: what Spark was started with may not be theirs.
 
     So a Spark that is gone is never asked again: whoever waits for this job starts another.
@@ -83,9 +83,9 @@ def _stay(spark: SparkSession, pipeline: str, order: RunPlan) -> str:
         project = Project.load()
         return project, project.pipeline(pipeline)
 
-    kept = Session(order, load, say, in_job=True)
-    run_session(kept, partial(land, spark))
-    return kept.end.to_json()
+    session = Session(order, load, say, in_job=True)
+    run_session(session, partial(land, spark))
+    return session.end.to_json()
 
 
 def _apply(spark: SparkSession, project: Project, pipeline: Pipeline, plan: RunPlan) -> SparkApply | None:

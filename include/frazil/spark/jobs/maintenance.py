@@ -14,11 +14,11 @@ from frazil.maintain.result import MaintenanceResult
 from frazil.maintain.run import maintain
 from frazil.project import Project
 from frazil.run.state.context import RunContext
-from frazil.spark.errors import SPARK_FAILED, shown
+from frazil.spark.errors import SPARK_FAILED, error_text
 from frazil.spark.jobs.driver import end_with_parent, exit_code, say, session
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.submit.handover import Handover
-from frazil.spark.writes.quoting import literal, prepare_writer, quoted, text
+from frazil.spark.writes.quoting import literal, prepare_writer, quote_name, quote_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,7 @@ class SparkProcedures:
         arguments_text = ", ".join(f"{name} => {literal(value)}" for name, value in arguments.items())
         what = f"{procedure} of {arguments['table']}"
         with _translated(what):
-            frame = self._spark.sql(f"CALL {quoted(catalog)}.system.{procedure}({arguments_text})")
+            frame = self._spark.sql(f"CALL {quote_name(catalog)}.system.{procedure}({arguments_text})")
         return _rows(frame, what)
 
     @contextmanager
@@ -70,9 +70,9 @@ class SparkProcedures:
         Raises:
             Retryable: Spark or the catalog is not available now.
         """
-        name = quoted(catalog, *table.split("."))
+        name = quote_name(catalog, *table.split("."))
         with _translated(f"{key} of {table}"):
-            self._spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({text(key)} = {text(value)})")
+            self._spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({quote_text(key)} = {quote_text(value)})")
 
 
 def _rows(frame: DataFrame, what: str) -> Iterator[dict[str, Any]]:
@@ -87,7 +87,7 @@ def _translated(what: str) -> Iterator[None]:
         yield
     except SPARK_FAILED as error:
         kind = Conflict if any(word in str(error) for word in _RIVALS) else Retryable
-        raise kind(f"{what}: Spark failed: {shown(error)}") from error
+        raise kind(f"{what}: Spark failed: {error_text(error)}") from error
 
 
 def main(argv: list[str]) -> int:
@@ -97,10 +97,10 @@ def main(argv: list[str]) -> int:
         See `frazil.spark.jobs.driver.exit_code`: 0 also if a step failed, which the result says.
     """
     end_with_parent()
-    handover = Handover.of("maintain", argv)
+    handover = Handover.from_arguments("maintain", argv)
 
     def work() -> None:
-        order = Order.from_json(handover.asked())
+        order = Order.from_json(handover.read_plan())
         handover.hand_back(_run(handover.pipeline, order).to_json())
 
     return exit_code(work)

@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.spark.errors import answered
+from frazil.spark.errors import fetch_rows
 from frazil.spark.jobs import executor_facts
 from frazil.spark.jobs.driver import end_with_parent, exit_code, session
 from frazil.spark.jobs.workers import WORK
@@ -36,18 +36,18 @@ def main(argv: list[str]) -> int:
         See `frazil.spark.jobs.driver.exit_code`.
     """
     end_with_parent()
-    handover = Handover.of("probe", argv)
+    handover = Handover.from_arguments("probe", argv)
 
     def work() -> None:
         project = Project.load()
-        pipelines = [project.pipeline(name) for name in json.loads(handover.asked())]
+        pipelines = [project.pipeline(name) for name in json.loads(handover.read_plan())]
         with session(project) as spark:
-            handover.hand_back(json.dumps(_asked(spark, project, pipelines)))
+            handover.hand_back(json.dumps(_probe_executors(spark, project, pipelines)))
 
     return exit_code(work)
 
 
-def _asked(spark: SparkSession, project: Project, pipelines: Iterable[Pipeline]) -> dict[str, Any]:
+def _probe_executors(spark: SparkSession, project: Project, pipelines: Iterable[Pipeline]) -> dict[str, Any]:
     from pyspark.sql.functions import udf
 
     clusters, storages = _clusters(project, pipelines), _storages(project, pipelines)
@@ -57,23 +57,27 @@ def _asked(spark: SparkSession, project: Project, pipelines: Iterable[Pipeline])
     tell = udf(lambda _: facts(module, clusters, storages), "string", useArrow=False)
     count = max(_LEAST, _TASKS * cores(lambda key: spark.conf.get(key, "") or ""))
     began = time.time()
-    told: pa.Table = answered(spark.range(0, count, 1, count).select(tell("id").alias("told")), "executors")
+    answers: pa.Table = fetch_rows(spark.range(0, count, 1, count).select(tell("id").alias("told")), "executors")
     ended = time.time()
-    return {"began": began, "ended": ended, "told": [json.loads(of) for of in told.column("told").to_pylist()]}
+    return {
+        "began": began,
+        "ended": ended,
+        "told": [json.loads(answer) for answer in answers.column("told").to_pylist()],
+    }
 
 
 def _clusters(project: Project, pipelines: Iterable[Pipeline]) -> list[tuple[str, Any, Any]]:
     topics: dict[str, set[str]] = {}
-    for of in pipelines:
-        topics.setdefault(of.source.cluster, set()).update(of.source.topics)
-    return [(name, dict(project.cluster(name).properties), sorted(of)) for name, of in topics.items()]
+    for pipeline in pipelines:
+        topics.setdefault(pipeline.source.cluster, set()).update(pipeline.source.topics)
+    return [(name, dict(project.cluster(name).properties), sorted(names)) for name, names in topics.items()]
 
 
 def _storages(project: Project, pipelines: Iterable[Pipeline]) -> list[tuple[str, Any, Any]]:
-    found = {}
-    for of in pipelines:
-        for name in of.catalogs:
-            place = project.lake(name).storage((*of.tables, of.ledger_table))
+    storages = {}
+    for pipeline in pipelines:
+        for name in pipeline.catalogs:
+            place = project.lake(name).storage((*pipeline.tables, pipeline.ledger_table))
             if place is not None:
-                found[name] = (name, place.location, dict(place.properties))
-    return list(found.values())
+                storages[name] = (name, place.location, dict(place.properties))
+    return list(storages.values())

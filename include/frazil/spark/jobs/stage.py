@@ -20,7 +20,7 @@ from frazil.errors import Retryable, Terminal
 from frazil.kafka.read.read import read_ranges
 from frazil.records.decoder.fan_out import FanOut
 from frazil.run.staging.stage import StageOrder, stage_records
-from frazil.spark.errors import SPARK_FAILED, answered
+from frazil.spark.errors import SPARK_FAILED, fetch_rows
 from frazil.spark.submit.configuration import cores
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class SparkStage:
         order = replace(order, ranges=())
 
         def stage_task(numbers: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-            for number in (number for of in numbers for number in of.column(0).to_pylist()):
-                yield _staged(replace(order, ranges=tasks[number]))
+            for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+                yield _stage_task(replace(order, ranges=tasks[number]))
 
         # A row for each task, with its number: what it reads is in the closure, with the properties of the cluster.
         rows = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(stage_task, "staged string, failure string")
         with shutdown.cancelling(cancel_of(self._spark)):
             try:
-                parts = answered(rows, f"batch {order.n}").to_pylist()
+                parts = fetch_rows(rows, f"batch {order.n}").to_pylist()
             except (*SPARK_FAILED, Retryable) as error:
                 if shutdown.requester():
                     raise shutdown.stopped(f"batch {order.n} was not staged to its end, and is discarded") from error
@@ -78,17 +78,17 @@ def cancel_of(spark: SparkSession) -> Callable[[], object]:
     return spark.sparkContext.cancelAllJobs
 
 
-def _staged(order: StageOrder) -> pa.RecordBatch:
+def _stage_task(order: StageOrder) -> pa.RecordBatch:
     """The work of one task, in a Python worker of an executor."""
     try:
         staged = stage_records(order, read_ranges(order.cluster, order.ranges, limits=order.limits))
-        told = {"staged": [staged.to_json()], "failure": [None]}
+        columns = {"staged": [staged.to_json()], "failure": [None]}
     except (Retryable, Terminal) as error:
-        told = {"staged": [None], "failure": [json.dumps([error.exit_code, error.message, error.next_step])]}
-    return pa.RecordBatch.from_pydict(told, schema=_TOLD)
+        columns = {"staged": [None], "failure": [json.dumps([error.exit_code, error.message, error.next_step])]}
+    return pa.RecordBatch.from_pydict(columns, schema=_TASK_RESULT)
 
 
-_TOLD = pa.schema([pa.field("staged", pa.string()), pa.field("failure", pa.string())])
+_TASK_RESULT = pa.schema([pa.field("staged", pa.string()), pa.field("failure", pa.string())])
 """What a task tells the driver: what it staged, or why it could not."""
 
 

@@ -27,7 +27,7 @@ _CONTEXT: Final[Future[SparkContext]] = Future()
 
 
 def start() -> None:
-    """Make this process ready for its modules, and begin to start its own Spark, for `started` to take.
+    """Make this process ready for its modules, and begin to start its own Spark, for `started_session` to take.
 
     Not on a cluster: there a job that fails at once, over its plan, would leave an application behind that nobody ends.
     """
@@ -41,7 +41,7 @@ def start() -> None:
         Thread(target=_start_context, name="spark-start", daemon=True).start()
 
 
-def started() -> SparkSession:
+def started_session() -> SparkSession:
     """The session of this process, once Spark has started; it is started here if nobody did before.
 
     Raises:

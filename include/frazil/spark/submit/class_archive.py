@@ -38,11 +38,11 @@ def archive_options(home: Home, java: Java) -> str:
 
 def archive_file(home: Home, java: Java) -> Path:
     """Where the archive for a Java and Spark's jars is, made or not: its name is a digest of what it depends on."""
-    told = [str(java.home.resolve()), _release(java)]
+    inputs = [str(java.home.resolve()), _release(java)]
     for jar in sorted(_spark_jars().iterdir()):
         status = jar.stat()
-        told.append(f"{jar} {status.st_size} {status.st_mtime_ns}")  # the JVM compares these as well
-    digest = hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+        inputs.append(f"{jar} {status.st_size} {status.st_mtime_ns}")  # the JVM compares these as well
+    digest = hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
     return home.jars / f"spark-classes-{digest}.jsa"
 
 
@@ -97,8 +97,8 @@ def _release(java: Java) -> str:
 
 
 def _spark_jars() -> Path:
-    found = find_spec("pyspark")
-    (folder,) = (found.submodule_search_locations if found else None) or ("",)
+    spec = find_spec("pyspark")
+    (folder,) = (spec.submodule_search_locations if spec else None) or ("",)
     return Path(folder) / "jars"
 
 

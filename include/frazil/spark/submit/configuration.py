@@ -39,28 +39,30 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
-def cores(told: Callable[[str], str]) -> int:
+def cores(setting: Callable[[str], str]) -> int:
     """Cores of the executors, as far as the configuration tells. By configuration alone, for Spark Connect's sake.
 
     Args:
-        told: What a key of Spark's configuration is set to; empty: it is not set.
+        setting: Reads a key of Spark's configuration; empty if it is not set.
     """
-    master = told("spark.master")
+    master = setting("spark.master")
     if (local := _LOCAL.fullmatch(master)) is not None:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
-    each = int(told("spark.executor.cores") or 1)
-    instances = _executors(told)
-    if master.startswith(_STANDALONE) and (most := told("spark.cores.max")):
+    each = int(setting("spark.executor.cores") or 1)
+    instances = _executors(setting)
+    if master.startswith(_STANDALONE) and (most := setting("spark.cores.max")):
         # As many executors as that takes, all of one size: there is no number of them to configure.
         return max(int(most) // each, 1) * each
     return instances * each
 
 
-def _executors(told: Callable[[str], str]) -> int:
+def _executors(setting: Callable[[str], str]) -> int:
     """Executors that there may be: as many tasks bring them, where they come and go by need."""
-    if told("spark.dynamicAllocation.enabled") == "true" and (most := told("spark.dynamicAllocation.maxExecutors")):
+    if setting("spark.dynamicAllocation.enabled") == "true" and (
+        most := setting("spark.dynamicAllocation.maxExecutors")
+    ):
         return int(most)
-    return int(told("spark.executor.instances") or 1)
+    return int(setting("spark.executor.instances") or 1)
 
 
 _SECRET_KEYS: Final = (
@@ -94,8 +96,8 @@ def _defaults() -> str:
 def _spark_home() -> Path:
     if home := os.environ.get("SPARK_HOME"):
         return Path(home)
-    found = find_spec("pyspark")
-    return Path(found.origin).parent if found is not None and found.origin else Path()
+    spec = find_spec("pyspark")
+    return Path(spec.origin).parent if spec is not None and spec.origin else Path()
 
 
 _ALIKE: Final = {
@@ -134,8 +136,8 @@ def storage_properties(warehouse: str | None, properties: Mapping[str, str]) -> 
 
 def scheme_of(warehouse: str | None) -> str:
     """Scheme of an address; empty for a path or a name."""
-    scheme, found, _ = (warehouse or "").partition("://")
-    return scheme if found else ""
+    scheme, separator, _ = (warehouse or "").partition("://")
+    return scheme if separator else ""
 
 
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -183,14 +185,14 @@ def _database(uri: str) -> dict[str, str]:
         return {"uri": f"jdbc:sqlite:{url.database}", "jdbc.schema-version": "V1"}
     port = f":{url.port}" if url.port else ""
     host = f"[{url.host}]" if ":" in (url.host or "") else url.host or ""
-    found: dict[str, str | None] = {
+    properties: dict[str, str | None] = {
         **{f"jdbc.{name}": str(value) for name, value in url.query.items()},
         "uri": f"jdbc:{kind}://{host}{port}/{quote(url.database or '')}",
         "jdbc.schema-version": "V1",
         "jdbc.user": url.username,
         "jdbc.password": str(url.password) if url.password is not None else None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in properties.items() if value is not None}
 
 
 def open_catalog(spark: SparkSession, name: str, settings: CatalogSettings) -> None:

@@ -39,8 +39,8 @@ class Handover:
     properties: Path | None = None
 
     @classmethod
-    def of(cls, prog: str, argv: list[str]) -> Handover:
-        """The files that a job was started with: the other end of `arguments`.
+    def from_arguments(cls, prog: str, argv: list[str]) -> Handover:
+        """Parse what a job was started with: the reverse of `arguments`.
 
         Args:
             prog: Name of the job, for its usage.
@@ -50,24 +50,24 @@ class Handover:
         parser.add_argument("--pipeline", required=True, help="name of the pipeline or capture")
         parser.add_argument("--plan", required=True, help="@FILE that holds what is asked for, as JSON")
         parser.add_argument("--result", type=Path, required=True, help="file for what was done, as JSON")
-        given = parser.parse_args(argv)
-        return cls(given.pipeline, Path(given.plan.removeprefix("@")), given.result)
+        arguments = parser.parse_args(argv)
+        return cls(arguments.pipeline, Path(arguments.plan.removeprefix("@")), arguments.result)
 
     @property
     def arguments(self) -> list[str]:
         """What the job is started with."""
         return ["--result", str(self.result), "--pipeline", self.pipeline, "--plan", f"@{self.plan}"]
 
-    def asked(self) -> str:
-        """What the job is to do."""
+    def read_plan(self) -> str:
+        """Read the plan: what the job is to do, as JSON."""
         return self.plan.read_text(encoding="utf-8")
 
     def hand_back(self, text: str) -> None:
-        """Write what the job did."""
+        """Write the result of the job."""
         write_atomically(self.result, text)
 
-    def found(self) -> str | None:
-        """What the job wrote; None if it handed nothing back."""
+    def read_result(self) -> str | None:
+        """Read the result that the job wrote; None if it wrote none."""
         return self.result.read_text(encoding="utf-8") if self.result.exists() else None
 
 

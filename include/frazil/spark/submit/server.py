@@ -162,5 +162,5 @@ def _loopback(home: Home) -> Mapping[str, str]:
 
 
 def _release(command: list[str], *settings: Mapping[str, str]) -> str:
-    told = json.dumps([command, *(sorted(pairs.items()) for pairs in settings), digest()])
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    description = json.dumps([command, *(sorted(pairs.items()) for pairs in settings), digest()])
+    return hashlib.sha256(description.encode()).hexdigest()[:16]

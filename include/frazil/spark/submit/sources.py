@@ -12,11 +12,11 @@ import frazil
 
 def digest() -> str:
     """A digest of the package's code as it is now: a process that waits for long may outlive an upgrade."""
-    found = hashlib.sha256()
+    code_hash = hashlib.sha256()
     for name, content in sorted(_modules(_package())):
-        found.update(f"{name}\n".encode())
-        found.update(content)
-    return found.hexdigest()[:16]
+        code_hash.update(f"{name}\n".encode())
+        code_hash.update(content)
+    return code_hash.hexdigest()[:16]
 
 
 def _package() -> Path | zipfile.Path:
@@ -25,9 +25,9 @@ def _package() -> Path | zipfile.Path:
     return folder if folder.is_dir() else zipfile.Path(folder.parent, f"{folder.name}/")
 
 
-def _modules(folder: Path | zipfile.Path, within: str = "") -> Iterator[tuple[str, bytes]]:
-    for of in folder.iterdir():
-        if of.is_dir():
-            yield from _modules(of, f"{within}{of.name}/")
-        elif of.name.endswith(".py"):
-            yield f"{within}{of.name}", of.read_bytes()
+def _modules(folder: Path | zipfile.Path, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from _modules(path, f"{prefix}{path.name}/")
+        elif path.name.endswith(".py"):
+            yield f"{prefix}{path.name}", path.read_bytes()

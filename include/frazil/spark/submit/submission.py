@@ -286,7 +286,7 @@ def run_submission(
     with handed_over(home, name, run, order, job.private) as handover:
         command = job.command(handover.arguments, handover.properties)
         watch_job(command, job.env, log_of(home, name, run), report, partial(drivers, home, name, run))
-        return handover.found()
+        return handover.read_result()
 
 
 def maintenance_run(run: str) -> str:

@@ -70,7 +70,7 @@ class _Ended:
     """How a job ended: its exit code, its last line for people, and the end of its log."""
 
     code: int
-    said: str
+    last_line: str
     lines: list[str]
 
 
@@ -81,20 +81,20 @@ class _Job:
     Attributes:
         child: spark-submit, or the job itself.
         at_work: The drivers that say that they run batches now.
-        asked: Process ids of those that were asked: once, a driver that is about to end takes a second time for an order.
+        asked_pids: Process ids of those that were asked: once, a driver that is about to end takes a second time for an order.
     """
 
     child: subprocess.Popen[str]
     at_work: Callable[[], list[Driver]]
-    asked: set[int] = field(default_factory=set)
+    asked_pids: set[int] = field(default_factory=set)
 
     def cancel(self) -> None:
         """Ask its driver to stop; where there is none, nothing of a batch is at work, and the child is ended."""
         for driver in self.at_work():
-            if driver.is_here and driver.pid not in self.asked:
-                self.asked.add(driver.pid)
+            if driver.is_here and driver.pid not in self.asked_pids:
+                self.asked_pids.add(driver.pid)
                 driver.ask_to_stop()
-        if not self.asked:
+        if not self.asked_pids:
             self.child.terminate()
 
 
@@ -135,7 +135,7 @@ def _watched(
 ) -> _Ended:
     lines: list[str] = []
     last_line = ""
-    with log.open("w", encoding="utf-8") as log_file, _started(command, env) as child:
+    with log.open("w", encoding="utf-8") as log_file, _start_process(command, env) as child:
         try:
             with shutdown.cancelling(_Job(child, at_work).cancel):
                 for line in map(without_values, child.stdout or ()):
@@ -151,7 +151,7 @@ def _watched(
     return _Ended(child.returncode, last_line, lines)
 
 
-def _started(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
+def _start_process(command: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         env=os.environ | env,
@@ -174,8 +174,8 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 def _failure(ended: _Ended, log: Path) -> FrazilError:
     kind = _ERROR_CLASSES.get(ended.code, Retryable)
-    if ended.code in _ERROR_CLASSES and ended.said:
-        return kind(ended.said, next_step=f"the whole log: {log}")
+    if ended.code in _ERROR_CLASSES and ended.last_line:
+        return kind(ended.last_line, next_step=f"the whole log: {log}")
     # Not the lines themselves: Spark and Python quote values of records in theirs, and this goes into alerts.
     log_end = "\n".join(shown_lines(ended.lines)) or "names no error"
     return kind(

@@ -22,18 +22,34 @@ from frazil.errors import Retryable, Terminal
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import TableMetadata
-from frazil.iceberg.commit.branch import Prepared, Repeated, branches_in_vain, carries, renewed, show, verify_tip
-from frazil.iceberg.commit.commit import ATTEMPTS, Change, loaded, moved_properties, pause, refuse_lost_files, validate
+from frazil.iceberg.commit.branch import (
+    PreparedBranch,
+    RowsAddedTwice,
+    branches_in_vain,
+    carries_change,
+    publish_branch,
+    retry_branch_name,
+    verify_tip,
+)
+from frazil.iceberg.commit.commit import (
+    ATTEMPTS,
+    Change,
+    moved_properties,
+    pause,
+    refuse_lost_files,
+    reload_table,
+    validate,
+)
 from frazil.iceberg.commit.refs import BranchName, head_of
 from frazil.iceberg.commit.summary_state import ancestry
 from frazil.iceberg.files.key_ranges import may_hold
 from frazil.iceberg.patches.variant import FORMAT_VERSION
 from frazil.iceberg.schema.schema import identity_columns
-from frazil.spark.errors import SPARK_FAILED, shown
+from frazil.spark.errors import SPARK_FAILED, error_text
 from frazil.spark.writes.change_order import Target
 from frazil.spark.writes.merge import merge_rows
 from frazil.spark.writes.merge_session import MergeSession
-from frazil.spark.writes.quoting import prepare_writer, quoted, text
+from frazil.spark.writes.quoting import prepare_writer, quote_name, quote_text
 from frazil.spark.writes.staged_rows import staged_rows
 
 if TYPE_CHECKING:
@@ -64,7 +80,7 @@ class SparkApply:
         name = branch
         for number in range(ATTEMPTS):
             pause(number, failure)
-            table = loaded(lake, change, failure)
+            table = reload_table(lake, change, failure)
             metadata = table.metadata
             landed = change.landed(metadata)
             if landed is not None:
@@ -73,26 +89,26 @@ class SparkApply:
             validate(change, metadata)
             refuse_lost_files(change.table, change.files, table)
             lake.catalog_of(change.table).refuse_code(table)
-            name = name if number == 0 else renewed(name)
+            name = name if number == 0 else retry_branch_name(name)
             try:
                 self._attempt(lake, change, operation, name, head_of(metadata))
-            except (*SPARK_FAILED, Repeated) as error:
-                _log.info("Spark did not bring branch %s of %s to main: %s", name, change.table, shown(error))
+            except (*SPARK_FAILED, RowsAddedTwice) as error:
+                _log.info("Spark did not bring branch %s of %s to main: %s", name, change.table, error_text(error))
                 failure = error
-        landed = change.landed(loaded(lake, change, failure).metadata)
+        landed = change.landed(reload_table(lake, change, failure).metadata)
         if landed is None:
             raise Retryable(
-                f"table {change.table}: Spark could not land its part in {ATTEMPTS} attempts: {shown(failure)}"
+                f"table {change.table}: Spark could not land its part in {ATTEMPTS} attempts: {error_text(failure)}"
             ) from failure
         return landed
 
     def _attempt(self, lake: Lake, change: Change, operation: Operation, name: str, planned: int | None) -> None:
         """Write the rows on a branch of the head that was checked, and make it main."""
-        table = _named(lake, change.table)
+        table = _table_name(lake, change.table)
         as_of = "" if planned is None else f" AS OF VERSION {planned}"
-        self._spark.sql(f"ALTER TABLE {table} CREATE BRANCH {quoted(name)}{as_of}").collect()
+        self._spark.sql(f"ALTER TABLE {table} CREATE BRANCH {quote_name(name)}{as_of}").collect()
         failpoints.hit(Failpoint.BRANCH_MADE)
-        branch = _named(lake, change.table, f"branch_{name}")
+        branch = _table_name(lake, change.table, f"branch_{name}")
         if operation.merge is not None and change.files:
             self._merge(lake, change, operation, operation.merge, name)
         else:
@@ -102,27 +118,27 @@ class SparkApply:
         tip = _tip(lake, change, operation, name, planned)
         failpoints.hit(Failpoint.BRANCH_STAGED)
         _log.info("branch %s of %s ends in snapshot %d", name, change.table, tip)
-        self._to_main(lake, change, Prepared(name, planned, tip))
+        self._to_main(lake, change, PreparedBranch(name, planned, tip))
 
-    def _to_main(self, lake: Lake, change: Change, prepared: Prepared) -> None:
+    def _to_main(self, lake: Lake, change: Change, prepared: PreparedBranch) -> None:
         if lake.load_table(change.table).format_version < FORMAT_VERSION:
-            show(lake, change, prepared)
+            publish_branch(lake, change, prepared)
             return
         failpoints.hit(Failpoint.FOLLOW_COMMITTING)
         # A branch of its own ends in what was checked: a statement that Spark repeats late moves only the other one.
-        checked, table = renewed(prepared.branch), _named(lake, change.table)
-        statement = f"ALTER TABLE {table} CREATE BRANCH {quoted(checked)} AS OF VERSION {prepared.tip}"
+        checked, table = retry_branch_name(prepared.branch), _table_name(lake, change.table)
+        statement = f"ALTER TABLE {table} CREATE BRANCH {quote_name(checked)} AS OF VERSION {prepared.tip}"
         self._spark.sql(statement).collect()
         # Fails unless main is an ancestor of the branch: whoever moved main meanwhile is not overwritten.
         catalog, onto = lake.catalog_of(change.table).name, lake.branch_of(change.table) or "main"
-        call = f"CALL {quoted(catalog)}.system.fast_forward({text(change.table)}, {text(onto)}, {text(checked)})"
+        call = f"CALL {quote_name(catalog)}.system.fast_forward({quote_text(change.table)}, {quote_text(onto)}, {quote_text(checked)})"
         self._spark.sql(call).collect()
         failpoints.hit(Failpoint.FOLLOW_COMMITTED)
 
     def _merge(self, lake: Lake, change: Change, operation: Operation, merge: Merge, name: str) -> None:
         """Change the rows of the staged changes' keys, in snapshots that carry the summary."""
         path = _path(lake, change.table, f"branch_{name}")
-        branch = quoted(*path)
+        branch = quote_name(*path)
         types = {field.name: field.dataType for field in self._spark.table(branch).schema}
         table = lake.load_table(change.table)
         metadata, planned = table.metadata, head_of(table.metadata, name)
@@ -131,7 +147,7 @@ class SparkApply:
             staged = staged_rows(session, lake, change.table, change.files)
             _require_rows(change, staged.count(), "were staged, their files have")
             merge_rows(session, target, merge, staged, partial(may_hold, table, change.table, planned))
-        if not carries(lake.load_table(change.table).metadata, change, name):  # no row was changed
+        if not carries_change(lake.load_table(change.table).metadata, change, name):  # no row was changed
             self._append(lake, replace(change, files=()), operation, branch)
 
     def _append(self, lake: Lake, change: Change, operation: Operation, branch: str) -> None:
@@ -146,11 +162,11 @@ class SparkApply:
         staged = staged_rows(self._spark, lake, change.table, change.files)
         types = {field.name: field.dataType for field in self._spark.table(branch).schema}
         target = Target(change.table, _path(lake, change.table), types, variants=operation.variants)
-        return staged.select(*(target.value(name, f.col(quoted(name))).alias(name) for name in staged.columns))
+        return staged.select(*(target.value(name, f.col(quote_name(name))).alias(name) for name in staged.columns))
 
     def _finish(self, lake: Lake, change: Change, metadata: TableMetadata, landed: int, branch: str) -> None:
         """Move the properties that mirror the summary, and drop branches that are in vain now."""
-        table = _named(lake, change.table)
+        table = _table_name(lake, change.table)
         is_last = all(_is_last(metadata, key, landed) for key in change.mirrored)
         properties = moved_properties(change, metadata, landed) if is_last else {}
         moved = {key: value for key, value in properties.items() if metadata.properties.get(key) != value}
@@ -158,20 +174,22 @@ class SparkApply:
         stale = branches_in_vain(metadata, own.pipeline, own.n) if own is not None else ()
         try:
             if moved:
-                pairs = ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(moved.items()))
+                pairs = ", ".join(f"{quote_text(key)} = {quote_text(value)}" for key, value in sorted(moved.items()))
                 self._spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({pairs})").collect()
             for name in stale:
-                self._spark.sql(f"ALTER TABLE {table} DROP BRANCH IF EXISTS {quoted(name)}").collect()
+                self._spark.sql(f"ALTER TABLE {table} DROP BRANCH IF EXISTS {quote_name(name)}").collect()
         except SPARK_FAILED as error:
-            raise Retryable(f"table {change.table} has its part, but not its properties: {shown(error)}") from error
+            raise Retryable(
+                f"table {change.table} has its part, but not its properties: {error_text(error)}"
+            ) from error
 
 
 def _path(lake: Lake, table: str, *branch: str) -> tuple[str, ...]:
     return lake.catalog_of(table).name, *table.split("."), *branch
 
 
-def _named(lake: Lake, table: str, *branch: str) -> str:
-    return quoted(*_path(lake, table, *branch))
+def _table_name(lake: Lake, table: str, *branch: str) -> str:
+    return quote_name(*_path(lake, table, *branch))
 
 
 def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
@@ -219,11 +237,11 @@ def _condition(removal: Removal) -> str:
 
 def _range(removal: Removal, removed_range: RemovedRange) -> str:
     topic, partition, offset, batch = (
-        quoted(name)
+        quote_name(name)
         for name in (removal.columns.topic, removal.columns.partition, removal.columns.offset, removal.columns.batch)
     )
     conditions = [
-        f"{topic} = {text(removed_range.topic)}",
+        f"{topic} = {quote_text(removed_range.topic)}",
         f"{offset} >= {removed_range.start}",
         f"{batch} >= {removed_range.since}",
     ]

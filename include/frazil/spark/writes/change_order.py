@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DataType
 
 from frazil.batch.changes import PLACE, Merge
-from frazil.spark.writes.quoting import quoted
+from frazil.spark.writes.quoting import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -43,12 +43,12 @@ class Target:
     @property
     def branch(self) -> str:
         """The branch's name, quoted."""
-        return quoted(*self.path)
+        return quote_name(*self.path)
 
     @property
     def row(self) -> str:
         """How conditions of a merge name a row of the branch."""
-        return quoted(self.path[-1])
+        return quote_name(self.path[-1])
 
     def literal(self, name: str, value: str | None) -> Column:
         """A value of a column, from its text."""
@@ -59,9 +59,9 @@ class Target:
         return f.parse_json(staged) if name in self.variants else staged.cast(self.types[name])
 
 
-def column(row: str, name: str) -> Column:
+def row_column(row: str, name: str) -> Column:
     """A column of a row: of an alias, or a field of a struct."""
-    return f.col(f"{row}.{quoted(name)}")
+    return f.col(f"{row}.{quote_name(name)}")
 
 
 def facts_of(merge: Merge) -> tuple[str, ...]:
@@ -78,19 +78,19 @@ def tuple_of(*columns: Column) -> Column:
 
 def place_of(merge: Merge, row: str) -> Column:
     """Topic and partition of a change."""
-    return tuple_of(column(row, merge.columns.topic), column(row, merge.columns.partition))
+    return tuple_of(row_column(row, merge.columns.topic), row_column(row, merge.columns.partition))
 
 
 def order_within(merge: Merge, row: str) -> Column:
     """What is larger for the later one of two changes in one partition and batch."""
     names = (merge.order_by, merge.columns.offset, PLACE)
-    return tuple_of(*(column(row, name) for name in names if name is not None))
+    return tuple_of(*(row_column(row, name) for name in names if name is not None))
 
 
 def order_between(merge: Merge, row: str) -> Column:
     """What is larger for the later one of two changes in two partitions. A null timestamp is the least one."""
     names = (merge.order_by or merge.timestamp, merge.columns.topic, merge.columns.partition)
-    return tuple_of(*(column(row, name) for name in names))
+    return tuple_of(*(row_column(row, name) for name in names))
 
 
 def not_older(merge: Merge, row: str, change: str) -> Column:
@@ -101,26 +101,30 @@ def not_older(merge: Merge, row: str, change: str) -> Column:
         row: The row of the table, an alias.
         change: The change, an alias or a struct.
     """
-    mine, its = column(change, merge.columns.offset), column(row, merge.columns.offset)
+    mine, its = row_column(change, merge.columns.offset), row_column(row, merge.columns.offset)
     if merge.order_by is None:
         same_place = place_of(merge, row) == place_of(merge, change)
         between = order_between(merge, change) >= order_between(merge, row)
-        return unplaced(merge, row) | f.when(same_place, mine >= its).otherwise(between)
+        return lacks_offset(merge, row) | f.when(same_place, mine >= its).otherwise(between)
     tie = tuple_of(place_of(merge, change), mine) >= tuple_of(place_of(merge, row), its)
-    mine, its = column(change, merge.order_by), column(row, merge.order_by)
+    mine, its = row_column(change, merge.order_by), row_column(row, merge.order_by)
     return (
-        f.when(replaced(merge, row) | its.isNull() | (mine > its), f.lit(True))  # noqa: FBT003
+        f.when(is_of_earlier_topic(merge, row) | its.isNull() | (mine > its), f.lit(True))  # noqa: FBT003
         .when(mine < its, f.lit(False))  # noqa: FBT003
-        .when(unplaced(merge, row), f.lit(True))  # noqa: FBT003
+        .when(lacks_offset(merge, row), f.lit(True))  # noqa: FBT003
         .otherwise(tie)
     )
 
 
-def unplaced(merge: Merge, row: str) -> Column:
+def lacks_offset(merge: Merge, row: str) -> Column:
     """Whether a row's offset says nothing: no record changed it, or one of an earlier incarnation of its topic, or a lost one."""
     names = merge.columns
-    nulls = (column(row, name).isNull() for name in (names.topic, names.partition, names.offset))
-    return functools.reduce(lambda first, second: first | second, nulls) | replaced(merge, row) | _lost(merge, row)
+    nulls = (row_column(row, name).isNull() for name in (names.topic, names.partition, names.offset))
+    return (
+        functools.reduce(lambda first, second: first | second, nulls)
+        | is_of_earlier_topic(merge, row)
+        | _lost(merge, row)
+    )
 
 
 def _lost(merge: Merge, row: str) -> Column:
@@ -133,15 +137,15 @@ def _lost(merge: Merge, row: str) -> Column:
         return f.lit(False)  # noqa: FBT003
     # One lookup: as many conditions as partitions would be more than Spark compiles.
     tails_by_partition = f.from_json(f.lit(json.dumps(tails)), "map<string, array<array<bigint>>>")
-    its = tails_by_partition[f.concat_ws("/", column(row, names.partition), column(row, names.topic))]
-    offset, batch = column(row, names.offset), f.coalesce(column(row, names.batch), f.lit(0))
+    its = tails_by_partition[f.concat_ws("/", row_column(row, names.partition), row_column(row, names.topic))]
+    offset, batch = row_column(row, names.offset), f.coalesce(row_column(row, names.batch), f.lit(0))
     return f.coalesce(f.exists(its, lambda tail: (offset >= tail[0]) & (batch < tail[1])), f.lit(False))  # noqa: FBT003
 
 
-def replaced(merge: Merge, row: str) -> Column:
+def is_of_earlier_topic(merge: Merge, row: str) -> Column:
     """Whether a row's last change is of an earlier incarnation of its topic: it is older than any, whatever orders them."""
     names, is_replaced = merge.columns, f.lit(False)  # noqa: FBT003
     for topic, n in sorted(merge.since.items()):
-        is_earlier = f.coalesce(column(row, names.batch) < n, f.lit(True))  # noqa: FBT003
-        is_replaced |= f.coalesce((column(row, names.topic) == topic) & is_earlier, f.lit(False))  # noqa: FBT003
+        is_earlier = f.coalesce(row_column(row, names.batch) < n, f.lit(True))  # noqa: FBT003
+        is_replaced |= f.coalesce((row_column(row, names.topic) == topic) & is_earlier, f.lit(False))  # noqa: FBT003
     return is_replaced

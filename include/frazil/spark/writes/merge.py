@@ -17,10 +17,10 @@ from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT, Merge
 from frazil.errors import Terminal
 from frazil.iceberg.files.key_ranges import Ranges
 from frazil.pipeline.models.changes import DELETED
-from frazil.spark.errors import answered
-from frazil.spark.writes.change_order import Target, column, facts_of, not_older, order_between, order_within
-from frazil.spark.writes.quoting import quoted
-from frazil.spark.writes.truncate import truncated
+from frazil.spark.errors import fetch_rows
+from frazil.spark.writes.change_order import Target, facts_of, not_older, order_between, order_within, row_column
+from frazil.spark.writes.quoting import quote_name
+from frazil.spark.writes.truncate import apply_truncates
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _LAST, _LAST_UPSERT = f"{OP}.last", f"{OP}.last_upsert"
 """Columns beside a batch's keys, which may have any name but those of staged columns."""
 
-_CHANGE: Final = f"s.{quoted(_LAST)}"
+_CHANGE: Final = f"s.{quote_name(_LAST)}"
 """A key's last change, in conditions of a merge."""
 
-_NEWEST_ROW: Final = f"s.{quoted(_LAST_UPSERT)}"
+_NEWEST_ROW: Final = f"s.{quote_name(_LAST_UPSERT)}"
 
 _VALUES_NAMED: Final = 100
 """Values of a partition column that a merge names one by one."""
@@ -63,8 +63,8 @@ def merge_rows(
         Retryable: Spark's answer was cut off.
     """
     staged = staged if PLACE in staged.columns else staged.withColumn(PLACE, f.lit(0))
-    staged, removals = truncated(spark, target, merge, staged)
-    changes = _last_changes(staged.where(f.col(quoted(OP)) != TRUNCATE), target, merge).persist()
+    staged, removals = apply_truncates(spark, target, merge, staged)
+    changes = _last_changes(staged.where(f.col(quote_name(OP)) != TRUNCATE), target, merge).persist()
     try:
         ranges = _checked(changes, target, merge)
         if ranges is not None:
@@ -81,23 +81,23 @@ def merge_rows(
 
 def _last_changes(staged: DataFrame, target: Target, merge: Merge) -> DataFrame:
     """One row per key: its last change; and where deleted rows stay, its last row. First of each partition, then of all."""
-    row, order = f.struct(*(column("c", name) for name in staged.columns)), order_within(merge, "c")
+    row, order = f.struct(*(row_column("c", name) for name in staged.columns)), order_within(merge, "c")
     last = {_LAST: f.max_by(row, order)}
     if merge.deleted is not None:
-        last[_LAST_UPSERT] = f.max_by(row, f.when(column("c", OP) == UPSERT, order))
-    keys = [column("c", name).cast(target.types[name]).alias(name) for name in merge.keys]
-    places = [column("c", name).alias(name) for name in (merge.columns.topic, merge.columns.partition)]
+        last[_LAST_UPSERT] = f.max_by(row, f.when(row_column("c", OP) == UPSERT, order))
+    keys = [row_column("c", name).cast(target.types[name]).alias(name) for name in merge.keys]
+    places = [row_column("c", name).alias(name) for name in (merge.columns.topic, merge.columns.partition)]
     changes = (
         staged.alias("c").groupBy(*keys, *places).agg(*(aggregate.alias(name) for name, aggregate in last.items()))
     )
     for name in last:
-        its = column("p", name)
-        last[name] = f.max_by(its, f.when(its.isNotNull(), order_between(merge, f"p.{quoted(name)}"))).alias(name)
-    changes = changes.alias("p").groupBy(*(column("p", name) for name in merge.keys)).agg(*last.values()).alias("s")
+        its = row_column("p", name)
+        last[name] = f.max_by(its, f.when(its.isNotNull(), order_between(merge, f"p.{quote_name(name)}"))).alias(name)
+    changes = changes.alias("p").groupBy(*(row_column("p", name) for name in merge.keys)).agg(*last.values()).alias("s")
     if merge.deleted is None:
         return changes
     # A row has its values and its coordinates from one record, also where the timestamps of a partition go back.
-    newest = f.when(column(_CHANGE, OP) == UPSERT, column("s", _LAST)).otherwise(column("s", _LAST_UPSERT))
+    newest = f.when(row_column(_CHANGE, OP) == UPSERT, row_column("s", _LAST)).otherwise(row_column("s", _LAST_UPSERT))
     return changes.withColumn(_LAST_UPSERT, newest).alias("s")
 
 
@@ -109,14 +109,14 @@ def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
         Retryable: Spark's answer was cut off.
     """
     bounded = [name for name in merge.keys if isinstance(target.types[name], (*_COUNTED, DecimalType))]
-    needed = [column("s", name) for name in merge.keys]
+    needed = [row_column("s", name) for name in merge.keys]
     if merge.order_by is not None:
-        needed.append(column(_CHANGE, merge.order_by))
+        needed.append(row_column(_CHANGE, merge.order_by))
     is_null = functools.reduce(lambda first, second: first | second, (value.isNull() for value in needed))
     # As texts: Python has no dates beyond the year 9999.
-    ends = [aggregate(column("s", name)).cast(StringType()) for name in bounded for aggregate in (f.min, f.max)]
+    ends = [aggregate(row_column("s", name)).cast(StringType()) for name in bounded for aggregate in (f.min, f.max)]
     aggregates = [f.count(f.lit(1)), f.count_if(is_null), *ends]
-    answer = answered(
+    answer = fetch_rows(
         changes.agg(*(aggregate.alias(f"c{number}") for number, aggregate in enumerate(aggregates))),
         f"table {target.table}",
     )
@@ -136,7 +136,7 @@ def _between(target: Target, ranges: Ranges) -> Iterator[Column]:
     """Conditions that every row with a key of the batch meets."""
     for name, ends in ranges.items():
         least, most = (target.literal(name, end) for end in ends)
-        yield column(target.row, name).between(least, most)
+        yield row_column(target.row, name).between(least, most)
 
 
 def _named_values(changes: DataFrame, target: Target, merge: Merge) -> Iterator[Column]:
@@ -144,16 +144,18 @@ def _named_values(changes: DataFrame, target: Target, merge: Merge) -> Iterator[
     for name in merge.keys:
         if name not in target.partitioned_by or not isinstance(target.types[name], _COUNTED):
             continue
-        values = changes.select(column("s", name).cast(StringType()).alias("value")).distinct().limit(_VALUES_NAMED + 1)
-        texts = answered(values, f"table {target.table}").column(0).to_pylist()
+        values = (
+            changes.select(row_column("s", name).cast(StringType()).alias("value")).distinct().limit(_VALUES_NAMED + 1)
+        )
+        texts = fetch_rows(values, f"table {target.table}").column(0).to_pylist()
         if len(texts) <= _VALUES_NAMED:
-            yield column(target.row, name).isin(*(target.literal(name, value) for value in texts))
+            yield row_column(target.row, name).isin(*(target.literal(name, value) for value in texts))
 
 
 def _merge(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[str], bounds: Sequence[Column]) -> None:
-    same = (column(target.row, name) == column("s", name) for name in merge.keys)
+    same = (row_column(target.row, name) == row_column("s", name) for name in merge.keys)
     writer = changes.mergeInto(target.branch, functools.reduce(lambda first, second: first & second, (*same, *bounds)))
-    later, op = not_older(merge, target.row, _CHANGE), column(_CHANGE, OP)
+    later, op = not_older(merge, target.row, _CHANGE), row_column(_CHANGE, OP)
     if merge.deleted is None:
         values = _hard_values(target, merge, staged)
         writer = writer.whenMatched((op == DELETE) & later).delete()
@@ -161,17 +163,17 @@ def _merge(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[st
         writer = writer.whenNotMatched(op == UPSERT).insert(_assigned(_inserted(target, merge, values)))
     else:
         values = _soft_values(target, merge, staged, merge.deleted)
-        writer = writer.whenMatched(later).update(_assigned(_kept(target, merge, values)))
+        writer = writer.whenMatched(later).update(_assigned(_deleted_row(target, merge, values)))
         writer = writer.whenNotMatched().insert(_assigned(_inserted(target, merge, values)))
     writer.merge()
 
 
-def _kept(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
+def _deleted_row(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
     """A deleted row keeps its values, and says which change deleted it: no older one brings it back."""
     facts = (*facts_of(merge), merge.deleted)
     is_news = f.col(_NEWEST_ROW).isNotNull() & not_older(merge, target.row, _NEWEST_ROW)
     return {
-        name: value if name in facts else f.when(is_news, value).otherwise(column(target.row, name))
+        name: value if name in facts else f.when(is_news, value).otherwise(row_column(target.row, name))
         for name, value in values.items()
     }
 
@@ -179,7 +181,7 @@ def _kept(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[st
 def _add(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[str]) -> None:
     """What the merge would insert where it finds no row of any key."""
     if merge.deleted is None:
-        rows, values = changes.where(column(_CHANGE, OP) == UPSERT), _hard_values(target, merge, staged)
+        rows, values = changes.where(row_column(_CHANGE, OP) == UPSERT), _hard_values(target, merge, staged)
     else:
         rows, values = changes, _soft_values(target, merge, staged, merge.deleted)
     every = _inserted(target, merge, values)
@@ -188,7 +190,7 @@ def _add(target: Target, merge: Merge, changes: DataFrame, staged: Sequence[str]
 
 def _hard_values(target: Target, merge: Merge, staged: Sequence[str]) -> dict[str, Column]:
     names = _columns(target, merge, staged)
-    values = {name: target.value(name, column(_CHANGE, name)) for name in names}
+    values = {name: target.value(name, row_column(_CHANGE, name)) for name in names}
     if DELETED in target.types:  # from when deleted rows stayed
         values[DELETED] = f.lit(False)  # noqa: FBT003
     return values
@@ -196,8 +198,8 @@ def _hard_values(target: Target, merge: Merge, staged: Sequence[str]) -> dict[st
 
 def _soft_values(target: Target, merge: Merge, staged: Sequence[str], deleted: str) -> dict[str, Column]:
     facts, names = facts_of(merge), _columns(target, merge, staged)
-    rows = {name: target.value(name, column(_CHANGE if name in facts else _NEWEST_ROW, name)) for name in names}
-    return rows | {deleted: column(_CHANGE, OP) == DELETE}
+    rows = {name: target.value(name, row_column(_CHANGE if name in facts else _NEWEST_ROW, name)) for name in names}
+    return rows | {deleted: row_column(_CHANGE, OP) == DELETE}
 
 
 def _columns(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[str]:
@@ -207,10 +209,10 @@ def _columns(target: Target, merge: Merge, staged: Sequence[str]) -> Iterator[st
 def _inserted(target: Target, merge: Merge, values: Mapping[str, Column]) -> dict[str, Column]:
     """All columns of the table; those that it got meanwhile are null."""
     absent = {name: target.literal(name, None) for name in target.types if name not in (*values, *merge.keys)}
-    every = absent | dict(values) | {name: column("s", name) for name in merge.keys}
+    every = absent | dict(values) | {name: row_column("s", name) for name in merge.keys}
     return {name: every[name] for name in target.types}
 
 
 def _assigned(values: Mapping[str, Column]) -> dict[str, Column]:
     """Columns of the target, and what they become. Spark takes their names as SQL."""
-    return {quoted(name): value for name, value in values.items()}
+    return {quote_name(name): value for name, value in values.items()}

@@ -50,17 +50,17 @@ class MergeSession:
             with _cloned(self._spark) as clone:
                 yield _configured(clone)
             return
-        self._own = self._own or _configured(_another(self._spark))
+        self._own = self._own or _configured(_clone_session(self._spark))
         yield self._own
 
 
 @contextmanager
 def _cloned(spark: SparkSession) -> Iterator[SparkSession]:
     """A session of its own on the server. It ends with the block: nobody else would end it, and its client ends no process."""
-    from frazil.spark.connect.session import bound  # which only jobs beside a server need
+    from frazil.spark.connect.session import limit_waiting  # which only jobs beside a server need
 
     clone: Any = spark.cloneSession()  # type: ignore[attr-defined]  # of spark connect
-    bound(clone)
+    limit_waiting(clone)
     try:
         yield clone
     finally:
@@ -68,7 +68,7 @@ def _cloned(spark: SparkSession) -> Iterator[SparkSession]:
         clone.stop()
 
 
-def _another(spark: SparkSession) -> SparkSession:
+def _clone_session(spark: SparkSession) -> SparkSession:
     """Another session of the same application, with the same settings and catalogs."""
     session = spark.newSession()
     for key, value in spark.conf.getAll.items():

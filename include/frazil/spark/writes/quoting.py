@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SQL_SETTINGS: Final[Mapping[str, str]] = {
     # Spark replaces `${env:NAME}` in every text that it parses, quoted names included, by a variable of its process.
     "spark.sql.variable.substitute": "false",
-    # A backslash in a literal escapes, as `text` takes it to.
+    # A backslash in a literal escapes, as `quote_text` takes it to.
     "spark.sql.parser.escapedStringLiterals": "false",
 }
 """What makes a name or a value in SQL text mean itself. Each session of Frazil has these, whatever its engine's `conf` says."""
@@ -27,7 +27,7 @@ _CASE: Final = "spark.sql.caseSensitive"
 """Iceberg tells `id` and `ID` apart, and so do records; databases do not."""
 
 
-def prepare(spark: SparkSession) -> None:
+def configure_quoting(spark: SparkSession) -> None:
     """Give a session the settings under which quoted names and literals mean themselves."""
     for key, value in SQL_SETTINGS.items():
         spark.conf.set(key, value)
@@ -36,16 +36,16 @@ def prepare(spark: SparkSession) -> None:
 
 def prepare_writer(spark: SparkSession) -> None:
     """Give a session that writes tables the settings under which their columns mean themselves as well."""
-    prepare(spark)
+    configure_quoting(spark)
     spark.conf.set(_CASE, "true")
 
 
-def quoted(*names: str) -> str:
+def quote_name(*names: str) -> str:
     """A name of one or several parts."""
     return ".".join(f"`{name.replace('`', '``')}`" for name in names)
 
 
-def text(value: str) -> str:
+def quote_text(value: str) -> str:
     """A literal."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
@@ -61,15 +61,15 @@ def literal(value: Argument) -> str:
         case datetime():
             literal_text = _instant(value)
         case str():
-            literal_text = text(value)
+            literal_text = quote_text(value)
         case tuple():
-            literal_text = f"array({', '.join(map(text, value))})"
+            literal_text = f"array({', '.join(map(quote_text, value))})"
         case Before():
-            literal_text = text(f"{quoted(*value.column)} < {_bound(value)}")
+            literal_text = quote_text(f"{quote_name(*value.column)} < {_bound(value)}")
         case ZOrder():
-            literal_text = text(f"zorder({', '.join(quoted(name) for name in value.columns)})")
+            literal_text = quote_text(f"zorder({', '.join(quote_name(name) for name in value.columns)})")
         case _:
-            literal_text = f"map({', '.join(text(part) for pair in value.items() for part in pair)})"
+            literal_text = f"map({', '.join(quote_text(part) for pair in value.items() for part in pair)})"
     return literal_text
 
 

@@ -10,9 +10,17 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
 from frazil.batch.changes import DELETE, OP, TRUNCATE, Merge
-from frazil.spark.errors import answered
-from frazil.spark.writes.change_order import Target, column, facts_of, place_of, replaced, tuple_of, unplaced
-from frazil.spark.writes.quoting import quoted
+from frazil.spark.errors import fetch_rows
+from frazil.spark.writes.change_order import (
+    Target,
+    facts_of,
+    is_of_earlier_topic,
+    lacks_offset,
+    place_of,
+    row_column,
+    tuple_of,
+)
+from frazil.spark.writes.quoting import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,7 +30,7 @@ Truncate: TypeAlias = Mapping[str, Any]
 """What a truncate says of itself, as texts, by column."""
 
 
-def truncated(
+def apply_truncates(
     spark: SparkSession, target: Target, merge: Merge, staged: DataFrame
 ) -> tuple[DataFrame, tuple[Callable[[], None], ...]]:
     """Carry out the truncates among staged changes.
@@ -38,43 +46,48 @@ def truncated(
     """
     removals = []
     for end in _truncates(staged, target, merge):
-        staged = _ended(target, staged, merge, end)
+        staged = _delete_rows_before(target, staged, merge, end)
         removals.append(partial(_empty, spark, target, merge, end))
     return staged, tuple(removals)
 
 
 def _truncates(staged: DataFrame, target: Target, merge: Merge) -> list[Truncate]:
     """Of each partition the last truncate: what it says of itself, as texts."""
-    ends = staged.where(f.col(quoted(OP)) == TRUNCATE).alias("c")
-    facts = f.struct(*(column("c", name).cast(StringType()).alias(name) for name in facts_of(merge)))
-    order = [column("c", name) for name in (merge.order_by, merge.columns.offset) if name is not None]
+    ends = staged.where(f.col(quote_name(OP)) == TRUNCATE).alias("c")
+    facts = f.struct(*(row_column("c", name).cast(StringType()).alias(name) for name in facts_of(merge)))
+    order = [row_column("c", name) for name in (merge.order_by, merge.columns.offset) if name is not None]
     last = ends.groupBy(place_of(merge, "c").alias("place")).agg(f.max_by(facts, tuple_of(*order)).alias("facts"))
-    truncates: list[Truncate] = answered(last, f"table {target.table}").column(1).to_pylist()
+    truncates: list[Truncate] = fetch_rows(last, f"table {target.table}").column(1).to_pylist()
     return truncates
 
 
-def _before(target: Target, merge: Merge, row: str, end: Truncate) -> Column:
+def _is_before(target: Target, merge: Merge, row: str, end: Truncate) -> Column:
     """Whether a row's last change is older than a truncate."""
     names, facts = merge.columns, _facts(target, merge, end)
-    offset = column(row, names.offset)
+    offset = row_column(row, names.offset)
     if merge.order_by is None:
-        partition, stamp = column(row, names.partition), column(row, merge.timestamp)
+        partition, stamp = row_column(row, names.partition), row_column(row, merge.timestamp)
         between = tuple_of(stamp, partition) < tuple_of(facts[merge.timestamp], facts[names.partition])
         same_place = partition == facts[names.partition]
-        older = unplaced(merge, row) | f.when(same_place, offset < facts[names.offset]).otherwise(between)
+        older = lacks_offset(merge, row) | f.when(same_place, offset < facts[names.offset]).otherwise(between)
     else:
-        its, mine = column(row, merge.order_by), facts[merge.order_by]
+        its, mine = row_column(row, merge.order_by), facts[merge.order_by]
         end_place = tuple_of(facts[names.topic], facts[names.partition])
         tie = tuple_of(place_of(merge, row), offset) < tuple_of(end_place, facts[names.offset])
-        older = replaced(merge, row) | its.isNull() | (its < mine) | ((its == mine) & (unplaced(merge, row) | tie))
-    return (column(row, names.topic) == facts[names.topic]) & older
+        older = (
+            is_of_earlier_topic(merge, row)
+            | its.isNull()
+            | (its < mine)
+            | ((its == mine) & (lacks_offset(merge, row) | tie))
+        )
+    return (row_column(row, names.topic) == facts[names.topic]) & older
 
 
-def _ended(target: Target, staged: DataFrame, merge: Merge, end: Truncate) -> DataFrame:
+def _delete_rows_before(target: Target, staged: DataFrame, merge: Merge, end: Truncate) -> DataFrame:
     """A row before a truncate is followed by its deletion, which the truncate brought."""
-    before = _before(target, merge, "c", end) & (column("c", OP) != TRUNCATE)
+    before = _is_before(target, merge, "c", end) & (row_column("c", OP) != TRUNCATE)
     facts = _facts(target, merge, end) | {OP: f.lit(DELETE)}
-    columns = [facts.get(name, column("c", name)).alias(name) for name in staged.columns]
+    columns = [facts.get(name, row_column("c", name)).alias(name) for name in staged.columns]
     return staged.unionByName(staged.alias("c").where(before).select(*columns))
 
 
@@ -85,9 +98,9 @@ def _facts(target: Target, merge: Merge, end: Truncate) -> dict[str, Column]:
 
 def _empty(spark: SparkSession, target: Target, merge: Merge, end: Truncate) -> None:
     """Take the rows before a truncate out of the branch, or mark them as deleted: a merge of one row that names none."""
-    writer = spark.range(1).mergeInto(target.branch, _before(target, merge, target.row, end))
+    writer = spark.range(1).mergeInto(target.branch, _is_before(target, merge, target.row, end))
     if merge.deleted is None:
         writer.whenMatched().delete().merge()
         return
     values = _facts(target, merge, end) | {merge.deleted: f.lit(True)}  # noqa: FBT003
-    writer.whenMatched().update({quoted(name): value for name, value in values.items()}).merge()
+    writer.whenMatched().update({quote_name(name): value for name, value in values.items()}).merge()

@@ -6,7 +6,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from frazil.verify.facts.ledger import MENDING, READING, Batch, Position, Range, Removed, offsets, unrecorded
+from frazil.verify.facts.ledger import (
+    READ_KINDS,
+    REPAIR_KINDS,
+    Batch,
+    Position,
+    Range,
+    Removal,
+    next_offsets,
+    unrecorded_batches,
+)
 
 Passes = tuple[int, ...]
 """Numbers of the batches that read an offset and whose outcomes are still there. Usually one; a backward reset that
@@ -27,47 +36,50 @@ Segments = list[Segment]
 """Ascending, none empty, none overlapping."""
 
 
-def with_pass(segments: Segments, start: int, end: int, n: int) -> Segments:
-    """The segments after batch `n` read `start` <= o < `end`. The given list may be changed, and must not be used again."""
+def add_pass(segments: Segments, start: int, end: int, n: int) -> Segments:
+    """The segments after batch `n` read `start` <= o < `end`.
+
+    The list passed in may be changed: use only the one that is returned.
+    """
     if start >= end:
         return segments
     if not segments or segments[-1].end <= start:  # the usual case, and cheap: a batch carries on where another ended
         segments.append(Segment(start, end, (n,)))
         return segments
-    return _changed(segments, start, end, lambda passes: (*passes, n))
+    return _change_passes(segments, start, end, lambda passes: (*passes, n))
 
 
-def without(segments: Segments, start: int, end: int, is_gone: Callable[[int], bool]) -> Segments:
-    """The segments after the outcomes of some batches were taken out of `start` <= o < `end`; the list is changed."""
-    return _changed(segments, start, end, lambda passes: tuple(n for n in passes if not is_gone(n)))
+def remove_passes(segments: Segments, start: int, end: int, is_removed: Callable[[int], bool]) -> Segments:
+    """The segments after some batches lost their outcomes within `start` <= o < `end`; the list is changed."""
+    return _change_passes(segments, start, end, lambda passes: tuple(n for n in passes if not is_removed(n)))
 
 
-def _changed(segments: Segments, start: int, end: int, change: Callable[[Passes], Passes]) -> Segments:
-    # Only what is met is made anew: a batch that brought letters home changes thousands of single offsets.
+def _change_passes(segments: Segments, start: int, end: int, change: Callable[[Passes], Passes]) -> Segments:
+    # Rebuild only the segments that overlap: a retry of dead letters changes thousands of single offsets.
     low = bisect_right(segments, start, key=lambda s: s.end)
     high = bisect_left(segments, end, key=lambda s: s.start)
-    met = segments[low:high]
-    inside = (replace(s, passes=change(s.passes)) for s in _filled(clip(met, start, end), start, end))
-    before = clip(met, met[0].start, start) if met else []
-    after = clip(met, end, met[-1].end) if met else []
+    overlapping = segments[low:high]
+    inside = (replace(s, passes=change(s.passes)) for s in _with_gaps(clip(overlapping, start, end), start, end))
+    before = clip(overlapping, overlapping[0].start, start) if overlapping else []
+    after = clip(overlapping, end, overlapping[-1].end) if overlapping else []
     segments[low:high] = [*before, *(s for s in inside if s.passes), *after]
     return segments
 
 
-def _filled(segments: Segments, start: int, end: int) -> Iterator[Segment]:
-    """The segments, and the gaps between them as segments that nobody read."""
-    at = start
+def _with_gaps(segments: Segments, start: int, end: int) -> Iterator[Segment]:
+    """The segments, and each gap between them as a segment without passes."""
+    cursor = start
     for segment in segments:
-        if at < segment.start:
-            yield Segment(at, segment.start, ())
+        if cursor < segment.start:
+            yield Segment(cursor, segment.start, ())
         yield segment
-        at = segment.end
-    if at < end:
-        yield Segment(at, end, ())
+        cursor = segment.end
+    if cursor < end:
+        yield Segment(cursor, end, ())
 
 
 def clip(segments: Segments, start: int, end: int) -> Segments:
-    """What lies in `start` <= o < `end`."""
+    """The parts of the segments within `start` <= o < `end`."""
     if start >= end:
         return []
     low = bisect_right(segments, start, key=lambda s: s.end)
@@ -75,17 +87,17 @@ def clip(segments: Segments, start: int, end: int) -> Segments:
     return [replace(s, start=max(s.start, start), end=min(s.end, end)) for s in segments[low:high]]
 
 
-def together(several: Sequence[Segments]) -> Segments:
-    """What any of several tables wants to be read, whichever batches did."""
-    if len(several) == 1:
-        return several[0]
-    found: Segments = []
-    for s in sorted((s for segments in several for s in segments), key=lambda s: s.start):
-        if found and s.start <= found[-1].end:
-            found[-1] = Segment(found[-1].start, max(found[-1].end, s.end), ())
+def union_of_segments(segments_per_table: Sequence[Segments]) -> Segments:
+    """Offsets that at least one of several tables needs; the passes are dropped."""
+    if len(segments_per_table) == 1:
+        return segments_per_table[0]
+    union: Segments = []
+    for s in sorted((s for segments in segments_per_table for s in segments), key=lambda s: s.start):
+        if union and s.start <= union[-1].end:
+            union[-1] = Segment(union[-1].start, max(union[-1].end, s.end), ())
         else:
-            found.append(Segment(s.start, s.end, ()))
-    return found
+            union.append(Segment(s.start, s.end, ()))
+    return union
 
 
 def length(segments: Segments) -> int:
@@ -95,7 +107,7 @@ def length(segments: Segments) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of offsets that is compared at once: bounds the memory."""
+    """A range of offsets that is compared in one go; its size bounds the memory."""
 
     start: int
     end: int
@@ -104,14 +116,14 @@ class Window:
 
 def windows(segments: Segments, size: int) -> Iterator[Window]:
     """Cut segments into windows of at most `size` offsets; neighbours share one, with the small gaps between them."""
-    taken: list[Segment] = []
+    pieces: list[Segment] = []
     for piece in _pieces(segments, size):
-        if taken and piece.end - taken[0].start > size:
-            yield _window(taken)
-            taken = []
-        taken.append(piece)
-    if taken:
-        yield _window(taken)
+        if pieces and piece.end - pieces[0].start > size:
+            yield _window(pieces)
+            pieces = []
+        pieces.append(piece)
+    if pieces:
+        yield _window(pieces)
 
 
 def _pieces(segments: Segments, size: int) -> Iterator[Segment]:
@@ -120,21 +132,21 @@ def _pieces(segments: Segments, size: int) -> Iterator[Segment]:
             yield replace(segment, start=start, end=min(segment.end, start + size))
 
 
-def _window(taken: Sequence[Segment]) -> Window:
-    return Window(taken[0].start, taken[-1].end, tuple(taken))
+def _window(pieces: Sequence[Segment]) -> Window:
+    return Window(pieces[0].start, pieces[-1].end, tuple(pieces))
 
 
 def gaps(spans: Sequence[tuple[int, int]], start: int, end: int | None) -> list[tuple[int, int | None]]:
-    """What ascending spans leave of `start` <= o < `end`; no end stands for no bound."""
-    found: list[tuple[int, int | None]] = []
-    at = start
+    """The offsets of `start` <= o < `end` that no span covers. The spans ascend; an `end` of None means no upper bound."""
+    uncovered: list[tuple[int, int | None]] = []
+    cursor = start
     for low, high in spans:
-        if at < low:
-            found.append((at, low))
-        at = max(at, high)
-    if end is None or at < end:
-        found.append((at, end))
-    return found
+        if cursor < low:
+            uncovered.append((cursor, low))
+        cursor = max(cursor, high)
+    if end is None or cursor < end:
+        uncovered.append((cursor, end))
+    return uncovered
 
 
 Key = tuple[str, int]
@@ -143,11 +155,11 @@ _NO_END = 2**63 - 1
 
 
 def coverage(batches: Sequence[Batch], position: Position) -> dict[Key, Segments]:
-    """What batches read of the present incarnation of each topic, and whose outcomes are still there.
+    """Offsets of each topic's present incarnation that batches read and whose outcomes still exist.
 
-    A replay takes the outcomes of its range out and reads it anew, a backward reset takes out what lies beyond: then
-    an offset has one pass. A backward reset that allowed duplicates takes nothing out: then each pass adds one, and an
-    outcome is told from another by the batch number it carries.
+    A replay deletes the outcomes of its range and reads it again; a backward reset deletes all outcomes from its offset
+    on. Then an offset has one pass. A backward reset that allowed duplicates deletes nothing: each read adds a pass, and
+    outcomes differ by the batch number that they carry.
 
     Args:
         batches: All batches of the ledger.
@@ -156,29 +168,29 @@ def coverage(batches: Sequence[Batch], position: Position) -> dict[Key, Segments
     covered: dict[Key, Segments] = {
         (name, number): [] for name, topic in position.topics.items() for number in range(len(topic.next))
     }
-    undone = _undone(batches)
+    undone = _rewind_per_undone_batch(batches)
     for batch in batches:
-        for removed in taken_out(batch) if batch.n not in undone else ():
-            _take_out(covered, removed, batch.n)
-        ranges = _stayed(batch.ranges, undone[batch.n].skipped) if batch.n in undone else batch.ranges
-        for r in ranges if batch.kind in READING else ():
+        for removed in final_removals(batch) if batch.n not in undone else ():
+            _apply_removal(covered, removed, batch.n)
+        ranges = _unrepeatable_ranges(batch.ranges, undone[batch.n].skipped) if batch.n in undone else batch.ranges
+        for r in ranges if batch.kind in READ_KINDS else ():
             if r.topic in position.topics and batch.n >= position.topics[r.topic].since:
                 key = r.topic, r.partition
-                covered[key] = with_pass(covered.setdefault(key, []), r.start, r.end, batch.n)
+                covered[key] = add_pass(covered.setdefault(key, []), r.start, r.end, batch.n)
     return covered
 
 
-def rolled_back(batches: Sequence[Batch]) -> frozenset[int]:
-    """Numbers of batches that a rollback of the closing table undid: what they read, and what they took out.
+def rolled_back_batches(batches: Sequence[Batch]) -> frozenset[int]:
+    """Numbers of batches that a rollback of the closing table undid: neither their reads nor their deletions count.
 
-    A rewind says so by taking out, whatever the partition, all that batches from a number on landed. One that was rolled
-    back itself undoes nothing.
+    A rewind records the rollback: its removals without a partition delete all rows of batches from a number on. A rewind
+    that was rolled back itself undoes nothing.
     """
-    return frozenset(_undone(batches))
+    return frozenset(_rewind_per_undone_batch(batches))
 
 
-def _undone(batches: Sequence[Batch]) -> dict[int, Batch]:
-    """Numbers of batches that were undone -> the rewind that did."""
+def _rewind_per_undone_batch(batches: Sequence[Batch]) -> dict[int, Batch]:
+    """Number of each undone batch -> the rewind that undid it."""
     undone: dict[int, Batch] = {}
     for batch in reversed(batches):
         if batch.kind == "rewind" and batch.n not in undone:
@@ -186,88 +198,88 @@ def _undone(batches: Sequence[Batch]) -> dict[int, Batch]:
     return undone
 
 
-def _stayed(ranges: Sequence[Range], skipped: Sequence[Range]) -> Iterator[Range]:
-    """Of what an undone batch read, what could not come again: outcomes that a table has of it stay."""
+def _unrepeatable_ranges(ranges: Sequence[Range], skipped: Sequence[Range]) -> Iterator[Range]:
+    """Ranges of an undone batch that retention had deleted before they could be read again: their outcomes stay."""
     for r in ranges:
-        for of in skipped:
-            start, end = max(r.start, of.start), min(r.end, of.end)
-            if (r.topic, r.partition) == (of.topic, of.partition) and start < end:
+        for skipped_range in skipped:
+            start, end = max(r.start, skipped_range.start), min(r.end, skipped_range.end)
+            if (r.topic, r.partition) == (skipped_range.topic, skipped_range.partition) and start < end:
                 yield Range(r.topic, r.partition, start, end)
 
 
-def taken_out(batch: Batch) -> Sequence[Removed]:
-    """What a batch took out of tables for good."""
-    if batch.kind in MENDING:
-        return ()  # only what earlier batches took out, or what a settle staged again
+def final_removals(batch: Batch) -> Sequence[Removal]:
+    """Rows that a batch deleted from tables for good."""
+    if batch.kind in REPAIR_KINDS:
+        return ()  # a repair only repeats earlier removals, or a settle staged rows again
     if batch.kind == "dead_letters":  # what it landed is no dead letter any more
         since = {name: topic.since for name, topic in batch.position.topics.items()}
-        return [Removed(r.topic, r.partition, r.start, r.end, since[r.topic]) for r in batch.ranges]
+        return [Removal(r.topic, r.partition, r.start, r.end, since[r.topic]) for r in batch.ranges]
     if batch.removed or batch.kind != "rewind":
         return batch.removed
-    return [  # nothing was left to take out of followers: the rollback itself took the rows
-        Removed(name, number, offset, None, 0)
+    return [  # the rewind deleted no rows itself: the rollback of the table had done that
+        Removal(name, number, offset, None, 0)
         for name, topic in batch.position.topics.items()
         for number, offset in enumerate(topic.next)
     ]
 
 
-def given_up(batches: Sequence[Batch]) -> dict[Key, list[tuple[int, int, int]]]:
-    """Per partition the offsets whose rows or dead letters a repair gave up, or letters that went without the rows beside them.
+def given_up_offsets(batches: Sequence[Batch]) -> dict[Key, list[tuple[int, int, int]]]:
+    """Per partition the spans (start, end, number of the batch that says so) whose outcomes may be missing.
 
-    Each with start, end and the number of the batch that says so.
+    A repair gave up their rows or dead letters, or their dead letters were deleted while rows of other tables stayed.
     """
-    found: dict[Key, list[tuple[int, int, int]]] = {}
+    spans: dict[Key, list[tuple[int, int, int]]] = {}
     for batch in batches:
-        for r in batch.skipped if batch.kind in MENDING else ():
-            found.setdefault((r.topic, r.partition), []).append((r.start, r.end, batch.n))
+        for r in batch.skipped if batch.kind in REPAIR_KINDS else ():
+            spans.setdefault((r.topic, r.partition), []).append((r.start, r.end, batch.n))
         for removed in batch.lost:
             for key in _partitions(removed, batch.position):
                 end = _NO_END if removed.end is None else removed.end
-                found.setdefault(key, []).append((removed.start, end, batch.n))
-    return found
+                spans.setdefault(key, []).append((removed.start, end, batch.n))
+    return spans
 
 
-def is_filled(repair: Batch, batches: Sequence[Batch]) -> bool:
-    """Whether later batches read all again that a repair gave up."""
-    later = [r for of in batches if of.n > repair.n and of.kind in READING for r in of.ranges]
-    return repair.kind == "repair" and all(_is_read(lost, later) for lost in repair.skipped)
+def is_read_again(repair: Batch, batches: Sequence[Batch]) -> bool:
+    """Whether later batches read again all offsets that a repair gave up."""
+    later_ranges = [r for batch in batches if batch.n > repair.n and batch.kind in READ_KINDS for r in batch.ranges]
+    return repair.kind == "repair" and all(_is_covered(lost, later_ranges) for lost in repair.skipped)
 
 
-def _is_read(lost: Range, later: Sequence[Range]) -> bool:
-    at = lost.start
-    for r in sorted(later, key=lambda r: r.start):
-        if (r.topic, r.partition) == (lost.topic, lost.partition) and r.start <= at:
-            at = max(at, r.end)
-    return at >= lost.end
+def _is_covered(lost: Range, later_ranges: Sequence[Range]) -> bool:
+    read_up_to = lost.start
+    for r in sorted(later_ranges, key=lambda r: r.start):
+        if (r.topic, r.partition) == (lost.topic, lost.partition) and r.start <= read_up_to:
+            read_up_to = max(read_up_to, r.end)
+    return read_up_to >= lost.end
 
 
-def _partitions(removed: Removed, position: Position) -> Iterator[Key]:
+def _partitions(removed: Removal, position: Position) -> Iterator[Key]:
     if removed.partition is not None:
         yield removed.topic, removed.partition
     elif removed.topic in position.topics:
         yield from ((removed.topic, number) for number in range(len(position.topics[removed.topic].next)))
 
 
-def _take_out(covered: dict[Key, Segments], removed: Removed, n: int) -> None:
+def _apply_removal(covered: dict[Key, Segments], removed: Removal, n: int) -> None:
     end = _NO_END if removed.end is None else removed.end
     for key, segments in covered.items():
         if key[0] == removed.topic and removed.partition in (None, key[1]):
-            covered[key] = without(segments, removed.start, end, _between(removed.since, n))
+            covered[key] = remove_passes(segments, removed.start, end, _is_batch_between(removed.since, n))
 
 
-def _between(since: int, n: int) -> Callable[[int], bool]:
+def _is_batch_between(since: int, n: int) -> Callable[[int], bool]:
     return lambda number: since <= number < n
 
 
 @dataclass(slots=True)
 class _Duty:
-    """What a pipeline answers for in one partition.
+    """The offsets of one partition that a pipeline must have read.
 
     Attributes:
-        first: From where on. 0 for a partition that appeared later: it is taken from its beginning.
-        next: Up to where.
-        since: Batch that began this incarnation of the topic.
-        excused: What it gave up on record, or jumped over.
+        first: First offset. 0 for a partition that appeared later: it is read from its beginning.
+        next: Offset after the last one.
+        since: Number of the batch that began this incarnation of the topic.
+        excused: Segments that the ledger records as skipped.
     """
 
     first: int
@@ -276,65 +288,65 @@ class _Duty:
     excused: Segments = field(default_factory=list)
 
 
-def holes(
+def unread_spans(
     batches: Sequence[Batch], covered: Mapping[Key, Segments], position: Position
 ) -> dict[Key, list[tuple[int, int]]]:
-    """Per partition what lies between its first offset and the position, and was neither read nor given up.
+    """Per partition the spans between its first offset and the position that were neither read nor given up.
 
-    Given up is what a batch skipped on record, what a forward reset jumped over, and what batches read whose ledger rows
-    are lost on record. A later batch that moves back answers for all of it anew.
+    Given up are offsets that a batch recorded as skipped, that a forward reset jumped over, or that were read by batches
+    whose ledger rows are recorded as lost. A later batch that moves the position back must read them again.
 
     Args:
         batches: All batches of the ledger.
-        covered: What is covered by outcomes.
+        covered: Segments that have outcomes.
         position: The last position.
     """
     duties: dict[Key, _Duty] = {}
-    undone, lost = rolled_back(batches), unrecorded(batches)
+    undone, lost = rolled_back_batches(batches), unrecorded_batches(batches)
     before = -1
     for batch in batches:
         if batch.n not in undone:
             is_after_loss = not lost.isdisjoint(range(before + 1, batch.n))
-            _follow(duties, batch, is_after_loss=is_after_loss)
+            _advance_duties(duties, batch, is_after_loss=is_after_loss)
         before = batch.n
-    live = offsets(position)
-    return {key: _left(duty, covered.get(key, [])) for key, duty in sorted(duties.items()) if key in live}
+    live = next_offsets(position)
+    return {key: _unaccounted_spans(duty, covered.get(key, [])) for key, duty in sorted(duties.items()) if key in live}
 
 
-def _follow(duties: dict[Key, _Duty], batch: Batch, *, is_after_loss: bool) -> None:
-    """Take the duties through one batch."""
-    position, known = batch.position, dict(duties)
-    is_move, skips = batch.kind in ("start", "reset", "rewind"), _skips(batch)
+def _advance_duties(duties: dict[Key, _Duty], batch: Batch, *, is_after_loss: bool) -> None:
+    """Update the duties with one batch: new partitions, skipped offsets, the new position."""
+    position, former_duties = batch.position, dict(duties)
+    is_move, skips = batch.kind in ("start", "reset", "rewind"), _skipped_spans(batch)
     duties.clear()  # a partition that a rewind forgets is new when it comes again
-    for key, after in offsets(position).items():
+    for key, next_offset in next_offsets(position).items():
         topic = position.topics[key[0]]
-        begin = topic.start[key[1]] if batch.kind == "ingest" else after
-        duty = known.get(key)
+        batch_start = topic.start[key[1]] if batch.kind == "ingest" else next_offset
+        duty = former_duties.get(key)
         if duty is None or duty.since != topic.since:
-            duty = _Duty(begin if is_move or is_after_loss else 0, after, topic.since)
+            duty = _Duty(batch_start if is_move or is_after_loss else 0, next_offset, topic.since)
         elif batch.kind == "reset" or is_after_loss:
-            _excuse(duty, duty.next, begin, batch.n)
+            _excuse(duty, duty.next, batch_start, batch.n)
         for start, end in skips.get(key, ()):
             _excuse(duty, start, end, batch.n)
-        if duty.excused and duty.excused[-1].end > after:
-            duty.excused = clip(duty.excused, 0, after)  # what lies beyond the position is to be read yet
-        duty.first, duty.next = min(duty.first, after), after
+        if duty.excused and duty.excused[-1].end > next_offset:
+            duty.excused = clip(duty.excused, 0, next_offset)  # what lies beyond the position is to be read yet
+        duty.first, duty.next = min(duty.first, next_offset), next_offset
         duties[key] = duty
 
 
-def _skips(batch: Batch) -> dict[Key, list[tuple[int, int]]]:
-    """What it gave up of the log. A repair gives up what a table had."""
-    found: dict[Key, list[tuple[int, int]]] = {}
-    for r in batch.skipped if batch.kind not in MENDING else ():
-        found.setdefault((r.topic, r.partition), []).append((r.start, r.end))
-    return found
+def _skipped_spans(batch: Batch) -> dict[Key, list[tuple[int, int]]]:
+    """Per partition the spans of Kafka's log that a batch skipped. A repair skips nothing there: it gives up rows of a table."""
+    spans: dict[Key, list[tuple[int, int]]] = {}
+    for r in batch.skipped if batch.kind not in REPAIR_KINDS else ():
+        spans.setdefault((r.topic, r.partition), []).append((r.start, r.end))
+    return spans
 
 
 def _excuse(duty: _Duty, start: int, end: int, n: int) -> None:
-    duty.excused = with_pass(duty.excused, start, end, n)
+    duty.excused = add_pass(duty.excused, start, end, n)
 
 
-def _left(duty: _Duty, covered: Segments) -> list[tuple[int, int]]:
-    known = clip(covered, duty.first, duty.next) + clip(duty.excused, duty.first, duty.next)
-    spans = sorted((segment.start, segment.end) for segment in known)
+def _unaccounted_spans(duty: _Duty, covered: Segments) -> list[tuple[int, int]]:
+    accounted = clip(covered, duty.first, duty.next) + clip(duty.excused, duty.first, duty.next)
+    spans = sorted((segment.start, segment.end) for segment in accounted)
     return [(start, end) for start, end in gaps(spans, duty.first, duty.next) if end is not None]

@@ -1,4 +1,4 @@
-"""The ledger as plain data: which batch read what, where the position stood after it, and how one destination sees that."""
+"""The ledger as plain data: what each batch read, the position after it, and the ledger from the view of one destination."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from frazil.errors import Terminal
 
-READING = frozenset({"ingest", "replay", "dead_letters"})
+READ_KINDS = frozenset({"ingest", "replay", "dead_letters"})
 """Kinds of batches that read records: from Kafka, or from the dead letters that they were before."""
 
-MENDING = frozenset({"repair", "settle"})
+REPAIR_KINDS = frozenset({"repair", "settle"})
 """Kinds of batches that say what a table lost; `settle` is that of an older Frazil."""
 
 
@@ -29,7 +29,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a pipeline stood after batch `n`. `body` is all of it, for comparing."""
+    """The Kafka position of a pipeline after batch `n`. `body` is the whole JSON document, for comparing."""
 
     n: int
     epoch: int
@@ -49,8 +49,8 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
-    """Rows that a batch took out of a table: None stands for every partition, or for no upper bound."""
+class Removal:
+    """Rows that a batch deleted from a table: None stands for every partition, or for no upper bound."""
 
     topic: str
     partition: int | None
@@ -61,7 +61,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch: what its rows of the ledger say together.
+    """One batch, put together from its rows of the ledger.
 
     Attributes:
         n: Batch number.
@@ -91,61 +91,63 @@ class Batch:
     written_position: str
     ranges: tuple[Range, ...] = ()
     skipped: tuple[Range, ...] = ()
-    removals: Mapping[str, tuple[Removed, ...]] = field(default_factory=dict)
+    removals: Mapping[str, tuple[Removal, ...]] = field(default_factory=dict)
     abandoned: int = 0
     rows: Mapping[str, int] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
-    lost: tuple[Removed, ...] = ()
+    lost: tuple[Removal, ...] = ()
     dead_codes: Mapping[str, int] | None = None
 
     @property
     def position(self) -> Position:
         """The position after it."""
-        return position_of(self.written_position, f"batch {self.n} of the ledger")
+        return parse_position(self.written_position, f"batch {self.n} of the ledger")
 
     @property
     def has_more_rows(self) -> bool:
-        """Whether it made several rows of a record."""
+        """Whether the batch wrote more rows than records."""
         return self.rows.get("destination", 0) > self.written
 
     @property
-    def removed(self) -> tuple[Removed, ...]:
-        """What it took out of any table."""
-        return tuple(dict.fromkeys(removed for of in self.removals.values() for removed in of))
+    def removed(self) -> tuple[Removal, ...]:
+        """Rows that it deleted from any table, each range once."""
+        return tuple(dict.fromkeys(removed for removals in self.removals.values() for removed in removals))
 
 
-def offsets(position: Position) -> dict[tuple[str, int], int]:
+def next_offsets(position: Position) -> dict[tuple[str, int], int]:
     """Topic and partition -> next offset to read."""
     return {(name, n): offset for name, topic in position.topics.items() for n, offset in enumerate(topic.next)}
 
 
-def unrecorded(batches: Sequence[Batch]) -> frozenset[int]:
-    """Numbers of batches whose ledger rows were lost, and given up by a repair of the ledger: nobody knows them."""
-    repairs = [b.n for b in batches if b.kind in MENDING and b.abandoned and not (b.ranges or b.skipped or b.removed)]
+def unrecorded_batches(batches: Sequence[Batch]) -> frozenset[int]:
+    """Numbers of batches without ledger rows: the rows were lost, and a repair of the ledger gave them up."""
+    repairs = [
+        b.n for b in batches if b.kind in REPAIR_KINDS and b.abandoned and not (b.ranges or b.skipped or b.removed)
+    ]
     return frozenset(range(max(repairs, default=0))) - {batch.n for batch in batches}
 
 
-def position_of(text: str, where: str) -> Position:
-    """Read a position.
+def parse_position(text: str, where: str) -> Position:
+    """Parse a position of the ledger.
 
     Raises:
-        Terminal: The text is none.
+        Terminal: The text is no position.
     """
     try:
         body = json.loads(text)
         topics = {
-            name: Topic(of["id"], tuple(of["from"]), tuple(of["next"]), of.get("since", 0))
-            for name, of in body["topics"].items()
+            name: Topic(topic["id"], tuple(topic["from"]), tuple(topic["next"]), topic.get("since", 0))
+            for name, topic in body["topics"].items()
         }
         return Position(body["n"], body["epoch"], body["cluster"], topics, body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Terminal(f"{where} holds no position: {text[:200]!r} ({error})", next_step=_EDITED) from error
+        raise Terminal(f"{where} holds no position: {text[:200]!r} ({error})", next_step=_EDITED_HINT) from error
 
 
-_EDITED = "was it edited by hand? frazil history PIPELINE shows the positions of all batches"
+_EDITED_HINT = "was it edited by hand? frazil history PIPELINE shows the positions of all batches"
 
 
-def batches_of(rows: Iterable[Mapping[str, Any]], ledger: str) -> list[Batch]:
+def read_batches(rows: Iterable[Mapping[str, Any]], ledger: str) -> list[Batch]:
     """The batches of a pipeline, by number.
 
     Args:
@@ -156,13 +158,13 @@ def batches_of(rows: Iterable[Mapping[str, Any]], ledger: str) -> list[Batch]:
         Terminal: A row can't be read.
     """
     ordered = sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
-    return [_batch(n, list(of), ledger) for n, of in groupby(ordered, key=lambda row: row["n"])]
+    return [_batch(n, list(batch_rows), ledger) for n, batch_rows in groupby(ordered, key=lambda row: row["n"])]
 
 
 def _batch(n: int, rows: list[Mapping[str, Any]], ledger: str) -> Batch:
     first = rows[0]
     where = f"ledger {ledger}, batch {n}"
-    position = position_of(first["position"], where)
+    position = parse_position(first["position"], where)
     counts = {name: first[f"records_{name}"] for name in ("read", "written", "dead", "filtered")}
     roles: dict[str, int] = {}
     for row in rows:
@@ -176,7 +178,7 @@ def _batch(n: int, rows: list[Mapping[str, Any]], ledger: str) -> Batch:
             config=first["config"],
             **counts,
             written_position=first["position"],
-            ranges=_by_position(first["kind"], position) if ranges is None else ranges,
+            ranges=_ranges_from_position(first["kind"], position) if ranges is None else ranges,
             skipped=_ranges(first.get("skipped")) or (),
             removals={row["role"]: _removed(row["removed"]) for row in rows if row.get("removed") is not None},
             abandoned=first.get("abandoned") or 0,
@@ -186,19 +188,19 @@ def _batch(n: int, rows: list[Mapping[str, Any]], ledger: str) -> Batch:
             dead_codes=None if first["kind"] == "dead_letters" else json.loads(first.get("dead_codes") or "null"),
         )
     except (ValueError, TypeError) as error:
-        raise Terminal(f"{where} can't be read: {error}", next_step=_EDITED) from error
+        raise Terminal(f"{where} can't be read: {error}", next_step=_EDITED_HINT) from error
 
 
 def _ranges(text: str | None) -> tuple[Range, ...] | None:
-    return None if text is None else tuple(Range(*of) for of in json.loads(text))
+    return None if text is None else tuple(Range(*parts) for parts in json.loads(text))
 
 
-def _removed(text: str) -> tuple[Removed, ...]:
-    return tuple(Removed(*of) for of in json.loads(text))
+def _removed(text: str) -> tuple[Removal, ...]:
+    return tuple(Removal(*parts) for parts in json.loads(text))
 
 
-def _by_position(kind: str, position: Position) -> tuple[Range, ...]:
-    """What a batch read, where an older version wrote it into the position only."""
+def _ranges_from_position(kind: str, position: Position) -> tuple[Range, ...]:
+    """Ranges that a batch read, derived from its position: an older version wrote them nowhere else."""
     if kind != "ingest":
         return ()
     return tuple(
@@ -211,12 +213,12 @@ def _by_position(kind: str, position: Position) -> tuple[Range, ...]:
 
 Row = Mapping[str, Any]
 
-_BARE = dict.fromkeys(("removed", "table_written", "table_dead", "table_ranges")) | {"rows": 0}
-"""Of a batch that has no row for the destination: nothing went in, nothing was counted."""
+_EMPTY_ROW = dict.fromkeys(("removed", "table_written", "table_dead", "table_ranges")) | {"rows": 0}
+"""Columns of the row that stands in for a destination without a row in a batch: no rows, no counts."""
 
-MOVING = frozenset({"reset", "rewind"})
-"""Kinds of batches that take out what comes again: of destinations, and all letters. One that is no destination then keeps
-its rows, and they stand beside what comes again elsewhere; only its letters go.
+RESTART_KINDS = frozenset({"reset", "rewind"})
+"""Kinds of batches that move the position and delete what will be read again: rows of the destinations, and all dead letters.
+A table that is no destination at that batch keeps its rows, and loses only its dead letters.
 """
 
 _GAVE_NOTHING_UP = {"ranges": "[]", "skipped": "[]", "abandoned": 0}
@@ -224,68 +226,72 @@ _GAVE_NOTHING_UP = {"ranges": "[]", "skipped": "[]", "abandoned": 0}
 _NO_RECORDS = {f"records_{name}": 0 for name in ("read", "written", "dead", "filtered")}
 
 
-def view(rows: Iterable[Row], table: str) -> Iterator[Row]:
+def destination_view(rows: Iterable[Row], table: str) -> Iterator[Row]:
     """Rows of the ledger as they would be if this destination were the only one.
 
-    What a batch sent to other tables is left out on purpose, for this one. Batches before the table was a destination, or
-    after it was named no more, gave their records up as far as it goes.
+    Records that a batch wrote to other tables only count as filtered here. While the table was no destination, the
+    records of a batch count as skipped.
 
     Args:
         rows: Rows of the ledger.
         table: Name of the destination.
     """
-    for of, is_member in _batches(rows, table):
-        if _is_alone(of, table):
-            yield from (row for row in of if row["role"] != "ledger")
+    for batch_rows, is_member in _rows_per_batch(rows, table):
+        if _is_only_destination(batch_rows, table):
+            yield from (row for row in batch_rows if row["role"] != "ledger")
         else:
-            yield from _seen(of, table, is_member=is_member)
+            yield from _rows_of_shared_batch(batch_rows, table, is_member=is_member)
 
 
-def absent_from(rows: Iterable[Row], table: str) -> frozenset[int]:
-    """Numbers of the batches that did not know the destination: it was none yet, or was named no more."""
-    return frozenset(of[0]["n"] for of, is_member in _batches(rows, table) if not is_member)
+def absent_batches(rows: Iterable[Row], table: str) -> frozenset[int]:
+    """Numbers of the batches for which the table was no destination: not yet, or no longer."""
+    return frozenset(batch_rows[0]["n"] for batch_rows, is_member in _rows_per_batch(rows, table) if not is_member)
 
 
-def _batches(rows: Iterable[Row], table: str) -> Iterator[tuple[list[Row], bool]]:
-    """The rows of each batch, and whether the table was a destination then."""
+def _rows_per_batch(rows: Iterable[Row], table: str) -> Iterator[tuple[list[Row], bool]]:
+    """The ledger rows of each batch, and whether the table was one of its destinations."""
     ordered = sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
     is_member = False
     for _, group in groupby(ordered, key=lambda row: row["n"]):
-        of = list(group)
-        roles = {row["role"] for row in of if row["table"] == table}
+        batch_rows = list(group)
+        roles = {row["role"] for row in batch_rows if row["table"] == table}
         is_member = (is_member or "destination" in roles) and "left" not in roles
-        yield of, is_member
+        yield batch_rows, is_member
 
 
-def _is_alone(rows: Sequence[Row], table: str) -> bool:
-    """Whether a batch knew no other destination. A ledger that closes may be beside the only one."""
-    others = {row["table"] for row in rows if row["role"] in ("destination", "left")} - {table}
+def _is_only_destination(rows: Sequence[Row], table: str) -> bool:
+    """Whether a batch had no destination but this table."""
+    other_tables = {row["table"] for row in rows if row["role"] in ("destination", "left")} - {table}
     has_own = any(row["table"] == table and row["role"] == "destination" for row in rows)
-    may_be = has_own or all(row["role"] != "ledger" for row in rows)
-    return not others and may_be and all(row.get("table_written") is None for row in rows)
+    has_role = has_own or all(row["role"] != "ledger" for row in rows)
+    return not other_tables and has_role and all(row.get("table_written") is None for row in rows)
 
 
-def _seen(rows: Sequence[Row], table: str, *, is_member: bool) -> Iterator[Row]:
-    mine = next((row for row in rows if row["table"] == table and row["role"] == "destination"), None)
+def _rows_of_shared_batch(rows: Sequence[Row], table: str, *, is_member: bool) -> Iterator[Row]:
+    destination_row = next((row for row in rows if row["table"] == table and row["role"] == "destination"), None)
     letters = next((row for row in rows if row["role"] == "dead_letters"), None)
-    own = dict(mine) if mine is not None else {**rows[0], **_BARE, "table": table, "role": "destination"}
-    if rows[0]["kind"] in MOVING and not is_member:
+    own = (
+        dict(destination_row)
+        if destination_row is not None
+        else {**rows[0], **_EMPTY_ROW, "table": table, "role": "destination"}
+    )
+    if rows[0]["kind"] in RESTART_KINDS and not is_member:
         yield own | {"kind": "reset", "removed": None, "lost": letters["removed"] if letters is not None else None}
         return
-    if rows[0]["kind"] not in READING:
+    if rows[0]["kind"] not in READ_KINDS:
         yield own | (_GAVE_NOTHING_UP if _repairs_another(rows, table) else {})
         if letters is not None:
             yield letters
         return
     if not is_member:
-        yield own | _NO_RECORDS | {"rows": 0, "ranges": "[]", "skipped": _joined(rows[0])}
+        yield own | _NO_RECORDS | {"rows": 0, "ranges": "[]", "skipped": _read_and_skipped(rows[0])}
         return
     if rows[0]["kind"] == "dead_letters":
-        yield _brought_home(own, rows[0])
+        yield _retried_letters(own, rows[0])
         return
-    alone = sum(row.get("table_dead") or 0 for row in rows)
-    whole = letters["rows"] - alone if letters is not None else 0
-    written, dead = _written(mine), (own.get("table_dead") or 0) + whole
+    table_letters = sum(row.get("table_dead") or 0 for row in rows)
+    record_letters = letters["rows"] - table_letters if letters is not None else 0
+    written, dead = _written_records(destination_row), (own.get("table_dead") or 0) + record_letters
     left_out = own["records_read"] - written - dead
     counts = {"records_written": written, "records_dead": dead, "records_filtered": left_out}
     yield own | counts
@@ -293,34 +299,35 @@ def _seen(rows: Sequence[Row], table: str, *, is_member: bool) -> Iterator[Row]:
         yield {**letters, "records_read": own["records_read"], **counts, "rows": dead}
 
 
-def _written(mine: Row | None) -> int:
+def _written_records(destination_row: Row | None) -> int:
     """Records that became rows of a table; without a count of its own the table got all that were written."""
-    if mine is None:
+    if destination_row is None:
         return 0
-    written: int | None = mine.get("table_written")
-    return mine["records_written"] if written is None else written
+    written: int | None = destination_row.get("table_written")
+    return destination_row["records_written"] if written is None else written
 
 
 def _repairs_another(rows: Sequence[Row], table: str) -> bool:
-    """Whether a repair was of another destination: what it gave up is about that one alone.
+    """Whether a batch repaired the rows of another destination: then this table lost nothing.
 
-    The other destinations have a row without ranges there, or none. Lost letters and a lost ledger are of all of them.
+    Destinations that were not repaired have a ledger row with empty ranges, or none. A repair of dead letters or of the
+    ledger concerns all destinations.
     """
-    told = {row["table"]: row.get("table_ranges") for row in rows if row["role"] == "destination"}
-    is_of_rows = rows[0]["kind"] in MENDING and all(row["role"] != "dead_letters" for row in rows)
-    if not is_of_rows or _joined(rows[0]) == "[]":
+    ranges_per_table = {row["table"]: row.get("table_ranges") for row in rows if row["role"] == "destination"}
+    is_repair_of_rows = rows[0]["kind"] in REPAIR_KINDS and all(row["role"] != "dead_letters" for row in rows)
+    if not is_repair_of_rows or _read_and_skipped(rows[0]) == "[]":
         return False
-    return told.get(table) == "[]" or (bool(told) and table not in told)
+    return ranges_per_table.get(table) == "[]" or (bool(ranges_per_table) and table not in ranges_per_table)
 
 
-def _brought_home(own: Row, first: Row) -> Row:
-    """Letters that came home: those of this table, and those of records as a whole."""
+def _retried_letters(own: Row, first: Row) -> Row:
+    """The row of a batch that retried dead letters: those of this table, and those of whole records."""
     ranges = own.get("table_ranges") or first["ranges"]
     read = sum(end - start for _, _, start, end in json.loads(ranges))
     counts = {"records_read": read, "records_written": own["rows"], "records_dead": 0}
     return dict(own) | counts | {"ranges": ranges, "records_filtered": read - own["rows"]}
 
 
-def _joined(row: Row) -> str:
-    """What a batch read and gave up, as given up."""
+def _read_and_skipped(row: Row) -> str:
+    """The ranges that a batch read together with those it skipped, as JSON."""
     return json.dumps([*json.loads(row.get("ranges") or "[]"), *json.loads(row.get("skipped") or "[]")])

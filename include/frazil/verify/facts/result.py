@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 Kind = Literal["missing", "duplicate", "unexpected", "changed", "ledger"]
 
-KEPT_DIFFERENCES = 100
-"""Differences kept with their coordinates; all are counted."""
+DESCRIBED_DIFFERENCES = 100
+"""Differences described with their coordinates; the others are only counted."""
 
 SHOWN_CHARACTERS = 120
 """A difference shows this much of a value: enough to know it again, too little to copy a payload into a log."""
 
 
-def cut(value: object) -> str:
+def shorten(value: object) -> str:
     """A value as text of bounded length."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
@@ -29,7 +29,7 @@ class Difference:
         kind: `missing`: a record without outcome. `duplicate`: more than one. `unexpected`: an outcome without its
             record. `changed`: values that are not the record's. `ledger`: the books contradict each other.
         expected: What must be there.
-        found: What is.
+        actual: What is there.
         topic: Topic of the record, None for the books.
         partition: Its partition.
         offset: Its offset.
@@ -39,7 +39,7 @@ class Difference:
 
     kind: Kind
     expected: str
-    found: str
+    actual: str
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
@@ -55,7 +55,11 @@ class Difference:
             ("batch", self.batch),
         )
         where = ", ".join(f"{name} {value}" for name, value in places if value is not None)
-        return f"{self.kind}: {where + ': ' if where else ''}expected {self.expected}, found {self.found}"
+        return f"{self.kind}: {where + ': ' if where else ''}expected {self.expected}, found {self.actual}"
+
+    def document(self) -> dict[str, Any]:
+        """The difference as `frazil verify --json` writes it: the key of `actual` is `found`."""
+        return {"found" if name == "actual" else name: value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +105,9 @@ class PartitionResult:
     table: str | None = None
 
 
-def with_counts(of: PartitionResult, more: Mapping[str, int]) -> PartitionResult:
-    """The result with further counts."""
-    return replace(of, **{name: getattr(of, name) + count for name, count in more.items()})
+def add_counts(partition: PartitionResult, counts: Mapping[str, int]) -> PartitionResult:
+    """The result of a partition with further counts added."""
+    return replace(partition, **{name: getattr(partition, name) + count for name, count in counts.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,39 +159,41 @@ class Verification:
     @property
     def is_baseless(self) -> bool:
         """Whether there are outcomes, or offsets that were read, and no record in Kafka to compare any of them with."""
-        left = sum(partition.unchecked + partition.expired for partition in self.partitions)
-        return self.records == 0 and left + self.older_incarnation > 0
+        incomparable = sum(partition.unchecked + partition.expired for partition in self.partitions)
+        return self.records == 0 and incomparable + self.older_incarnation > 0
 
 
 @dataclass(slots=True)
 class Findings:
-    """Differences as they are found: all are counted, the first are kept."""
+    """Differences of a verification: all are counted, only the first are described."""
 
-    kept: list[Difference] = field(default_factory=list)
+    described: list[Difference] = field(default_factory=list)
     count: int = 0
     batches: set[int] = field(default_factory=set)
     """Numbers of the batches that differences are about."""
     table: str | None = None
-    """Of several destinations, the one that is looked at."""
+    """The destination being compared, where the pipeline has several."""
 
     @property
     def has_room(self) -> bool:
-        """Whether the next difference will be kept, so that it is worth being described."""
-        return len(self.kept) < KEPT_DIFFERENCES
+        """Whether the next difference will be described rather than only counted."""
+        return len(self.described) < DESCRIBED_DIFFERENCES
 
     def add(self, *differences: Difference) -> None:
-        """Take differences."""
+        """Count differences, and describe them while there is room."""
         self.count += len(differences)
         self.batches.update(difference.batch for difference in differences if difference.batch is not None)
-        kept = differences[: max(0, KEPT_DIFFERENCES - len(self.kept))]
-        self.kept += [replace(of, table=self.table) for of in kept] if self.table is not None else kept
+        first = differences[: max(0, DESCRIBED_DIFFERENCES - len(self.described))]
+        self.described += (
+            [replace(difference, table=self.table) for difference in first] if self.table is not None else first
+        )
 
-    def join(self, other: Findings) -> None:
-        """Take what was found elsewhere."""
-        self.count += other.count
-        self.batches |= other.batches
-        self.kept += other.kept[: max(0, KEPT_DIFFERENCES - len(self.kept))]
+    def merge(self, findings: Findings) -> None:
+        """Add the differences of another comparison."""
+        self.count += findings.count
+        self.batches |= findings.batches
+        self.described += findings.described[: max(0, DESCRIBED_DIFFERENCES - len(self.described))]
 
     def extend(self, differences: Iterable[Difference]) -> None:
-        """Take many differences."""
+        """Add the differences of an iterable."""
         self.add(*differences)

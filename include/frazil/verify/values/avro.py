@@ -1,6 +1,6 @@
-"""Values of Avro as fields, read with fastavro, after a look at what the bytes claim.
+"""Decodes Avro values into fields with fastavro, after a check of the sizes that the bytes claim.
 
-fastavro believes them: it takes an array of millions of nulls from six bytes, and a type within itself until the process crashes.
+fastavro trusts them: six bytes make it an array of millions of nulls, and a recursive type can crash the process.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def avro_reader(schema: Schema, _message: str | None) -> Callable[[bytes], Field
     """Make the reader of a schema's values.
 
     Raises:
-        UnjudgedError: It is none of Avro's.
+        UnjudgedError: It is no valid Avro schema.
     """
     text, references = schema
     named: dict[str, Any] = {}
     try:
-        for of in references.values():
-            parse_schema(json.loads(of), named)
+        for reference_text in references.values():
+            parse_schema(json.loads(reference_text), named)
         parsed = parse_schema(json.loads(text), named)
         bounds, convert = _Bounds(named, parsed), _Fields(named).part(parsed)
     except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, RecursionError) as error:
@@ -46,14 +46,14 @@ def avro_reader(schema: Schema, _message: str | None) -> Callable[[bytes], Field
             raise UnjudgedError("a time that Python does not have") from error
         except (EOFError, ValueError, IndexError, KeyError, TypeError, struct.error) as error:
             raise Unfit("not of its schema") from error
-        found = convert(value)
-        return found if is_record else {BARE: found}
+        fields = convert(value)
+        return fields if is_record else {BARE: fields}
 
     return read
 
 
 _Walk = Callable[[bytes, int], int]
-"""Takes bytes and the place where a value begins. Returns the place behind it, which may be behind the last byte."""
+"""Takes bytes and the position of a value. Returns the position behind it, which may exceed the number of bytes."""
 
 _MOST_LEVELS: Final = 50
 """Records within each other. A deeper value is a dead letter in every table."""
@@ -66,7 +66,7 @@ _MOST_EMPTY: Final = 10_000
 
 
 class _Bounds:
-    """Walks over the bytes of a value by its schema, and stops at claims that are beyond all bounds."""
+    """Walks over the bytes of a value by its schema, and refuses claims beyond the bounds."""
 
     def __init__(self, named: Mapping[str, Any], schema: Any) -> None:
         self._named = named
@@ -94,72 +94,72 @@ class _Bounds:
     def _part(self, schema: Any) -> _Walk:  # noqa: PLR0911 - a case for each kind
         match schema:
             case str():
-                return _WALKS[schema] if schema in _WALKS else self._of_name(schema)
+                return _WALKS[schema] if schema in _WALKS else self._named_part(schema)
             case list():
-                return _one_of([self._part(of) for of in schema])
+                return _one_of([self._part(branch) for branch in schema])
             case {"type": "record" | "error" | "enum" | "fixed", "name": str(name)}:
-                return self._of_name(name)
+                return self._named_part(name)
             case {"type": "array"}:
                 return self._blocks(self._part(schema["items"]))
             case {"type": "map"}:
                 value = self._part(schema["values"])
-                return self._blocks(lambda raw, at: value(raw, _bytes(raw, at)))
+                return self._blocks(lambda raw, position: value(raw, _bytes(raw, position)))
             case {"type": "bytes", "logicalType": "decimal"}:
                 return _decimal
             case {"type": inner_type}:
                 return self._part(inner_type)
         raise TypeError("no type of Avro's")
 
-    def _of_name(self, name: str) -> _Walk:
+    def _named_part(self, name: str) -> _Walk:
         if name not in self._known:
-            self._known[name] = partial(self._itself, name)
+            self._known[name] = partial(self._recursive_walk, name)
             self._known[name] = self._named_type(self._named[name])
         return self._known[name]
 
-    def _itself(self, name: str, raw: bytes, at: int) -> int:
-        """A type within itself is known when bytes are walked over."""
-        return self._known[name](raw, at)
+    def _recursive_walk(self, name: str, raw: bytes, position: int) -> int:
+        """Walk a recursive type: its walk is looked up only now, because it was not complete when the schema was read."""
+        return self._known[name](raw, position)
 
     def _named_type(self, schema: Any) -> _Walk:
         if schema["type"] == "enum":
-            return _one_of([lambda _, at: at] * len(schema["symbols"]))
+            return _one_of([lambda _, position: position] * len(schema["symbols"]))
         if schema["type"] == "fixed":
             size = int(schema["size"])
             if schema.get("logicalType") == "decimal" and size > LARGEST_NUMBER:
                 return _refuse
-            return lambda _, at: at + size
-        fields = [self._part(of["type"]) for of in schema["fields"]]
+            return lambda _, position: position + size
+        fields = [self._part(field["type"]) for field in schema["fields"]]
 
-        def walk(raw: bytes, at: int) -> int:
+        def walk(raw: bytes, position: int) -> int:
             self._count(len(fields))
             self._levels += 1
             if self._levels > _MOST_LEVELS:
                 raise UnjudgedError(f"a value of more than {_MOST_LEVELS} levels")
             for field in fields:
-                at = self._behind(field, raw, at)
+                position = self._walk_part(field, raw, position)
             self._levels -= 1
-            return at
+            return position
 
         return walk
 
     def _blocks(self, item: _Walk) -> _Walk:
-        def walk(raw: bytes, at: int) -> int:
-            count, at = zigzag(raw, at)
+        def walk(raw: bytes, position: int) -> int:
+            count, position = zigzag(raw, position)
             while count:
                 if count < 0:  # the block's size in bytes follows
-                    _, at = zigzag(raw, at)
+                    _, position = zigzag(raw, position)
                 self._count(abs(count))
                 for _ in range(abs(count)):
-                    at = self._behind(item, raw, at)
-                count, at = zigzag(raw, at)
-            return at
+                    position = self._walk_part(item, raw, position)
+                count, position = zigzag(raw, position)
+            return position
 
         return walk
 
-    def _behind(self, part: _Walk, raw: bytes, at: int) -> int:
-        """The place behind a field or an item."""
-        end = part(raw, at)
-        if end == at:
+    def _walk_part(self, part: _Walk, raw: bytes, position: int) -> int:
+        """The position behind a field or an item; counts those without bytes."""
+        end = part(raw, position)
+        if end == position:
             self._empty -= 1
             if self._empty < 0:
                 raise UnjudgedError(f"a value of more than {_MOST_EMPTY} fields or items without bytes")
@@ -171,54 +171,54 @@ class _Bounds:
             raise UnjudgedError("a value of too many fields or items")
 
 
-def _bytes(raw: bytes, at: int) -> int:
-    length, at = zigzag(raw, at)
+def _bytes(raw: bytes, position: int) -> int:
+    length, position = zigzag(raw, position)
     if length < 0:
         raise UnjudgedError("a length below 0")
-    return at + length
+    return position + length
 
 
-def _decimal(raw: bytes, at: int) -> int:
-    length, begin = zigzag(raw, at)
-    return _refuse(raw, at) if not 0 <= length <= LARGEST_NUMBER else begin + length
+def _decimal(raw: bytes, position: int) -> int:
+    length, begin = zigzag(raw, position)
+    return _refuse(raw, position) if not 0 <= length <= LARGEST_NUMBER else begin + length
 
 
-def _refuse(_raw: bytes, _at: int) -> int:
+def _refuse(_raw: bytes, _position: int) -> int:
     raise UnjudgedError(f"a number of more than {LARGEST_NUMBER} bytes")
 
 
-def _boolean(raw: bytes, at: int) -> int:
-    if raw[at] > 1:
+def _boolean(raw: bytes, position: int) -> int:
+    if raw[position] > 1:
         raise UnjudgedError("a boolean that is neither 0 nor 1")
-    return at + 1
+    return position + 1
 
 
-def _int(raw: bytes, at: int) -> int:
-    number, at = zigzag(raw, at)
+def _int(raw: bytes, position: int) -> int:
+    number, position = zigzag(raw, position)
     if not -(1 << 31) <= number < 1 << 31:
         raise UnjudgedError("an int of more than 32 bits")
-    return at
+    return position
 
 
 def _one_of(walks: list[_Walk]) -> _Walk:
-    """A number, and the value that it stands for."""
+    """Walk a number (branch or symbol), and the value that it selects."""
 
-    def walk(raw: bytes, at: int) -> int:
-        number, at = zigzag(raw, at)
+    def walk(raw: bytes, position: int) -> int:
+        number, position = zigzag(raw, position)
         if not 0 <= number < len(walks):
             raise UnjudgedError("a branch or symbol that its schema does not have")
-        return walks[number](raw, at)
+        return walks[number](raw, position)
 
     return walk
 
 
 _WALKS: Final[Mapping[str, _Walk]] = {
-    "null": lambda _, at: at,
+    "null": lambda _, position: position,
     "boolean": _boolean,
     "int": _int,
-    "long": lambda raw, at: zigzag(raw, at)[1],
-    "float": lambda _, at: at + 4,
-    "double": lambda _, at: at + 8,
+    "long": lambda raw, position: zigzag(raw, position)[1],
+    "float": lambda _, position: position + 4,
+    "double": lambda _, position: position + 8,
     "bytes": _bytes,
     "string": _bytes,
 }
@@ -233,31 +233,31 @@ def _unknown(_value: Any) -> Any:
 
 
 class _Fields:
-    """Makes what turns values of fastavro into fields. A named type is looked at once, however often a schema names it."""
+    """Makes the converters from fastavro values to fields; each named type is converted once."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
         self._known: dict[str, Callable[[Any], Any]] = {}
 
     def part(self, schema: Any) -> Callable[[Any], Any]:  # noqa: PLR0911 - a case for each kind
-        """What makes a field of a value of this schema."""
+        """The converter of values of this schema to fields."""
         match schema:
             case str():
-                return _same if schema in _WALKS else self._of_name(schema)
+                return _same if schema in _WALKS else self._named_part(schema)
             case list():
-                others = [of for of in schema if of != "null"]
-                return self._optional(others[0]) if len(others) == 1 else _unknown
+                branches = [branch for branch in schema if branch != "null"]
+                return self._optional(branches[0]) if len(branches) == 1 else _unknown
             case {"logicalType": str(logical)} if logical not in _LOGICAL:
                 return _unknown
             case {"type": "fixed", "size": int(size)} if size > LARGEST_NUMBER:
                 return _unknown
             case {"type": "record", "name": str(name)}:
-                return self._of_name(name)
+                return self._named_part(name)
             case {"type": "array" | "map" as kind}:
                 inner = self.part(schema["items" if kind == "array" else "values"])
                 if kind == "array":
-                    return lambda value: [inner(of) for of in value]
-                return lambda value: {name: inner(of) for name, of in value.items()}
+                    return lambda value: [inner(element) for element in value]
+                return lambda value: {name: inner(element) for name, element in value.items()}
             case {"type": "enum" | "fixed"}:
                 return _same
             case {"type": inner_type}:
@@ -268,12 +268,12 @@ class _Fields:
         inner = self.part(schema)
         return lambda value: None if value is None else inner(value)
 
-    def _of_name(self, name: str) -> Callable[[Any], Any]:
+    def _named_part(self, name: str) -> Callable[[Any], Any]:
         if name not in self._known:
             schema = self._named.get(name, {})
-            self._known[name] = _unknown  # within itself a record is JSON text from there on
+            self._known[name] = _unknown  # a recursive field is unknown: Frazil stores it as JSON text
             if schema.get("type") == "record":
-                parts = {of["name"]: self.part(of["type"]) for of in schema["fields"]}
+                parts = {field["name"]: self.part(field["type"]) for field in schema["fields"]}
                 self._known[name] = lambda value: {field: part(value[field]) for field, part in parts.items()}
             elif schema:
                 self._known[name] = self.part(schema)

@@ -1,4 +1,4 @@
-"""One form for a value, whether it was read from JSON or from a table, and a hash of it.
+"""The canonical form of a value, whether it was read from a record or from a table, and its hash.
 
 | type | canonical |
 |---|---|
@@ -11,7 +11,7 @@
 | struct | tuple, in the order of the declared fields |
 | map | tuple of (key, value), sorted by key (by its notation, if it has parts): a map has no order |
 
-One difference can't be seen: PyIceberg 0.12 hands out a list of structs that is null as an empty one (its projection
+One difference can't be detected: PyIceberg 0.12 returns a list of structs that is null as an empty one (its projection
 rebuilds such lists without their null mask), so an empty list of structs counts as null here.
 """
 
@@ -27,7 +27,7 @@ import pyarrow as pa
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
 Digest = bytes
-"""8 bytes: two different values have the same one once in 10^19 times, and nobody chooses them to collide."""
+"""8 bytes: two different values collide once in 10^19 times, and nobody chooses values to collide."""
 
 _BYTES = 8
 _UUID = pa.binary(16)
@@ -39,80 +39,80 @@ def digest(values: object) -> Digest:
     return blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=_BYTES).digest()
 
 
-def column_values(column: pa.Array, of: ColumnType) -> list[Any]:
+def column_values(column: pa.Array, column_type: ColumnType) -> list[Any]:
     """Canonical values of a stored column."""
     plain = _plain_type(column.type)
     values: list[Any] = (column if plain == column.type else column.cast(plain)).to_pylist()
-    freeze = _freezer(of)
-    return values if freeze is None else [None if value is None else freeze(value) for value in values]
+    convert = _converter(column_type)
+    return values if convert is None else [None if value is None else convert(value) for value in values]
 
 
-def _plain_type(of: pa.DataType) -> pa.DataType:
-    """The type with whole numbers for dates and times, and bytes for uuids."""
-    if pa.types.is_date32(of):
+def _plain_type(arrow_type: pa.DataType) -> pa.DataType:
+    """The Arrow type with integers for dates and times, and bytes for uuids."""
+    if pa.types.is_date32(arrow_type):
         return pa.int32()
-    if pa.types.is_timestamp(of) or pa.types.is_time64(of):
+    if pa.types.is_timestamp(arrow_type) or pa.types.is_time64(arrow_type):
         return pa.int64()
-    if pa.types.is_nested(of):
-        return _plain_nested(of)
-    return _UUID if of == pa.uuid() else of
+    if pa.types.is_nested(arrow_type):
+        return _plain_nested(arrow_type)
+    return _UUID if arrow_type == pa.uuid() else arrow_type
 
 
-def _plain_nested(of: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(of):
-        return pa.struct([_plain_field(field) for field in of])
-    if pa.types.is_map(of):
-        return pa.map_(_plain_field(of.key_field), _plain_field(of.item_field))
-    make = pa.large_list if pa.types.is_large_list(of) else pa.list_
-    return make(_plain_field(of.value_field))
+def _plain_nested(arrow_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([_plain_field(field) for field in arrow_type])
+    if pa.types.is_map(arrow_type):
+        return pa.map_(_plain_field(arrow_type.key_field), _plain_field(arrow_type.item_field))
+    make = pa.large_list if pa.types.is_large_list(arrow_type) else pa.list_
+    return make(_plain_field(arrow_type.value_field))
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(_plain_type(field.type))
 
 
-Freeze = Callable[[Any], Any]
+Convert = Callable[[Any], Any]
 
 
-def _freezer(of: ColumnType) -> Freeze | None:
-    """What makes a value of PyArrow canonical; None where it is already."""
-    match of:
+def _converter(column_type: ColumnType) -> Convert | None:
+    """The function that makes a value from PyArrow canonical; None where it already is."""
+    match column_type:
         case ListOf(element):
-            return _list_freezer(element)
+            return _list_converter(element)
         case StructOf(fields):
-            parts = [(name, _optional(_freezer(of_field))) for name, of_field in fields]
-            return lambda struct: tuple([freeze(struct[name]) for name, freeze in parts])
+            parts = [(name, _null_or(_converter(of_field))) for name, of_field in fields]
+            return lambda struct: tuple([convert(struct[name]) for name, convert in parts])
         case MapOf(key, value):
-            return _map_freezer(_optional(_freezer(key)), _optional(_freezer(value)))
+            return _map_converter(_null_or(_converter(key)), _null_or(_converter(value)))
         case Primitive("decimal", (_, scale)):
             return lambda number: int(number.scaleb(scale, _EXACT))
     return None
 
 
-def _list_freezer(element: ColumnType) -> Freeze:
-    inner, empty = _optional(_freezer(element)), empty_list(element)
+def _list_converter(element: ColumnType) -> Convert:
+    inner, empty = _null_or(_converter(element)), empty_list(element)
     return lambda items: tuple([inner(item) for item in items]) or empty
 
 
 def empty_list(element: ColumnType) -> tuple[()] | None:
-    """What a list without elements is."""
+    """The canonical form of a list without elements."""
     return None if isinstance(element, StructOf) else ()
 
 
-def _map_freezer(freeze_key: Freeze, freeze: Freeze) -> Freeze:
+def _map_converter(convert_key: Convert, convert: Convert) -> Convert:
     def of_pairs(pairs: Mapping[Any, Any] | Sequence[tuple[Any, Any]]) -> tuple[Any, ...]:
         items = pairs.items() if isinstance(pairs, Mapping) else pairs
-        return ordered((freeze_key(key), freeze(value)) for key, value in items)
+        return sorted_entries((convert_key(key), convert(value)) for key, value in items)
 
     return of_pairs
 
 
-def ordered(entries: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, Any], ...]:
-    """The entries of a map by key. Keys with parts may hold nulls, which have no order: their notation has one."""
+def sorted_entries(entries: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, Any], ...]:
+    """The entries of a map sorted by key. Compound keys may hold nulls, which don't compare: their `repr` is sorted instead."""
     return tuple(sorted(entries, key=lambda entry: repr(entry[0]) if isinstance(entry[0], tuple) else entry[0]))
 
 
-def _optional(freeze: Freeze | None) -> Freeze:
-    if freeze is None:
+def _null_or(convert: Convert | None) -> Convert:
+    if convert is None:
         return lambda value: value
-    return lambda value: None if value is None else freeze(value)
+    return lambda value: None if value is None else convert(value)

@@ -1,4 +1,4 @@
-"""What a record must have become, column by column: an own reading of its value.
+"""Derives the row that a record must become, column by column, from its JSON value.
 
 Written from the promises of the pipeline reference and docs/dead-letters.md, not from the code that writes.
 """
@@ -18,41 +18,41 @@ from frazil.verify.values.json_document import (
     Unfit,
     decoder_of,
     document_of,
+    folded_fields,
     object_of,
     storable,
-    without_case,
 )
-from frazil.verify.values.readers import Options, Read, or_null, reader
+from frazil.verify.values.readers import Options, Read, null_if_misfit, reader
 
 _ABSENT = object()
-"""No such field, told apart from null."""
+"""Marks a field that is absent, which is not the same as null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A value.
+    """A JSON value of a record, prepared for the columns.
 
     Attributes:
-        whole: All of it.
-        fields: Its fields, by case-folded names where case means nothing.
-        unknown: Those that no column takes, if it matters.
+        whole: The whole object.
+        fields: Its fields, by case-folded names where names match in any case.
+        unknown_fields: Fields that no column reads, if the pipeline file says what to do with them.
     """
 
     whole: dict[str, Any]
     fields: dict[str, Any]
-    unknown: dict[str, Any]
+    unknown_fields: dict[str, Any]
 
 
 class InferredColumn(Column):
-    """A column that no pipeline file declares: where it is a text, it takes any value as its JSON text."""
+    """A column that no pipeline file declares: if its type is string, it holds any value as JSON text."""
 
 
 class RescuedColumn(InferredColumn):
-    """One whose values of another kind are kept in the column for rescued fields: it is null then."""
+    """An inferred column that is null for values of another kind, which go to the column for rescued fields."""
 
 
-Take = Callable[[Document], Any]
-"""Returns what a column must hold, in canonical form, or raises Unfit."""
+CellReader = Callable[[Document], Any]
+"""Returns the canonical value that a column must hold, or raises Unfit."""
 
 
 def options_of(column: Column, value: Value, *, in_orc: bool = False) -> Options:
@@ -72,11 +72,11 @@ def column_reader(column: Column, value: Value, *, in_orc: bool = False) -> Read
     """The reader of a column's values."""
     options = options_of(column, value, in_orc=in_orc)
     read = reader(column.parsed, options)
-    return or_null(read) if options.rescues and not column.required else read
+    return null_if_misfit(read) if options.rescues and not column.required else read
 
 
 class ColumnReaders:
-    """Takes values apart as the file says.
+    """Reads the columns out of values as the pipeline file says.
 
     Args:
         columns: Name -> column, in the order of the columns.
@@ -94,69 +94,71 @@ class ColumnReaders:
         self._fails = value.unknown_fields == "fail"
         rescued = value.rescued_column if value.unknown_fields == "rescue" else None
         paths = {name: _path(name, column) for name, column in columns.items() if name != rescued}
-        self._known = {self._sought(path[0]) for path in paths.values() if path}
+        self._known_names = {self._lookup_name(path[0]) for path in paths.values() if path}
         self._counts_unknown = value.unknown_fields != "ignore" and all(paths.values())
-        taken = {name: self._taker(name, columns[name], value, path) for name, path in paths.items()}
-        self.takes: list[Take] = [taken.get(name, _rescued) for name in columns]
+        readers_by_name = {name: self._cell_reader(name, columns[name], value, path) for name, path in paths.items()}
+        self.cell_readers: list[CellReader] = [readers_by_name.get(name, _rescued_fields) for name in columns]
 
     def document(self, whole: dict[str, Any]) -> Document:
-        """A value, by what its fields mean here.
+        """Prepare a value for the column readers.
 
         Raises:
-            Unfit: It has a field twice, or one that no column takes, and the file does not allow that.
+            Unfit: It has a field twice, or one that no column reads, and the file forbids that.
         """
-        fields = without_case(whole, self._known, once=self._once) if self._any_case else whole
-        unknown: dict[str, Any] = {}
+        fields = folded_fields(whole, self._known_names, once=self._once) if self._any_case else whole
+        unknown_fields: dict[str, Any] = {}
         if self._counts_unknown:
-            unknown = {name: item for name, item in whole.items() if self._sought(name) not in self._known}
-        if unknown and self._fails:
+            unknown_fields = {
+                name: item for name, item in whole.items() if self._lookup_name(name) not in self._known_names
+            }
+        if unknown_fields and self._fails:
             raise Unfit("a field that no column takes")
-        return Document(whole, fields, unknown)
+        return Document(whole, fields, unknown_fields)
 
-    def _sought(self, name: str) -> str:
+    def _lookup_name(self, name: str) -> str:
         return name.casefold() if self._any_case else name
 
-    def _taker(self, name: str, column: Column, value: Value, path: Sequence[str]) -> Take:
+    def _cell_reader(self, name: str, column: Column, value: Value, path: Sequence[str]) -> CellReader:
         if not path:
             return lambda document: storable(document.whole)
         read = column_reader(column, value, in_orc=self._in_orc)
         default = _default(name, column, read)
-        steps = [self._sought(step) for step in path]
+        steps = [self._lookup_name(step) for step in path]
 
-        def take(document: Document) -> Any:
-            found = self._find(document.fields, steps)
-            if found is _ABSENT:
-                return _absent(column, default)
-            if found is None:
-                return _absent(column, default) if column.required else None
-            return read(found)
+        def read_cell(document: Document) -> Any:
+            field_value = self._find(document.fields, steps)
+            if field_value is _ABSENT:
+                return _value_if_absent(column, default)
+            if field_value is None:
+                return _value_if_absent(column, default) if column.required else None
+            return read(field_value)
 
-        return take
+        return read_cell
 
     def _find(self, fields: dict[str, Any], path: Sequence[str]) -> Any:
-        """The value at the end of a path."""
+        """The value at the end of a path; `_ABSENT` if there is none."""
         if len(path) == 1:
             return fields.get(path[0], _ABSENT)
-        here: Any = fields
+        value: Any = fields
         for depth, step in enumerate(path):
-            if here is None or here is _ABSENT:
+            if value is None or value is _ABSENT:
                 return _ABSENT
-            if not isinstance(here, dict):
+            if not isinstance(value, dict):
                 raise Unfit("not an object on the way to the field")
-            inner = without_case(here, {step}, once=self._once) if depth and self._any_case else here
-            here = inner.get(step, _ABSENT)
-        return here
+            inner = folded_fields(value, {step}, once=self._once) if depth and self._any_case else value
+            value = inner.get(step, _ABSENT)
+        return value
 
 
 def _path(name: str, column: Column) -> Sequence[str]:
     return (name,) if column.source is None else column.source
 
 
-def _rescued(document: Document) -> str | None:
-    return storable(document.unknown) if document.unknown else None
+def _rescued_fields(document: Document) -> str | None:
+    return storable(document.unknown_fields) if document.unknown_fields else None
 
 
-def _absent(column: Column, default: Any) -> Any:
+def _value_if_absent(column: Column, default: Any) -> Any:
     if column.has_default:
         return default
     if column.required:
@@ -190,7 +192,7 @@ _DEFAULTS = Value()
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A value that must be a dead letter, or a cell of which this file does not say what it must be."""
+    """A record that must be a dead letter, or a cell whose expected value is unknown; `why` says the reason."""
 
     why: str
 
@@ -213,7 +215,7 @@ class Expectation:
         self._decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=any_case)
         self._lenient = decoder_of(once=False, any_case=any_case)
         self._is_whole = bool(columns) and all(column.source == () for column in columns.values())
-        self._takers = None if _is_plain(columns, value) else ColumnReaders(columns, value, in_orc=in_orc)
+        self._column_readers = None if _is_plain(columns, value) else ColumnReaders(columns, value, in_orc=in_orc)
         self._columns = [
             (name, column.required, column_reader(column, value, in_orc=in_orc)) for name, column in columns.items()
         ]
@@ -224,17 +226,17 @@ class Expectation:
             if self._is_whole:
                 return (storable(document_of(raw, self._decoder)),) * len(self._declared)
             whole = object_of(raw, self._decoder)
-            if self._takers is None:
+            if self._column_readers is None:
                 return tuple([_cell(whole.get(name), required, read) for name, required, read in self._columns])
-            document = self._takers.document(whole)
-            return tuple([take(document) for take in self._takers.takes])
+            document = self._column_readers.document(whole)
+            return tuple([read_cell(document) for read_cell in self._column_readers.cell_readers])
         except Unfit as unfit:
             return Bad(str(unfit))
 
     def cells(self, raw: bytes) -> tuple[Any, ...] | Bad:
-        """What another file, with other options, must have made of this record: `Bad` where this one does not know.
+        """The values that another pipeline file must have made of this record; `Bad` where that depends on its options.
 
-        Options of this file that refuse a value are not looked at.
+        Options of this file that refuse a value are ignored.
         """
         try:
             if self._is_whole:
@@ -242,7 +244,7 @@ class Expectation:
             document = self._of_any_file.document(object_of(raw, self._lenient))
         except Unfit as unfit:
             return Bad(str(unfit))
-        return tuple(_tolerant(document, take) for take in self._of_any_file.takes)
+        return tuple(_cell_or_bad(document, read_cell) for read_cell in self._of_any_file.cell_readers)
 
     @cached_property
     def _of_any_file(self) -> ColumnReaders:
@@ -258,7 +260,7 @@ class Expectation:
 
 
 def _is_plain(columns: Mapping[str, Column], value: Value) -> bool:
-    """Whether each column takes the field of its name, and nothing else is asked of the value."""
+    """Whether each column reads the field of its own name, without options or defaults: then a fast path applies."""
     as_named = all(column.source is None and not column.has_default for column in columns.values())
     return as_named and value.unknown_fields == "ignore" and value.field_names == "exact"
 
@@ -271,8 +273,8 @@ def _cell(value: Any, required: bool, read: Read) -> Any:  # noqa: FBT001 - a co
     return None
 
 
-def _tolerant(document: Document, take: Take) -> Any:
+def _cell_or_bad(document: Document, read_cell: CellReader) -> Any:
     try:
-        return take(document)
+        return read_cell(document)
     except Unfit as unfit:
         return Bad(str(unfit))

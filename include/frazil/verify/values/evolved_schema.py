@@ -1,4 +1,4 @@
-"""Columns that no pipeline file declares: what records brought a table to, and which rows were written for it as it is."""
+"""Columns that records added to a table without a declaration, and how the schema changed since a batch landed."""
 
 from __future__ import annotations
 
@@ -21,124 +21,130 @@ from frazil.verify.values.column_readers import Bad, Expectation, InferredColumn
 Row = Mapping[str, Any]
 
 
-def grows(destination: Destination) -> bool:
-    """Whether rows have all columns of the table, not only those that the file declares."""
+def has_undeclared_columns(destination: Destination) -> bool:
+    """Whether rows may have columns of the table that the pipeline file does not declare."""
     return destination.evolves != "none" or not destination.columns
 
 
-def columns_of(destination: Destination, schema: Schema, value: Value) -> dict[str, Column]:
-    """The columns that are compared: the declared ones; or all of the table that this check can read.
+def compared_columns(destination: Destination, schema: Schema, value: Value) -> dict[str, Column]:
+    """The columns to compare: the declared ones, or all columns of the table that can be read here.
 
-    Left out are Kafka's, and the one for fields that no column could be made for.
+    Left out are the Kafka columns and the column for rescued fields.
     """
-    if not grows(destination):
+    if not has_undeclared_columns(destination):
         return dict(destination.columns)
-    others = {*destination.added_columns, *([DELETED] if destination.is_merged else []), value.rescued_column}
-    found = {}
+    added_names = {*destination.added_columns, *([DELETED] if destination.is_merged else []), value.rescued_column}
+    columns = {}
     for field in schema.fields:
-        text = _spelled(field.field_type)
-        if field.name in others or text is None:
+        text = _type_text(field.field_type)
+        if field.name in added_names or text is None:
             continue
         declared = destination.columns.get(field.name)
-        must = field.required or (declared is not None and declared.required and destination.evolves != "full")
+        is_required = field.required or (declared is not None and declared.required and destination.evolves != "full")
         own = {} if declared is None else declared.model_dump(by_alias=True, exclude_unset=True)
-        kind = _kind(field.name, destination) if declared is None else Column
-        found[field.name] = kind.model_validate(own | {"type": text, "required": must})
-    return found
+        kind = _column_class(field.name, destination) if declared is None else Column
+        columns[field.name] = kind.model_validate(own | {"type": text, "required": is_required})
+    return columns
 
 
-def _kind(name: str, destination: Destination) -> type[Column]:
-    """How a column is read that the file does not declare."""
+def _column_class(name: str, destination: Destination) -> type[Column]:
+    """The class of an undeclared column, which decides how its values are read."""
     if destination.evolves == "none":
         return Column
-    sources = [of.source for of in destination.columns.values() if of.source is not None]
-    taken = any(not path or path[0] == name for path in sources)
-    return InferredColumn if taken or destination.on_incompatible != "rescue" else RescuedColumn
+    sources = [column.source for column in destination.columns.values() if column.source is not None]
+    is_taken = any(not path or path[0] == name for path in sources)
+    return InferredColumn if is_taken or destination.on_incompatible != "rescue" else RescuedColumn
 
 
-def _spelled(of: IcebergType) -> str | None:
-    """A type as pipeline files have it; None for one that they don't know."""
-    match of:
+def _type_text(iceberg_type: IcebergType) -> str | None:
+    """An Iceberg type in the syntax of pipeline files; None for one that they don't know."""
+    match iceberg_type:
         case ListType():
-            parts = [_spelled(of.element_type)]
+            parts = [_type_text(iceberg_type.element_type)]
             text = f"list<{parts[0]}>"
         case MapType():
-            parts = [_spelled(of.key_type), _spelled(of.value_type)]
+            parts = [_type_text(iceberg_type.key_type), _type_text(iceberg_type.value_type)]
             text = f"map<{parts[0]}, {parts[1]}>"
         case StructType():
-            parts = [_spelled(field.field_type) for field in of.fields]
-            names = [f"`{field.name.replace('`', '``')}`" for field in of.fields]
+            parts = [_type_text(field.field_type) for field in iceberg_type.fields]
+            names = [f"`{field.name.replace('`', '``')}`" for field in iceberg_type.fields]
             text = f"struct<{', '.join(f'{name}: {part}' for name, part in zip(names, parts, strict=True))}>"
         case _:
-            return str(of) if isinstance(of, DecimalType | FixedType) or _is_known(of) else None
+            return (
+                str(iceberg_type)
+                if isinstance(iceberg_type, DecimalType | FixedType) or _is_readable(iceberg_type)
+                else None
+            )
     return None if None in parts else text
 
 
-def _is_known(of: IcebergType) -> bool:
-    """Whether values of a type can be read here: those of variants only an engine can read."""
+def _is_readable(iceberg_type: IcebergType) -> bool:
+    """Whether values of a type can be read here: a variant only an engine can read."""
     try:
-        return parse_type(str(of)) != VARIANT
+        return parse_type(str(iceberg_type)) != VARIANT
     except ValueError:
         return False
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
-    """Columns of a table that are not what they were when a batch landed.
+class ColumnChanges:
+    """Columns of a table that changed since a batch landed.
 
     Attributes:
-        changed: Those of another type, name or rule about nulls: a record that is a row now may have been a dead letter.
-        added: Of these the ones that it had not, or not with all they hold: they may be null. So may those of type `float`
-            then and `double` now, whose values have other digits.
+        changed: Columns whose type, name or nullability changed: a record that fits now may have been a dead letter then.
+        added: Of these the columns that were missing, or that lacked fields: their values may be null. So may those of columns
+            that were widened from `float` to `double`, whose values have other digits.
     """
 
     changed: frozenset[str] = frozenset()
     added: frozenset[str] = frozenset()
 
-    def __or__(self, other: Since) -> Since:
-        return Since(self.changed | other.changed, self.added | other.added)
+    def __or__(self, changes: ColumnChanges) -> ColumnChanges:
+        return ColumnChanges(self.changed | changes.changed, self.added | changes.added)
 
-    def among(self, columns: Collection[str]) -> Since:
-        """The ones of these columns."""
-        return Since(self.changed.intersection(columns), self.added.intersection(columns))
+    def among(self, columns: Collection[str]) -> ColumnChanges:
+        """The changes restricted to some columns."""
+        return ColumnChanges(self.changed.intersection(columns), self.added.intersection(columns))
 
 
-def earlier_schemas(rows: Iterable[Row], table: str, metadata: TableMetadata) -> dict[int, Since]:
-    """Number of each batch that may have landed while the table had other columns -> what they have become since.
+def earlier_schemas(rows: Iterable[Row], table: str, metadata: TableMetadata) -> dict[int, ColumnChanges]:
+    """Number of each batch that may have landed under another schema -> the columns that changed since.
 
-    The snapshot of the batch says which schema it had. Of one that is gone any may have been it.
+    The snapshot of the batch names its schema. If the snapshot is expired, any former schema is possible.
 
     Args:
         rows: Rows of the ledger.
         table: Name of the destination.
-        metadata: Of it.
+        metadata: Metadata of the destination.
     """
-    now = metadata.schema()
-    others = {of.schema_id: _since(of, now) for of in metadata.schemas}
-    anything = reduce(or_, others.values(), Since())
-    of_snapshot = {of.snapshot_id: of.schema_id for of in metadata.snapshots}
-    found: dict[int, Since] = {}
+    present = metadata.schema()
+    changes_per_schema = {schema.schema_id: _changes_between(schema, present) for schema in metadata.schemas}
+    any_changes = reduce(or_, changes_per_schema.values(), ColumnChanges())
+    schema_of_snapshot = {snapshot.snapshot_id: snapshot.schema_id for snapshot in metadata.snapshots}
+    changes_per_batch: dict[int, ColumnChanges] = {}
     for row in rows:
-        schema = of_snapshot.get(row["snapshot_id"]) if row["table"] == table else None
-        if schema in others:
-            found[row["n"]] = others[schema]
+        schema = schema_of_snapshot.get(row["snapshot_id"]) if row["table"] == table else None
+        if schema in changes_per_schema:
+            changes_per_batch[row["n"]] = changes_per_schema[schema]
         else:
-            found.setdefault(row["n"], anything)
-    return {n: since for n, since in found.items() if since.changed}
+            changes_per_batch.setdefault(row["n"], any_changes)
+    return {n: changes for n, changes in changes_per_batch.items() if changes.changed}
 
 
-def _since(then: Schema, now: Schema) -> Since:
-    before = {part for field in then.fields for part in _parts(field)}
-    had = {_place(part) for part in before}
-    after = {field.name: frozenset(_parts(field)) for field in now.fields}
-    return Since(
+def _changes_between(former: Schema, present: Schema) -> ColumnChanges:
+    before = {part for field in former.fields for part in _parts(field)}
+    places_before = {_part_identity(part) for part in before}
+    after = {field.name: frozenset(_parts(field)) for field in present.fields}
+    return ColumnChanges(
         frozenset(name for name, parts in after.items() if not parts <= before),
-        frozenset(name for name, parts in after.items() if not {_place(part) for part in parts} <= had),
+        frozenset(
+            name for name, parts in after.items() if not {_part_identity(part) for part in parts} <= places_before
+        ),
     )
 
 
 class _Part(NamedTuple):
-    """A column or a part of one. Comments on it are not."""
+    """A column or a nested field of one; comments on it don't count."""
 
     path: tuple[str, ...]
     number: int
@@ -146,34 +152,34 @@ class _Part(NamedTuple):
     required: bool
 
 
-def _place(part: _Part) -> tuple[tuple[str, ...], int, bool]:
+def _part_identity(part: _Part) -> tuple[tuple[str, ...], int, bool]:
     return part.path, part.number, part.type == "float"
 
 
 def _parts(field: NestedField, above: tuple[str, ...] = ()) -> Iterator[_Part]:
-    path, of = (*above, field.name), field.field_type
-    inner = _inner(of)
-    yield _Part(path, field.field_id, type(of).__name__ if inner else str(of), field.required)
+    path, field_type = (*above, field.name), field.field_type
+    inner = _inner(field_type)
+    yield _Part(path, field.field_id, type(field_type).__name__ if inner else str(field_type), field.required)
     for part in inner:
         yield from _parts(part, path)
 
 
-def _inner(of: IcebergType) -> tuple[NestedField, ...]:
-    match of:
+def _inner(iceberg_type: IcebergType) -> tuple[NestedField, ...]:
+    match iceberg_type:
         case StructType():
-            return of.fields
+            return iceberg_type.fields
         case ListType():
-            return (of.element_field,)
+            return (iceberg_type.element_field,)
         case MapType():
-            return of.key_field, of.value_field
+            return iceberg_type.key_field, iceberg_type.value_field
         case _:
             return ()
 
 
 class EvolvedExpectation:
-    """Takes the place of an expectation for such a table: what tells no type, such as `[]`, is null there or is not.
+    """Expectation for a table whose columns records add: a value without type, such as `[]`, counts as null.
 
-    Which of both depends on whether the table had the column when the record was staged.
+    Such a value was stored only if the table already had the column when the record was staged, which is not known here.
     """
 
     def __init__(self, expectation: Expectation) -> None:
@@ -184,17 +190,17 @@ class EvolvedExpectation:
         return _without_empties(self._expectation.row(raw))
 
     def cells(self, raw: bytes) -> tuple[Any, ...] | Bad:
-        """What another file, or an earlier schema, must have made of this record."""
+        """The values that another pipeline file, or an earlier schema, must have made of this record."""
         return _without_empties(self._expectation.cells(raw))
 
 
 def _without_empties(row: tuple[Any, ...] | Bad) -> tuple[Any, ...] | Bad:
-    return row if isinstance(row, Bad) else tuple(without_empties(value) for value in row)
+    return row if isinstance(row, Bad) else tuple(null_empty_values(value) for value in row)
 
 
-def without_empties(value: Any) -> Any:
+def null_empty_values(value: Any) -> Any:
     """A canonical value with null in place of lists, maps and structs that hold nothing but nulls."""
     if not isinstance(value, tuple):
         return value
-    parts = tuple(without_empties(part) for part in value)
+    parts = tuple(null_empty_values(part) for part in value)
     return None if all(part is None for part in parts) else parts

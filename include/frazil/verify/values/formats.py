@@ -1,6 +1,6 @@
-"""Bytes of values and keys as fields, read with the field's own libraries: fastavro, Google's protobuf, csv, and Kafka's numbers.
+"""Decodes values and keys into fields, with the standard libraries: fastavro, Google's protobuf, csv, and Kafka's numbers.
 
-A field is a plain value of Python. `UNKNOWN` stands for one of which this reading does not say what it must be.
+A field is a plain Python value. `UNKNOWN` stands for a field whose value can't be derived here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from uuid import UUID
 from frazil.pipeline.models.value import Decoding, Key
 from frazil.pipeline.syntax.types import parse_type
 from frazil.verify.values.avro import avro_reader
-from frazil.verify.values.json_document import Figure, Unfit, decoder_of, document_of, object_of
+from frazil.verify.values.json_document import NumberText, Unfit, decoder_of, document_of, object_of
 from frazil.verify.values.native import (
     BARE,
     EXACT,
@@ -30,18 +30,18 @@ from frazil.verify.values.native import (
     LineText,
     Schema,
     UnjudgedError,
-    native_of,
+    python_value,
 )
 from frazil.verify.values.protobuf import protobuf_reader
 from frazil.verify.values.readers import reader
 
 Decode = Callable[[bytes, Mapping[str, bytes]], Fields]
-"""Takes the bytes of a value and the record's headers. Raises Unfit where they are none of the format, UnjudgedError where this
-reading can't tell."""
+"""Decodes the bytes of a value, with the record's headers. Raises Unfit where they are not of the format, UnjudgedError where that
+can't be decided here."""
 
 
 class TombstoneError(Exception):
-    """A value that stands for none."""
+    """A value that counts as a tombstone, such as an envelope without payload."""
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,17 +52,17 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
 
     Args:
         decoding: What the pipeline file says of values, or of keys.
-        schemas: Knows the schemas of the registry by their ids.
+        schemas: Reads schemas of the registry by id.
     """
     header = "__key_schema_id" if isinstance(decoding, Key) else "__value_schema_id"
     if decoding.format in ("avro", "protobuf", "json-schema"):
-        of_schema = {"avro": avro_reader, "protobuf": protobuf_reader, "json-schema": _json_schema}[decoding.format]
+        make_reader = {"avro": avro_reader, "protobuf": protobuf_reader, "json-schema": _json_schema}[decoding.format]
         if decoding.registry is None:
             schema = decoding.schema_ or "", decoding.schema_imports
-            one = lru_cache(1)(lambda: _judging(lambda: of_schema(schema, decoding.message)))
-            return lambda raw, _: one()(raw)
-        known = lru_cache(1_000)(lambda number: _judging(lambda: of_schema(schemas(number), None)))
-        return lambda raw, headers: _registered(raw, headers.get(header), known)
+            schema_reader = lru_cache(1)(lambda: _reader_or_refusal(lambda: make_reader(schema, decoding.message)))
+            return lambda raw, _: schema_reader()(raw)
+        reader_of_id = lru_cache(1_000)(lambda number: _reader_or_refusal(lambda: make_reader(schemas(number), None)))
+        return lambda raw, headers: _registered(raw, headers.get(header), reader_of_id)
     read = {"delimited": _delimited, "json-envelope": _envelope, "json": _json}.get(decoding.format)
     if read is not None:
         return lambda raw, _: read(raw, decoding)
@@ -70,8 +70,8 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
     return None if scalar is None else lambda raw, _: {BARE: scalar(raw)}
 
 
-def _judging(schema_reader: Callable[[], Callable[[bytes], Fields]]) -> Callable[[bytes], Fields]:
-    """The reader of a schema, or one that repeats why there is none: a schema is asked for and compiled once."""
+def _reader_or_refusal(schema_reader: Callable[[], Callable[[bytes], Fields]]) -> Callable[[bytes], Fields]:
+    """The reader of a schema, or one that raises the same UnjudgedError again: so each schema is fetched and compiled once."""
     try:
         return schema_reader()
     except UnjudgedError as error:
@@ -83,15 +83,15 @@ def _judging(schema_reader: Callable[[], Callable[[bytes], Fields]]) -> Callable
     return refuse
 
 
-def _registered(raw: bytes, header: bytes | None, known: Callable[[int], Callable[[bytes], Fields]]) -> Fields:
-    """A value that names its schema, in a header or in front."""
+def _registered(raw: bytes, header: bytes | None, reader_of_id: Callable[[int], Callable[[bytes], Fields]]) -> Fields:
+    """Decode a value that names its schema by id, in a header or in its first bytes."""
     wire = raw if header is None else header
     if wire[:1] != b"\0":
         raise UnjudgedError("its schema is named by a GUID, or not at all")
     if len(wire) < _ID_END:
         raise Unfit("no id of a schema")
-    of = known(int.from_bytes(wire[1:_ID_END], "big"))
-    return of(raw[_ID_END:]) if header is None else of(header[_ID_END:] + raw)
+    read = reader_of_id(int.from_bytes(wire[1:_ID_END], "big"))
+    return read(raw[_ID_END:]) if header is None else read(header[_ID_END:] + raw)
 
 
 _ID_END: Final = 5
@@ -136,27 +136,27 @@ def _json(raw: bytes, decoding: Decoding) -> Fields:
     whole = object_of(
         raw, decoder_of(once=getattr(decoding, "duplicate_keys", "last") == "dead_letter", any_case=False)
     )
-    found = {}
+    fields = {}
     for name, text in decoding.fields.items():
-        of = parse_type(text)
-        found[name] = None if whole.get(name) is None else native_of(of, reader(of)(whole[name]))
-    return found
+        column_type = parse_type(text)
+        fields[name] = None if whole.get(name) is None else python_value(column_type, reader(column_type)(whole[name]))
+    return fields
 
 
 def _json_schema(_schema: Schema, _message: str | None) -> Callable[[bytes], Fields]:
     def read(raw: bytes) -> Fields:
         whole = document_of(raw)
-        return {name: Json(of) for name, of in (whole if isinstance(whole, dict) else {BARE: whole}).items()}
+        return {name: Json(value) for name, value in (whole if isinstance(whole, dict) else {BARE: whole}).items()}
 
     return read
 
 
 def _delimited(raw: bytes, decoding: Decoding) -> Fields:
     names = decoding.fields if isinstance(decoding.fields, tuple) else ()
-    given = {"delimiter": decoding.delimiter, "quotechar": decoding.quote, "escapechar": decoding.escape}
+    dialect = {"delimiter": decoding.delimiter, "quotechar": decoding.quote, "escapechar": decoding.escape}
     quoting = csv.QUOTE_NONE if decoding.quote is None else csv.QUOTE_MINIMAL
     try:
-        rows = list(csv.reader(io.StringIO(_text(raw), newline=""), quoting=quoting, strict=True, **given))  # type: ignore[arg-type]
+        rows = list(csv.reader(io.StringIO(_text(raw), newline=""), quoting=quoting, strict=True, **dialect))  # type: ignore[arg-type]
     except csv.Error as error:
         raise UnjudgedError("a line that csv does not read") from error
     if decoding.header:
@@ -164,7 +164,9 @@ def _delimited(raw: bytes, decoding: Decoding) -> Fields:
     if len(rows) != 1 or len(rows[0]) != len(names):
         raise UnjudgedError("not one line of the declared fields")
     is_quoted = decoding.quote is not None and decoding.quote.encode() in raw
-    null = UNKNOWN if is_quoted else None  # csv does not tell a quoted text from a bare one
+    null = (
+        UNKNOWN if is_quoted else None
+    )  # the csv module does not tell whether a text was quoted, and only a bare one can be null
     return {
         name: null if text == decoding.null_text else LineText(text) for name, text in zip(names, rows[0], strict=True)
     }
@@ -178,10 +180,10 @@ def _envelope(raw: bytes, _decoding: Decoding) -> Fields:
     if not isinstance(schema, dict):
         raise UnjudgedError("an envelope without schema")
     try:
-        found = _connect(schema, payload)
+        value = _connect(schema, payload)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise UnjudgedError("an envelope whose schema is none of Kafka Connect's, or of another value") from error
-    return found if isinstance(found, dict) and schema.get("type") == "struct" else {BARE: found}
+    return value if isinstance(value, dict) and schema.get("type") == "struct" else {BARE: value}
 
 
 def _connect(schema: Any, value: Any) -> Any:  # noqa: PLR0911 - a case for each kind
@@ -199,9 +201,9 @@ def _connect(schema: Any, value: Any) -> Any:  # noqa: PLR0911 - a case for each
         return _CONNECT_NAMED[name](schema, value)
     if str(name).startswith(("io.debezium.", "org.apache.kafka.")):
         return UNKNOWN
-    if kind in _CONNECT_WHOLE and type(value) is Figure:
+    if kind in _CONNECT_WHOLE and type(value) is NumberText:
         return int(value) if value.removeprefix("-").isdecimal() else UNKNOWN
-    if kind in ("float", "double") and type(value) is Figure:
+    if kind in ("float", "double") and type(value) is NumberText:
         return float(value) if kind == "double" else UNKNOWN
     if kind == "bytes" and type(value) is str:
         return b64decode(value)
@@ -214,12 +216,14 @@ _CONNECT_WHOLE: Final = ("int8", "int16", "int32", "int64")
 def _connect_pairs(schema: Any, value: Any) -> Any:
     if not isinstance(value, dict):
         return UNKNOWN
-    return {name: _connect(schema["values"], of) for name, of in value.items()}
+    return {name: _connect(schema["values"], element) for name, element in value.items()}
 
 
 _CONNECT_NESTED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
-    "struct": lambda schema, value: {of["field"]: _connect(of, value.get(of["field"])) for of in schema["fields"]},
-    "array": lambda schema, value: [_connect(schema["items"], of) for of in value],
+    "struct": lambda schema, value: {
+        field["field"]: _connect(field, value.get(field["field"])) for field in schema["fields"]
+    },
+    "array": lambda schema, value: [_connect(schema["items"], element) for element in value],
     "map": _connect_pairs,
 }
 

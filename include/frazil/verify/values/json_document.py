@@ -1,4 +1,4 @@
-"""The bytes of a value as one JSON document, its names, its numbers exactly as written, and JSON text of a part of it."""
+"""Parses the bytes of a value as one JSON document with numbers exactly as written, and writes parts of it as JSON text."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ class Unfit(ValueError):
 
 
 class Misfit(Unfit):
-    """One of another kind, range or precision: a column that nobody declared is null then, and its record a row."""
+    """A value of another kind, range or precision: an undeclared column is null then, and the record still a row."""
 
 
-class Figure(str):
+class NumberText(str):
     """The text of a JSON number: which digits count is known only with the column."""
 
     __slots__ = ()
 
 
-def figure(value: Any) -> Figure:
+def number_text(value: Any) -> NumberText:
     """The value, which must be a number."""
-    if type(value) is not Figure:
+    if type(value) is not NumberText:
         raise Misfit("not a number")
     return value
 
 
 _SHORT = 18
-"""Digits, sign included, that surely are a whole number of 64 bits."""
+"""Number of characters, sign included, that surely fit a 64-bit integer: the fast path."""
 
 
-def whole(value: Any, bits: int) -> int:
+def integer(value: Any, bits: int) -> int:
     """A whole number of so many bits; 1.0 and 1e2 are whole."""
-    text = figure(value)
-    number = int(text) if len(text) <= _SHORT and text.removeprefix("-").isdecimal() else scaled(text, 20, 0)
+    text = number_text(value)
+    number = int(text) if len(text) <= _SHORT and text.removeprefix("-").isdecimal() else scaled_integer(text, 20, 0)
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         raise Misfit("out of range")
     return number
 
 
-def scaled(text: str, precision: int, scale: int) -> int:
+def scaled_integer(text: str, precision: int, scale: int) -> int:
     """The exact value times 10^scale, of at most `precision` digits. A negative scale takes digits off."""
     before, _, fraction = text.partition(".")
     fraction = fraction.rstrip("0")
@@ -88,7 +88,7 @@ def double(value: Any) -> float:
 
 
 def _nearest(value: Any) -> float:
-    number = float(figure(value))
+    number = float(number_text(value))
     if isinf(number):
         raise Misfit("out of range")
     return number
@@ -124,8 +124,8 @@ def single(value: Any) -> float:
         packed = _FLOAT.pack(_nearest(value))
     except OverflowError as error:
         raise Misfit("out of range") from error
-    found: float = _FLOAT.unpack(packed)[0]
-    return found
+    number: float = _FLOAT.unpack(packed)[0]
+    return number
 
 
 _POWERS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
@@ -135,9 +135,9 @@ _DIGITS = 18
 """Of the microseconds until the year 10000."""
 
 
-def counted(text: str, unit: str, first: int, last: int) -> int:
+def micros_of_units(text: str, unit: str, first: int, last: int) -> int:
     """Microseconds that a number of units stands for, from `first` to `last`."""
-    micros = scaled(text, _DIGITS, _POWERS[unit])
+    micros = scaled_integer(text, _DIGITS, _POWERS[unit])
     if not first <= micros <= last:
         raise Misfit("out of range")
     return micros
@@ -155,38 +155,41 @@ def _refuse_constant(name: str) -> NoReturn:
     raise Unfit(f"{name} is not JSON")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _require_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise Unfit("a field is named twice")
-    return found
+    return fields
 
 
-def _latest(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields from the last to the first, each as it was sent last; then in the order of sending again."""
+def _keep_latest(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields with the last value of each name, in the order of these last occurrences."""
     from_behind: dict[str, Any] = {}
     for name, item in reversed(pairs):
         from_behind.setdefault(name, item)
     return dict(reversed(from_behind.items()))
 
 
-LAST_COUNTS = json.JSONDecoder(parse_int=Figure, parse_float=Figure, parse_constant=_refuse_constant)
+LAST_COUNTS = json.JSONDecoder(parse_int=NumberText, parse_float=NumberText, parse_constant=_refuse_constant)
 """Of fields with the same name the last one counts."""
 
 EACH_ONCE = json.JSONDecoder(
-    parse_int=Figure, parse_float=Figure, parse_constant=_refuse_constant, object_pairs_hook=_once
+    parse_int=NumberText,
+    parse_float=NumberText,
+    parse_constant=_refuse_constant,
+    object_pairs_hook=_require_unique_names,
 )
 """An object that names a field twice is unfit, at any level."""
 
 LATEST_LAST = json.JSONDecoder(
-    parse_int=Figure, parse_float=Figure, parse_constant=_refuse_constant, object_pairs_hook=_latest
+    parse_int=NumberText, parse_float=NumberText, parse_constant=_refuse_constant, object_pairs_hook=_keep_latest
 )
 """Of fields with the same name the last one counts, and stands where it was sent: names that differ in case only may
 come in between."""
 
 
 def decoder_of(*, once: bool, any_case: bool) -> json.JSONDecoder:
-    """What reads values whose fields may be named once only, or in any case."""
+    """The decoder for values whose field names must be unique (`once`), or match in any case."""
     if once:
         return EACH_ONCE
     return LATEST_LAST if any_case else LAST_COUNTS
@@ -206,9 +209,9 @@ def object_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> dict[str, 
 
 @lru_cache(maxsize=2)
 def document_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> Any:
-    """The one JSON value that a value is, of whatever kind. Not to be changed: the last ones are remembered.
+    """The one JSON value that a value is, of whatever kind. Don't change it: the last ones are cached.
 
-    A record is asked for its route and for its row, of every destination, one after the other.
+    The cache helps because routing and every destination parse the same record one after the other.
 
     Raises:
         Unfit: It is none.
@@ -228,21 +231,21 @@ def _depth(text: str) -> int:
     return max(accumulate(_STEP.get(part, 0) for part in _BRACKETS.findall(text)), default=0)
 
 
-def without_case(fields: dict[str, Any], wanted: Collection[str], *, once: bool) -> dict[str, Any]:
-    """The wanted fields, whatever their case. Of those that differ in case only the last one counts.
+def folded_fields(fields: dict[str, Any], names: Collection[str], *, once: bool) -> dict[str, Any]:
+    """The named fields, whatever their case. Of fields that differ in case only, the last one counts.
 
     Args:
         fields: An object.
-        wanted: Names of fields, case-folded.
-        once: Whether two of the same name, but for its case, are unfit.
+        names: Names of fields, case-folded.
+        once: Whether two fields that differ in case only make the value unfit.
     """
-    found: dict[str, Any] = {}
+    matches: dict[str, Any] = {}
     for name, item in fields.items():
-        if (folded := name.casefold()) in wanted:
-            if once and folded in found:
+        if (folded := name.casefold()) in names:
+            if once and folded in matches:
                 raise Unfit("a field is named twice, but for its case")
-            found[folded] = item
-    return found
+            matches[folded] = item
+    return matches
 
 
 def compact(value: Any) -> str:
@@ -253,21 +256,21 @@ def compact(value: Any) -> str:
 
 
 def storable(value: Any) -> str:
-    """The same, with halves of surrogate pairs as escapes, which a table can store."""
+    """The same, with lone surrogates as escapes, so that a table can store it."""
     text = compact(value)
     return text if text.isascii() else _HALF.sub(lambda half: json.dumps(half[0])[1:-1], text)
 
 
 def _write(value: Any, parts: list[str]) -> None:
     if isinstance(value, dict):
-        for at, (key, item) in enumerate(value.items()):
-            parts += ["," if at else "{", json.dumps(key, ensure_ascii=False), ":"]
+        for index, (key, item) in enumerate(value.items()):
+            parts += ["," if index else "{", json.dumps(key, ensure_ascii=False), ":"]
             _write(item, parts)
         parts.append("}" if value else "{}")
     elif isinstance(value, list):
-        for at, item in enumerate(value):
-            parts.append("," if at else "[")
+        for index, item in enumerate(value):
+            parts.append("," if index else "[")
             _write(item, parts)
         parts.append("]" if value else "[]")
     else:
-        parts.append(value if isinstance(value, Figure) else json.dumps(value, ensure_ascii=False))
+        parts.append(value if isinstance(value, NumberText) else json.dumps(value, ensure_ascii=False))

@@ -1,6 +1,6 @@
-"""Fields of formats with types, and of transformed records, as what a column must hold.
+"""Converts fields of typed formats, and of transformed records, to the canonical value that a column must hold.
 
-What this reading does not know raises `UnjudgedError`: the cell is then named in the result, and not compared.
+Where the value can't be derived here, `UnjudgedError` is raised: the cell is named in the result and not compared.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from uuid import UUID
 
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 from frazil.verify.values import timestamps
-from frazil.verify.values.canonical import empty_list, ordered
-from frazil.verify.values.json_document import Figure, Misfit, Unfit, counted, scaled
+from frazil.verify.values.canonical import empty_list, sorted_entries
+from frazil.verify.values.json_document import Misfit, NumberText, Unfit, micros_of_units, scaled_integer
 from frazil.verify.values.readers import Options, Read, reader
 
 UNKNOWN: Final = type("Unknown", (), {"__repr__": lambda _: "unknown"})()
-"""A field of which this reading does not say what it is."""
+"""A field whose value can't be derived here."""
 
 BARE: Final = "value"
-"""Name of the field that a value without fields is."""
+"""Name of the single field of a value without fields."""
 
 LARGEST_NUMBER: Final = 4_096
 """Bytes of a decimal. No column holds one of 17; converting takes the square of them, half a millisecond here."""
@@ -37,30 +37,30 @@ EXACT: Final = Context(prec=3 * LARGEST_NUMBER)
 Fields = dict[str, Any]
 
 Schema = tuple[str, Mapping[str, str]]
-"""Text of a schema, and of what it refers to, by name."""
+"""Text of a schema, and texts of the schemas that it refers to, by name."""
 
 
 class UnjudgedError(Exception):
-    """This reading can't tell what a value must become."""
+    """The expected value can't be derived here."""
 
 
-def zigzag(raw: bytes, at: int) -> tuple[int, int]:
-    """A number of at most 10 bytes, as Avro and Kafka's serializers write it, and the place behind it.
+def zigzag(raw: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint of at most 10 bytes, as Avro and Kafka's serializers write it, and the position behind it.
 
     Raises:
         Unfit: The bytes end within it.
         UnjudgedError: It is longer.
     """
-    if at < len(raw) and (byte := raw[at]) < 0x80:  # noqa: PLR2004 - most numbers: one byte
-        return (byte >> 1) ^ -(byte & 1), at + 1
+    if position < len(raw) and (byte := raw[position]) < 0x80:  # noqa: PLR2004 - most numbers: one byte
+        return (byte >> 1) ^ -(byte & 1), position + 1
     value = shift = 0
-    for byte in raw[at : at + _NUMBER_BYTES]:
+    for byte in raw[position : position + _NUMBER_BYTES]:
         value |= (byte & 0x7F) << shift
-        shift, at = shift + 7, at + 1
+        shift, position = shift + 7, position + 1
         if byte < 0x80:  # noqa: PLR2004 - the bit that says that more follow
             if value >> 64:
                 break
-            return (value >> 1) ^ -(value & 1), at
+            return (value >> 1) ^ -(value & 1), position
     if shift < 7 * _NUMBER_BYTES:
         raise Unfit("the bytes end within a number")
     raise UnjudgedError("a number of more than 64 bits")
@@ -77,7 +77,7 @@ class Json:
 
 
 class LineText(str):
-    """A field of a line of text: what it is, only the column says."""
+    """A field of a delimited line: only the column knows its type."""
 
     __slots__ = ()
 
@@ -90,25 +90,27 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SINGLE: Final = Struct("<f")
 
 
-def native_reader(of: ColumnType, options: Options) -> Read:
+def native_reader(column_type: ColumnType, options: Options) -> Read:
     """The reader of a column's type, for fields of any format."""
-    plain, as_json = _reader(of, options), reader(of, options)
+    plain, as_json = _reader(column_type, options), reader(column_type, options)
 
     def read(value: Any) -> Any:
         if isinstance(value, Json):
-            return _of_json(value.value, of, as_json)
+            return _read_json(value.value, column_type, as_json)
         if isinstance(value, LineText):
-            return _of_line(value, of, options, as_json)
+            return _read_line_text(value, column_type, options, as_json)
         return plain(value)
 
     return read
 
 
-def _of_json(value: Any, of: ColumnType, read: Read) -> Any:
-    """A value with a schema, where that changes nothing."""
+def _read_json(value: Any, column_type: ColumnType, read: Read) -> Any:
+    """Read a value that has a JSON Schema, if the schema can't change the result."""
     if value is None:
         return None
-    is_sure = isinstance(of, Primitive) and (of.name in _SURE_OF_JSON or (of.name == "string" and type(value) is str))
+    is_sure = isinstance(column_type, Primitive) and (
+        column_type.name in _SURE_OF_JSON or (column_type.name == "string" and type(value) is str)
+    )
     if not is_sure:
         raise UnjudgedError("its JSON Schema decides")
     try:
@@ -117,22 +119,24 @@ def _of_json(value: Any, of: ColumnType, read: Read) -> Any:
         raise UnjudgedError("its JSON Schema decides") from unfit
 
 
-def _of_line(value: str, of: ColumnType, options: Options, read: Read) -> Any:
-    if not isinstance(of, Primitive):
+def _read_line_text(value: str, column_type: ColumnType, options: Options, read: Read) -> Any:
+    if not isinstance(column_type, Primitive):
         raise Unfit("a text")
-    if of.name in _COUNTED or (of.name in _TIMES and options.unit is not None and _NUMBER.fullmatch(value)):
+    if column_type.name in _COUNTED or (
+        column_type.name in _TIMES and options.unit is not None and _NUMBER.fullmatch(value)
+    ):
         if not _NUMBER.fullmatch(value):
             raise UnjudgedError("a text that is no number of JSON's form")
-        return read(Figure(value))
-    if of.name == "boolean":
+        return read(NumberText(value))
+    if column_type.name == "boolean":
         if value not in ("true", "false"):
             raise UnjudgedError("neither true nor false")
         return value == "true"
     return read(str(value))
 
 
-def _reader(of: ColumnType, options: Options) -> Read:
-    match of:
+def _reader(column_type: ColumnType, options: Options) -> Read:
+    match column_type:
         case ListOf(element):
             return _list(_reader(element, options), empty_list(element))
         case MapOf(key, value):
@@ -140,16 +144,16 @@ def _reader(of: ColumnType, options: Options) -> Read:
         case StructOf(fields):
             return _struct([(name, _reader(inner, options)) for name, inner in fields], options)
         case Primitive():
-            return _known_only(_primitive(of, options))
+            return _refuse_unknown(_primitive(column_type, options))
 
 
-def _known_only(read: Read) -> Read:
-    def known(value: Any) -> Any:
+def _refuse_unknown(read: Read) -> Read:
+    def read_known(value: Any) -> Any:
         if value is UNKNOWN:
             raise UnjudgedError("a part that is not read here")
         return read(value)
 
-    return known
+    return read_known
 
 
 def _optional(value: Any, read: Read) -> Any:
@@ -171,7 +175,7 @@ def _map(read_key: Read, read: Read) -> Read:
     def read_map(value: Any) -> Any:
         if not isinstance(value, dict):
             raise UnjudgedError("no map")
-        return ordered((read_key(key), _optional(part, read)) for key, part in value.items())
+        return sorted_entries((read_key(key), _optional(part, read)) for key, part in value.items())
 
     return read_map
 
@@ -185,8 +189,8 @@ def _struct(fields: list[tuple[str, Read]], options: Options) -> Read:
     return read_struct
 
 
-def _primitive(of: Primitive, options: Options) -> Read:
-    match of:
+def _primitive(column_type: Primitive, options: Options) -> Read:
+    match column_type:
         case Primitive("decimal", (precision, scale)):
             return lambda value: _decimal(value, precision, scale)
         case Primitive("fixed", (width,)):
@@ -194,7 +198,7 @@ def _primitive(of: Primitive, options: Options) -> Read:
         case Primitive("string"):
             return lambda value: _string(value, options)
         case Primitive("timestamp" | "timestamptz" | "time" as name):
-            return lambda value: _kept(_time(value, name, options), name, options)
+            return lambda value: _require_kept_in_orc(_time(value, name, options), name, options)
         case Primitive(name):
             return _PRIMITIVES[name]
 
@@ -221,14 +225,14 @@ def _double(value: Any) -> float:
     if isinstance(number, float):
         return number
     try:
-        found = float(number)
+        nearest = float(number)
     except OverflowError as error:
         raise Misfit("out of range") from error
-    if isinstance(number, Decimal) and Decimal(found) != number:
+    if isinstance(number, Decimal) and Decimal(nearest) != number:
         raise UnjudgedError("a decimal that no double is exactly")
-    if found != number:
+    if nearest != number:
         raise Misfit("more digits than a double holds")
-    return found
+    return nearest
 
 
 def _single(value: Any) -> float:
@@ -236,22 +240,22 @@ def _single(value: Any) -> float:
     if not isfinite(number):
         return number
     try:
-        found: float = _SINGLE.unpack(_SINGLE.pack(number))[0]
+        nearest: float = _SINGLE.unpack(_SINGLE.pack(number))[0]
     except OverflowError as error:
         raise Misfit("out of range") from error
-    if found != number:
+    if nearest != number:
         raise Misfit("more digits than a float holds")
-    return found
+    return nearest
 
 
 def _decimal(value: Any, precision: int, scale: int) -> int:
     number = _number(value)
     if not isinstance(number, float):
-        return scaled(format(Decimal(number), "f"), precision, scale)
+        return scaled_integer(format(Decimal(number), "f"), precision, scale)
     if not isfinite(number):
         raise Misfit("not finite")
     try:
-        return scaled(format(Decimal(repr(number)), "f"), precision, scale)
+        return scaled_integer(format(Decimal(repr(number)), "f"), precision, scale)
     except Unfit as unfit:
         raise UnjudgedError("digits of a fraction") from unfit
 
@@ -287,10 +291,10 @@ def _uuid(value: Any) -> Any:
 def _date(value: Any) -> int:
     if isinstance(value, date) and not isinstance(value, datetime):
         return (value - _EPOCH.date()).days
-    return _of_text(value, timestamps.day_number)
+    return _read_text(value, timestamps.day_number)
 
 
-def _of_text(value: Any, read: Callable[[str], int]) -> int:
+def _read_text(value: Any, read: Callable[[str], int]) -> int:
     if type(value) is not str:
         raise (
             Misfit("no time")
@@ -313,14 +317,14 @@ def _time(value: Any, name: str, options: Options) -> int:
         return (instant - _EPOCH) // timedelta(microseconds=1)
     if isinstance(value, int) and not isinstance(value, bool) and options.unit is not None:
         first, last = timestamps.DAY_BOUNDS if name == "time" else timestamps.BOUNDS
-        return counted(str(value), options.unit, first, last)
+        return micros_of_units(str(value), options.unit, first, last)
     if type(value) is str:
-        found: int = reader(Primitive(name), options)(value)
-        return found
-    return _of_text(value, int)
+        micros: int = reader(Primitive(name), options)(value)
+        return micros
+    return _read_text(value, int)
 
 
-def _kept(micros: int, name: str, options: Options) -> int:
+def _require_kept_in_orc(micros: int, name: str, options: Options) -> int:
     if options.in_orc and name != "time" and timestamps.is_lost_in_orc(micros):
         raise Unfit("a time that ORC files don't keep")
     return micros
@@ -344,17 +348,17 @@ _PRIMITIVES: Final[Mapping[str, Read]] = {
 }
 
 
-def native_of(of: ColumnType, value: Any) -> Any:  # noqa: C901, PLR0911 - a case for each type
-    """A canonical value as the plain value of Python that transforms see."""
+def python_value(column_type: ColumnType, value: Any) -> Any:  # noqa: C901, PLR0911 - a case for each type
+    """The plain Python value of a canonical value, as transforms see it."""
     if value is None:
         return None
-    match of:
+    match column_type:
         case ListOf(element):
-            return [native_of(element, part) for part in value]
+            return [python_value(element, part) for part in value]
         case MapOf(_, inner):
-            return {key: native_of(inner, part) for key, part in value}
+            return {key: python_value(inner, part) for key, part in value}
         case StructOf(fields):
-            return {name: native_of(inner, part) for (name, inner), part in zip(fields, value, strict=True)}
+            return {name: python_value(inner, part) for (name, inner), part in zip(fields, value, strict=True)}
         case Primitive("decimal", (_, scale)):
             return Decimal(value).scaleb(-scale, EXACT)
         case Primitive("date"):

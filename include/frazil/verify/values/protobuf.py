@@ -1,4 +1,4 @@
-"""Values of Protocol Buffers as fields: what `protoc` and Google's library make of a writer schema, which nobody here wrote."""
+"""Decodes Protocol Buffers values into fields with `protoc` and Google's library; the writer schema is untrusted."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def protobuf_reader(schema: Schema, message: str | None) -> Callable[[bytes], Fi
         raise UnjudgedError("no such message in its schema") from error
 
     def read(raw: bytes) -> Fields:
-        of, rest = (by_name, raw) if by_name is not None else _indexed(pool, main, raw)
+        descriptor, rest = (by_name, raw) if by_name is not None else _indexed_message(pool, main, raw)
         try:
-            found = GetMessageClass(of)()
-            found.ParseFromString(rest)
-            return _fields_of(found, ())
+            parsed = GetMessageClass(descriptor)()
+            parsed.ParseFromString(rest)
+            return _fields_of(parsed, ())
         except DecodeError as error:
             raise Unfit("not of its schema") from error
         except Unfit:
@@ -72,8 +72,8 @@ def _compiled(text: str, imports: Sequence[tuple[str, str]]) -> tuple[Descriptor
                 raise UnjudgedError("its schema does not compile here")
             files = FileDescriptorSet.FromString(built.read_bytes()).file
             pool = DescriptorPool()
-            for of in files:
-                pool.Add(of)
+            for file in files:
+                pool.Add(file)
         except subprocess.TimeoutExpired as error:
             raise UnjudgedError(f"its schema does not compile here within {_SECONDS} s") from error
         except (OSError, ValueError, TypeError, DecodeError) as error:
@@ -82,7 +82,7 @@ def _compiled(text: str, imports: Sequence[tuple[str, str]]) -> tuple[Descriptor
 
 
 def _write(folder: Path, name: str, source: str) -> None:
-    """Write a file that protoc reads. Whoever registers schemas chooses its name: it must not leave the folder."""
+    """Write a file for protoc. The schema chooses its name, so it must not leave the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or not name.isprintable():
         raise UnjudgedError(f"its schema refers to a file named {name[:_SHOWN]!r}")
@@ -115,51 +115,51 @@ _IMPORTS: Final[Mapping[str, str]] = {
     "google/type/timeofday.proto": f"{_SYNTAX} message TimeOfDay"
     " { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }",
 }
-"""What schemas import without referring to it, and the compiler does not bring."""
+"""Files that schemas import without listing them as references, and that the compiler lacks."""
 
 
-def _indexed(pool: DescriptorPool, main: str, raw: bytes) -> tuple[Descriptor, bytes]:
-    """The message that the numbers in front lead to: how many, then each; one zero stands for the first message."""
-    at, numbers = 0, []
-    count, at = zigzag(raw, at)
+def _indexed_message(pool: DescriptorPool, main: str, raw: bytes) -> tuple[Descriptor, bytes]:
+    """The message that the leading index path selects (a count, then indexes; a single 0 is the first message), and the rest."""
+    position, numbers = 0, []
+    count, position = zigzag(raw, position)
     for _ in range(count):
-        number, at = zigzag(raw, at)
+        number, position = zigzag(raw, position)
         numbers.append(number)
-    found: Any = None
+    descriptor: Any = None
     for number in numbers or [0]:
-        among = (
+        candidates = (
             list(pool.FindFileByName(main).message_types_by_name.values())
-            if found is None
-            else list(found.nested_types)
+            if descriptor is None
+            else list(descriptor.nested_types)
         )
-        if not 0 <= number < len(among):
+        if not 0 <= number < len(candidates):
             raise Unfit("no such message in its schema")
-        found = among[number]
-    return found, raw[at:]
+        descriptor = candidates[number]
+    return descriptor, raw[position:]
 
 
 def _fields_of(message: Message, above: Sequence[str]) -> Fields:
     name = message.DESCRIPTOR.full_name
-    return {of.name: _field(message, of, (*above, name)) for of in message.DESCRIPTOR.fields}
+    return {field.name: _field(message, field, (*above, name)) for field in message.DESCRIPTOR.fields}
 
 
-def _field(message: Message, of: FieldDescriptor, above: Sequence[str]) -> Any:
-    value = getattr(message, of.name)
-    if of.message_type is not None and of.message_type.GetOptions().map_entry:
-        inner = of.message_type.fields_by_name["value"]
-        return {key: _one(value[key], inner, above) for key in value}
-    if of.is_repeated:
-        return [_one(part, of, above) for part in value]
-    return _one(value, of, above) if not of.has_presence or message.HasField(of.name) else None
+def _field(message: Message, field: FieldDescriptor, above: Sequence[str]) -> Any:
+    value = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        inner = field.message_type.fields_by_name["value"]
+        return {key: _value_of(value[key], inner, above) for key in value}
+    if field.is_repeated:
+        return [_value_of(part, field, above) for part in value]
+    return _value_of(value, field, above) if not field.has_presence or message.HasField(field.name) else None
 
 
-def _one(value: Any, of: FieldDescriptor, above: Sequence[str]) -> Any:  # noqa: PLR0911 - a case for each kind
-    if of.enum_type is not None:
-        known = of.enum_type.values_by_number.get(value)
-        return UNKNOWN if known is None else known.name
-    if of.message_type is None:
+def _value_of(value: Any, field: FieldDescriptor, above: Sequence[str]) -> Any:  # noqa: PLR0911 - a case for each kind
+    if field.enum_type is not None:
+        enum_value = field.enum_type.values_by_number.get(value)
+        return UNKNOWN if enum_value is None else enum_value.name
+    if field.message_type is None:
         return value
-    name = of.message_type.full_name
+    name = field.message_type.full_name
     if name in _WRAPPERS:
         return value.value
     if name in _KNOWN_MESSAGES:
@@ -173,8 +173,8 @@ def _one(value: Any, of: FieldDescriptor, above: Sequence[str]) -> Any:  # noqa:
 
 
 _WRAPPERS: Final = {
-    f"google.protobuf.{of}Value"
-    for of in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
+    f"google.protobuf.{kind}Value"
+    for kind in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
 }
 
 
@@ -187,7 +187,7 @@ def _timestamp(value: Any) -> datetime:
 _KNOWN_MESSAGES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "google.protobuf.Timestamp": _timestamp,
     "google.type.Date": lambda value: date(value.year, value.month, value.day),
-    "google.type.TimeOfDay": lambda of: (
-        UNKNOWN if of.nanos % 1_000 else time(of.hours, of.minutes, of.seconds, of.nanos // 1_000)
+    "google.type.TimeOfDay": lambda clock: (
+        UNKNOWN if clock.nanos % 1_000 else time(clock.hours, clock.minutes, clock.seconds, clock.nanos // 1_000)
     ),
 }

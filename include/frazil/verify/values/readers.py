@@ -14,19 +14,19 @@ from typing import Any
 
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 from frazil.verify.values import timestamps
-from frazil.verify.values.canonical import empty_list, ordered
+from frazil.verify.values.canonical import empty_list, sorted_entries
 from frazil.verify.values.json_document import (
-    Figure,
     Misfit,
+    NumberText,
     Unfit,
     compact,
-    counted,
     double,
-    figure,
-    scaled,
+    folded_fields,
+    integer,
+    micros_of_units,
+    number_text,
+    scaled_integer,
     single,
-    whole,
-    without_case,
 )
 
 Read = Callable[[Any], Any]
@@ -38,11 +38,11 @@ class Options:
     """How the values of a column are read, at any level of its type.
 
     Attributes:
-        unit: What numbers count that stand for times; None: they don't.
+        unit: Unit of numbers that stand for times; None: numbers are no times.
         drops_offset: Whether a text with an offset may become a timestamp without zone.
         casts: Whether numbers and booleans become texts, and texts of digits times of the unit.
         any_case: Whether fields of structs are found whatever their case.
-        once: Whether two of them that differ in case only are unfit.
+        once: Whether two such fields that differ in case only make the value unfit.
         in_orc: Whether the column is in ORC files, which don't keep every timestamp.
         rescues: Whether fields of structs are null whose values are of another kind.
     """
@@ -59,9 +59,9 @@ class Options:
 NO_OPTIONS = Options()
 
 
-def reader(of: ColumnType, options: Options = NO_OPTIONS) -> Read:
+def reader(column_type: ColumnType, options: Options = NO_OPTIONS) -> Read:
     """The reader of a column's type."""
-    match of:
+    match column_type:
         case ListOf(element):
             return _list_reader(reader(element, options), empty_list(element))
         case MapOf(key, value):
@@ -69,13 +69,13 @@ def reader(of: ColumnType, options: Options = NO_OPTIONS) -> Read:
         case StructOf(fields):
             return _struct_reader([(name, reader(inner, options)) for name, inner in fields], options)
         case Primitive():
-            return _primitive_reader(of, options)
+            return _primitive_reader(column_type, options)
 
 
-def _primitive_reader(of: Primitive, options: Options) -> Read:
-    match of:
+def _primitive_reader(column_type: Primitive, options: Options) -> Read:
+    match column_type:
         case Primitive("decimal", (precision, scale)):
-            return lambda value: scaled(figure(value), precision, scale)
+            return lambda value: scaled_integer(number_text(value), precision, scale)
         case Primitive("fixed", (width,)):
             return lambda value: _fixed(value, width)
         case Primitive("string") if options.casts:
@@ -110,10 +110,10 @@ def _named_map_reader(read: Read) -> Read:
 
 def _keyed_map_reader(key: ColumnType, read_key: Read, read: Read) -> Read:
     def read_map(value: Any) -> tuple[Any, ...]:
-        found = {_key(read_key, name): None if item is None else read(item) for name, item in _entries(key, value)}
-        if len(found) < len(value):
+        entries = {_key(read_key, name): None if item is None else read(item) for name, item in _entries(key, value)}
+        if len(entries) < len(value):
             raise Unfit("a key is there twice")
-        return ordered(found.items())
+        return sorted_entries(entries.items())
 
     return read_map
 
@@ -127,7 +127,7 @@ def _key(read: Read, name: Any) -> Any:
 def _entries(key: ColumnType, value: Any) -> list[tuple[Any, Any]]:
     """Keys and values of an object, whose names are the keys as text, or of a list of entries."""
     if isinstance(value, dict):
-        return [(_named(key, name), item) for name, item in value.items()]
+        return [(_key_value(key, name), item) for name, item in value.items()]
     if isinstance(value, list):
         return [_entry(item) for item in value]
     raise Unfit("neither an object nor a list of entries")
@@ -137,12 +137,12 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _COUNTED = {"int", "long", "float", "double", "decimal", "time", "timestamp", "timestamptz"}
 
 
-def _named(key: ColumnType, name: str) -> Any:
-    """The JSON value that a name of an object stands for."""
+def _key_value(key: ColumnType, name: str) -> Any:
+    """The JSON value of a map key that is written as the name of a field."""
     if key == Primitive("boolean"):
         return {"true": True, "false": False}.get(name, name)
     is_number = isinstance(key, Primitive) and key.name in _COUNTED and _NUMBER.fullmatch(name)
-    return Figure(name) if is_number else name
+    return NumberText(name) if is_number else name
 
 
 def _entry(item: Any) -> tuple[Any, Any]:
@@ -156,21 +156,21 @@ def _entry(item: Any) -> tuple[Any, Any]:
 def _struct_reader(fields: list[tuple[str, Read]], options: Options) -> Read:
     if options.any_case:
         fields = [(name.casefold(), read) for name, read in fields]
-    wanted = {name for name, _ in fields}
+    folded_names = {name for name, _ in fields}
     if options.rescues:
-        fields = [(name, or_null(read)) for name, read in fields]
+        fields = [(name, null_if_misfit(read)) for name, read in fields]
 
     def read_struct(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, dict):
             raise Misfit("not an object")
         if options.any_case:
-            value = without_case(value, wanted, once=options.once)
+            value = folded_fields(value, folded_names, once=options.once)
         return tuple([None if value.get(name) is None else read(value[name]) for name, read in fields])
 
     return read_struct
 
 
-def or_null(read: Read) -> Read:
+def null_if_misfit(read: Read) -> Read:
     """The same reader, for a column whose values of another kind are kept elsewhere."""
 
     def read_or_null(value: Any) -> Any:
@@ -197,7 +197,7 @@ def _string(value: Any) -> str:
 
 
 def _string_as_sent(value: Any) -> str:
-    return compact(value) if isinstance(value, bool | Figure) else _string(value)
+    return compact(value) if isinstance(value, bool | NumberText) else _string(value)
 
 
 def _stored(text: str) -> str:
@@ -230,10 +230,10 @@ def _binary(value: Any) -> bytes:
 def _fixed(value: Any, width: int) -> bytes:
     if width == _UUID_BYTES and type(value) is str and _UUID_FORM.fullmatch(value):
         return _uuid(value)  # sixteen bytes may be written as a uuid
-    found = _binary(value)
-    if len(found) != width:
+    raw = _binary(value)
+    if len(raw) != width:
         raise Unfit(f"not {width} bytes")
-    return found
+    return raw
 
 
 def _moment(read: Callable[[str], int]) -> Read:
@@ -263,7 +263,7 @@ def _time_reader(name: str, options: Options) -> Read:
 
 
 def _any_time_reader(name: str, options: Options) -> Read:
-    """Of texts, and where their unit is declared of numbers too."""
+    """Reader of times as texts, and also as numbers where a unit is declared."""
     read = _PRIMITIVES[name] if options.drops_offset or name != "timestamp" else _moment(timestamps.unzoned_micros)
     unit, first, last = options.unit, *(timestamps.DAY_BOUNDS if name == "time" else timestamps.BOUNDS)
     if unit is None:
@@ -271,15 +271,15 @@ def _any_time_reader(name: str, options: Options) -> Read:
 
     def read_time(value: Any) -> Any:
         is_text = options.casts and type(value) is str and _NUMBER.fullmatch(value)
-        return counted(value, unit, first, last) if is_text or type(value) is Figure else read(value)
+        return micros_of_units(value, unit, first, last) if is_text or type(value) is NumberText else read(value)
 
     return read_time
 
 
 _PRIMITIVES: dict[str, Read] = {
     "boolean": _boolean,
-    "int": lambda value: whole(value, 32),
-    "long": lambda value: whole(value, 64),
+    "int": lambda value: integer(value, 32),
+    "long": lambda value: integer(value, 64),
     "float": single,
     "double": double,
     "date": _moment(timestamps.day_number),

@@ -59,8 +59,8 @@ def clock_micros(text: str) -> int:
     match = _CLOCK_FORM.fullmatch(text)
     if match is None or _ahead(match):
         raise ValueError("not a time")
-    at = datetime.combine(date.min, _clock(match))
-    return (at - datetime.min) // _MICROSECOND  # noqa: DTZ901 - wall clocks have no zone
+    moment = datetime.combine(date.min, _clock(match))
+    return (moment - datetime.min) // _MICROSECOND  # noqa: DTZ901 - wall clocks have no zone
 
 
 def wall_micros(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The short transforms, one record at a time: a second, simple implementation by the promises of docs/transforms.md."""
+"""A second, simple implementation of the built-in transforms, one record at a time, by docs/transforms.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from frazil.verify.values.native import BARE, UNKNOWN, Fields, Json, LineText, U
 
 @dataclass(frozen=True)
 class Record:
-    """A record on its way through transforms.
+    """A record between transforms.
 
     Attributes:
         value: Fields of the value.
@@ -41,16 +41,16 @@ class Record:
 
 
 Apply = Callable[[Any, Record], Record | None]
-"""What a step makes of a record; None: it leaves it out. Raises Unfit where the record is a dead letter."""
+"""Applies a step to a record; None: the step filters it. Raises Unfit where the record is a dead letter."""
 
 
-def transformed(record: Record, steps: Sequence[Step]) -> Record | None:
-    """A record behind all steps; None if one leaves it out."""
-    found: Record | None = record
+def transform(record: Record, steps: Sequence[Step]) -> Record | None:
+    """The record after all steps; None if one filters it."""
+    current: Record | None = record
     for step in steps:
-        if found is not None and _is_meant(step, found):
-            found = APPLIED[step.name](step, found)
-    return found
+        if current is not None and _applies(step, current):
+            current = APPLIED[step.name](step, current)
+    return current
 
 
 def unread_steps(steps: Sequence[Step]) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def unread_steps(steps: Sequence[Step]) -> tuple[str, ...]:
     return tuple(step.name for step in steps if step.name not in APPLIED)
 
 
-def _is_meant(step: Step, record: Record) -> bool:
+def _applies(step: Step, record: Record) -> bool:
     match step.when:
         case None:
             return True
@@ -69,16 +69,16 @@ def _is_meant(step: Step, record: Record) -> bool:
     return True  # RecordIsTombstone is only allowed negated, and none gets here
 
 
-def _half(step: Any, record: Record) -> Fields | None:
+def _target_fields(step: Any, record: Record) -> Fields | None:
     return record.key if step.target == "key" else record.value
 
 
-def _with(step: Any, record: Record, fields: Fields) -> Record:
+def _with_fields(step: Any, record: Record, fields: Fields) -> Record:
     return replace(record, key=fields) if step.target == "key" else replace(record, value=fields)
 
 
 def _insert_field(step: Any, record: Record) -> Record:
-    fields = _half(step, record)
+    fields = _target_fields(step, record)
     if fields is None:
         return record
     instant = None if record.micros is None else _EPOCH + timedelta(microseconds=record.micros)
@@ -89,30 +89,30 @@ def _insert_field(step: Any, record: Record) -> Record:
         (step.timestamp_field, instant),
         (step.static_field, step.static_value),
     )
-    found = dict(fields)
+    extended = dict(fields)
     for name, fact in facts:
         if name is not None:
             if fact is None and name.endswith("!"):
                 raise Unfit("a fact that is not there")
-            found[name.rstrip("!?")] = fact
-    return _with(step, record, found)
+            extended[name.rstrip("!?")] = fact
+    return _with_fields(step, record, extended)
 
 
 def _replace_field(step: Any, record: Record) -> Record:
-    fields = _half(step, record)
+    fields = _target_fields(step, record)
     if fields is None:
         return record
-    kept = [name for name in fields if name not in step.exclude and (not step.include or name in step.include)]
-    return _with(step, record, {step.renames.get(name, name): fields[name] for name in kept})
+    names = [name for name in fields if name not in step.exclude and (not step.include or name in step.include)]
+    return _with_fields(step, record, {step.renames.get(name, name): fields[name] for name in names})
 
 
 def _cast(step: Any, record: Record) -> Record:
-    fields = _half(step, record)
+    fields = _target_fields(step, record)
     if fields is None:
         return record
     spec = {BARE: step.spec} if isinstance(step.spec, str) else step.spec
-    cast = {name: _cast_to(of, fields[name]) for name, of in spec.items() if fields.get(name) is not None}
-    return _with(step, record, {**fields, **cast})
+    cast = {name: _cast_to(kind, fields[name]) for name, kind in spec.items() if fields.get(name) is not None}
+    return _with_fields(step, record, {**fields, **cast})
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -161,33 +161,33 @@ def _cast_to_int(value: Any, bits: int) -> int:
 
 
 def _extract_field(step: Any, record: Record) -> Record:
-    fields = _half(step, record)
+    fields = _target_fields(step, record)
     if fields is None:
         return record
-    found = _at(fields, step.field, is_path=step.field_syntax_version == "V2")
-    return _with(step, record, found if isinstance(found, dict) else {BARE: found})
+    value = _nested_field(fields, step.field, is_path=step.field_syntax_version == "V2")
+    return _with_fields(step, record, value if isinstance(value, dict) else {BARE: value})
 
 
-def _at(fields: Fields, name: str, *, is_path: bool) -> Any:
+def _nested_field(fields: Fields, name: str, *, is_path: bool) -> Any:
     if name in fields:
         return fields[name]
     if not is_path or "`" in name:
         raise UnjudgedError("a field that is not there")
-    here: Any = fields
+    value: Any = fields
     for part in name.split("."):
-        if here is None:
+        if value is None:
             return None
-        if not isinstance(here, dict) or part not in here:
+        if not isinstance(value, dict) or part not in value:
             raise UnjudgedError("a field that is not there")
-        here = here[part]
-    return here
+        value = value[part]
+    return value
 
 
 def _hoist_field(step: Any, record: Record) -> Record:
-    fields = _half(step, record)
+    fields = _target_fields(step, record)
     if fields is None:
         return record
-    return _with(step, record, {step.field: fields[BARE] if fields.keys() == {BARE} else fields})
+    return _with_fields(step, record, {step.field: fields[BARE] if fields.keys() == {BARE} else fields})
 
 
 def _value_to_key(step: Any, record: Record) -> Record:
@@ -203,10 +203,14 @@ def _copy_value(step: Any, record: Record) -> Record:
 
 
 def _header_from(step: Any, record: Record) -> Record:
-    fields = _half(step, record) or {}
-    left = fields if step.operation == "copy" else {name: of for name, of in fields.items() if name not in step.fields}
-    there = replace(record, headers=record.headers | {*step.headers})
-    return there if _half(step, record) is None else _with(step, there, dict(left))
+    fields = _target_fields(step, record) or {}
+    remaining = (
+        fields
+        if step.operation == "copy"
+        else {name: value for name, value in fields.items() if name not in step.fields}
+    )
+    with_headers = replace(record, headers=record.headers | {*step.headers})
+    return with_headers if _target_fields(step, record) is None else _with_fields(step, with_headers, dict(remaining))
 
 
 APPLIED: Final[Mapping[str, Apply]] = {
@@ -223,4 +227,4 @@ APPLIED: Final[Mapping[str, Apply]] = {
     "DropHeaders": lambda step, record: replace(record, headers=record.headers - {*step.headers}),
     "SetSchemaMetadata": lambda _, record: record,
 }
-"""By name: the steps that are implemented here."""
+"""Name -> implementation of the steps that verify can apply."""

@@ -1,6 +1,6 @@
-"""What a record of any format must have become, also behind transforms and with a decoded key.
+"""Derives the row of a record of any format, also after transforms and with a decoded key.
 
-Of cells that this reading does not know nothing is expected: they are counted by column, with the first reason.
+Cells whose value can't be derived are not compared: they are counted per column, with the first reason.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from frazil.errors import Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Column, Decoding
 from frazil.verify.values.column_readers import Bad, ColumnReaders, Document, column_default, options_of
-from frazil.verify.values.evolved_schema import grows
+from frazil.verify.values.evolved_schema import has_undeclared_columns
 from frazil.verify.values.formats import Decode, TombstoneError, format_decoder
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
 from frazil.verify.values.native import Fields, Schema, UnjudgedError, native_reader
-from frazil.verify.values.transforms import Record, transformed, unread_steps
+from frazil.verify.values.transforms import Record, transform, unread_steps
 
 LEFT_OUT: Final = Bad("a transform leaves it out")
-"""Stands for a record that becomes nothing."""
+"""Result for a record that a transform filters."""
 
 _UNJUDGED: Final = Bad("not read here")
 _ABSENT: Final = object()
 
 SchemasOf = Callable[[str], Callable[[int], Schema]]
-"""Knows the schemas of a registry, by its name."""
+"""Registry name -> reader of its schemas by id."""
 
 
 def no_registry(name: str) -> Callable[[int], Schema]:
-    """Stands for registries where none is used."""
+    """Refuses every registry, for pipelines that use none."""
     raise Terminal(f"registry {name} is not known here")
 
 
 def is_typed(pipeline: Pipeline) -> bool:
-    """Whether rows of a pipeline are more than the fields of a JSON object."""
+    """Whether rows of a pipeline need this expectation: another format than JSON, a decoded key, or transforms."""
     return pipeline.value.format != "json" or pipeline.key is not None or bool(pipeline.transforms)
 
 
 def untyped_because(pipeline: Pipeline) -> Iterator[str]:
-    """Why what records of such a pipeline become can't be worked out here."""
+    """Reasons why rows of such a pipeline can't be derived here."""
     value = pipeline.value
     yield from _unread_formats(pipeline)
     if unread := unread_steps(pipeline.transforms):
         yield f"transforms change them ({', '.join(unread)})"
-    columns = [column for to in pipeline.destinations for column in to.columns.values()]
+    columns = [column for destination in pipeline.destinations for column in destination.columns.values()]
     is_declared = not pipeline.transforms or value.format != "json" or isinstance(value.fields, dict)
     if not is_declared and any(map(_is_special, columns)):
         yield "transforms change fields that value.fields does not declare"
     how = value.format if value.format != "json" else "transformed or with keys"
-    for to in pipeline.destinations:
-        if to.is_merged or to.is_history:
-            yield f"{to.table}: changes of records that are {how}"
-        elif grows(to):
-            yield f"{to.table}: columns that records bring, of records that are {how}"
+    for destination in pipeline.destinations:
+        if destination.is_merged or destination.is_history:
+            yield f"{destination.table}: changes of records that are {how}"
+        elif has_undeclared_columns(destination):
+            yield f"{destination.table}: columns that records bring, of records that are {how}"
     is_changed = value.format != "json" or bool(pipeline.transforms)
     if is_changed and pipeline.route is not None and pipeline.route.topic is None:
         yield f"records that are {how} go by a field"
@@ -92,7 +92,7 @@ class TypedExpectation:
     Args:
         pipeline: The pipeline.
         columns: Name -> column, in the order in which values are returned.
-        schemas: Knows registries.
+        schemas: Reads schemas of registries.
         in_orc: Whether the columns are in ORC files.
     """
 
@@ -109,31 +109,33 @@ class TypedExpectation:
         self._is_json = value.format == "json" and not self.pipeline.transforms
         self._value = None if self._is_json else self._decoder(self._declared(value))
         self._key = None if key is None else self._decoder(key)
-        of_value = {name: of for name, of in self.columns.items() if of.of == "value"}
+        of_value = {name: column for name, column in self.columns.items() if column.of == "value"}
         self._json = ColumnReaders(of_value, value, in_orc=self.in_orc) if self._is_json else None
         self._json_decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=False)
-        options = {name: options_of(of, value, in_orc=self.in_orc) for name, of in self.columns.items()}
-        self._reads = {name: native_reader(of.parsed, options[name]) for name, of in self.columns.items()}
+        options = {name: options_of(column, value, in_orc=self.in_orc) for name, column in self.columns.items()}
+        self._reads = {name: native_reader(column.parsed, options[name]) for name, column in self.columns.items()}
         self._defaults = {
-            name: column_default(name, of, value, in_orc=self.in_orc) for name, of in self.columns.items()
+            name: column_default(name, column, value, in_orc=self.in_orc) for name, column in self.columns.items()
         }
 
     def _decoder(self, decoding: Decoding) -> Decode:
         schemas = (lambda _: ("", {})) if decoding.registry is None else self.schemas(decoding.registry)
-        found = format_decoder(decoding, schemas)
-        if found is None:
+        decoder = format_decoder(decoding, schemas)
+        if decoder is None:
             raise Terminal(f"format {decoding.format} is not read by verify")
-        return found
+        return decoder
 
     def _declared(self, value: Decoding) -> Decoding:
-        """What values hold before transforms: what the file says, or the columns."""
+        """The decoding of values before transforms: with fields of the pipeline file, or of the columns."""
         if value.format != "json" or isinstance(value.fields, dict):
             return value
-        fields = {(of.source or (name,))[0]: of.type for name, of in self.columns.items() if of.of == "value"}
+        fields = {
+            (column.source or (name,))[0]: column.type for name, column in self.columns.items() if column.of == "value"
+        }
         return value.model_copy(update={"fields": fields})
 
     def row(self, _raw: bytes) -> tuple[Any, ...] | Bad:
-        """Of the value alone nothing is known."""
+        """Not possible: the row depends on the whole message."""
         raise Terminal("a record is asked for by its value alone")
 
     def cells(self, _raw: bytes) -> tuple[Any, ...] | Bad:
@@ -141,13 +143,13 @@ class TypedExpectation:
         return Bad("another file")
 
     def record(self, message: Message) -> tuple[Any, ...] | Bad:
-        """The cells of the row that a record must be, `Bad` where one is not known; or why it must be a dead letter."""
+        """The cells of the row that a record must be, `Bad` for unknown ones; or `Bad` if it must be a dead letter."""
         if self._last is None or self._last[0] is not message:
             self._last = message, self._record(message)
         return self._last[1]
 
     def may_leave_out(self, message: Message) -> bool:
-        """Whether a transform leaves out some records, and nothing is known of this one."""
+        """Whether a transform filters records, and whether it filters this one can't be derived."""
         row = self.record(message)
         filters = any(step.name == "Filter" for step in self.pipeline.transforms)
         return filters and not isinstance(row, Bad) and all(isinstance(cell, Bad) for cell in row)
@@ -167,57 +169,57 @@ class TypedExpectation:
             kind, milliseconds = message.timestamp()
             micros = None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1_000
             place = message.topic() or "", message.partition() or 0, message.offset() or 0
-            found = transformed(Record(fields, key, *place, micros, frozenset(by_name)), self.pipeline.transforms)
-            return LEFT_OUT if found is None else self._cells(found.value, found.key, None)
+            outcome = transform(Record(fields, key, *place, micros, frozenset(by_name)), self.pipeline.transforms)
+            return LEFT_OUT if outcome is None else self._cells(outcome.value, outcome.key, None)
         except TombstoneError:
             return Bad("no value") if self.pipeline.value.null_value == "dead_letter" else LEFT_OUT
         except UnjudgedError as error:
-            return tuple(self._count(name, str(error)) for name in self.columns)
+            return tuple(self._count_unjudged(name, str(error)) for name in self.columns)
         except Unfit as unfit:
             return Bad(str(unfit))
 
     def _own(self, whole: Fields) -> Fields:
-        """Fields of a JSON value, without those that only columns of the key are called by."""
-        taken = {(of.source or (name,))[0] for name, of in self.columns.items() if of.of == "value"}
-        keys = {name for name, of in self.columns.items() if of.of == "key"} - taken
-        return {name: of for name, of in whole.items() if name not in keys} if keys else whole
+        """Fields of a JSON value, without those whose names belong only to columns of the key."""
+        value_names = {(column.source or (name,))[0] for name, column in self.columns.items() if column.of == "value"}
+        keys = {name for name, column in self.columns.items() if column.of == "key"} - value_names
+        return {name: value for name, value in whole.items() if name not in keys} if keys else whole
 
     def _cells(self, value: Fields, key: Fields | None, document: Document | None) -> tuple[Any, ...]:
-        takes = iter(() if self._json is None else self._json.takes)
-        found = []
+        cell_readers = iter(() if self._json is None else self._json.cell_readers)
+        cells = []
         for name, column in self.columns.items():
             try:
                 if document is not None and column.of == "value":
-                    found.append(next(takes)(document))
+                    cells.append(next(cell_readers)(document))
                 else:
-                    found.append(self._cell(name, column, key if column.of == "key" else value))
+                    cells.append(self._cell(name, column, key if column.of == "key" else value))
             except UnjudgedError as error:
-                found.append(self._count(name, str(error)))
-        return tuple(found)
+                cells.append(self._count_unjudged(name, str(error)))
+        return tuple(cells)
 
     def _cell(self, name: str, column: Column, fields: Fields | None) -> Any:
         path = (name,) if column.source is None else column.source
         if not path:
             raise UnjudgedError("the whole value as JSON")
-        here: Any = fields
+        field_value: Any = fields
         for step in path:
-            if here is None or here is _ABSENT:
-                here = None if fields is None else _ABSENT
+            if field_value is None or field_value is _ABSENT:
+                field_value = None if fields is None else _ABSENT
                 break
-            if not isinstance(here, dict):
+            if not isinstance(field_value, dict):
                 raise UnjudgedError("no struct on the way to the field")
-            here = here.get(step, _ABSENT)
-        if here is _ABSENT and column.has_default:
+            field_value = field_value.get(step, _ABSENT)
+        if field_value is _ABSENT and column.has_default:
             return self._defaults[name]
-        if here is None or here is _ABSENT:
+        if field_value is None or field_value is _ABSENT:
             if column.required and column.has_default:
                 return self._defaults[name]
             if column.required:
                 raise Unfit("a required field is missing or null")
             return None
-        return self._reads[name](here)
+        return self._reads[name](field_value)
 
-    def _count(self, name: str, why: str) -> Bad:
+    def _count_unjudged(self, name: str, why: str) -> Bad:
         count, first = self.unjudged.get(name, (0, why))
         self.unjudged[name] = count + 1, first
         return _UNJUDGED

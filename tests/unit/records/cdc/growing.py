@@ -10,8 +10,8 @@ import pyarrow as pa
 from frazil.batch.schema_change import SchemaChange
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.records.decoder.fan_out import FannedOut, FanOut
-from frazil.records.evolution.schema_requests import changed, together
+from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.evolution.schema_requests import apply_changes, merge_changes
 from frazil.run.staging.record_problems import record_problems
 from frazil.run.staging.record_spec import record_specs, route_of
 from tests.unit.records.cdc.landing import batch_of
@@ -23,7 +23,7 @@ class Grown:
 
     rounds: list[dict[str, tuple[SchemaChange, ...]]]
     columns: dict[str, pa.Schema]
-    outcomes: FannedOut
+    outcomes: TableOutcomes
 
 
 def grown(
@@ -42,6 +42,6 @@ def grown(
         if not outcomes.demands:
             assert all(counts.is_complete for counts in outcomes.counts.values())
             return Grown(rounds, columns, outcomes)
-        rounds.append({table: together(of, specs[table]) for table, of in outcomes.demands.items()})
-        columns |= {table: changed(columns[table], of) for table, of in rounds[-1].items()}
+        rounds.append({table: merge_changes(of, specs[table]) for table, of in outcomes.demands.items()})
+        columns |= {table: apply_changes(columns[table], of) for table, of in rounds[-1].items()}
     raise AssertionError(f"the changes never have enough: {rounds}")

@@ -19,7 +19,7 @@ from frazil.run.staging.record_spec import route_of
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.cdc_expectation import ChangeReader
 from frazil.verify.values.column_readers import Bad
-from frazil.verify.values.routes import where_to
+from frazil.verify.values.routes import route_to_table
 from tests.unit.records.cdc.landing import COLUMNS, TABLE, landed, pipeline
 from tests.unit.records.cdc.test_debezium import DEBEZIUM, ann, event
 from tests.unit.verify.test_cdc_agrees import COLUMNS as WITH_FACTS
@@ -42,7 +42,7 @@ def test_the_log_lacks_what_was_merged() -> None:
         (102, 0, "delete", 2, None),
     ]
     assert outcomes.rows[TABLE].select(log.schema.names).to_pylist() == log.to_pylist()
-    assert not outcomes.unknown.records  # the envelope's own fields are no loss
+    assert not outcomes.unknown_fields.records  # the envelope's own fields are no loss
     assert operation_of(made.destination(LOG), None) is None  # type: ignore[arg-type]  # PyIceberg adds its files
 
 
@@ -72,7 +72,7 @@ def test_the_log_gets_other_records_than_its_table() -> None:
         made = Pipeline.model_validate(declared)
         outcomes = landed(made, [value])
         assert {table: rows.num_rows for table, rows in outcomes.rows.items()} == {TABLE: 1, "shop.pets": 0, LOG: 1}
-        meant = {table: where_to(made, table) for table in made.tables}
+        meant = {table: route_to_table(made, table) for table in made.tables}
         found = {
             table: None if tell is None else tell("orders", json.dumps(value).encode()) for table, tell in meant.items()
         }
@@ -94,11 +94,11 @@ def test_a_record_that_names_the_log_is_kept_there_alone(route: dict[str, Any], 
     router = Router(
         route_of(made, {table: declared_columns(made.destination(table)) for table in made.tables}), made.tables
     )
-    assert router.finds(TABLE)
-    assert not router.finds(LOG)
+    assert router.has_table(TABLE)
+    assert not router.has_table(LOG)
     value = json.dumps(event("c", None, ann(), {"table": LOG})).encode()
     for table in made.tables:
-        tell = where_to(made, table)
+        tell = route_to_table(made, table)
         assert tell is not None
         assert tell(topic, value) == "nowhere"
 
@@ -115,7 +115,7 @@ def test_a_log_is_named_in_a_route_for_nothing() -> None:
     made = Pipeline.model_validate(declared)
     value = event("c", None, ann(), {"table": "old"})
     assert {table: rows.num_rows for table, rows in landed(made, [value]).rows.items()} == {TABLE: 0, LOG: 1}
-    meant = {table: where_to(made, table) for table in made.tables}
+    meant = {table: route_to_table(made, table) for table in made.tables}
     assert {of: tell("orders", json.dumps(value).encode()) for of, tell in meant.items() if tell is not None} == {
         TABLE: "elsewhere",
         LOG: "here",

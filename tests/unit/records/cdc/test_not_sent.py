@@ -46,7 +46,7 @@ def test_a_placeholder_is_kept_as_a_value(value: dict[str, Any]) -> None:
     merge = merge_spec(made, made.destinations[0])
     assert merge is not None
     assert isinstance(merge.changes, Debezium)
-    assert merge.changes.taken is None
+    assert merge.changes.used_fields is None
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_before_image_columns_of_dms_are_the_row_as_it_was(
     assert not outcomes.demands
     assert not refused(outcomes)
     assert told(outcomes) == rows
-    assert outcomes.unknown.records == 0
+    assert outcomes.unknown_fields.records == 0
 
 
 def test_a_column_named_like_a_before_image_column_lands_where_it_is_declared() -> None:

@@ -11,7 +11,7 @@ import pytest
 from frazil.batch.changes import OP
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.decoder.fan_out import FanOut, TableOutcomes
 from frazil.records.model.kafka_schema import UNREAD_BYTES
 from frazil.run.staging.record_spec import record_specs, route_of
 from tests.unit.records.cdc.landing import TABLE, batch_of, filtered, landed, told
@@ -33,7 +33,7 @@ def upsert(more: Mapping[str, Any] | None = None, others: tuple[Mapping[str, Any
     return Pipeline.model_validate({name: of for name, of in body.items() if of is not None})
 
 
-def letters(outcomes: FannedOut) -> list[tuple[int, str, str | None]]:
+def letters(outcomes: TableOutcomes) -> list[tuple[int, str, str | None]]:
     """Offset, code and path of each dead letter."""
     return [(of["offset"], of["code"], of["path"]) for of in outcomes.dead.to_pylist()]
 

@@ -61,6 +61,6 @@ def _told(changes: tuple[str, ...], found: Any) -> str:
     codes = found.dead.column("code").to_pylist()
     if codes:
         return ", ".join([*changes, *codes])
-    is_rescued = all(name.startswith("_rescued: ") for name in found.unknown.names)
-    unknown = ["rescued, counted" if is_rescued else "left out, counted"] if found.unknown.records else []
+    is_rescued = all(name.startswith("_rescued: ") for name in found.unknown_fields.names)
+    unknown = ["rescued, counted" if is_rescued else "left out, counted"] if found.unknown_fields.records else []
     return ", ".join([*changes, *unknown]) or "lands"

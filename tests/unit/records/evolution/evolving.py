@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.batch.schema_change import SchemaChange
-from frazil.records.decoder.fan_out import FannedOut, FanOut
-from frazil.records.evolution.schema_requests import changed, together
+from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.evolution.schema_requests import apply_changes, merge_changes
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.frame import Frame, Transformed
 from frazil.records.model.spec import KafkaColumns, RecordSpec
@@ -26,7 +26,7 @@ class Landed:
 
     spec: RecordSpec
     rounds: list[tuple[SchemaChange, ...]]
-    tasks: list[FannedOut]
+    tasks: list[TableOutcomes]
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
@@ -84,17 +84,17 @@ def land(tasks: Sequence[Sequence[object]], of: RecordSpec, *, blocks: bool = Tr
     batches = [kafka_batch([each if isinstance(each, bytes) else _json(each) for each in task]) for task in tasks]
     for _ in range(6):
         told = [FanOut({TABLE: of}, None, 1, blocks=blocks).decode(batch) for batch in batches]
-        changes = together((change for task in told for change in task.demands.get(TABLE, ())), of)
+        changes = merge_changes((change for task in told for change in task.demands.get(TABLE, ())), of)
         if not changes:
             assert not any(task.demands for task in told)
             return Landed(of, rounds, told)
         rounds.append(changes)
-        columns = changed(of.columns, changes)
+        columns = apply_changes(of.columns, changes)
         of = replace(of, columns=columns, fields=columns if of.infers else of.fields)
     raise AssertionError(f"the records never have enough: {rounds}")
 
 
-def land_still(value: bytes, of: RecordSpec) -> FannedOut:
+def land_still(value: bytes, of: RecordSpec) -> TableOutcomes:
     """Decode one value for a table that does not evolve."""
     return FanOut({TABLE: of}, None, 1).decode(kafka_batch([value]))
 

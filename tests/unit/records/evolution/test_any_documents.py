@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from frazil.batch.schema_change import SchemaChange
-from frazil.records.evolution.types import NOTHING, column_type, read_type, spelled
+from frazil.records.evolution.types import NO_TYPE, column_type, read_type, write_type
 from frazil.records.evolution.widest import widest
 from frazil.records.model.evolution_policy import Evolution, Level, OnIncompatible
 from tests.unit.records.evolution.evolving import land, spec, transformed
@@ -217,7 +217,7 @@ types = st.recursive(
             *(
                 pa.time64("us"),
                 pa.timestamp("us", "UTC"),
-                NOTHING,
+                NO_TYPE,
                 pa.uint64(),
                 pa.timestamp("ns"),
                 pa.decimal256(50, 2),
@@ -247,7 +247,7 @@ def test_order_decides_which_type_is_widest(a: pa.DataType, b: pa.DataType, c: p
 @given(types)
 def test_type_changes_on_its_way_to_the_driver(of: pa.DataType) -> None:
     """What is spelled is read as the same type."""
-    assert of == NOTHING or read_type(spelled(of)) == of
+    assert of == NO_TYPE or read_type(write_type(of)) == of
 
 
 @pytest.mark.parametrize("again", [1, 2])

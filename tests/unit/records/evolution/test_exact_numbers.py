@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.pipeline.models.value import Column
-from frazil.records.evolution.types import number_evidence, read_type, settled, spelled
+from frazil.records.evolution.types import number_evidence, read_type, type_from_evidence, write_type
 from frazil.records.evolution.widest import widest
 from frazil.records.model.evolution_policy import Evolution
-from frazil.records.model.json_number import Number, is_held
+from frazil.records.model.json_number import Number, double_holds
 from frazil.verify.values.column_readers import Bad, Expectation
 from tests.unit.records.evolution.evolving import Landed, land, spec, transformed
 
@@ -166,7 +166,7 @@ def test_block_parser_exact_decoder_and_verify_agree_on_what_a_double_holds(text
 def test_every_double_is_held_however_it_is_written(value: float) -> None:
     """Python's and JavaScript's shortest texts, 17 digits, all of its digits: each is a text of the same double."""
     for text in (repr(value), f"{value:.16e}", str(Decimal(value)), f"{Decimal(value):f}"):
-        assert is_held(Number(text), float(text)), text
+        assert double_holds(Number(text), float(text)), text
 
 
 @given(st.lists(texts, min_size=1, max_size=4), st.randoms())
@@ -176,8 +176,10 @@ def test_numbers_ask_for_the_same_column_in_any_order_and_any_split(found: list[
     shuffled = random.sample(evidence, len(evidence))
     cut = random.randint(0, len(shuffled))
     parts = [_all(part) for part in (shuffled[:cut], shuffled[cut:]) if part]
-    assert _all([read_type(spelled(part)) for part in parts]) == _all(evidence)
-    assert settled(_all(evidence)) in {pa.int64(), pa.float64()} or pa.types.is_decimal128(settled(_all(evidence)))
+    assert _all([read_type(write_type(part)) for part in parts]) == _all(evidence)
+    assert type_from_evidence(_all(evidence)) in {pa.int64(), pa.float64()} or pa.types.is_decimal128(
+        type_from_evidence(_all(evidence))
+    )
 
 
 def _all(evidence: list[pa.DataType]) -> pa.DataType:

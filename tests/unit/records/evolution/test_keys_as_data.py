@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.decoder.decode import agreement_of
-from frazil.records.decoder.fan_out import FannedOut, FanOut
+from frazil.records.decoder.decode import value_agreement
+from frazil.records.decoder.fan_out import FanOut, TableOutcomes
 from frazil.records.evolution.inferred import InferredJson
-from frazil.records.evolution.types import leaves
+from frazil.records.evolution.types import leaf_paths
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.frame import Transform
@@ -59,7 +59,7 @@ def through(step: Transform, *columns: pa.Field, **options: Any) -> RecordSpec:
     return replace(made, infers=True, fields=made.columns, transforms=(step,))
 
 
-def decoded(values: list[Any], of: RecordSpec, seconds: float) -> FannedOut:
+def decoded(values: list[Any], of: RecordSpec, seconds: float) -> TableOutcomes:
     """What became of values, which takes CPU time below a bound: generous, as machines differ."""
     batch = kafka_batch([json.dumps(value).encode() for value in values])
     decoder = FanOut({TABLE: of}, None, 1)
@@ -124,7 +124,7 @@ def test_records_with_ever_other_fields_of_a_few_are_decoded_together(step: Tran
     elif is_inside:
         columns = [pa.field("o", pa.struct(fields))]
     of = through(step, ID, *columns)
-    decoder = InferredJson(of, of.columns, agreement_of([of]))
+    decoder = InferredJson(of, of.columns, value_agreement([of]))
     shapes = decoder.decode(pa.array([json.dumps(value).encode() for value in values], pa.binary())).groups
     assert sum(len(shape.positions) for shape in shapes) == len(values)
     assert len(shapes) == 1
@@ -149,7 +149,7 @@ def test_new_fields_of_elements_keep_to_the_limit_of_columns(column: Any, around
     of = spec([ID] if column is None else [ID, pa.field("items", column)], Evolution(max_columns=10))
     values = [{"id": at, "items": around({f"f{at}_{key}": 1 for key in range(8)})} for at in range(10)]
     landed = land([[value] for value in values], transformed(of) if is_behind else of)
-    assert sum(1 for of in landed.columns.values() for _ in leaves(of)) == 10 + len({"_rescued"})
+    assert sum(1 for of in landed.columns.values() for _ in leaf_paths(of)) == 10 + len({"_rescued"})
     assert landed.codes == []
 
 

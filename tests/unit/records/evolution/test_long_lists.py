@@ -33,7 +33,7 @@ def test_list_asks_for_the_column_that_its_items_ask_for_one_by_one() -> None:
         items = [random.choice(makers)(random) for _ in range(random.randint(1, 6))]
         met = Widest()
         for item in items:
-            met.take(infer(item, 2, evolution)[0])
+            met.add(infer(item, 2, evolution)[0])
 
         assert infer(items, 1, evolution) == (list_of(met.type), True)
 

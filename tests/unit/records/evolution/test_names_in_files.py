@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.schema import Schema, assign_fresh_schema_ids, make_compatible_name, sanitize_column_names
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from frazil.records.evolution.types import placeable
+from frazil.records.evolution.types import can_name_column
 from tests.unit.records.evolution.evolving import Landed, land, spec, transformed
 
 pytestmark = pytest.mark.unit
@@ -154,5 +154,5 @@ def test_no_two_names_that_get_columns_are_one_in_files() -> None:
     names = ["".join(name) for length in range(1, 5) for name in itertools.product(letters, repeat=length)]
     for written in (make_compatible_name, in_java):
         met: dict[str, str] = {}
-        for name in filter(lambda name: placeable(name, 255), names):
+        for name in filter(lambda name: can_name_column(name, 255), names):
             assert met.setdefault(written(name), name) == name

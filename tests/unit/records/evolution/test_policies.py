@@ -15,7 +15,7 @@ import pytest
 from frazil.errors import Terminal
 from frazil.records.decoder.fan_out import FanOut
 from frazil.records.decoder.route import Route, StaticRoute
-from frazil.records.evolution.schema_requests import changed, together
+from frazil.records.evolution.schema_requests import apply_changes, merge_changes
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import FormatSpec
 from frazil.records.model.spec import RecordSpec
@@ -101,7 +101,7 @@ def test_table_is_asked_for_columns_of_another_one() -> None:
         "a.y": ["add b digits(10,9)", "add kind string", "add m string"],
     }
     specs |= {
-        name: replace(specs[name], columns=changed(specs[name].columns, together(changes, specs[name])))
+        name: replace(specs[name], columns=apply_changes(specs[name].columns, merge_changes(changes, specs[name])))
         for name, changes in told.demands.items()
     }
     again = FanOut(specs, route, 7).decode(batch)
@@ -157,7 +157,7 @@ def test_field_without_a_type_escapes_its_policy(unknown: Any) -> None:
         assert landed.codes == ["UNKNOWN_FIELD"]
     else:
         assert landed.rows == [{"id": 1} | ({"_rescued": '{"x":[]}'} if unknown == "rescue" else {})]
-        assert landed.tasks[0].unknown.records == (1 if unknown == "ignore" else 0)
+        assert landed.tasks[0].unknown_fields.records == (1 if unknown == "ignore" else 0)
 
 
 def test_fields_of_lines_are_typed_by_what_they_look_like() -> None:

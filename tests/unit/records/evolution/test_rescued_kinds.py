@@ -14,12 +14,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from frazil.pipeline.models.pipeline_file import Destination, Value
-from frazil.records.casting.type_names import spelled
+from frazil.records.casting.type_names import type_name
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import FormatSpec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad, Expectation, RescuedColumn
-from frazil.verify.values.evolved_schema import columns_of, without_empties
+from frazil.verify.values.evolved_schema import compared_columns, null_empty_values
 from tests.unit.records.cdc.growing import grown
 from tests.unit.records.cdc.landing import TABLE, pipeline
 from tests.unit.records.evolution.evolving import Landed, land, spec, transformed
@@ -45,8 +45,8 @@ def test_one_record_does_not_poison_the_column_that_it_brought(first: object, wa
     assert [row["id"] for row in landed.rows] == list(range(900))
     assert {row["v"] for row in landed.rows} == {None}
     assert [json.loads(row["_rescued"]) for row in landed.rows] == [{"v": of["v"]} for of in sent]
-    assert landed.tasks[0].unknown.records == 900
-    assert dict(landed.tasks[0].unknown.names) == {"_rescued: v": 900}
+    assert landed.tasks[0].unknown_fields.records == 900
+    assert dict(landed.tasks[0].unknown_fields.names) == {"_rescued: v": 900}
 
 
 @WAYS
@@ -138,7 +138,7 @@ def test_verify_expects_the_same_rows() -> None:
     """Its own reading of values that fit, that don't, and that are bad whatever the column."""
     columns = {"v": "long", "d": "double", "a": "struct<b: boolean, c: string>", "l": "list<struct<b: long>>"}
     schema = land([[{"v": 1, "d": 1.5, "a": {"b": True, "c": "x"}, "l": [{"b": 1}]}]], spec())
-    assert {name: spelled(of) for name, of in schema.columns.items()} == columns
+    assert {name: type_name(of) for name, of in schema.columns.items()} == columns
     expected = Expectation({name: RescuedColumn(type=of) for name, of in columns.items()}, Value())
     parts = [
         1,
@@ -166,7 +166,7 @@ def test_verify_expects_the_same_rows() -> None:
                 column_values(pa.array([row[name]], landed.columns[name]), RescuedColumn(type=kind).parsed)[0]
                 for name, kind in columns.items()
             ]
-            assert [*map(without_empties, held)] == [*map(without_empties, wanted)], of
+            assert [*map(null_empty_values, held)] == [*map(null_empty_values, wanted)], of
 
 
 @pytest.mark.parametrize(
@@ -176,5 +176,5 @@ def test_verify_reads_columns_as_the_file_says(options: dict[str, Any], name: st
     """Only undeclared ones, and only where nothing else was chosen."""
     schema = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "v", LongType(), required=False))
     to = Destination.model_validate({"table": "a.b", "columns": {"id": "long"}, "evolve": "widen", **options})
-    found = columns_of(to, schema, Value())
+    found = compared_columns(to, schema, Value())
     assert {column: type(of).__name__ for column, of in found.items()} == {"id": "Column", "v": name}

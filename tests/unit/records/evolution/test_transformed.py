@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pyarrow as pa
@@ -85,6 +86,30 @@ def test_a_number_that_no_double_holds_is_a_dead_letter_beside_a_double(number: 
         assert landed.codes == ["OUT_OF_RANGE"]
 
 
+SPELLINGS = [
+    {"id": 1, "ID": 2},
+    {"ID": 2, "id": 1},
+    {"ID": 2},
+    {"id": 1},
+    {"Id": 3},
+    {"a": {"x": 1, "X": 2}},
+    {"a": {"X": 2, "x": 1}},
+]
+
+
+@pytest.mark.parametrize("pair", list(permutations(SPELLINGS, 2)), ids=str)
+def test_the_last_of_several_spellings_counts_whatever_the_neighbours_have(pair: tuple[object, object]) -> None:
+    """Names that differ in case only are one column: a record's value in it is the same alone and beside any other record."""
+    of = behind([transform("InsertField", {"static_field": "added", "static_value": "x"})])
+    landed = land([list(pair)], of)
+    again = [land([[value]], landed.spec).row(0, 0) for value in pair]
+    names = landed.spec.columns.names
+    rows = [landed.row(0, at) for at in range(2)]
+    assert [None if row is None else {name: row[name] for name in names} for row in rows] == [
+        None if row is None else {name: row[name] for name in names} for row in again
+    ]
+
+
 LARGE = 3_000_000_000
 NUMBERS = pa.field("m", pa.map_(pa.string(), pa.int32()))
 PARTS = pa.field("m", pa.map_(pa.string(), pa.struct([pa.field("x", pa.int32())])))
@@ -120,4 +145,4 @@ def test_fields_in_the_values_of_a_map_are_left_out_unseen() -> None:
     """What no column takes is counted under the name of the map: its keys are values."""
     still = transformed(replace(spec([PARTS]), evolution=None))
     landed = land_still(b'{"m":{"a":{"x":1},"b":{"x":3,"y":1},"c":{"y":null}}}', still)
-    assert landed.unknown.names == {"m.y": 1}
+    assert landed.unknown_fields.names == {"m.y": 1}

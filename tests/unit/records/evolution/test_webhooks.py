@@ -12,8 +12,8 @@ import pytest
 
 from frazil.batch.facts import Staged
 from frazil.records.decoder.fan_out import FanOut
-from frazil.records.evolution.schema_requests import together
-from frazil.records.evolution.types import leaves
+from frazil.records.evolution.schema_requests import merge_changes
+from frazil.records.evolution.types import leaf_paths
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import FormatSpec
 from tests.unit.records.evolution import webhooks
@@ -30,12 +30,12 @@ EVENTS = {
 
 def leaf_count(landed: Landed) -> int:
     """Columns, those in structs counted one by one."""
-    return sum(1 for column in landed.spec.columns for _ in leaves(column.type))
+    return sum(1 for column in landed.spec.columns for _ in leaf_paths(column.type))
 
 
 def unknown(landed: Landed) -> dict[str, int]:
     """What is counted of fields without a column."""
-    return dict(landed.tasks[0].unknown.names)
+    return dict(landed.tasks[0].unknown_fields.names)
 
 
 def without_nothing(value: Any) -> Any:
@@ -86,7 +86,7 @@ def test_fields_in_the_rescued_column_are_counted_by_path(through: bool) -> None
 
     assert [column for column in landed.columns if column != "_rescued"] == ["id", "z"]
     assert unknown(landed) == {"_rescued: z.b": 2, "_rescued: a.b": 1}
-    assert landed.tasks[0].unknown.records == 2
+    assert landed.tasks[0].unknown_fields.records == 2
 
 
 def test_names_of_rescued_fields_are_counted_in_a_bounded_number() -> None:
@@ -94,7 +94,7 @@ def test_names_of_rescued_fields_are_counted_in_a_bounded_number() -> None:
     sent = {f"{at:05}" + "x" * 300: at for at in range(3_000)}
     landed = land([[sent]], spec((), Evolution(max_columns=5)))
     assert len(unknown(landed)) <= 100
-    assert len(landed.tasks[0].unknown.summary or "") < 600
+    assert len(landed.tasks[0].unknown_fields.summary or "") < 600
 
 
 @pytest.mark.parametrize("shift", [0, 1, 2])
@@ -132,4 +132,4 @@ def test_demands_keep_the_order_of_fields_on_their_way_to_the_driver() -> None:
         told = FanOut({TABLE: wanted}, None, 1).decode(kafka_batch([json.dumps(each).encode() for each in task]))
         staged = Staged.from_json(Staged(demands=told.demands).to_json())
         demands += staged.demands[TABLE]
-    assert together(demands, wanted) == landed.rounds[0]
+    assert merge_changes(demands, wanted) == landed.rounds[0]

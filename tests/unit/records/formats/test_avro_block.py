@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frazil.records.casting.source import values
+from frazil.records.casting.source import physical_values
 from frazil.records.formats.avro.avro import codec
 from frazil.records.formats.avro.block import BlockCodec
 from frazil.records.formats.avro.columns import MIN_BLOCK_VALUES
@@ -23,7 +23,7 @@ def _by_position(decoded: Decoded) -> dict[int, Any]:
     for group in decoded.groups:
         assert group.positions.to_pylist() == sorted(group.positions.to_pylist())
         group.columns.validate(full=True)
-        rows = [repr(row) for row in values(group.columns.to_struct_array())]  # NaN equals nothing
+        rows = [repr(row) for row in physical_values(group.columns.to_struct_array())]  # NaN equals nothing
         found |= dict(zip(group.positions.to_pylist(), rows, strict=True))
     return found
 

@@ -60,7 +60,7 @@ def build(
     arrays = [pa.array(columns[field.name], field.type) for field in KAFKA_SCHEMA]
     records = _sliced(pa.RecordBatch.from_arrays(arrays, schema=KAFKA_SCHEMA))
     made_key = None if key is None else _batch(key, size)
-    return Frame.of(records, pa.array(range(size), pa.int64()), _batch(value, size), made_key)
+    return Frame.from_records(records, pa.array(range(size), pa.int64()), _batch(value, size), made_key)
 
 
 @pytest.fixture(scope="session")

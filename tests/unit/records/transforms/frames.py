@@ -23,13 +23,13 @@ def frame_of(
     columns = [(field, pa.array([row.get(field.name) for row in twice], field.type)) for field in schema]
     value = batch_of(columns, len(twice)).slice(1, len(rows))
     records = kafka_batch([b"%d" % number for number in range(len(twice))]).slice(1, len(rows))
-    return Frame.of(records, pa.array(range(len(rows)), pa.int64()), value, key)
+    return Frame.from_records(records, pa.array(range(len(rows)), pa.int64()), value, key)
 
 
 def frame_of_array(name: str, values: pa.Array) -> Frame:
     """Return the frame of one column."""
     records = kafka_batch([b"%d" % number for number in range(len(values))])
-    return Frame.of(records, pa.array(range(len(values)), pa.int64()), pa.record_batch({name: values}))
+    return Frame.from_records(records, pa.array(range(len(values)), pa.int64()), pa.record_batch({name: values}))
 
 
 def run(transform: Transform, frame: Frame) -> Transformed:
@@ -40,7 +40,7 @@ def run(transform: Transform, frame: Frame) -> Transformed:
     for went in done.frames:
         _check(went, offsets)
     kept = {position for went in done.frames for position in went.positions.to_pylist()}
-    assert all(len(went) for went in done.others)
+    assert all(len(went) for went in done.other_frames)
     assert kept | set(done.dead) | done.filtered == given
     assert len(kept) + len(done.dead) + len(done.filtered) == len(given)
     return done

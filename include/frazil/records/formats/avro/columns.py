@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from frazil.records.formats.avro.places import Cursors, Longs, Mask, read_spans, read_varints
 from frazil.records.formats.scalar import split_texts
-from frazil.records.model.cells import width
+from frazil.records.model.cells import cells_per_value
 
 MIN_BLOCK_VALUES: Final = 32
 """Fewer values than this are read faster one by one."""
@@ -224,7 +224,7 @@ def _read_items(cursors: Cursors, read_item: ColumnReader, item_type: pa.DataTyp
     Returns:
         List offsets, the items, and per item the index of its value (ascending).
     """
-    cells_per_item = width(item_type)
+    cells_per_item = cells_per_value(item_type)
     remaining = cursors.count_cells(_read_block_count(cursors), cells_per_item)
     unfinished = np.flatnonzero(remaining)
     rounds: list[tuple[Longs, Any]] = []

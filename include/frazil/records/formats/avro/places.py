@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from frazil.records.model.cells import STEP_BYTES, StepTooWide, is_alone
+from frazil.records.model.cells import STEP_BYTES, StepTooWide, is_single_record
 
 _STEP_CELLS: Final = STEP_BYTES // 8
 
@@ -62,14 +62,14 @@ class Cursors:
         )
 
     def count_cells(self, items: Longs, cells_per_item: int) -> Longs:
-        """Count the cells of each value's items; return the number of items to read: 0 for values with too many cells.
+        """CountCells the cells of each value's items; return the number of items to read: 0 for values with too many cells.
 
         Raises:
             StepTooWide: all values together make more than are held at once.
         """
         np.add.at(self.cells, self.values, items * cells_per_item)
         self.suspect |= self.cells > self.max_cells
-        if len(self.cells) > 1 and not is_alone() and int(self.cells[~self.suspect].sum()) > _STEP_CELLS:
+        if len(self.cells) > 1 and not is_single_record() and int(self.cells[~self.suspect].sum()) > _STEP_CELLS:
             raise StepTooWide
         return np.where(self.suspect[self.values], 0, items)
 

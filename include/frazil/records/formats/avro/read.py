@@ -239,12 +239,12 @@ def as_rejection(fault: Exception, step: str = "") -> Rejection:
     """Return the rejection that a reader's error means, with `step` in front of its path."""
     if isinstance(fault, Rejection):
         too_deep = fault.reason.code is DeadCode.TOO_DEEP  # a path of all the levels helps nobody
-        return fault.within(step) if step and not too_deep else fault
+        return fault.with_parent(step) if step and not too_deep else fault
     if isinstance(fault, UnicodeDecodeError):
         verdict = invalid_avro("text in UTF-8", f"byte 0x{fault.object[fault.start]:02x}: {fault.reason}")
     else:
         verdict = truncated("more bytes")
-    return verdict.within(step) if step else verdict
+    return verdict.with_parent(step) if step else verdict
 
 
 def read_whole(read: RowReader, data: bytes, position: int = 0) -> Any:

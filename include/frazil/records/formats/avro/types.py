@@ -35,7 +35,7 @@ from frazil.records.formats.avro.meanings import leaf_reader
 from frazil.records.formats.logical import Convert, meaning
 from frazil.records.formats.registered import MAX_COLUMNS, reading_schema, unusable_schema
 from frazil.records.json.convert_nested import storage_type
-from frazil.records.model.cells import CellCount, width
+from frazil.records.model.cells import CellCount, cells_per_value
 from frazil.records.model.format import WriterSchema
 from frazil.records.model.json_number import Number
 from frazil.records.model.json_text import JsonValue, compact
@@ -131,11 +131,11 @@ class Compiler:
         if kind == "array":
             item = self._item(schema["items"])
             columnar = None if item.columnar is None else columns.array(item.columnar, item.stored)
-            return Node(pa.list_(item.type), read.array(item.read, width(item.type), self.cells), columnar)
+            return Node(pa.list_(item.type), read.array(item.read, cells_per_value(item.type), self.cells), columnar)
         if kind == "map":
             item = self._item_node(schema["values"])
             columnar = None if item.columnar is None else columns.entries(item.columnar, item.stored)
-            read_map = read.entries(item.read, 1 + width(item.type), self.cells)
+            read_map = read.entries(item.read, 1 + cells_per_value(item.type), self.cells)
             return Node(pa.map_(pa.string(), item.type), read_map, columnar)
         self._nulls += kind == "null"
         return self._fixed(schema) if kind == "fixed" else _leaf(kind, schema)

@@ -30,12 +30,12 @@ from frazil.records.formats.json_schema.unknown_fields import UnknownFieldFinder
 from frazil.records.formats.registered import reading_schema
 from frazil.records.json.convert import to_bool, to_float64, to_int
 from frazil.records.json.exact import parse_object
-from frazil.records.model.cells import CellCount, Count, StepSize, json_cells
+from frazil.records.model.cells import CellCount, CountCells, StepSize, json_cell_counter
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import BARE, Decoded, Shaped
-from frazil.records.model.json_number import Number, scaled
+from frazil.records.model.json_number import Number, exact_value
 from frazil.records.model.json_text import JsonValue, compact, describe
-from frazil.records.model.unknown_fields import UnknownAt
+from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 MAX_REMEMBERED: Final = 256
 """Schemas in memory. A topic has one or a few; a pattern of topics, some per table."""
@@ -55,16 +55,16 @@ class _Shape:
     slot: Slot
     columns: pa.Schema
     find_unknown_fields: UnknownFieldFinder | None = None
-    count: Count | None = None
+    count: CountCells | None = None
 
     @classmethod
     def from_slot(cls, slot: Slot) -> _Shape:
         if not pa.types.is_struct(slot.type):
             column = slot.field(BARE).with_nullable(False)  # noqa: FBT003 (Arrow's own signature)
-            return cls(slot, pa.schema([column]), count=json_cells(slot.type))
+            return cls(slot, pa.schema([column]), count=json_cell_counter(slot.type))
         if not slot.type.num_fields:
             raise Rejection(DeadCode.UNUSABLE_SCHEMA, "expected a struct with fields, found one without")
-        return cls(slot, pa.schema(list(slot.type)), unknown_field_finder(slot.type), json_cells(slot.type))
+        return cls(slot, pa.schema(list(slot.type)), unknown_field_finder(slot.type), json_cell_counter(slot.type))
 
     def value(self, payload: JsonValue, cells: CellCount) -> object:
         """Return the payload as what `pa.array` takes for the slot's type."""
@@ -128,7 +128,7 @@ class _Shapes:
             with reading_schema():
                 return _Shape.from_slot(self._compiler.slot(schema))
         except Rejection as e:
-            reason = e.reason.within("schema")
+            reason = e.reason.with_parent("schema")
             return Reason(DeadCode.UNUSABLE_SCHEMA, reason.message, reason.path)
 
 
@@ -170,7 +170,7 @@ class EnvelopeFormat:
                     step.hold(shaped.columns)
                 groups = {}
         done += (shape.to_group(*group) for shape, group in groups.items())
-        return Decoded(tuple(done), dead, UnknownAt.of(unknown_fields))
+        return Decoded(tuple(done), dead, UnknownFieldPairs.from_names(unknown_fields))
 
     def _value(self, raw: bytes, cells: CellCount) -> tuple[_Shape, object, tuple[str, ...]]:
         """Return shape, value, and the names of fields that the schema does not name."""
@@ -212,7 +212,7 @@ _CODES: Final = {
 
 
 def _as_envelope_rejection(rejection: Rejection) -> Rejection:
-    reason = rejection.reason.within("payload")
+    reason = rejection.reason.with_parent("payload")
     return Rejection(_CODES.get(reason.code, reason.code), reason.message, reason.path)
 
 
@@ -242,7 +242,7 @@ def _text_before_payload(raw: bytes) -> bytes | None:
 def _exact_double(value: JsonValue) -> float:
     """Take a number that a double holds with every digit that was sent."""
     number = to_float64(value)
-    if isinstance(value, Number) and scaled(Number(repr(number))) != scaled(value):
+    if isinstance(value, Number) and exact_value(Number(repr(number))) != exact_value(value):
         raise Rejection(DeadCode.LOSSY_CAST, f"expected a number that a double holds, found {describe(value)}")
     return number
 

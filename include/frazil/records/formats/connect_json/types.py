@@ -40,7 +40,7 @@ from frazil.records.json.convert import (
     to_int,
     wrong_type,
 )
-from frazil.records.json.convert_nested import missing, to_list, to_map, to_struct
+from frazil.records.json.convert_nested import missing_value, to_list, to_map, to_struct
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_text import JsonValue, compact, describe
 
@@ -155,7 +155,7 @@ def _within(step: str, read: Callable[[JsonValue], T], value: JsonValue) -> T:
     try:
         return read(value)
     except Rejection as e:
-        raise e.within(step) from e
+        raise e.with_parent(step) from e
 
 
 def _unusable(message: str) -> Rejection:
@@ -171,7 +171,7 @@ def _default(read: Converter, value: JsonValue) -> object:
 
 def _required(expected: str, read: Converter, value: JsonValue) -> object:
     if value is None:
-        raise missing(expected)
+        raise missing_value(expected)
     return read(value)
 
 
@@ -216,7 +216,7 @@ def _pair_map(key: Converter, item: Converter, value: JsonValue) -> list[tuple[o
     pairs: list[tuple[str, JsonValue, JsonValue]] = []
     for index, pair in enumerate(value):
         if not isinstance(pair, list) or len(pair) != 2:  # noqa: PLR2004 (a pair)
-            raise wrong_type("[key, value]", pair).within(f"[{index}]")
+            raise wrong_type("[key, value]", pair).with_parent(f"[{index}]")
         pairs.append((f"[{index}]", pair[0], pair[1]))
     return _entries(key, item, pairs)
 
@@ -229,7 +229,7 @@ def _entries(
     for step, key_value, item_value in pairs:
         converted_key = _within(step, key, key_value)
         if converted_key is None:
-            raise missing("a key").within(step)
+            raise missing_value("a key").with_parent(step)
         # Keys may be lists and structs, which have no hash; their representation tells them apart.
         entries[repr(converted_key)] = (converted_key, _within(step, item, item_value))
     return list(entries.values())

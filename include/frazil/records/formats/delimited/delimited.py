@@ -25,7 +25,7 @@ from frazil.records.formats.delimited.block import read_block
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.json_text import describe
-from frazil.records.model.positions import others
+from frazil.records.model.positions import complement
 
 Row = Sequence[str | None]
 
@@ -76,7 +76,7 @@ class DelimitedFormat:
         line_rows: list[Row] = []
         line_positions: list[int] = []
         dead: dict[int, Reason] = {}
-        for position in others(len(values), positions).to_pylist():
+        for position in complement(len(values), positions).to_pylist():
             try:
                 line_rows.append(self._row(values[position].as_py()))
                 line_positions.append(position)

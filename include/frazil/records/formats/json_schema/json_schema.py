@@ -19,7 +19,7 @@ from frazil.records.formats.json_schema.unknown_fields import UnknownFieldFinder
 from frazil.records.formats.registered import Codec, Incomplete, RegistryFormat, reading_schema, row_codec
 from frazil.records.json.convert import Converter
 from frazil.records.json.exact import parse_object
-from frazil.records.model.cells import CellCount, Count, json_cells
+from frazil.records.model.cells import CellCount, CountCells, json_cell_counter
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.format import SchemaSource, WriterSchema
 from frazil.records.model.json_number import Number
@@ -54,7 +54,7 @@ def _codec(validate: bool, writer: WriterSchema) -> Codec:  # noqa: FBT001  # bo
         check = Rules(schema, [(name, part.contents) for name, part in named], resolver).check if validate else None
         data_type, convert = Compiler().node(schema, resolver)
     bare = not pa.types.is_struct(data_type)
-    cells, count = CellCount(), json_cells(data_type)
+    cells, count = CellCount(), json_cell_counter(data_type)
     counted = convert if count is None else partial(_count_and_convert, convert, cells, count)
     return row_codec(
         data_type, _reader(counted, check, unknown_field_finder(data_type), cells, bare=bare), bare=bare, cells=cells
@@ -71,7 +71,7 @@ def _named(writer: WriterSchema, root: Resource[Any]) -> Iterator[tuple[str, Res
             yield name, resource
 
 
-def _count_and_convert(convert: Converter, cells: CellCount, count: Count, value: JsonValue) -> object:
+def _count_and_convert(convert: Converter, cells: CellCount, count: CountCells, value: JsonValue) -> object:
     cells.add(count(value))
     return convert(value)
 

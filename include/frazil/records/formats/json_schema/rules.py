@@ -224,7 +224,7 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any, document: JsonVa
         message = f"expected {keyword}: {rule}, found {describe(place)}"
     path = Rejection(DeadCode.SCHEMA_VIOLATION, message)
     for step in reversed(steps):
-        path = path.within(f"[{step}]" if isinstance(step, int) else step)
+        path = path.with_parent(f"[{step}]" if isinstance(step, int) else step)
     return path
 
 

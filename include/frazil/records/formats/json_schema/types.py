@@ -236,7 +236,7 @@ def _step(step: str, convert: Converter, value: JsonValue) -> object:
     try:
         return convert(value)
     except Rejection as e:
-        raise e.within(step) from e
+        raise e.with_parent(step) from e
 
 
 def _struct(fields: Sequence[tuple[str, Converter]], value: JsonValue) -> dict[str, object]:

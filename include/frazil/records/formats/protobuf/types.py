@@ -40,7 +40,7 @@ from frazil.records.formats.protobuf.known import (
 )
 from frazil.records.formats.protobuf.schema import Schema
 from frazil.records.formats.registered import MAX_COLUMNS, Fields, unusable_schema
-from frazil.records.model.cells import CellCount, width
+from frazil.records.model.cells import CellCount, cells_per_value
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.format import WriterSchema
 
@@ -152,7 +152,7 @@ class Compiler:
             return self._map(name, field.message_type)
         data_type, convert = self._value(field)
         if field.is_repeated:
-            return pa.list_(data_type), self._repeated(name, width(data_type), convert)
+            return pa.list_(data_type), self._repeated(name, cells_per_value(data_type), convert)
         if field.has_presence:
             return data_type, lambda message: convert(getattr(message, name)) if message.HasField(name) else None
         return data_type, lambda message: convert(getattr(message, name))
@@ -160,7 +160,7 @@ class Compiler:
     def _map(self, name: str, entry: Descriptor) -> tuple[pa.DataType, ReadField]:
         key_type, convert_key = self._value(entry.fields_by_name["key"])
         item_type, convert_item = self._value(entry.fields_by_name["value"])
-        cells_per_entry, cells = 1 + width(item_type), self.cells
+        cells_per_entry, cells = 1 + cells_per_value(item_type), self.cells
 
         def read_field(message: Any) -> object:
             entries = getattr(message, name)
@@ -228,7 +228,7 @@ def _fields(readers: list[tuple[str, ReadField]]) -> Callable[[Any], Fields]:
             for name, read_field in readers:
                 row[name] = read_field(message)
         except Rejection as e:
-            raise e.within(name) from e
+            raise e.with_parent(name) from e
         return row
 
     return read
@@ -238,4 +238,4 @@ def _step(step: str, convert: Convert, value: object) -> object:
     try:
         return convert(value)
     except Rejection as e:
-        raise e.within(step) from e
+        raise e.with_parent(step) from e

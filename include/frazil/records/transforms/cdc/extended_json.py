@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_number import EXPONENT_LIMIT, Number, scaled
+from frazil.records.model.json_number import EXPONENT_LIMIT, Number, exact_value
 from frazil.records.model.json_text import JsonValue, describe
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -99,7 +99,7 @@ def _double(wrapper: dict[str, JsonValue]) -> JsonValue:
         if value in {"NaN", "Infinity", "-Infinity"}:
             return str(value)
         try:
-            exact = scaled(Number(value))
+            exact = exact_value(Number(value))
         except ValueError as e:
             raise _wrong_content("a number", wrapper) from e
         if abs(exact.exponent) < EXPONENT_LIMIT:

@@ -145,7 +145,7 @@ def _document(path: str, text: object) -> Document | None:
     try:
         return parse_object(str(text).encode())
     except Rejection as e:
-        raise e.within(path) from e
+        raise e.with_parent(path) from e
 
 
 def _id(key: str) -> JsonValue:
@@ -221,6 +221,6 @@ def _row(decoder: ExactDecoder, name: str, text: str, index: int, failed: dict[i
     try:
         return decoder.row(text.encode())
     except Rejection as e:
-        reason = e.within(name).reason
+        reason = e.with_parent(name).reason
         failed.setdefault(index, failure(f"{_NAME}: {reason.message} ({reason.code})", reason.path))
         return None
