@@ -67,8 +67,12 @@ class Agreement:
             traits = self._traits_by_path[path] = self._compute_traits(path)
         return traits
 
+    def spelled_name(self, path: Path) -> str:
+        """Return the name that a path has once objects are flattened, in its own spelling."""
+        return (_PATH_SEPARATOR if self.delimiter is None else self.delimiter).join(path)
+
     def _compute_traits(self, path: Path) -> FieldTraits:
-        name = (_PATH_SEPARATOR if self.delimiter is None else self.delimiter).join(path).casefold()
+        name = self.spelled_name(path).casefold()
         is_free = self.exact is not None and name not in self.exact
         joins = self.delimiter is not None
         is_opened = is_free and joins and (self.depth is None or len(path) <= self.depth)
@@ -146,10 +150,9 @@ class ShapeGroups:
         traits = self._agreement.traits
         fields = {traits(path).name: (path, field_type) for path, field_type in leaves.types.items()}
         exact = self._agreement.exact
-        if exact is None or len(fields) < len(
-            leaves.types
-        ):  # names that differ in case only: no value with others joins
-            # The last of several spellings counts, so values with another last one are not read alike.
+        if exact is None or len(fields) < len(leaves.types):
+            # Fields whose names differ in case only stay apart: no value with others joins them.
+            fields = {self._agreement.spelled_name(path): (path, kind) for path, kind in leaves.types.items()}
             spellings = frozenset(path for path, _ in fields.values())
             key: object = frozenset(leaves.types.items()), frozenset(leaves.opened), spellings
             groups = self._by_exact.setdefault(key, [])
@@ -179,6 +182,12 @@ class ShapeGroups:
 
     def _join_if_agreed(self, group: Group, fields: Fields, opened: set[Path]) -> bool:
         """Add a value's fields to those of a group if they agree; return whether they do."""
+        traits = self._agreement.traits
+        # An object in another spelling would be read by the spelling of the group, and have nothing there.
+        if (other_objects := opened - group.opened) and {traits(path).name for path in other_objects} & {
+            traits(path).name for path in group.opened
+        }:
+            return False
         wider: Fields = {}
         for name, (path, field_type) in fields.items():
             shared_type = self._shared_type(group, name, path, field_type)
@@ -187,7 +196,7 @@ class ShapeGroups:
             if path not in group.opened:  # null for an opened object: its fields are simply absent
                 wider[name] = path, shared_type
         group_fields = group.fields
-        replaced_nulls = group_fields.keys() & {self._agreement.traits(path).name for path in opened - group.opened}
+        replaced_nulls = group_fields.keys() & {traits(path).name for path in other_objects}
         is_too_wide = len(group_fields.keys() | wider.keys()) > max(self._most_fields, len(fields), len(group_fields))
         if is_too_wide or any(group_fields[name][1] != _NULL for name in replaced_nulls):
             return False
