@@ -234,8 +234,8 @@ def figures() -> list[Figure]:
 
 
 LIMITS: dict[str, float] = {
-    "source lines": 93_000,
-    "source files": 610,
+    "source lines": 92_800,
+    "source files": 602,
     "crumbs": 28,
     "imports": 12.4,
     "folder": MOST_FILES,

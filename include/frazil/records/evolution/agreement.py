@@ -150,11 +150,11 @@ class ShapeGroups:
         traits = self._agreement.traits
         fields = {traits(path).name: (path, field_type) for path, field_type in leaves.types.items()}
         exact = self._agreement.exact
-        if exact is None or len(fields) < len(leaves.types):
-            # Fields whose names differ in case only stay apart: no value with others joins them.
+        has_spellings = len(fields) < len(leaves.types)
+        if has_spellings:  # fields whose names differ in case only stay apart: no value with others joins them
             fields = {self._agreement.spelled_name(path): (path, kind) for path, kind in leaves.types.items()}
-            spellings = frozenset(path for path, _ in fields.values())
-            key: object = frozenset(leaves.types.items()), frozenset(leaves.opened), spellings
+        if exact is None or has_spellings:
+            key: object = frozenset(fields.values()), frozenset(leaves.opened)
             groups = self._by_exact.setdefault(key, [])
             if groups:
                 groups[0].positions.append(position)
