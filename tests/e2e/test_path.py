@@ -125,12 +125,23 @@ def ask_for_backfill(page: Page) -> None:
     form.get_by_text("All Runs", exact=True).click()
     # Else the schedule begins a run while the others are made, which SQLite locks: see `Embedded.backfilled`.
     form.get_by_text("Unpause ingest__parcels on trigger").click()
-    form.get_by_text("6 runs will be triggered").wait_for()
+    wait_for_count(page, form, "6 runs will be triggered")
     picture(page, "path-4-backfill")
     with page.expect_response(lambda response: response.url.endswith("/backfills")) as answer:
         form.get_by_role("button", name="Run Backfill").click()
     if not answer.value.ok:
         raise Retryable(answer.value.text())
+
+
+def wait_for_count(page: Page, form: Locator, count: str) -> None:
+    """The dialog asks once how many runs it would make; where SQLite was locked then, it never says it: open it anew."""
+    from playwright.sync_api import TimeoutError as NoCount
+
+    try:
+        form.get_by_text(count).wait_for(timeout=20_000)
+    except NoCount as problem:
+        picture(page, "path-4-no-count")
+        raise Retryable(f"the dialog does not say {count!r}, but: {form.inner_text()}") from problem
 
 
 def find_the_letter(page: Page) -> None:

@@ -86,8 +86,7 @@ class JsonToMap:
             return pa.array(rows, _MAP), failed
         decoder = _decoder(self.types)
         rows, failed = _each(texts, decoder.row, self.field)
-        nothing: list[object] = [None] * self.types.num_fields
-        table = decoder.table([row if isinstance(row, list) else nothing for row in rows])
+        table = decoder.table([row if isinstance(row, dict) else {} for row in rows])
         absent = pa.array([row is None for row in rows], pa.bool_())
         fields = list(self.types)
         return pa.StructArray.from_arrays(table.columns, fields=fields, mask=absent), failed

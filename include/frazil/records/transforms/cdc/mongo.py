@@ -86,7 +86,7 @@ class MongoDebezium:
         if self.types is None:
             return pa.array(texts, pa.string())
         decoder = _decoder(self.types)
-        nothing: Row = [None] * self.types.num_fields
+        nothing: Row = {}
         rows = [nothing if text is None else _row(decoder, name, text, row, failed) for row, text in enumerate(texts)]
         absent = pa.array([row is nothing or row is None for row in rows], pa.bool_())
         table = decoder.table([row or nothing for row in rows])
