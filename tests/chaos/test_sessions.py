@@ -32,7 +32,7 @@ AT_ONCE_SECONDS = 60
 
 
 @pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.DECIDE_COMMITTED])
-def test_killed_session_loses_or_doubles_records(lab: MakeLab, point: Failpoint) -> None:
+def test_killed_session_neither_loses_nor_doubles_records(lab: MakeLab, point: Failpoint) -> None:
     """Killed anywhere in its second batch, what it landed stays, and the next session carries on."""
     orders = lab(partitions=2)
     orders.run()
@@ -49,7 +49,7 @@ def test_killed_session_loses_or_doubles_records(lab: MakeLab, point: Failpoint)
     orders.assert_at_rest()
 
 
-def test_session_that_waits_cannot_be_stopped(lab: MakeLab) -> None:
+def test_session_that_waits_stops_at_once(lab: MakeLab) -> None:
     """Between two batches SIGTERM ends it at once, with the exit code of a run that was asked to stop."""
     orders = lab()
     orders.fill(0)
@@ -68,7 +68,7 @@ def test_session_that_waits_cannot_be_stopped(lab: MakeLab) -> None:
     orders.assert_clean()
 
 
-def test_session_and_a_run_land_the_same_records(lab: MakeLab) -> None:
+def test_session_and_run_beside_it_land_each_record_once(lab: MakeLab) -> None:
     """A run that overtakes a session lands its records, and the session goes on with those that come later.
 
     It stands still where it holds no lock of the catalog: a run beside one that does would have to wait for it.
@@ -103,7 +103,7 @@ def own_broker(folder: Path, free_ports: FreePorts) -> Iterator[tuple[Home, Proc
 
 
 @pytest.mark.full  # a broker that starts twice
-def test_session_outlives_no_restart_of_its_broker(tmp_path: Path, children: Nursery, free_ports: FreePorts) -> None:
+def test_session_outlives_restart_of_its_broker(tmp_path: Path, children: Nursery, free_ports: FreePorts) -> None:
     """A broker that is away for some seconds is waited for; records that it got then land in the same session."""
     with own_broker(tmp_path / "broker", free_ports) as (home, processes):
         orders = new_lab(tmp_path, Cluster("local", {"bootstrap.servers": bootstrap_servers(home)}), children)
