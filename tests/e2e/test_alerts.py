@@ -27,7 +27,7 @@ def told(hook: Posts) -> list[tuple[str, str]]:
     return [(body["key"], body["status"]) for body in hook.bodies if body["key"] == KEY]
 
 
-def test_a_failed_run_is_told_twice_or_without_its_cause(
+def test_failed_run_is_notified_once_with_its_cause(
     embedded: Embedded, inline: str, paid: tuple[DagRun, DagRun], mailbox: Mails, hook: Posts
 ):
     """One mail and one post with the error's own words; none for the next look; both again when a run succeeds."""
@@ -49,7 +49,7 @@ alerts: {fresh_within: 1m}
 
 
 @pytest.mark.full
-def test_a_killed_run_that_is_late_is_told_to_nobody_or_for_ever(embedded: Embedded, hook: Posts):
+def test_killed_late_run_is_notified_and_resolved(embedded: Embedded, hook: Posts):
     """SIGKILL leaves no time to say why: Airflow's DAG processor notes the run, the next look tells it. Meanwhile its triggerer
     tells that the deadline was missed, and that look ends it, under the same key.
     """

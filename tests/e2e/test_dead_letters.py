@@ -61,7 +61,7 @@ def reports(project: Project) -> list[KeptReport]:
     return list_reports(project, project.pipeline("refunds"))
 
 
-def test_dead_letters_are_told_to_nobody_or_twice(
+def test_dead_letters_are_reported_once(
     embedded: Embedded, project: Project, reported: DagRun, mailbox: Mails, hook: Posts
 ):
     """Files, note and one notice say the same; another run finds nothing new, sends nothing, and says so."""
@@ -86,7 +86,7 @@ def test_dead_letters_are_told_to_nobody_or_twice(
     assert "no new dead letters" in embedded.api.log(REPORTS, again.run_id, "report")
 
 
-def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Project, reported: DagRun):
+def test_form_lands_dead_letters_once(embedded: Embedded, project: Project, reported: DagRun):
     """A form without a reason is refused; a look lands nothing; then the mended file lands all, and verify is clean. A form
     that failed is noted for its pipeline, until one lands what it asks for.
     """

@@ -46,7 +46,7 @@ def parcel(number: int, month: int, **more: Any) -> OutgoingRecord:
     return OutgoingRecord(None, value, timestamp_ms=int(at.timestamp()) * 1_000)
 
 
-def test_a_person_can_not_go_the_whole_way_in_the_browser(page: Page, embedded: Embedded):
+def test_person_goes_the_whole_way_in_the_browser(page: Page, embedded: Embedded):
     """From the login to a dead letter that landed, each step with what a person sees and clicks."""
     create_topic(embedded.cluster, "parcels", 1)
     embedded.unpause(DAG)

@@ -91,7 +91,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts, br
 
 
 @pytest.mark.timeout(1500)
-def test_quickstart_does_not_lead_to_a_scheduled_pipeline(stranger: Stranger) -> None:
+def test_quickstart_leads_to_scheduled_pipeline(stranger: Stranger) -> None:
     """Its blocks, in their order, lead from files that do not exist yet to rows that the schedule landed, proven one by one."""
     write, look, switch_on, watch, down = BLOCK.findall((ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8"))
 
