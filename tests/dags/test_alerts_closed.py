@@ -38,7 +38,7 @@ def said(hook: Posts) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("lasts", [False, True])
-def test_an_incident_of_a_missed_deadline_is_never_resolved(
+def test_missed_deadline_is_resolved_under_same_key(
     project: Callable[..., Project], variables: Kept, hook: Posts, lasts: bool
 ):
     """The monitor takes over what late runs told: not anew while it lasts, and under the same key when it is over."""
@@ -57,9 +57,7 @@ def test_an_incident_of_a_missed_deadline_is_never_resolved(
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
 
-def test_a_channel_that_a_late_run_did_not_reach_is_told_that_it_is_over(
-    project: Callable[..., Project], variables: Kept, hook: Posts
-):
+def test_channel_missed_by_late_run_gets_its_resolution(project: Callable[..., Project], variables: Kept, hook: Posts):
     """It may have been told: a server that fails may have taken the notice."""
     known = project(PROMISE)
     hook.status = 503
@@ -76,7 +74,7 @@ def test_a_channel_that_a_late_run_did_not_reach_is_told_that_it_is_over(
     ("becomes", "why"),
     [(None, "No pipeline has this name, and no broken file."), ("alerts: false\n", "Its file says alerts: false.")],
 )
-def test_a_pipeline_that_nobody_watches_any_more_leaves_an_incident_open(
+def test_unmonitored_pipeline_leaves_no_incident_open(
     project: Callable[..., Project], variables: Kept, hook: Posts, becomes: str | None, why: str
 ):
     """What was told is over, with the reason, and nothing of the pipeline is kept."""
@@ -103,7 +101,7 @@ def closing(store: Kept, minutes: int = 0) -> list[str]:
     return monitor.close_unwatched(Project.load(), NOW + timedelta(minutes=minutes), store)
 
 
-def test_a_channel_that_is_away_when_a_pipeline_is_removed_is_never_told(project: Callable[..., Project], hook: Posts):
+def test_unavailable_channel_hears_of_removed_pipeline_later(project: Callable[..., Project], hook: Posts):
     """The page is kept until it was told."""
     known, store = project(), Kept()
     tell(known, REFUSED, store)
@@ -120,7 +118,7 @@ def test_a_channel_that_is_away_when_a_pipeline_is_removed_is_never_told(project
     assert store.texts == {}
 
 
-def test_while_a_channel_is_away_the_others_are_told_at_each_look_that_a_late_run_is_over(
+def test_resolution_of_late_run_is_sent_once_while_channel_is_away(
     project: Callable[..., Project], variables: Kept, hook: Posts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """What late runs told is taken over once, also of a pipeline that is gone."""
@@ -139,7 +137,7 @@ def test_while_a_channel_is_away_the_others_are_told_at_each_look_that_a_late_ru
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
 
-def test_a_folder_that_is_away_for_a_moment_ends_what_was_told(project: Callable[..., Project], hook: Posts):
+def test_folder_missing_for_moment_resolves_no_alerts(project: Callable[..., Project], hook: Posts):
     """Looks that find no such pipeline are counted from the last one that did; nothing is deleted before."""
     known, store = project(), Kept(texts={"frazil_failure__ingest__orders": "{}"})
     away = known.pipelines_folder.with_name("away")
@@ -156,7 +154,7 @@ def test_a_folder_that_is_away_for_a_moment_ends_what_was_told(project: Callable
     assert store.texts.keys() == {"frazil_alerts__orders", "frazil_failure__ingest__orders"}
 
 
-def test_a_run_that_is_late_while_the_monitor_looks_is_lost(
+def test_late_run_during_monitor_check_is_kept(
     project: Callable[..., Project], variables: Kept, hook: Posts, monkeypatch: pytest.MonkeyPatch
 ):
     """What it wrote since the monitor read its page is taken over by the next look."""
@@ -178,7 +176,7 @@ def test_a_run_that_is_late_while_the_monitor_looks_is_lost(
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
 
-def test_a_file_that_is_being_edited_ends_what_was_told_of_its_pipeline(project: Callable[..., Project], hook: Posts):
+def test_file_under_edit_resolves_no_alerts_of_its_pipeline(project: Callable[..., Project], hook: Posts):
     """While a file can't be read it may be that of any pipeline: none counts as removed."""
     known, store = project(), Kept()
     tell(known, REFUSED, store)
@@ -191,7 +189,7 @@ def test_a_file_that_is_being_edited_ends_what_was_told_of_its_pipeline(project:
     assert "frazil_alerts__orders" in store.texts
 
 
-def test_a_kind_that_is_silenced_stays_open(project: Callable[..., Project], hook: Posts):
+def test_silenced_kind_of_alert_is_resolved(project: Callable[..., Project], hook: Posts):
     """Who was told of it is told that it is over for them, though it lasts; and nothing more."""
     store = Kept()
     tell(project(), REFUSED, store)
@@ -207,7 +205,7 @@ def test_a_kind_that_is_silenced_stays_open(project: Callable[..., Project], hoo
 @pytest.mark.parametrize(
     ("kind", "dag"), [("failed_report", "dead_letters__orders"), ("failed_replay", "replay_dead_letters__orders")]
 )
-def test_a_report_that_fails_is_told_to_nobody(
+def test_failed_report_is_notified(
     project: Callable[..., Project], hook: Posts, monkeypatch: pytest.MonkeyPatch, kind: str, dag: str
 ):
     """What a failed report, or form, left is told with a link to its DAG, and over when it is forgotten."""
@@ -225,7 +223,7 @@ def test_a_report_that_fails_is_told_to_nobody(
     assert hook.bodies[0]["link"] == f"https://airflow.example.org/dags/{dag}"
 
 
-def test_a_pipeline_that_can_not_be_judged_silences_all_behind_it(
+def test_pipeline_with_failing_check_does_not_silence_others(
     project: Callable[..., Project],
     write_pipeline: Callable[..., Path],
     hook: Posts,

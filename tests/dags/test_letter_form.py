@@ -79,7 +79,7 @@ def test_form_offers_topics_of_the_file_and_every_code(parse: Parse, write_pipel
     assert params.get_param("codes").schema["examples"] == list(DeadCode)
 
 
-def test_topics_of_a_pattern_can_not_be_chosen(parse: Parse, write_pipeline: Write):
+def test_topics_of_pattern_can_be_typed(parse: Parse, write_pipeline: Write):
     """Nobody knows them while the file is parsed: any can be written then."""
     path = write_pipeline("orders")
     path.write_text(path.read_text().replace("{topics: [orders-topic]}", "{topics_pattern: 'orders-.*'}"))
@@ -100,7 +100,7 @@ def test_topics_of_a_pattern_can_not_be_chosen(parse: Parse, write_pipeline: Wri
         {"dry_run": "no"},
     ],
 )
-def test_airflow_takes_a_wrong_form(parse: Parse, write_pipeline: Write, wrong: dict[str, Any]):
+def test_airflow_refuses_invalid_form(parse: Parse, write_pipeline: Write, wrong: dict[str, Any]):
     """What can be told by its form is refused before there is a run."""
     write_pipeline("orders")
     params = parse().dags["replay_dead_letters__orders"].params
@@ -131,7 +131,7 @@ def test_reason_must_be_filled_in(parse: Parse, write_pipeline: Write):
         ({"topics": ["order-topic"]}, "pipeline orders never read topic 'order-topic'"),
     ],
 )
-def test_a_wrong_value_chooses_other_letters(write_pipeline: Write, filled_in: dict[str, Any], said: str):
+def test_wrong_value_is_refused_before_anything_is_done(write_pipeline: Write, filled_in: dict[str, Any], said: str):
     """What only a look can tell is refused before anything is done, with field, value and remedy."""
     write_pipeline("orders")
     pipeline = Project.load().pipeline("orders")
@@ -143,7 +143,7 @@ def test_a_wrong_value_chooses_other_letters(write_pipeline: Write, filled_in: d
     assert refused.value.next_step
 
 
-def test_the_form_is_read_amiss(write_pipeline: Write):
+def test_form_is_read_as_filled_in(write_pipeline: Write):
     """Codes, topics, also such as the file names no more, and times, told alike."""
     write_pipeline("orders")
     pipeline = Project.load().pipeline("orders")
@@ -176,7 +176,7 @@ def asked(
     return seen, returned
 
 
-def test_a_replay_forgets_who_asked_and_what_became_of_it(
+def test_replay_records_user_reason_and_result(
     write_pipeline: Write, notes: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     """Batch, rows, what stays dead and what keeps no record are in the note; user and reason go to the ledger."""
@@ -204,7 +204,7 @@ def test_a_replay_forgets_who_asked_and_what_became_of_it(
     ]
 
 
-def test_a_look_is_taken_for_a_deed(write_pipeline: Write, notes: list[str], monkeypatch: pytest.MonkeyPatch):
+def test_dry_run_says_that_nothing_was_landed(write_pipeline: Write, notes: list[str], monkeypatch: pytest.MonkeyPatch):
     """A dry run says first that nothing was landed; nothing to do is no success either, but skipped."""
     write_pipeline("orders")
 
@@ -216,7 +216,7 @@ def test_a_look_is_taken_for_a_deed(write_pipeline: Write, notes: list[str], mon
     assert returned["done"] is False
 
 
-def test_a_wrong_value_is_tried_again(write_pipeline: Write, monkeypatch: pytest.MonkeyPatch):
+def test_wrong_value_is_not_retried(write_pipeline: Write, monkeypatch: pytest.MonkeyPatch):
     """Another try can't mend it; and no letter was looked at."""
     write_pipeline("orders")
     monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", None)

@@ -60,7 +60,7 @@ def sent(lineage: Any) -> dict[str, Any]:
     return {of: [Serde.to_dict(dataset) for dataset in getattr(lineage, of)] for of in ("inputs", "outputs")}
 
 
-def test_a_run_begins_without_topic_and_table(ingest: InlineIngestOperator):
+def test_start_event_has_topic_and_table(ingest: InlineIngestOperator):
     """The provider asks the operator itself: START has the topic of the plan and the destination with its columns."""
     lineage = asked(ingest, TaskInstanceState.RUNNING)
 
@@ -78,14 +78,14 @@ def test_a_run_begins_without_topic_and_table(ingest: InlineIngestOperator):
     assert "outputStatistics" not in table.get("outputFacets", {})
 
 
-def test_a_run_that_landed_nothing_claims_a_table(ingest: InlineIngestOperator):
+def test_run_that_landed_nothing_claims_no_table(ingest: InlineIngestOperator):
     """COMPLETE tells what the ledger has of this run: another run may have landed its records."""
     lineage = asked(ingest, TaskInstanceState.SUCCESS)
 
     assert ([of["name"] for of in lineage["inputs"]], lineage["outputs"]) == (["a"], [])
 
 
-def test_counts_are_lost_on_the_way_into_an_event():
+def test_counts_of_run_are_in_its_event():
     """Rows, files and bytes of this run, its snapshot, and the name that the table has in its catalog."""
     table = TableWritten(
         name=Name("s3://lake", "shop/orders"),
@@ -112,7 +112,7 @@ def _parts(name: Name) -> tuple[str, str]:
     return name.namespace, name.name
 
 
-def test_maintenance_claims_that_rows_flow_from_a_topic():
+def test_only_ingest_operators_claim_rows_from_topic():
     """It moves no rows; both ingest operators do."""
     asked_of = "get_openlineage_facets_on_complete"
 
@@ -121,7 +121,7 @@ def test_maintenance_claims_that_rows_flow_from_a_topic():
 
 
 @pytest.mark.parametrize(("transport", "loads"), [({}, False), ({"OPENLINEAGE__TRANSPORT__TYPE": "console"}, True)])
-def test_lineage_that_nobody_asked_for_slows_every_task(transport: dict[str, str], loads: bool):
+def test_lineage_loads_only_with_transport(transport: dict[str, str], loads: bool):
     """The Spark operator would load OpenLineage in each task's process; with a transport it does, to hand lineage on."""
     code = "import frazil_airflow.tasks.operators, sys; print('openlineage.client' in sys.modules)"
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT / "plugins")])}
