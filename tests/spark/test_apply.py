@@ -38,7 +38,7 @@ def document(offset: int, n: int) -> tuple[int, str]:
     return offset, f'{{"at":{offset},"n":{n}}}'
 
 
-def test_documents_are_not_there_or_twice(docs: Docs) -> None:
+def test_documents_land_once(docs: Docs) -> None:
     """The first batch lands in an empty table, the next after it; each twice asked for, once there."""
     first = docs.change(1, range(3), None)
     snapshot = docs.land(first)
@@ -54,7 +54,7 @@ def test_documents_are_not_there_or_twice(docs: Docs) -> None:
     assert json.loads(docs.metadata.properties[KEY])["snapshot"] == found.snapshot_id
 
 
-def test_a_rest_catalog_has_other_tables_or_branches(
+def test_rest_catalog_finishes_killed_append(
     spark: SparkSession, rest_server: RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a server, as by a database: a killed one is finished, and nothing is left behind."""
@@ -72,7 +72,7 @@ def test_a_rest_catalog_has_other_tables_or_branches(
     assert docs.metadata.format_version == 3
 
 
-def test_a_rival_moves_main_and_is_overwritten(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rival_append_on_main_is_kept(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody appends between the branch and the fast-forward: both are there, ours once."""
     docs.land(docs.change(1, range(1), None))
     foreign = docs.spark.table(f"`{docs.lake.name}`.{TABLE}").selectExpr("*").limit(1)
@@ -83,7 +83,7 @@ def test_a_rival_moves_main_and_is_overwritten(docs: Docs, monkeypatch: pytest.M
     assert set(docs.metadata.refs) == {"main"}
 
 
-def test_a_rival_finishes_the_batch_first(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_finished_by_rival_lands_once(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two give the same part at the same time: the rows are there once, and both say the same snapshot."""
     change, others = docs.change(1, range(2), None), []
     at(monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: others.append(docs.land(change)))
@@ -118,7 +118,7 @@ def test_append_that_is_repeated_late_does_not_reach_main(docs: Docs, monkeypatc
 
 
 @pytest.mark.parametrize("place", [Failpoint.BRANCH_MADE, Failpoint.BRANCH_STAGED])
-def test_a_kill_before_the_fast_forward_loses_or_doubles_rows(
+def test_kill_before_fast_forward_neither_loses_nor_doubles_rows(
     docs: Docs, monkeypatch: pytest.MonkeyPatch, place: Failpoint
 ) -> None:
     """Nobody sees a prepared branch; the next one lands the rows, and drops what was left behind."""
@@ -134,7 +134,7 @@ def test_a_kill_before_the_fast_forward_loses_or_doubles_rows(
     assert set(docs.metadata.refs) == {"main"}
 
 
-def test_a_kill_before_the_properties_looks_like_a_rollback(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_before_properties_is_not_taken_for_rollback(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Main has the batch and the property still names the one before: what main carries counts, and is finished."""
     first = docs.land(docs.change(1, range(1), None))
     change = docs.change(2, range(1, 2), 1)
@@ -149,7 +149,7 @@ def test_a_kill_before_the_properties_looks_like_a_rollback(docs: Docs, monkeypa
     assert docs.rows() == [document(0, 1), document(1, 2)]
 
 
-def test_a_rollback_is_not_seen(docs: Docs) -> None:
+def test_rollback_is_noticed(docs: Docs) -> None:
     """Main moved back to batch 1: the property says that batch 2 was there."""
     first = docs.land(docs.change(1, range(1), None))
     docs.land(docs.change(2, range(1, 2), 1))
@@ -159,7 +159,7 @@ def test_a_rollback_is_not_seen(docs: Docs) -> None:
     assert mark_of(found) == BatchMark(1, "id-1", 0)
 
 
-def test_a_batch_lands_on_another_than_its_own_past(docs: Docs) -> None:
+def test_batch_lands_only_on_its_predecessor(docs: Docs) -> None:
     """A table that holds another batch than expected, or is another table, gets nothing."""
     docs.land(docs.change(1, range(1), None))
     with pytest.raises(Refused, match="holds"):
@@ -171,7 +171,7 @@ def test_a_batch_lands_on_another_than_its_own_past(docs: Docs) -> None:
     assert set(docs.metadata.refs) == {"main"}
 
 
-def test_replaced_rows_are_seen_gone_or_twice(docs: Docs) -> None:
+def test_rows_of_range_are_replaced_in_one_step(docs: Docs) -> None:
     """Rows of a range go and others come in one step: of this topic, partition and range, and no others."""
     docs.land(docs.change(1, range(6), None))
     gone = Removal(COLUMNS, (RemovedRange("docs's", 0, 2, 4, 1), RemovedRange("docs's", None, 5, None, 2)))
@@ -201,7 +201,7 @@ EVERY_TYPE = {
 }
 
 
-def test_a_type_is_refused_or_changed_after_the_decision(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_type_comes_in_as_staged(spark: SparkSession, tmp_path: Path) -> None:
     """Every type that a pipeline file may name beside a variant comes in as it was staged, required or null."""
     odd = "a `b`.c"
     columns: dict[str, object] = {odd: {"type": "long", "required": True}, "doc": {"type": "variant", "from": []}}

@@ -104,7 +104,7 @@ def place(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Place:
     return Place(project, cluster, topic, session)
 
 
-def test_values_of_changed_rows_are_lost_where_columns_come(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_rows_keep_values_when_columns_are_added(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the change of the table and its rows, the next run lands them, once; a key may become wider."""
     place.run(event("c", None, {"id": 1, "name": "a"}), event("c", None, {"id": 2, "name": "b"}))
     news = [
@@ -134,7 +134,7 @@ def test_field_with_the_name_of_a_fact_about_rows_is_kept_beside_the_columns(pla
     assert place.is_clean()
 
 
-def test_compaction_and_others_columns_break_a_merge(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merge_survives_compaction_and_foreign_columns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files written anew, a column added and one widened, before the decision and behind it: all changes are there, once."""
     place.run(*(event("c", None, {"id": of, "name": "a"}) for of in range(4)))
     place.sql(f"ALTER TABLE {TABLE} ADD COLUMN seen int")

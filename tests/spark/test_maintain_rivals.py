@@ -74,7 +74,7 @@ def replay() -> RunRequest:
     return RunRequest(str(uuid.uuid4()), mode="replay", start=EARLIEST, reason="a test")
 
 
-def test_rows_wait_until_a_compaction_is_over(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_land_during_compaction(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is decided while a compaction writes its files: it stands before them, and they are committed all the same."""
     orders = make(layout="partition_by: ['bucket(8, id)']")
     orders.land(4, count=40)
@@ -119,7 +119,7 @@ def operation(orders: Maintained, snapshot_id: int) -> str | None:
     return found.summary.operation.value if found is not None and found.summary is not None else None
 
 
-def test_compaction_brings_back_what_a_replay_replaced(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_does_not_bring_back_rows_replaced_by_replay(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay takes the files that a compaction is about to replace: it gives way, says so, and is due again."""
     orders = make()
     orders.land(4)
@@ -133,7 +133,7 @@ def test_compaction_brings_back_what_a_replay_replaced(make: Make, monkeypatch: 
     orders.assert_clean()
 
 
-def test_replay_puts_back_what_a_compaction_replaced(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_does_not_restore_files_replaced_by_compaction(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compaction is over before a replay commits: its removal is computed anew, from the compacted files."""
     orders = make()
     orders.land(4)
@@ -146,7 +146,7 @@ def test_replay_puts_back_what_a_compaction_replaced(make: Make, monkeypatch: py
     orders.assert_clean()
 
 
-def test_merges_starve_a_compaction(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merges_do_not_starve_compaction(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A merge overtakes a compaction, which tries again with fewer files, in one commit, within the same run."""
     orders = make(layout=MERGED)
     orders.land(4)
@@ -160,7 +160,7 @@ def test_merges_starve_a_compaction(make: Make, monkeypatch: pytest.MonkeyPatch)
     orders.assert_clean()
 
 
-def test_compaction_starves_a_merge(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_does_not_starve_merge(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compaction is over before a merge is shown: the merge begins anew, once, by itself."""
     orders = make(layout=MERGED)
     orders.land(4)

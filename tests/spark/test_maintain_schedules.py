@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_position_is_lost_in_some_order(
+def test_position_survives_steps_in_any_order(
     tmp_path: Path,
     cluster: Cluster,
     topic: Callable[..., str],

@@ -108,7 +108,9 @@ def mended(shop: Shop, apply: SparkApply, *, replays: bool = True) -> repairs.Pl
 
 
 @pytest.mark.parametrize("damage", [lambda shop: roll_back(shop, TABLE, by=2), lambda shop: drop(shop, TABLE)])
-def test_merged_table_has_its_rows_again(merged: Make, spark: SparkSession, damage: Callable[[Shop], None]) -> None:
+def test_repaired_merged_table_has_its_rows_again(
+    merged: Make, spark: SparkSession, damage: Callable[[Shop], None]
+) -> None:
     """Rolled back or dropped: every row is what its last change says, deleted ones included."""
     shop = with_deletes(merged(), "soft")
     apply = engine(shop, spark)

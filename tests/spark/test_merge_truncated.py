@@ -69,7 +69,7 @@ def rows(shop: Shop) -> dict[int, str]:
     return {row["id"]: row["name"] for row in table.to_pylist()}
 
 
-def test_change_in_the_place_of_a_lost_one_is_later_than_the_row(
+def test_change_at_offset_of_lost_record_is_later_than_its_row(
     merged: Shop, patient: Patient, spark: SparkSession
 ) -> None:
     """Its offset is the smaller one. Keys without another record keep the lost one's row, until all is read again."""
@@ -98,7 +98,7 @@ def test_change_in_the_place_of_a_lost_one_is_later_than_the_row(
     assert run(merged, apply) == 0
 
 
-def test_rewind_over_a_cut_log_takes_rows_of_lost_records_for_older_ones(
+def test_rewind_over_truncated_log_treats_rows_of_lost_records_as_older(
     merged: Shop, patient: Patient, spark: SparkSession
 ) -> None:
     """The position goes back to before the cut, where nothing is lost of what it read; the merged table has more."""

@@ -162,7 +162,7 @@ MakePlace = Callable[[Scenario], Place]
 
 
 @pytest.mark.parametrize("scenario", CHANGES, ids=str)
-def test_changes_end_otherwise_than_the_scenario_says(place: MakePlace, scenario: Scenario) -> None:
+def test_changes_end_as_scenario_says(place: MakePlace, scenario: Scenario) -> None:
     """Of each key the table has the last row, or none."""
     made = place(scenario)
     for records in scenario.rounds:
@@ -173,7 +173,9 @@ def test_changes_end_otherwise_than_the_scenario_says(place: MakePlace, scenario
 
 
 @pytest.mark.timeout(600)
-def test_kill_between_two_merges_loses_or_doubles_changes(place: MakePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_between_two_merges_neither_loses_nor_doubles_changes(
+    place: MakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed behind the decision, and again behind each table that got its part: changes are there once, and no key twice."""
     made = place(KILLED)
 
