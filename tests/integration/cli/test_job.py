@@ -57,7 +57,7 @@ def test_spark_that_does_not_start_is_no_failure_of_the_job(place: Place) -> Non
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_job_that_fails_at_once_waits_for_spark_or_loses_its_message(place: Place, local: bool) -> None:
+def test_job_that_fails_at_once_keeps_its_message(place: Place, local: bool) -> None:
     """A plan that can't be carried out is told with its exit code, whether Spark is on its way by then or not."""
     fetch(Home.resolve(), "spark")
     place.succeed("produce", place.topic, "--generate", "payments", "--count", "10")

@@ -68,7 +68,7 @@ def _found(shop: Any) -> list[tuple[str, int | None]]:
     return [(of.kind, of.offset) for of in result.differences]
 
 
-def test_column_that_is_declared_later_stops_the_log(shop: MakeShop) -> None:
+def test_column_declared_later_does_not_stop_change_log(shop: MakeShop) -> None:
     """It is added before the next batch; what was landed without it stays, and comes again with it."""
     orders = _logged(shop)
     late = orders.with_pipeline(_FILE.format(topic=orders.topic).replace("          name: string\n", ""))
@@ -87,7 +87,7 @@ def test_column_that_is_declared_later_stops_the_log(shop: MakeShop) -> None:
     assert _found(orders) == []
 
 
-def test_changes_are_lost_doubled_or_out_of_order(shop: MakeShop) -> None:
+def test_changes_are_logged_once_and_in_order(shop: MakeShop) -> None:
     """Landed, landed again by a replay, and by a reset: each change is there once, and what tells of no row is counted."""
     orders = _logged(shop)
     result = orders.run()
@@ -103,7 +103,7 @@ def test_changes_are_lost_doubled_or_out_of_order(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("point", ["staged", "decide.committed", "record.committing"])
-def test_a_killed_run_logs_changes_twice(shop: MakeShop, at: At, point: str) -> None:
+def test_killed_run_logs_changes_once(shop: MakeShop, at: At, point: str) -> None:
     """The log is a table like any other: the next run carries on."""
     orders = _logged(shop)
     at(point, nth=1 if point == "staged" else 2)  # the first one is of the start position
@@ -113,7 +113,7 @@ def test_a_killed_run_logs_changes_twice(shop: MakeShop, at: At, point: str) -> 
     assert _rows(orders) == ROWS
 
 
-def test_the_log_goes_on_without_its_table(shop: MakeShop) -> None:
+def test_change_log_gets_decided_batch_while_merged_table_waits(shop: MakeShop) -> None:
     """The log has its part of a decided batch while the merged table waits for an engine, once, and nothing is decided on top."""
     orders = _logged(shop)
     text = _FILE.format(topic=orders.topic).replace("engine: inline", "engine: spark").replace(LOG, "shop.orders")
@@ -136,7 +136,9 @@ def test_the_log_goes_on_without_its_table(shop: MakeShop) -> None:
         (0, "again", None, "duplicate"),
     ],
 )
-def test_a_tampered_log_passes(shop: MakeShop, offset: int, column: str | None, value: object, kind: str) -> None:
+def test_tampered_change_log_is_found(
+    shop: MakeShop, offset: int, column: str | None, value: object, kind: str
+) -> None:
     """One of two rows of a record is gone, a row says something else, or is there twice: each is found, at its offset."""
     orders = _logged(shop)
     orders.run()

@@ -158,7 +158,7 @@ def test_command_of_the_refusal_ends_the_state(shop: MakeShop, at: At, state: Ca
     assert orders.run().batches == 0
 
 
-def test_restored_table_takes_the_batch_of_a_late_run(shop: MakeShop, at: At) -> None:
+def test_late_run_on_restored_table_is_resolved_by_one_command(shop: MakeShop, at: At) -> None:
     """A run stages, a rival lands the batch, the table is restored, the run decides: two batches of one number."""
     orders = landed(shop, 1)
     before = location(orders, ORDERS)
@@ -180,7 +180,7 @@ def test_restored_table_takes_the_batch_of_a_late_run(shop: MakeShop, at: At) ->
     assert_clean(orders)
 
 
-def test_rolled_back_table_takes_a_replay_that_slept(shop: MakeShop, at: At) -> None:
+def test_late_replay_on_rolled_back_table_is_resolved_by_one_command(shop: MakeShop, at: At) -> None:
     """A replay pauses before its commit, a rival lands, the table is rolled back to where the replay began: it lands."""
     orders = landed(shop, 2)
     more(orders, 8)
@@ -198,7 +198,7 @@ def test_rolled_back_table_takes_a_replay_that_slept(shop: MakeShop, at: At) -> 
     assert_clean(orders)
 
 
-def test_rewound_late_run_of_an_older_batch_is_taken_back(shop: MakeShop, at: At) -> None:
+def test_late_run_of_older_batch_is_resolved_by_one_command(shop: MakeShop, at: At) -> None:
     """Two batches land while a run sleeps, the table is restored to before both, and the run lands the first anew."""
     orders = landed(shop, 1)
     before = location(orders, ORDERS)
@@ -247,7 +247,7 @@ def test_replay_without_manifest_is_read_again_from_the_start(shop: MakeShop, at
     assert_clean(orders)
 
 
-def test_ledger_that_is_gone_too_does_not_stop_it(shop: MakeShop) -> None:
+def test_lost_ledger_does_not_stop_reset_to_table(shop: MakeShop) -> None:
     """Nothing but the table says where the pipeline is: that counts."""
     orders = landed(shop, 3)
     roll_back(orders, ORDERS)
@@ -277,7 +277,7 @@ def test_lost_ledger_is_no_dead_end_without_the_manifest_of_the_last_batch(
 
 
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committing"])
-def test_second_reset_to_the_table_is_told_to_look_again(shop: MakeShop, at: At, point: str) -> None:
+def test_second_reset_to_table_is_refused_and_changes_nothing(shop: MakeShop, at: At, point: str) -> None:
     """Two at the same moment: one is done, the other changes nothing."""
     orders = landed(shop)
     roll_back(orders, ORDERS)
@@ -304,7 +304,7 @@ def positionless(shop: MakeShop) -> Any:
     return orders
 
 
-def test_table_without_position_property_does_not_begin_anew(shop: MakeShop) -> None:
+def test_table_without_position_property_does_not_start_over(shop: MakeShop) -> None:
     """Nothing is decided; a reset lands all again, and its preview says that rows go."""
     orders = positionless(shop)
     before, rows = state(orders), places(orders)
@@ -337,7 +337,7 @@ def test_reset_of_a_lost_position_over_a_compacted_topic_names_the_one_that_work
     assert places(orders) == sorted([*rows, *rows])
 
 
-def test_reset_of_a_lost_position_leaves_rows_of_a_compacted_topic(shop: MakeShop) -> None:
+def test_reset_of_lost_position_leaves_rows_of_compacted_topic(shop: MakeShop) -> None:
     """Rows of records that compaction removed would go for good; a new table has none."""
     orders = positionless(shop)
     configure(orders.cluster, orders.topic, {"cleanup.policy": "compact,delete"})

@@ -39,7 +39,7 @@ def good_now(shop: MakeShop) -> Any:
     return good_letters(shop)
 
 
-def test_letters_land_and_the_position_moves(good_now: Any) -> None:
+def test_dead_letters_land_without_moving_position(good_now: Any) -> None:
     """Rows with their own coordinates, letters marked, the position where it was; a second time does nothing."""
     before = position(good_now)
 
@@ -55,7 +55,7 @@ def test_letters_land_and_the_position_moves(good_now: Any) -> None:
     assert_clean(good_now)
 
 
-def test_what_is_still_bad_is_lost_or_landed(shop: MakeShop) -> None:
+def test_record_that_is_still_bad_stays_dead_letter(shop: MakeShop) -> None:
     """It stays a letter of its batch, with one more attempt; the ledger has a batch that landed nothing."""
     orders = landed(shop)
 
@@ -68,7 +68,7 @@ def test_what_is_still_bad_is_lost_or_landed(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_others_than_the_chosen_are_touched(good_now: Any) -> None:
+def test_only_chosen_dead_letters_are_replayed(good_now: Any) -> None:
     """Only the named one lands; its neighbours in the same files stay open and unchanged."""
     chosen = Place(good_now.topic, 0, 5)
 
@@ -81,7 +81,7 @@ def test_others_than_the_chosen_are_touched(good_now: Any) -> None:
     assert bring(good_now, LetterChoice(codes=frozenset(["INVALID_JSON"]))).tried == 0
 
 
-def test_a_look_lands_something(good_now: Any) -> None:
+def test_dry_run_of_dead_letter_replay_lands_nothing(good_now: Any) -> None:
     """With dry_run the counts are the same and no table changes."""
     before = good_now.snapshots(), good_now.snapshots(LETTERS)
 
@@ -99,7 +99,7 @@ def test_a_look_lands_something(good_now: Any) -> None:
         *(P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING, P.RECORD_COMMITTED),
     ],
 )
-def test_killed_on_the_way_home(good_now: Any, at: At, point: Failpoint) -> None:
+def test_killed_dead_letter_replay_lands_each_record_once(good_now: Any, at: At, point: Failpoint) -> None:
     """Killed at any step, then tried again, with a run in between: each letter is one row."""
     at(point)
     with pytest.raises(Killed):
@@ -115,7 +115,7 @@ def test_killed_on_the_way_home(good_now: Any, at: At, point: Failpoint) -> None
 
 @pytest.mark.short("decide.committing")
 @pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
-def test_two_bring_the_same_letters_home(good_now: Any, at: At, point: Failpoint) -> None:
+def test_two_replays_of_same_dead_letters_land_them_once(good_now: Any, at: At, point: Failpoint) -> None:
     """A rival does all of it while the first stands at a step: nothing lands twice."""
     at(point, lambda: bring(good_now))
 
@@ -126,7 +126,7 @@ def test_two_bring_the_same_letters_home(good_now: Any, at: At, point: Failpoint
     assert_clean(good_now)
 
 
-def test_new_records_arrive_meanwhile(good_now: Any, at: At) -> None:
+def test_new_records_during_replay_make_it_stage_again(good_now: Any, at: At) -> None:
     """A run decides a batch in between: the letters are staged again, with the next number."""
 
     def rival() -> None:
@@ -143,7 +143,7 @@ def test_new_records_arrive_meanwhile(good_now: Any, at: At) -> None:
     assert_clean(good_now)
 
 
-def test_rows_without_coordinates_take_letters(shop: MakeShop) -> None:
+def test_dead_letters_of_table_without_coordinates_are_refused(shop: MakeShop) -> None:
     """Nobody could tell later which rows they became: refused, and nothing changes."""
     orders = without_kafka_columns(shop)
     send(orders, {0: [b"broken"]})
@@ -153,7 +153,7 @@ def test_rows_without_coordinates_take_letters(shop: MakeShop) -> None:
         bring(orders)
 
 
-def test_letters_of_many_places_take_several_batches(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_of_many_offsets_take_several_batches(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch is bounded; together they land every letter once, and the next run keeps its bound in bytes."""
     monkeypatch.setattr(dead_letter_replay, "RANGES_PER_BATCH", 4)
 

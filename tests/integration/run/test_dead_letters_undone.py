@@ -55,7 +55,7 @@ def good_now(shop: MakeShop) -> Any:
     return good_letters(shop)
 
 
-def test_rollback_past_the_batch_that_landed_them(good_now: Any) -> None:
+def test_rollback_past_replay_opens_dead_letters_again(good_now: Any) -> None:
     """The rows go with the rollback, so the letters are open again, and land again."""
     bring(good_now)
     roll_back(good_now, ORDERS)
@@ -71,7 +71,7 @@ def test_rollback_past_the_batch_that_landed_them(good_now: Any) -> None:
     assert_clean(good_now)
 
 
-def test_letters_are_counted_that_are_not_open(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_open_dead_letters_are_counted(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Manifests tell how many are open; files are read only where a rollback opened letters again."""
     read: list[str] = []
     monkeypatch.setattr(dead_letter_scan, "file_rows", lambda *of: read.append(of[1].file.file_path) or file_rows(*of))
@@ -99,7 +99,7 @@ def still_listed(orders: Any) -> Any:
 
 
 @pytest.mark.parametrize("again", ["replay", "reset"])
-def test_a_range_that_holds_landed_letters_is_read_again(good_now: Any, again: str) -> None:
+def test_replay_over_landed_dead_letters_leaves_each_record_one_outcome(good_now: Any, again: str) -> None:
     """Rows and letters of the range go together, so each record has one outcome after it."""
     bring(good_now)
 
@@ -114,7 +114,7 @@ def test_a_range_that_holds_landed_letters_is_read_again(good_now: Any, again: s
     assert_clean(good_now)
 
 
-def test_dead_letter_table_is_lost_after_they_landed(good_now: Any) -> None:
+def test_lost_dead_letter_table_lands_no_record_twice(good_now: Any) -> None:
     """A repair reads their records again: all are good now, and none lands twice."""
     bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 5))))
     drop(good_now, LETTERS)
@@ -126,7 +126,7 @@ def test_dead_letter_table_is_lost_after_they_landed(good_now: Any) -> None:
     assert_clean(good_now)
 
 
-def test_letters_of_a_recreated_topic_stay(good_now: Any) -> None:
+def test_dead_letters_of_recreated_topic_stay(good_now: Any) -> None:
     """Their rows would be taken for its successor's: they are left as they are, and counted."""
     recreate_topic(good_now, 1)
     reset(good_now, "earliest")
@@ -138,7 +138,7 @@ def test_letters_of_a_recreated_topic_stay(good_now: Any) -> None:
     assert any("6 letters of a topic as it was before it was recreated" in line for line in said)
 
 
-def test_letters_of_a_topic_and_its_successor_share_an_offset(good_now: Any) -> None:
+def test_only_dead_letter_of_present_topic_lands_at_shared_offset(good_now: Any) -> None:
     """Only the present topic's letter lands, once; the old one's keeps its reason and stays open."""
     recreate_topic(good_now, 1)
     reset(good_now, "earliest")
@@ -155,7 +155,7 @@ def test_letters_of_a_topic_and_its_successor_share_an_offset(good_now: Any) -> 
     assert_clean(good_now)
 
 
-def test_repair_brings_letters_whose_rows_were_rolled_back(good_now: Any) -> None:
+def test_repair_restores_dead_letters_whose_rows_were_rolled_back(good_now: Any) -> None:
     """They are no rows any more, and their letters are gone: they are read again."""
     bring(good_now)
     roll_back(good_now, ORDERS)
@@ -170,7 +170,7 @@ def test_repair_brings_letters_whose_rows_were_rolled_back(good_now: Any) -> Non
 
 
 @pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "unfinished"])
-def test_rollback_after_a_repair_brings_landed_letters_again(good_now: Any, at: At, *, is_finished: bool) -> None:
+def test_rollback_after_repair_reads_landed_dead_letters_again(good_now: Any, at: At, *, is_finished: bool) -> None:
     """Rows are gone and so are their letters: the position goes back to them, and Kafka brings them again."""
     if is_finished:
         bring(good_now)
@@ -189,7 +189,7 @@ def test_rollback_after_a_repair_brings_landed_letters_again(good_now: Any, at: 
     assert_clean(good_now)
 
 
-def test_records_that_came_twice_land_a_third_time(good_now: Any) -> None:
+def test_records_that_came_twice_do_not_land_again(good_now: Any) -> None:
     """After a reset that allowed duplicates nobody can tell whose row a letter would be: they stay, and it is said."""
     reset(good_now, "earliest", allow_duplicates=True)
     good_now.run()
@@ -203,7 +203,7 @@ def test_records_that_came_twice_land_a_third_time(good_now: Any) -> None:
     assert places(good_now) == before
 
 
-def test_rollback_that_is_taken_back_itself(good_now: Any) -> None:
+def test_undone_rollback_lands_no_dead_letter_again(good_now: Any) -> None:
     """Rows of the first landing are back, whatever the letters were marked with since: none lands again."""
     bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
     landed_once = lake(good_now).load_table(ORDERS).metadata.current_snapshot_id

@@ -47,7 +47,7 @@ def ids_of(table: Table, branch: str | None) -> list[int]:
         ("night", "    branch: night\n", ""),
     ],
 )
-def test_a_decided_batch_waits_for_what_the_file_names_by_now(
+def test_decided_batch_is_finished_before_edit_is_refused(
     spread: Spread, at: At, rest_server: RestServer, branch: str | None, was: str, named: str
 ) -> None:
     """Another catalog or branch is named before the parts are given: they are, then the edit is refused; once, and only there."""
@@ -66,9 +66,7 @@ def test_a_decided_batch_waits_for_what_the_file_names_by_now(
     assert_clean(back)
 
 
-def test_a_table_of_that_name_in_the_other_catalog_gets_the_part(
-    spread: Spread, at: At, rest_server: RestServer
-) -> None:
+def test_table_of_same_name_in_other_catalog_gets_nothing(spread: Spread, at: At, rest_server: RestServer) -> None:
     """The place that the edit names is taken by a table of somebody else: it gets nothing, and the batch is finished."""
     orders = spread()
     text = decided(orders, at)
@@ -89,7 +87,7 @@ def test_a_table_of_that_name_in_the_other_catalog_gets_the_part(
 
 
 @pytest.mark.parametrize("edit", ["moved", "removed"])
-def test_a_settle_asks_the_file_where_the_other_tables_of_the_batch_are(
+def test_repair_finishes_other_tables_of_batch_despite_edit(
     spread: Spread, at: At, rest_server: RestServer, edit: str
 ) -> None:
     """Letters are lost with an unfinished batch, whose other table the file has elsewhere, or no more: it gets its part."""
@@ -105,7 +103,7 @@ def test_a_settle_asks_the_file_where_the_other_tables_of_the_batch_are(
     assert [(row["n"], row["rows"]) for row in ledger(now, "ingest") if row["table"] == COPY][-1] == (2, 2)
 
 
-def test_a_settle_of_a_moved_table_does_not_end(spread: Spread, at: At, rest_server: RestServer) -> None:
+def test_repair_of_moved_table_ends(spread: Spread, at: At, rest_server: RestServer) -> None:
     """A table is gone with its catalog's part of an unfinished batch, and the file names another catalog: it is filled there."""
     orders = spread()
     text = decided(orders, at)
@@ -121,7 +119,7 @@ def test_a_settle_of_a_moved_table_does_not_end(spread: Spread, at: At, rest_ser
         rest_server.lake()._catalog.load_table(COPY)
 
 
-def test_a_table_that_has_its_part_is_settled(spread: Spread, at: At, rest_server: RestServer) -> None:
+def test_table_that_has_its_part_is_not_repaired(spread: Spread, at: At, rest_server: RestServer) -> None:
     """New with this batch, it has its part where that was decided to; that it lacks it elsewhere is no reason to settle it."""
     orders = spread()
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()

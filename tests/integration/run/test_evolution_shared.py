@@ -53,7 +53,7 @@ def put_other(other: Any, *values: Any) -> None:
 
 @pytest.mark.short("evolving")
 @pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing"])
-def test_rival_brings_columns_at_the_same_moment(shop: MakeShop, at: At, point: str) -> None:
+def test_columns_of_two_pipelines_at_same_moment_are_kept(shop: MakeShop, at: At, point: str) -> None:
     """Wherever one pipeline stands while the other changes the table and lands: both land, into the columns of both."""
     orders = evolving(shop)
     other = beside(orders)
@@ -75,7 +75,7 @@ def test_rival_brings_columns_at_the_same_moment(shop: MakeShop, at: At, point: 
     assert_clean(orders)
 
 
-def test_decided_batch_waits_for_a_table_that_only_grew(shop: MakeShop, at: At) -> None:
+def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at: At) -> None:
     """A follower whose struct got a field and whose number was widened, behind the decision, takes its files."""
     orders = evolving(
         shop, "{table: shop.orders}", "{table: shop.copies, columns: {id: int, at: 'struct<a: int>'}, evolve: widen}"
@@ -106,7 +106,7 @@ def test_decided_batch_waits_for_a_table_that_only_grew(shop: MakeShop, at: At) 
         ("case_insensitive", {"id": 2, "Price": 5}, {"id": 3, "price": 7}, {"price": "long"}),
     ],
 )
-def test_rival_names_or_types_the_same_column_otherwise(
+def test_column_named_or_typed_otherwise_by_rival_ends_no_run(
     shop: MakeShop, at: At, field_names: str, sent: dict[str, Any], theirs: dict[str, Any], expected: dict[str, str]
 ) -> None:
     """Between the look at the records and the change: they are held against the column as it is, and the run goes on."""

@@ -76,7 +76,7 @@ def assert_home(shop: Any) -> None:
     assert_clean(shop)
 
 
-def test_letters_land_in_too_many_or_too_few_tables(good_now: Any) -> None:
+def test_dead_letters_land_in_exactly_their_tables(good_now: Any) -> None:
     """One table's in that table, whole records in all that they are meant for, unrouted ones where the file routes now."""
     found = bring(good_now)
 
@@ -86,7 +86,7 @@ def test_letters_land_in_too_many_or_too_few_tables(good_now: Any) -> None:
     assert_home(good_now)
 
 
-def test_letters_of_another_table_are_tried(good_now: Any) -> None:
+def test_dead_letters_of_another_table_are_not_replayed(good_now: Any) -> None:
     """A choice by table leaves whole records and other tables alone, down to the letters of one record."""
     before = outcomes(good_now)[0]
 
@@ -112,7 +112,9 @@ def test_letters_of_another_table_are_tried(good_now: Any) -> None:
         *((of, 1) for of in (P.RECORD_COMMITTING, P.RECORD_COMMITTED)),
     ],
 )
-def test_killed_between_two_tables_on_the_way_home(good_now: Any, at: At, point: Failpoint, nth: int) -> None:
+def test_dead_letter_replay_killed_between_tables_lands_rows_once(
+    good_now: Any, at: At, point: Failpoint, nth: int
+) -> None:
     """Killed at any step, also between two tables, and tried again behind a run: each letter has its rows once."""
     at(point, nth=nth)
     with pytest.raises(Killed):
@@ -135,7 +137,9 @@ def test_killed_between_two_tables_on_the_way_home(good_now: Any, at: At, point:
         (P.RECORD_COMMITTING, 1),
     ],
 )
-def test_two_bring_letters_of_several_tables_home(good_now: Any, at: At, point: Failpoint, nth: int) -> None:
+def test_two_replays_of_dead_letters_of_several_tables_land_them_once(
+    good_now: Any, at: At, point: Failpoint, nth: int
+) -> None:
     """A rival does all of it while the first stands at a step, also between two tables: nothing lands twice."""
     at(point, lambda: bring(good_now), nth=nth)
 
@@ -158,7 +162,7 @@ route: {static: {field: kind, tables: {shop.orders: order, shop.audit: "order|re
 """
 
 
-def test_a_key_is_taken_for_one_table_only(shop: MakeShop) -> None:
+def test_key_gives_each_table_its_columns(shop: MakeShop) -> None:
     """Each table takes its columns of the key; one that can't be read is of no table, one that lacks a field of its own."""
     made = shop(partitions=1)
     orders = made.with_pipeline(KEYED % made.topic)

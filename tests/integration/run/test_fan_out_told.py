@@ -16,7 +16,7 @@ from tests.operations import Killed, assert_clean, drop, lake, repair, roll_back
 MakeShop = Callable[..., Any]
 
 
-def test_only_one_of_two_altered_tables_is_named(shop: MakeShop, at: At) -> None:
+def test_both_altered_tables_are_named(shop: MakeShop, at: At) -> None:
     """One error names both tables, each with the command that settles it."""
     orders = fanned_out(shop)
     orders.run()
@@ -36,7 +36,7 @@ def _alter(shop: Any, *tables: str) -> None:
             update.add_identity("id")
 
 
-def test_a_table_that_went_with_its_name_leaves_no_way_on(shop: MakeShop, at: At) -> None:
+def test_dropped_and_removed_table_can_be_named_again_and_repaired(shop: MakeShop, at: At) -> None:
     """Dropped and taken out of the file while a batch waits: named again and settled, the pipeline goes on."""
     orders = fanned_out(shop)
     orders.run()
@@ -59,7 +59,7 @@ def test_a_table_that_went_with_its_name_leaves_no_way_on(shop: MakeShop, at: At
     assert_clean(again)
 
 
-def test_a_new_table_without_kafka_columns_stops_a_rewind(shop: MakeShop) -> None:
+def test_new_table_without_kafka_columns_does_not_stop_rewind(shop: MakeShop) -> None:
     """It has no rows that could come twice; one that has some is refused, until they may stand beside those that come again."""
     orders = shop(partitions=1)
     one = orders.with_pipeline(_plain(orders))
@@ -85,7 +85,7 @@ def test_a_new_table_without_kafka_columns_stops_a_rewind(shop: MakeShop) -> Non
     assert [row["id"] for row in two.rows("shop.refunds")] == [1, 1]
 
 
-def test_a_table_added_after_a_killed_start_is_called_gone(shop: MakeShop, at: At) -> None:
+def test_table_added_after_killed_start_counts_as_new(shop: MakeShop, at: At) -> None:
     """The first batch was decided and not recorded: what it does not name is new."""
     orders = shop(partitions=1)
     one = orders.with_pipeline(_plain(orders))
@@ -107,7 +107,7 @@ def _plain(shop: Any, more: str = "") -> str:
 
 
 @pytest.mark.parametrize("first", ["several", "one"])
-def test_a_lost_row_hides_behind_what_another_table_gave_up(shop: MakeShop, first: str) -> None:
+def test_lost_row_is_found_beside_abandoned_rows_of_another_table(shop: MakeShop, first: str) -> None:
     """Abandoned rows are of the settled table alone, whoever closes: verify still misses a row of the other."""
     orders = shop(partitions=1)
     if first == "one":

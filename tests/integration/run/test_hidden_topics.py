@@ -38,7 +38,7 @@ def skipped(orders: Any) -> list[list[Any]]:
     return [gone for row in rows for gone in json.loads(row["skipped"] or "[]")]
 
 
-def test_hidden_topic_is_given_up(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_topic_is_not_given_up(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that is there although the list hides it from a plan is not given up for lost: every record lands, once."""
     orders = in_the_middle(shop, at)
     monkeypatch.setattr(source, "matching_topics", lambda *_: ())
@@ -51,7 +51,7 @@ def test_hidden_topic_is_given_up(shop: MakeShop, at: At, monkeypatch: pytest.Mo
     assert_clean(orders)
 
 
-def test_topic_stays_hidden(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_topic_waits_until_it_is_listed(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as it is hidden nothing lands and nothing is given up; the next run that sees it lands every record."""
     orders = in_the_middle(shop, at)
     with monkeypatch.context() as hidden:
@@ -66,7 +66,7 @@ def test_topic_stays_hidden(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPa
     assert_clean(orders)
 
 
-def test_topic_that_is_gone_blocks_the_pipeline(shop: MakeShop, at: At) -> None:
+def test_deleted_topic_does_not_block_pipeline(shop: MakeShop, at: At) -> None:
     """Asked for by name and not there: what was not read of it is given up, on record, as the file allows."""
     orders = in_the_middle(shop, at)
     delete_topic(orders.cluster, orders.topic)

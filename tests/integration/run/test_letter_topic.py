@@ -60,7 +60,7 @@ def once_each(orders: Any, topic: str) -> list[bytes]:
     return sorted(letters.values())
 
 
-def test_letter_has_its_record_and_its_reason(shop: MakeShop) -> None:
+def test_dead_letter_has_its_record_and_its_reason(shop: MakeShop) -> None:
     """Bytes, headers and timestamp as they came, then Kafka Connect's headers and Frazil's own, as texts."""
     orders, topic = sending(shop(partitions=1))
     producer = Producer(dict(orders.cluster.properties))
@@ -108,7 +108,7 @@ def test_finished_batch_sends_nothing_again(waiting: tuple[Any, str]) -> None:
 
 @pytest.mark.short("letters.sent")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
-def test_run_after_a_kill_sends_all_letters_of_the_batch(waiting: tuple[Any, str], at: At, point: Failpoint) -> None:
+def test_run_after_kill_sends_all_dead_letters_of_batch(waiting: tuple[Any, str], at: At, point: Failpoint) -> None:
     """Whatever step it was, the next run sends the whole batch, and repeats are told by their headers."""
     orders, topic = waiting
     at(point)
@@ -123,7 +123,7 @@ def test_run_after_a_kill_sends_all_letters_of_the_batch(waiting: tuple[Any, str
 
 @pytest.mark.short("letters.sending")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
-def test_letters_are_there_whoever_sends_them_too(waiting: tuple[Any, str], at: At, point: Failpoint) -> None:
+def test_dead_letters_are_sent_beside_rival(waiting: tuple[Any, str], at: At, point: Failpoint) -> None:
     """While one run stands at a step, another one does all of it, and lands more."""
     orders, topic = waiting
 
@@ -141,7 +141,7 @@ def test_letters_are_there_whoever_sends_them_too(waiting: tuple[Any, str], at: 
     assert_clean(orders)
 
 
-def test_letters_are_sent_after_the_catalog_was_restored_from_a_backup(shop: MakeShop, tmp_path: Path) -> None:
+def test_dead_letters_are_sent_after_catalog_was_restored_from_backup(shop: MakeShop, tmp_path: Path) -> None:
     """Batch numbers come again with other batches: their letters are new ones."""
     orders, topic = sending(shop(partitions=1))
     send(orders, {0: [order(0)]})
@@ -160,7 +160,7 @@ def test_letters_are_sent_after_the_catalog_was_restored_from_a_backup(shop: Mak
     assert_clean(orders)
 
 
-def test_topic_that_was_made_anew_gets_the_letters_of_the_waiting_batch(waiting: tuple[Any, str], at: At) -> None:
+def test_recreated_topic_gets_dead_letters_of_waiting_batch(waiting: tuple[Any, str], at: At) -> None:
     """Deleted while a batch waits, it gets that batch; the batch is in no other one."""
     orders, topic = waiting
     at(P.LETTERS_SENT)
@@ -194,7 +194,7 @@ def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, s
     assert_clean(back)
 
 
-def test_letters_of_a_waiting_batch_go_to_the_topic_of_the_file_only(waiting: tuple[Any, str], at: At) -> None:
+def test_dead_letters_of_waiting_batch_go_to_topic_of_file_only(waiting: tuple[Any, str], at: At) -> None:
     """Its manifest names a topic, and whoever may commit to the closing table may name any manifest: that topic gets nothing
     unless the file names it.
     """
@@ -212,7 +212,7 @@ def test_letters_of_a_waiting_batch_go_to_the_topic_of_the_file_only(waiting: tu
     assert_clean(other)
 
 
-def test_topic_that_cant_be_made_is_told_before_the_decision(waiting: tuple[Any, str]) -> None:
+def test_topic_that_can_not_be_created_is_reported_before_decision(waiting: tuple[Any, str]) -> None:
     """Nothing is published."""
     orders, topic = waiting
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
@@ -226,7 +226,7 @@ def test_topic_that_cant_be_made_is_told_before_the_decision(waiting: tuple[Any,
     assert values(orders.cluster, topic) == SENT
 
 
-def test_letters_that_are_tried_again_are_not_sent_again(shop: MakeShop) -> None:
+def test_replayed_dead_letters_are_not_sent_again(shop: MakeShop) -> None:
     """Still dead, they were sent before; a replay's letters are of a new batch, and are sent as such."""
     orders, topic = sending(landed(shop))
 
@@ -239,7 +239,7 @@ def test_letters_that_are_tried_again_are_not_sent_again(shop: MakeShop) -> None
 
 
 @pytest.mark.parametrize("table", [LETTERS, "shop.orders__ledger"])
-def test_repaired_batch_has_its_letters_in_the_topic(waiting: tuple[Any, str], at: At, table: str) -> None:
+def test_repaired_batch_has_its_dead_letters_in_topic(waiting: tuple[Any, str], at: At, table: str) -> None:
     """A batch that waits for a table that is gone is given up there: its letters are in the topic all the same.
 
     Those of a replay are of a new batch, and are sent as such.

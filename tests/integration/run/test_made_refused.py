@@ -22,7 +22,7 @@ from tests.operations import Killed, assert_clean, catalog, drop, lake, request,
 
 
 @pytest.mark.embedded
-def test_a_table_of_that_name_can_not_be_loaded(shop: Callable[..., Any]) -> None:
+def test_unloadable_foreign_table_refuses_only_its_records(shop: Callable[..., Any]) -> None:
     """It is somebody else's, and its metadata is lost: only records that name it are dead letters."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"))
@@ -36,7 +36,7 @@ def test_a_table_of_that_name_can_not_be_loaded(shop: Callable[..., Any]) -> Non
     assert_clean(orders)
 
 
-def test_a_name_that_no_table_can_be_made_of_in_many_batches(shop: Callable[..., Any]) -> None:
+def test_impossible_table_name_is_tried_once_per_run(shop: Callable[..., Any]) -> None:
     """The run asks once: every later batch looks at its records once, and says the same of that name."""
     orders = shops.made(shop, max_records=3)
     fill(orders, (0, "shop.a"))
@@ -58,7 +58,7 @@ def test_a_name_that_no_table_can_be_made_of_in_many_batches(shop: Callable[...,
     assert_clean(orders)
 
 
-def test_the_template_is_edited_after_a_kill(shop: Callable[..., Any], at: At) -> None:
+def test_edited_template_after_kill_stops_no_pipeline(shop: Callable[..., Any], at: At) -> None:
     """A table that was made to the old one stops nothing: its letters say what to do, and land once that is done."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"))
@@ -78,7 +78,7 @@ def test_the_template_is_edited_after_a_kill(shop: Callable[..., Any], at: At) -
     assert_clean(orders)
 
 
-def test_all_runs_together_make_no_more_tables_than_the_total(shop: Callable[..., Any]) -> None:
+def test_all_runs_together_create_no_more_tables_than_limit(shop: Callable[..., Any]) -> None:
     """Each run stays below its own bound; records that name a table above the total are letters, which a higher one lands."""
     orders = shops.made(shop, template=f"{shops.COLUMNS}\n    max_tables: 3")
     fill(orders, (1, "shop.a"), (2, "shop.b"))
@@ -99,7 +99,7 @@ def test_all_runs_together_make_no_more_tables_than_the_total(shop: Callable[...
     assert letters(orders) == [(4, "TABLE_NOT_MADE")]
 
 
-def test_runs_that_fail_make_no_more_tables_than_the_total(shop: Callable[..., Any]) -> None:
+def test_failing_runs_create_no_more_tables_than_limit(shop: Callable[..., Any]) -> None:
     """What is made for a batch that is refused counts, and a later batch takes it: here two of three, then one of two."""
     orders = shops.made(shop, template=f"{shops.COLUMNS}\n    max_tables: 3")
     strict = orders.with_pipeline(

@@ -47,7 +47,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, room: Any, deed: Callable[[], obj
 
 
 @pytest.mark.parametrize("named", ["shop.a", "shop.b"])
-def test_a_rival_makes_a_table_between_two_looks(
+def test_table_created_by_rival_is_recorded_and_filled(
     shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     """Its table stays told, whatever the slower run's batch names, and takes the rows of every later batch."""
@@ -69,7 +69,9 @@ def test_a_rival_makes_a_table_between_two_looks(
     assert_clean(orders)
 
 
-def test_a_rival_makes_a_table_while_a_repair_looks(shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_created_by_rival_during_repair_is_recorded(
+    shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The repair's batch tells of it, as the rival's did."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"), (2, "shop.c"))
@@ -81,7 +83,7 @@ def test_a_rival_makes_a_table_while_a_repair_looks(shop: Callable[..., Any], mo
     assert set(planned.tables.destinations) == {"shop.a", "shop.b", "shop.c"}
 
 
-def test_the_ledger_is_rolled_back_behind_a_table(shop: Callable[..., Any]) -> None:
+def test_auto_created_table_survives_ledger_rollback(shop: Callable[..., Any]) -> None:
     """The table stays the pipeline's: the reset that the refusal advises takes its rows out, and they come again once."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"))
@@ -100,7 +102,7 @@ def test_the_ledger_is_rolled_back_behind_a_table(shop: Callable[..., Any]) -> N
     assert_clean(orders)
 
 
-def test_a_rival_makes_a_table_while_verify_begins(shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_created_during_verify_is_compared(shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows are compared with all others."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"))

@@ -49,7 +49,7 @@ TOLD = (Failpoint.DECIDE_COMMITTED, Failpoint.FOLLOW_COMMITTED, Failpoint.RECORD
 """They are the pipeline's, and the batch is not finished."""
 
 
-def test_a_table_of_a_name_that_nobody_listed(shop: Callable[..., Any]) -> None:
+def test_unlisted_table_is_created_and_filled(shop: Callable[..., Any]) -> None:
     """It is made with the template's columns, gets its rows in the batch that names it, and is the pipeline's from then on."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.a"))
@@ -64,7 +64,7 @@ def test_a_table_of_a_name_that_nobody_listed(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_columns_that_come_with_the_records(shop: Callable[..., Any]) -> None:
+def test_auto_created_tables_get_columns_of_their_records(shop: Callable[..., Any]) -> None:
     """A template without columns: each new table gets those of its own records, in the same batch."""
     orders = shops.made(shop, template="partition_by: ['day(_kafka_timestamp)']")
     fill(orders, (1, "shop.a"), (2, "shop.b"))
@@ -76,7 +76,7 @@ def test_columns_that_come_with_the_records(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_a_record_writes_where_it_must_not(shop: Callable[..., Any]) -> None:
+def test_forbidden_table_names_are_dead_letters(shop: Callable[..., Any]) -> None:
     """Refused names, own tables, other writers' tables and what is no name are dead letters, and nothing is made."""
     orders = shops.made(shop)
     orders.run()  # now there is a catalog
@@ -91,7 +91,7 @@ def test_a_record_writes_where_it_must_not(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_more_names_than_a_run_may_make(shop: Callable[..., Any]) -> None:
+def test_run_creates_at_most_permitted_number_of_tables(shop: Callable[..., Any]) -> None:
     """The first names in their order are made, in whatever batch; the rest are open letters, which come home later."""
     orders = shops.made(shop, most=2, max_records=3)
     fill(orders, (1, "shop.d"), (2, "shop.b"), (3, "shop.c"), (4, "shop.a"), (5, "shop.b"))
@@ -111,7 +111,7 @@ def test_more_names_than_a_run_may_make(shop: Callable[..., Any]) -> None:
 
 @pytest.mark.short("created")
 @pytest.mark.parametrize("point", [*MAKING, *TOLD])
-def test_a_kill_around_new_tables(shop: Callable[..., Any], at: At, point: Failpoint) -> None:
+def test_kill_around_table_creation_lands_every_record_once(shop: Callable[..., Any], at: At, point: Failpoint) -> None:
     """The next run takes the tables that are there for its own, makes what is missing, and lands every record once."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.a"))
@@ -125,7 +125,7 @@ def test_a_kill_around_new_tables(shop: Callable[..., Any], at: At, point: Failp
     assert_clean(orders)
 
 
-def test_two_runs_make_the_same_table(shop: Callable[..., Any], at: At) -> None:
+def test_two_runs_create_same_table_once(shop: Callable[..., Any], at: At) -> None:
     """The one that comes second finds the table made, and its batch refused; every record is there once."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
@@ -136,7 +136,7 @@ def test_two_runs_make_the_same_table(shop: Callable[..., Any], at: At) -> None:
     assert_clean(orders)
 
 
-def test_somebody_makes_the_table_at_the_same_moment(shop: Callable[..., Any], at: At) -> None:
+def test_table_created_by_others_meanwhile_stays_theirs(shop: Callable[..., Any], at: At) -> None:
     """It is theirs then: the record is a dead letter, and their table stays as they made it."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
@@ -148,7 +148,7 @@ def test_somebody_makes_the_table_at_the_same_moment(shop: Callable[..., Any], a
 
 
 @pytest.mark.embedded
-def test_names_that_the_catalog_takes_for_one_table(shop: Callable[..., Any]) -> None:
+def test_table_names_differing_in_case_only_do_not_share_table(shop: Callable[..., Any]) -> None:
     """Where case means nothing, the first name has the table; records of the other one are dead letters, not lost rows."""
     orders = shops.made(shop)
     ignore_case(orders)
@@ -176,7 +176,7 @@ def ignore_case(shop: Any) -> None:
         database.commit()
 
 
-def test_many_new_tables_in_one_batch(shop: Callable[..., Any]) -> None:
+def test_many_new_tables_are_created_in_one_batch(shop: Callable[..., Any]) -> None:
     """Forty tables are made, written and decided together, in three looks at the records at most."""
     orders = shops.made(shop, template="evolve: widen", most=50)
     names = [f"shop.t{number:03}" for number in range(40)]
@@ -193,7 +193,7 @@ def test_many_new_tables_in_one_batch(shop: Callable[..., Any]) -> None:
     assert ids(orders, names) == {name: [at, at + 40, at + 80] for at, name in enumerate(names)}
 
 
-def test_a_dry_run_makes_tables(shop: Callable[..., Any]) -> None:
+def test_dry_run_creates_no_tables(shop: Callable[..., Any]) -> None:
     """It says which ones a run would make, and counts as if they were there."""
     orders = shops.made(shop, most=1)
     fill(orders, (1, "shop.b"), (2, "shop.a"), (3, "shop.a"))
@@ -204,7 +204,7 @@ def test_a_dry_run_makes_tables(shop: Callable[..., Any]) -> None:
     assert lake(orders).find_table("shop.a") is None
 
 
-def test_refused_names_that_are_left_out(shop: Callable[..., Any]) -> None:
+def test_refused_table_names_are_filtered_and_counted(shop: Callable[..., Any]) -> None:
     """`filter` counts them, and they stay left out when a later run makes their table."""
     orders = shops.made(shop, most=1, otherwise="filter")
     fill(orders, (1, "shop.b"), (2, "shop.a"), (3, "other.a"))
@@ -216,7 +216,7 @@ def test_refused_names_that_are_left_out(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_a_dropped_table_is_settled(shop: Callable[..., Any]) -> None:
+def test_dropped_auto_created_table_is_repaired(shop: Callable[..., Any]) -> None:
     """It is made anew to the template, with the rows that Kafka still has, as any follower."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.b"))
@@ -229,7 +229,7 @@ def test_a_dropped_table_is_settled(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_a_made_table_is_dropped(shop: Callable[..., Any]) -> None:
+def test_dropped_auto_created_table_stops_pipeline(shop: Callable[..., Any]) -> None:
     """The pipeline stops by its name, as for any follower, until it is settled; a file that refuses the name lets it go."""
     orders = shops.made(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
@@ -247,7 +247,7 @@ def test_a_made_table_is_dropped(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_made_tables_of_a_file_that_makes_none_any_more(shop: Callable[..., Any]) -> None:
+def test_auto_created_tables_left_by_file_count_as_removed(shop: Callable[..., Any]) -> None:
     """They are destinations that left the file; named by it, they go on."""
     orders = shops.made(shop, listed="{table: shop.l, columns: {id: long}}")
     fill(orders, (1, "shop.a"), (2, "shop.l"))
@@ -266,7 +266,7 @@ def test_made_tables_of_a_file_that_makes_none_any_more(shop: Callable[..., Any]
     assert ids(orders, ("shop.a",)) == {"shop.a": [1, 5]}
 
 
-def test_a_replay_and_a_reset_over_new_tables(shop: Callable[..., Any]) -> None:
+def test_replay_and_reset_work_over_auto_created_tables(shop: Callable[..., Any]) -> None:
     """A replay makes tables as a run does; a reset takes rows out of the made ones, which come again once."""
     orders = shops.made(shop, most=1)
     fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.a"))
@@ -283,7 +283,7 @@ def test_a_replay_and_a_reset_over_new_tables(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_changes_for_a_table_that_only_an_engine_writes(shop: Callable[..., Any]) -> None:
+def test_merged_table_is_created_and_waits_for_engine(shop: Callable[..., Any]) -> None:
     """The table is made and the batch decided; its part waits for the engine, as that of any merged table."""
     template = "write: upsert\n    identifier: [id]\n    columns: {id: {type: long, required: true}, name: string}"
     orders = shops.made(shop)

@@ -69,7 +69,7 @@ def take(shop: Any, table: str) -> None:
 @pytest.mark.parametrize(
     ("table", "damage", "fills"), [("shop.europe.north.t3", take, False), ("mirror.night.south.t0", partition, True)]
 )
-def test_a_table_that_cant_take_its_files_stops_the_others(
+def test_table_that_refuses_its_files_does_not_stop_others(
     many: Any, at: At, table: str, damage: Callable[[Any, str], None], fills: bool
 ) -> None:
     """The others have theirs, the pipeline stops with its name, the next run tries again, a repair lets it go on."""
@@ -103,7 +103,7 @@ def _there(shop: Any) -> dict[str, list[int]]:
     return {of: sorted(at.scan().to_arrow()["id"].to_pylist()) for of, at in found.items() if at is not None}
 
 
-def test_a_table_that_is_well_again_waits_for_a_repair(many: Any, at: At) -> None:
+def test_recovered_table_needs_no_repair(many: Any, at: At) -> None:
     """Out of reach behind the decision and back before the next run: that run gives it its part, and nobody has to repair."""
     table = "mirror.t2"
     kept = lake(many).load_table(table).metadata_location

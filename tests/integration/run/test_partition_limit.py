@@ -55,7 +55,7 @@ def test_replay_under_a_higher_limit_lands_all(shop: Callable[..., Any]) -> None
     assert_clean(raised)
 
 
-def test_letter_of_one_table_lands_there_and_in_no_other(shop: Callable[..., Any]) -> None:
+def test_dead_letter_of_one_table_lands_in_no_other(shop: Callable[..., Any]) -> None:
     """With several destinations the letter is of the table whose partitions were too many."""
     orders = shop(partitions=1)
     text = file_of(orders, ("shop.orders", "shop.audit"), "").replace(

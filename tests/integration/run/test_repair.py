@@ -61,7 +61,7 @@ def delete_before(shop: Any, offset: int) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_lost_dead_letters_come_again(shop: MakeShop, damage: Damage) -> None:
+def test_lost_dead_letters_are_restored(shop: MakeShop, damage: Damage) -> None:
     """Refused with the command; it records what was lost at most, and a replay brings it back."""
     orders = landed(shop)
     damage(orders, LETTERS)
@@ -145,7 +145,7 @@ def test_lost_ledger_is_written_again_from_manifests_that_no_snapshot_names(shop
     assert [(row["n"], row["table"], row["ranges"]) for row in ledger(orders) if row["kind"] != "repair"] == before
 
 
-def test_batches_that_no_manifest_tells_are_given_up_by_number(shop: MakeShop) -> None:
+def test_batches_without_manifest_are_given_up_by_number(shop: MakeShop) -> None:
     """Then nobody knows what a table lost: a repair of the dead letters reads everything again."""
     orders = landed(shop)
     table = lake(orders).load_table(ORDERS)
@@ -169,7 +169,7 @@ def test_batches_that_no_manifest_tells_are_given_up_by_number(shop: MakeShop) -
     assert_clean(orders)
 
 
-def test_ledger_goes_first(shop: MakeShop) -> None:
+def test_ledger_is_repaired_first(shop: MakeShop) -> None:
     """Ledger and dead letters are gone: each refusal names the next command."""
     orders = landed(shop)
     drop(orders, LETTERS)

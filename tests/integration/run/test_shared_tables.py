@@ -56,7 +56,7 @@ def run_other(orders: Any) -> None:
         ingest(project, pipeline, planned.plan, stage_inline, lambda _: None)
 
 
-def test_letters_of_two_pipelines_in_one_table(shop: MakeShop) -> None:
+def test_shared_dead_letter_table_is_refused(shop: MakeShop) -> None:
     """The second one to come is refused and lands nothing: a reset of one would take out the other's letters."""
     orders = beside(shop(partitions=1), table="shop.other", letters=LETTERS)
     send(orders, {0: [order(0), bad(1)]})
@@ -74,7 +74,7 @@ def test_letters_of_two_pipelines_in_one_table(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True], ids=["same-cluster", "another-cluster"])
-def test_two_pipelines_land_one_topic_name_in_one_table(
+def test_second_pipeline_of_same_topic_name_and_table_is_refused(
     shop: MakeShop, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
 ) -> None:
     """Rows don't say which cluster they came from: refused whatever the cluster, and the first one goes on."""
@@ -100,7 +100,7 @@ def test_two_pipelines_land_one_topic_name_in_one_table(
     assert_clean(orders)
 
 
-def test_pipelines_of_different_topics_refuse_each_other(shop: MakeShop) -> None:
+def test_pipelines_of_different_topics_share_one_table(shop: MakeShop) -> None:
     """One destination may be filled from two topics by two pipelines; neither touches the other's rows."""
     plain = shop(partitions=1)
     topic = f"returns-{uuid.uuid4().hex[:8]}"
@@ -124,7 +124,7 @@ def test_pipelines_of_different_topics_refuse_each_other(shop: MakeShop) -> None
         assert verify(orders.project, orders.project.pipeline(name)).differences == ()
 
 
-def test_two_pipelines_that_make_one_dead_letter_table_at_once(shop: MakeShop, at: At) -> None:
+def test_dead_letter_table_belongs_to_pipeline_that_created_it(shop: MakeShop, at: At) -> None:
     """It is the one's that made it, before either has a letter; the other gets its own by the advice."""
     orders = beside(shop(partitions=1), table="shop.other", letters=LETTERS)
     send(orders, {0: [order(0), bad(1)]})
@@ -219,7 +219,7 @@ def test_topic_of_a_batch_that_is_not_finished_is_not_landed_by_another(shop: Ma
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["empty-table", "no-table"])
-def test_letters_go_on_in_another_table(shop: MakeShop, is_there: bool) -> None:
+def test_edited_dead_letter_table_is_refused(shop: MakeShop, is_there: bool) -> None:
     """dead_letters.table edited after letters were landed is refused by the old name; edited back, it goes on."""
     orders = shop(partitions=1)
     send(orders, {0: [order(0), bad(1)]})
@@ -242,7 +242,7 @@ def test_letters_go_on_in_another_table(shop: MakeShop, is_there: bool) -> None:
     assert_clean(back)
 
 
-def test_two_pipelines_begin_at_once(shop: MakeShop, at: At) -> None:
+def test_second_of_two_pipelines_that_begin_at_once_is_refused(shop: MakeShop, at: At) -> None:
     """The one whose first commit comes second is refused by it; the other goes on."""
     orders = beside(shop(partitions=1))
     send(orders, {0: [order(0), bad(1)]})
@@ -265,7 +265,7 @@ def rename(orders: Any, name: str, of: str = "orders") -> Any:
     return replace(orders, project=Project.load(environment(orders.project)))
 
 
-def test_renamed_pipeline_reads_everything_again(shop: MakeShop) -> None:
+def test_renamed_pipeline_reads_nothing_again(shop: MakeShop) -> None:
     """The position belongs to the name: under another one nothing is landed or begun, and under the old one it goes on."""
     orders = shop(partitions=1)
     send(orders, {0: [order(0), bad(1)]})
@@ -285,7 +285,7 @@ def test_renamed_pipeline_reads_everything_again(shop: MakeShop) -> None:
     assert_clean(back)
 
 
-def test_removed_pipeline_begins_anew_when_it_comes_back(shop: MakeShop) -> None:
+def test_removed_pipeline_resumes_when_its_file_is_back(shop: MakeShop) -> None:
     """Its tables keep the position: a file of the same name reads what came meanwhile, and nothing twice."""
     orders = shop(partitions=1)
     send(orders, {0: [order(0), bad(1)]})
