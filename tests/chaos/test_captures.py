@@ -149,7 +149,7 @@ def test_zombie_capture_is_fenced_by_its_successor(site: Site) -> None:
     zombie.resume()
     ended = zombie.wait()
 
-    assert (ended.code, "another producer took over" in ended.said) == (Retryable.exit_code, True), ended.said
+    assert (ended.code, "another producer took over" in ended.output) == (Retryable.exit_code, True), ended.output
     assert site.lines() == numbered(0, 6)
 
 
@@ -166,7 +166,7 @@ def test_copied_environment_leaves_captures_of_original_alone(site: Site) -> Non
     paused.resume()
     ended = paused.wait()
 
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     assert site.lines() == numbered(0, 6)
     assert (site.position().topic, copy.position().topic) == (site.capture.topic, f"copy-{site.capture.topic}")
 

@@ -77,7 +77,7 @@ def test_paused_replay_ends_safely_when_its_files_are_gone(lab: MakeLab, *, is_o
     sleeping.resume()
     ended = sleeping.wait()
 
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     orders.run()
     orders.assert_clean()
 
@@ -141,7 +141,7 @@ def test_rollback_to_snapshot_without_history_is_refused_until_reset(lab: MakeLa
     orders.run(orders.reset(EARLIEST))
     orders.run()
 
-    assert (ended.code, "frazil reset orders --to earliest" in ended.said) == (Terminal.exit_code, True), ended.said
+    assert (ended.code, "frazil reset orders --to earliest" in ended.output) == (Terminal.exit_code, True), ended.output
     orders.assert_clean()
 
 

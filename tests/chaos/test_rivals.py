@@ -163,7 +163,7 @@ def test_batch_lands_by_field_id_after_column_rename(lab: MakeLab) -> None:
 
     ended = orders.refused()
 
-    assert (ended.code, "column name" in ended.said) == (Terminal.exit_code, True), ended.said
+    assert (ended.code, "column name" in ended.output) == (Terminal.exit_code, True), ended.output
     with orders.load().update_schema() as schema:
         schema.rename_column("title", "name")
     orders.assert_at_rest()
@@ -194,7 +194,7 @@ def test_reset_finishes_decided_batch_of_run_before_it_moves_position(lab: MakeL
     running.resume()
     ended = running.wait()
 
-    assert (ended.code, "epoch" in ended.said) == (Retryable.exit_code, True), ended.said
+    assert (ended.code, "epoch" in ended.output) == (Retryable.exit_code, True), ended.output
     orders.run()
     orders.assert_clean()
 

@@ -38,7 +38,7 @@ def test_killed_session_neither_loses_nor_doubles_records(lab: MakeLab, point: F
     orders.run()
     orders.fill(0)
     session = orders.start(child.stay, kill_at(point, 2))
-    assert until(lambda: "finished" in session.said, SECONDS), session.said
+    assert until(lambda: "finished" in session.output, SECONDS), session.output
     orders.fill(100)
     session.die()
     orders.fill(200)
@@ -54,7 +54,7 @@ def test_session_that_waits_stops_at_once(lab: MakeLab) -> None:
     orders = lab()
     orders.fill(0)
     session = orders.start(child.stay)
-    assert until(lambda: "finished" in session.said, SECONDS), session.said
+    assert until(lambda: "finished" in session.output, SECONDS), session.output
     (driver,) = drivers(orders.project.home, "orders")
 
     began = time.monotonic()
@@ -62,8 +62,8 @@ def test_session_that_waits_stops_at_once(lab: MakeLab) -> None:
     ended = session.wait()
 
     assert time.monotonic() - began < AT_ONCE_SECONDS
-    assert ended.code == Stopped.exit_code, ended.said
-    assert "between two batches" in ended.said
+    assert ended.code == Stopped.exit_code, ended.output
+    assert "between two batches" in ended.output
     assert drivers(orders.project.home, "orders") == []
     orders.assert_clean()
 
@@ -82,7 +82,7 @@ def test_session_and_run_beside_it_land_each_record_once(lab: MakeLab) -> None:
         orders.run()
         session.resume()
     orders.fill(600)
-    assert until(lambda: len(orders.rows()) >= 7 * 21, SECONDS), session.said
+    assert until(lambda: len(orders.rows()) >= 7 * 21, SECONDS), session.output
     session.kill()
 
     orders.run()
@@ -109,10 +109,10 @@ def test_session_outlives_restart_of_its_broker(tmp_path: Path, children: Nurser
         orders = new_lab(tmp_path, Cluster("local", {"bootstrap.servers": bootstrap_servers(home)}), children)
         orders.fill(0)
         session = orders.start(child.stay)
-        assert until(lambda: "batch 1: finished" in session.said, SECONDS), session.said
+        assert until(lambda: "batch 1: finished" in session.output, SECONDS), session.output
         local_broker.stop(processes)
-        assert until(lambda: "tried again" in session.said, SECONDS), session.said
+        assert until(lambda: "tried again" in session.output, SECONDS), session.output
         local_broker.start(home, processes, print)
         orders.fill(100)
-        assert until(lambda: "batch 2: finished" in session.said, SECONDS), session.said
+        assert until(lambda: "batch 2: finished" in session.output, SECONDS), session.output
         orders.assert_clean()

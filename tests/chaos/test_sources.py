@@ -39,7 +39,7 @@ def test_topic_deleted_after_plan_publishes_nothing(lab: MakeLab, point: Failpoi
     running.resume()
     ended = running.wait()
 
-    assert (ended.code, orders.topic in ended.said) == (Terminal.exit_code, True), ended.said
+    assert (ended.code, orders.topic in ended.output) == (Terminal.exit_code, True), ended.output
     assert orders.snapshots() == before
 
 
@@ -56,7 +56,7 @@ def test_topic_recreated_after_plan_is_not_read_with_old_offsets(lab: MakeLab, p
     running.resume()
     ended = running.wait()
 
-    assert (ended.code, "recreated" in ended.said) == (Terminal.exit_code, True), ended.said
+    assert (ended.code, "recreated" in ended.output) == (Terminal.exit_code, True), ended.output
     assert orders.snapshots() == before
 
 
@@ -151,7 +151,7 @@ def test_daily_topic_that_vanishes_unread_is_refused_or_skipped_on_record(lab: M
     orders.configure(on_data_loss="skip_recorded")
     orders.run()
 
-    assert (ended.code, "vanished before it was read" in ended.said) == (Terminal.exit_code, True), ended.said
+    assert (ended.code, "vanished before it was read" in ended.output) == (Terminal.exit_code, True), ended.output
     assert orders.batches("ingest")[-1]["skipped"] == f'[["{day}",0,20,60]]'
     assert len(orders.rows()) == 20
 

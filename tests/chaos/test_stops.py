@@ -74,11 +74,11 @@ def test_stop_leaves_no_half_batch(lab: MakeLab, scene: Scene, point: Failpoint,
     ended = orders.start(deed, term_at(point, time)).wait()
 
     decided = batches(orders) - before
-    assert decided == (0 if point in UNDECIDED else 1), ended.said
+    assert decided == (0 if point in UNDECIDED else 1), ended.output
     is_over = scene is REPLAY and decided  # a replay is one batch
-    assert ended.code == (0 if is_over else Stopped.exit_code), ended.said
-    assert "SIGTERM: stopping" in ended.said
-    assert is_over or "asked to stop by SIGTERM" in ended.said
+    assert ended.code == (0 if is_over else Stopped.exit_code), ended.output
+    assert "SIGTERM: stopping" in ended.output
+    assert is_over or "asked to stop by SIGTERM" in ended.output
     if not decided:
         assert set(data_files(orders)) == files, "files of a discarded batch are left"
     assert drivers(orders.project.home, "orders") == []

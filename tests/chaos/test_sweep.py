@@ -127,8 +127,8 @@ def after_more_records(orders: Lab, deed: Deed) -> None:
 def two_at_once(orders: Lab, deed: Deed) -> None:
     """A retry and the next run of the schedule at the same moment. One of them may have to try again later."""
     ended = [child_.wait() for child_ in (orders.start(deed), orders.start())]
-    assert {of.code for of in ended} <= {0, 75}, [of.said for of in ended]
-    assert 0 in {of.code for of in ended}, [of.said for of in ended]
+    assert {of.code for of in ended} <= {0, 75}, [of.output for of in ended]
+    assert 0 in {of.code for of in ended}, [of.output for of in ended]
 
 
 CARRIED_ON = [

@@ -34,7 +34,7 @@ def _comes_back(orders: Lab, scene: Scene, point: Failpoint, time: int) -> None:
     zombie.resume()
     ended = zombie.wait()
 
-    assert ended.code == 0 or (ended.code == Retryable.exit_code and "\n  next: " in ended.said), ended.said
+    assert ended.code == 0 or (ended.code == Retryable.exit_code and "\n  next: " in ended.output), ended.output
     orders.run()
     orders.assert_clean()
     orders.assert_at_rest()
@@ -76,7 +76,7 @@ def test_zombie_commits_no_part_of_rolled_back_batch(lab: MakeLab) -> None:
     zombie.resume()
     ended = zombie.wait()
 
-    assert ended.code == Retryable.exit_code, ended.said
+    assert ended.code == Retryable.exit_code, ended.output
     assert {table: orders.load(table).metadata.current_snapshot_id for table in before} == before
     orders.load().manage_snapshots().set_current_snapshot(snapshot_id=batch.snapshot_id).commit()
     orders.run()
@@ -103,7 +103,7 @@ def test_zombie_behind_restored_backup_needs_no_person(lab: MakeLab, point: Fail
     zombie.resume()
     ended = zombie.wait()
 
-    assert (ended.code, "was taken back" in ended.said) == (Retryable.exit_code, True), ended.said
+    assert (ended.code, "was taken back" in ended.output) == (Retryable.exit_code, True), ended.output
     orders.run()
     orders.assert_clean()
     orders.assert_at_rest()
@@ -136,7 +136,7 @@ def test_two_zombies_of_one_batch_land_it_once(lab: MakeLab, first: Failpoint, s
         zombie.resume()
     ended = [zombie.wait() for zombie in zombies]
 
-    assert {of.code for of in ended} <= {0, Retryable.exit_code}, [of.said for of in ended]
+    assert {of.code for of in ended} <= {0, Retryable.exit_code}, [of.output for of in ended]
     orders.run()
     orders.assert_clean()
     orders.assert_at_rest()

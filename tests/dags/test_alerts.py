@@ -20,7 +20,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.alerts import callbacks
 from frazil_airflow.dags import monitor
-from tests.dags.desk import Kept
+from tests.dags.desk import VariableStore
 from tests.receivers import Posts
 
 pytestmark = pytest.mark.dags
@@ -30,7 +30,7 @@ REFUSED = Condition("orders", "testers", NOW, n=3, lag=0, refusal="records are l
 WELL = Condition("orders", "testers", NOW, n=3, lag=0)
 
 
-def tell(project: Project, condition: Condition, store: Kept, minutes: int = 0) -> list[str]:
+def send_notices(project: Project, condition: Condition, store: VariableStore, minutes: int = 0) -> list[str]:
     return monitor.send_notices(project, project.pipeline("orders"), condition, NOW + timedelta(minutes=minutes), store)
 
 
@@ -82,9 +82,9 @@ def test_freshness_promise_is_watched_by_airflow_deadline_too(
 
 def test_attempt_is_logged_before_notification_is_sent(project: Callable[..., Project], hook: Posts):
     """The book is stored, then the notice is sent, then what came of it is stored: a kill repeats, and never at every look."""
-    store = Kept(hook)
+    store = VariableStore(hook)
 
-    assert tell(project(), REFUSED, store) == []
+    assert send_notices(project(), REFUSED, store) == []
 
     assert store.sent_before == [0, 1]
     assert hook.bodies[0]["key"] == "refused/orders"
@@ -95,42 +95,42 @@ def test_attempt_is_logged_before_notification_is_sent(project: Callable[..., Pr
 def test_unwritable_notification_log_sends_no_notifications(project: Callable[..., Project], hook: Posts):
     """Nothing is sent that would be sent again at every look."""
 
-    class Broken(Kept):
+    class Broken(VariableStore):
         def set(self, *_: str) -> None:
             raise AirflowException("no database")
 
     with pytest.raises(AirflowException, match="no database"):
-        tell(project(), REFUSED, Broken())
+        send_notices(project(), REFUSED, Broken())
 
     assert hook.got == []
 
 
 def test_server_that_was_away_is_notified_by_next_check(project: Callable[..., Project], hook: Posts):
     """The look says so, the next one tells it, and the one after does not."""
-    store, known = Kept(), project()
+    store, known = VariableStore(), project()
     hook.status = 503
 
-    (problem,) = tell(known, REFUSED, store)
+    (problem,) = send_notices(known, REFUSED, store)
     assert problem.startswith("channel web was not told of refused/orders: ")
     hook.status, hook.got = 200, []
-    assert tell(known, REFUSED, store, minutes=2) == []
-    assert tell(known, REFUSED, store, minutes=4) == []
-    assert tell(known, WELL, store, minutes=6) == []
+    assert send_notices(known, REFUSED, store, minutes=2) == []
+    assert send_notices(known, REFUSED, store, minutes=4) == []
+    assert send_notices(known, WELL, store, minutes=6) == []
 
     assert [body["status"] for body in hook.bodies] == ["firing", "recovered"]
 
 
 def test_corrupt_notification_log_does_not_stop_monitor(project: Callable[..., Project], hook: Posts):
     """It is begun anew: what holds is told once more."""
-    store = Kept(texts={"frazil_alerts__orders": "{edited", "frazil_failure__ingest__orders": "{edited"})
+    store = VariableStore(texts={"frazil_alerts__orders": "{edited", "frazil_failure__ingest__orders": "{edited"})
 
-    assert tell(project(), REFUSED, store) == []
+    assert send_notices(project(), REFUSED, store) == []
     assert len(hook.got) == 1
 
 
 @pytest.mark.parametrize(("ago", "told"), [(None, 1), (timedelta(minutes=3), 0), (timedelta(hours=1), 1)])
 def test_late_run_is_notified_once(
-    project: Callable[..., Project], variables: Kept, hook: Posts, ago: timedelta | None, told: int
+    project: Callable[..., Project], variables: VariableStore, hook: Posts, ago: timedelta | None, told: int
 ):
     """The deadline speaks where the monitor did not look lately; where it did, it knows better."""
     project()
@@ -144,7 +144,7 @@ def test_late_run_is_notified_once(
 
 
 def test_late_run_with_lost_notification_fails_its_callback(
-    project: Callable[..., Project], variables: Kept, hook: Posts
+    project: Callable[..., Project], variables: VariableStore, hook: Posts
 ):
     """The callback fails, which Airflow shows."""
     project()
@@ -156,21 +156,21 @@ def test_late_run_with_lost_notification_fails_its_callback(
 
 def test_growing_lag_is_seen_where_pipeline_runs_oftener_than_monitor(project: Callable[..., Project], hook: Posts):
     """Then two looks count as an interval, so that there is one in each."""
-    known, store = project(), Kept()
+    known, store = project(), VariableStore()
     path = known.pipelines_folder / "orders.yaml"
     path.write_text(path.read_text().replace('"5m"', '"1m"'))
     known = Project.load()
     for look in range(14):
         at = NOW + timedelta(minutes=2 * look)
         behind = replace(WELL, read_at=at, lag=100 + look, lag_seconds=600.0, complete_through=at)
-        assert tell(known, behind, store, minutes=2 * look) == []
+        assert send_notices(known, behind, store, minutes=2 * look) == []
 
     assert [body["key"] for body in hook.bodies] == ["lag_growing/orders"]
 
 
 def test_pipeline_with_broken_file_is_notified_once(project: Callable[..., Project], hook: Posts):
     """It has no DAG any more, so no run fails: people are told once, and when the file is mended."""
-    store, path = Kept(), project().pipelines_folder / "orders.yaml"
+    store, path = VariableStore(), project().pipelines_folder / "orders.yaml"
     sound = path.read_text()
     path.write_text(f"{sound}colour: red\n")
 
@@ -178,7 +178,7 @@ def test_pipeline_with_broken_file_is_notified_once(project: Callable[..., Proje
     assert monitor.notify_of_broken_files(Project.load(), NOW + timedelta(minutes=2), store) == []
     path.write_text(sound)
     assert monitor.notify_of_broken_files(Project.load(), NOW + timedelta(minutes=4), store) == []
-    assert tell(Project.load(), WELL, store, minutes=4) == []
+    assert send_notices(Project.load(), WELL, store, minutes=4) == []
 
     assert [(body["key"], body["status"]) for body in hook.bodies] == [
         ("refused/orders", "firing"),
@@ -194,7 +194,7 @@ def test_names_unknown_to_settings_are_notified(project: Callable[..., Project],
     path = project().pipelines_folder / "orders.yaml"
     path.write_text(path.read_text().replace("source: {", "source: {cluster: nowhere, "))
 
-    assert monitor.notify_of_broken_files(Project.load(), NOW, Kept()) == []
+    assert monitor.notify_of_broken_files(Project.load(), NOW, VariableStore()) == []
 
     (body,) = hook.bodies
     assert (body["owner"], body["severity"]) == ("testers", "critical")
@@ -207,10 +207,10 @@ def test_failed_maintenance_is_resolved_once_its_dag_is_gone(
 ):
     """No later run could end it, so the files do: no schedule, or no engine of that name in the settings."""
     text = failure("maintain__orders", "r1", NOW, "no space", final=False)
-    store = Kept(texts={"frazil_failure__maintain__orders": of_chore(text, "failed_maintenance").to_json()})
+    store = VariableStore(texts={"frazil_failure__maintain__orders": of_chore(text, "failed_maintenance").to_json()})
 
-    assert tell(project(), WELL, store) == []
-    assert tell(project(f"maintenance: {{{becomes}}}\n"), WELL, store, minutes=2) == []
+    assert send_notices(project(), WELL, store) == []
+    assert send_notices(project(f"maintenance: {{{becomes}}}\n"), WELL, store, minutes=2) == []
 
     assert [(body["key"], body["status"]) for body in hook.bodies] == [
         ("failed_maintenance/orders", "firing"),
@@ -222,7 +222,7 @@ def test_one_unreadable_pipeline_does_not_silence_others(
     project: Callable[..., Project],
     write_pipeline: Callable[..., Path],
     hook: Posts,
-    variables: Kept,
+    variables: VariableStore,
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The look tells of all others, then fails by the name of the one."""
@@ -246,7 +246,7 @@ def test_hanging_catalog_does_not_delay_notifications_of_other_pipelines(
     project: Callable[..., Project],
     write_pipeline: Callable[..., Path],
     hook: Posts,
-    variables: Kept,
+    variables: VariableStore,
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The others are told at once, and the look ends by the name of the one, without waiting for it."""

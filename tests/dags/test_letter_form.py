@@ -50,11 +50,11 @@ def test_form_lands_dead_letters_of_the_pipeline_of_its_dag_only(
     write_pipeline("returns")
     seen: list[str] = []
 
-    def bring_home(scope: Any, *_: Any, **__: Any) -> ReplayResult:
+    def replay(scope: Any, *_: Any, **__: Any) -> ReplayResult:
         seen.append(scope.pipeline.name)
         return ReplayResult(1, 1, dead_codes={})
 
-    monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", bring_home)
+    monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", replay)
     dags = parse().dags
     for name in ("orders", "returns"):
         dag = dags[f"replay_dead_letters__{name}"]
@@ -161,17 +161,17 @@ def test_form_is_read_as_filled_in(write_pipeline: Write):
     assert choice_of(EMPTY | {"since": "  "}, pipeline, [], NOW).since is None
 
 
-def asked(
+def run_replay_task(
     monkeypatch: pytest.MonkeyPatch, found: ReplayResult, **filled_in: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run the task over what becomes of letters; what it was asked for and what it returns."""
     seen: dict[str, Any] = {}
 
-    def bring_home(scope: Any, choice: Any, request: Any, *, dry_run: bool) -> ReplayResult:
+    def replay(scope: Any, choice: Any, request: Any, *, dry_run: bool) -> ReplayResult:
         seen.update(pipeline=scope.pipeline.name, choice=choice, request=request, dry_run=dry_run)
         return found
 
-    monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", bring_home)
+    monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", replay)
     returned = dead_letter_replay.replay("orders", dag_run=Run, params=EMPTY | filled_in, outlet_events={})  # type: ignore[arg-type]
     return seen, returned
 
@@ -183,7 +183,7 @@ def test_replay_records_user_reason_and_result(
     write_pipeline("orders")
     found = ReplayResult(12, 9, 1, {"TOO_DEEP": 2}, 3, (7,))
 
-    seen, returned = asked(monkeypatch, found, codes=["TOO_DEEP"])
+    seen, returned = run_replay_task(monkeypatch, found, codes=["TOO_DEEP"])
 
     assert (seen["request"].run, seen["request"].started_by, seen["request"].reason) == (
         "replay_dead_letters__orders:manual__1",
@@ -208,9 +208,9 @@ def test_dry_run_says_that_nothing_was_landed(write_pipeline: Write, notes: list
     """A dry run says first that nothing was landed; nothing to do is no success either, but skipped."""
     write_pipeline("orders")
 
-    _, returned = asked(monkeypatch, ReplayResult(2, 2, dead_codes={}), dry_run=True)
+    _, returned = run_replay_task(monkeypatch, ReplayResult(2, 2, dead_codes={}), dry_run=True)
     with pytest.raises(AirflowSkipException, match="no open dead letter among the chosen ones"):
-        asked(monkeypatch, ReplayResult(dead_codes={}))
+        run_replay_task(monkeypatch, ReplayResult(dead_codes={}))
 
     assert notes[0].startswith("dry run, nothing was landed; orders: of 2 dead letters 2 would become rows")
     assert returned["done"] is False

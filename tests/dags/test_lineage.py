@@ -47,22 +47,22 @@ def ingest(write_pipeline: Callable[..., Path]) -> InlineIngestOperator:
         return InlineIngestOperator(task_id="ingest", pipeline="orders", plan_json=PLAN.to_json())
 
 
-def asked(operator: Any, state: TaskInstanceState) -> dict[str, Any]:
+def extracted_lineage(operator: Any, state: TaskInstanceState) -> dict[str, Any]:
     """What the provider's extractor gets from an operator."""
     from airflow.providers.openlineage.extractors.manager import ExtractorManager
 
     run, instance = SimpleNamespace(run_id="manual__1"), SimpleNamespace()
-    return sent(ExtractorManager().extract_metadata(run, operator, state, instance))
+    return event_datasets(ExtractorManager().extract_metadata(run, operator, state, instance))
 
 
-def sent(lineage: Any) -> dict[str, Any]:
+def event_datasets(lineage: Any) -> dict[str, Any]:
     """Datasets as they leave in an event."""
     return {of: [Serde.to_dict(dataset) for dataset in getattr(lineage, of)] for of in ("inputs", "outputs")}
 
 
 def test_start_event_has_topic_and_table(ingest: InlineIngestOperator):
     """The provider asks the operator itself: START has the topic of the plan and the destination with its columns."""
-    lineage = asked(ingest, TaskInstanceState.RUNNING)
+    lineage = extracted_lineage(ingest, TaskInstanceState.RUNNING)
 
     (topic,) = lineage["inputs"]
     (table,) = lineage["outputs"]
@@ -80,7 +80,7 @@ def test_start_event_has_topic_and_table(ingest: InlineIngestOperator):
 
 def test_run_that_landed_nothing_claims_no_table(ingest: InlineIngestOperator):
     """COMPLETE tells what the ledger has of this run: another run may have landed its records."""
-    lineage = asked(ingest, TaskInstanceState.SUCCESS)
+    lineage = extracted_lineage(ingest, TaskInstanceState.SUCCESS)
 
     assert ([of["name"] for of in lineage["inputs"]], lineage["outputs"]) == (["a"], [])
 
@@ -96,7 +96,9 @@ def test_counts_of_run_are_in_its_event():
         files=2,
         bytes=2_048,
     )
-    lineage = sent(operator_lineage(Lineage((TopicRead(Name("kafka://b1:9092", "orders"), 12, 640),), (table,))))
+    lineage = event_datasets(
+        operator_lineage(Lineage((TopicRead(Name("kafka://b1:9092", "orders"), 12, 640),), (table,)))
+    )
 
     facts = lineage["outputs"][0]["outputFacets"]["outputStatistics"]
     assert (facts["rowCount"], facts["fileCount"], facts["size"]) == (9, 2, 2_048)

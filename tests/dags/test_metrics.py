@@ -20,7 +20,7 @@ from frazil.monitor.condition import Condition
 from frazil.monitor.metrics import CATALOGUE
 from frazil.project import Project
 from frazil_airflow.dags import monitor
-from tests.dags.desk import Kept
+from tests.dags.desk import VariableStore
 from tests.receivers import Posts
 from tests.statsd import statsd_receiver
 
@@ -139,7 +139,7 @@ def test_opentelemetry_sends_metrics_of_short_task(collector: tuple[str, list[An
 
 @pytest.mark.parametrize("sent", [False, True])
 def test_dead_letters_are_counted_only_where_metrics_are_sent(
-    project: Callable[..., Project], variables: Kept, hook: Posts, monkeypatch: pytest.MonkeyPatch, sent: bool
+    project: Callable[..., Project], variables: VariableStore, hook: Posts, monkeypatch: pytest.MonkeyPatch, sent: bool
 ):
     """Only metrics tell how many are open, so where Airflow sends none their table is not looked at."""
     project()

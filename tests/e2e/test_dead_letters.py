@@ -95,7 +95,7 @@ def test_form_lands_dead_letters_once(embedded: Embedded, project: Project, repo
         embedded.api.trigger(FORM, run_id="e2e-wrong", conf=ASKED | {"reason": " "})
     embedded.api.trigger(FORM, run_id="e2e-lost", conf=ASKED | {"topics": ["nowhere"]})
     assert embedded.api.wait(FORM, "e2e-lost", 120).state == "failed"
-    assert "never read topic 'nowhere'" in embedded.noted(FORM)["cause"]
+    assert "never read topic 'nowhere'" in embedded.failure_note(FORM)["cause"]
     file = project.pipelines_folder / "refunds.yaml"
     file.write_text(REFUNDS.replace("unknown_fields: fail", "unknown_fields: ignore"))
 
@@ -107,7 +107,7 @@ def test_form_lands_dead_letters_once(embedded: Embedded, project: Project, repo
     note = str(embedded.api.run(FORM, done.run_id).note)
     assert "refunds: of 3 dead letters 3 are rows now, batch 2; reason: a new field may come" in note
     assert before == 5
-    assert until(lambda: not embedded.noted(FORM), RUN_SECONDS, 0.5)
+    assert until(lambda: not embedded.failure_note(FORM), RUN_SECONDS, 0.5)
     event = embedded.event(done.run_id)
     facts = event["extra"]
     assert (event["name"], facts["mode"], facts["table_rows"]) == ("lake.shop.refunds", "dead_letters", 3)

@@ -140,7 +140,7 @@ def drill(embedded: Embedded) -> MakeDrill:
 
 def assert_gone(at: AtWork) -> None:
     """The processes of a try have ended, or end soon."""
-    assert until(lambda: not at.left(), ORPHAN_SECONDS), f"left: {at.left()} of {at}"
+    assert until(lambda: not at.still_alive(), ORPHAN_SECONDS), f"left: {at.still_alive()} of {at}"
 
 
 def kill(process: Stat) -> None:
@@ -195,7 +195,7 @@ def test_killed_component_does_not_end_run(drill: MakeDrill, pipeline: str, name
 
     kill(component(hit, name))
     assert until(lambda: stack.processes_of(hit.home).running(name) is None, ORPHAN_SECONDS)
-    hit.embedded.up()
+    hit.embedded.start()
 
     hit.assert_ends("success")
     assert_gone(at)
@@ -211,9 +211,9 @@ def test_run_lands_rest_when_broker_is_back(drill: MakeDrill, pipeline: str) -> 
 
     broker.stop(stack.processes_of(hit.home))
     try:
-        assert until(lambda: not at.left(), BROKER_SECONDS), f"left: {at.left()} of {at}"
+        assert until(lambda: not at.still_alive(), BROKER_SECONDS), f"left: {at.still_alive()} of {at}"
     finally:
-        hit.embedded.up()
+        hit.embedded.start()
 
     hit.assert_carried_on(at)
 

@@ -59,7 +59,7 @@ def test_enough_waiting_records_start_exactly_one_run(embedded: Embedded) -> Non
     landed = embedded.ids("clicks")
     embedded.send("clicks", range(60, 100))
     broker.stop(stack.processes_of(embedded.project.home))
-    embedded.up()
+    embedded.start()
     embedded.send("clicks", range(100, 120))
     runs = started(embedded, CLICKS, "asset_triggered", 2)
 

@@ -24,7 +24,7 @@ from frazil.spark.writes.apply import SparkApply
 from tests.integration.conftest import Shop
 from tests.integration.sink_scenarios.conftest import HEAD, Place, killed_between_publishes
 from tests.integration.sink_scenarios.ending import assert_ends
-from tests.integration.sink_scenarios.scenario import FIRST, SECOND, Held, Scenario, event, row, sent
+from tests.integration.sink_scenarios.scenario import FIRST, SECOND, Scenario, TableContents, event, row, sink_records
 
 KEYED = "{id: {type: long, required: true}, type: string, ts: {type: timestamptz, unit: ms}, payload: string}"
 KEYED_COLUMNS = {"id": "long!", "type": "string", "ts": "timestamptz", "payload": "string"}
@@ -47,7 +47,7 @@ destinations:
   - {{table: shop.whole, columns: {KEYED}, write: cdc, identifier: [id], {OPS}}}
 """,
     (
-        sent(
+        sink_records(
             change("I", 1, "type1"),
             change("I", 2, "type2"),
             change("I", 3, "type3"),
@@ -55,7 +55,7 @@ destinations:
             change("U", 1, "new"),
         ),
         # A row that goes to another day, an insert of a key that is there, and changes of keys that are not.
-        sent(
+        sink_records(
             change("U", 1, "newer", SECOND),
             change("I", 2, "again"),
             change("D", 4),
@@ -65,7 +65,7 @@ destinations:
         ),
     ),
     {
-        name: Held(
+        name: TableContents(
             KEYED_COLUMNS, (row(1, "newer", SECOND), row(2, "again"), row(5, "unknown"), row(3, "back")), partition
         )
         for name, partition in (("shop.by_day", ("ts_day day",)), ("shop.whole", ()))
@@ -84,14 +84,14 @@ destinations:
   - {{table: shop.log, columns: {{id: long, type: string}}}}
 """,
         (
-            sent(event(1, "type1"), event(2, "type2")),
-            sent(event(1, "newer", SECOND), None, event(3, "a"), event(3, "b")),
+            sink_records(event(1, "type1"), event(2, "type2")),
+            sink_records(event(1, "newer", SECOND), None, event(3, "a"), event(3, "b")),
         ),
         {
-            "shop.by_day": Held(
+            "shop.by_day": TableContents(
                 KEYED_COLUMNS, (row(2, "type2"), row(1, "newer", SECOND), row(3, "b")), ("ts_day day",)
             ),
-            "shop.log": Held(
+            "shop.log": TableContents(
                 {"id": "long", "type": "string"}, ((1, "type1"), (2, "type2"), (1, "newer"), (3, "a"), (3, "b"))
             ),
         },
@@ -109,12 +109,12 @@ destinations:
     changes: {format: envelope, values: {insert: [insert], delete: [delete]}}
 """,
         (
-            sent({"insert": {"id": 1, "name": "a"}}, {"insert": {"id": 2, "name": "b"}}),
-            sent(
+            sink_records({"insert": {"id": 1, "name": "a"}}, {"insert": {"id": 2, "name": "b"}}),
+            sink_records(
                 {"delete": {"id": 1}}, {"insert": {"id": 2, "name": "bb"}}, {"update": {"id": 2}}, {"delete": {"id": 9}}
             ),
         ),
-        {"shop.whole": Held({"id": "long!", "name": "string"}, ((2, "bb"),))},
+        {"shop.whole": TableContents({"id": "long!", "name": "string"}, ((2, "bb"),))},
         letters=((4, None, "TRANSFORM_FAILED"),),
     ),
 )

@@ -28,7 +28,7 @@ ROUTES = (
 )
 
 
-class Seen(HTMLParser):
+class Markup(HTMLParser):
     """What a browser makes of a page: its elements and attributes."""
 
     def __init__(self, text: str) -> None:
@@ -199,7 +199,7 @@ def test_records_and_messages_stay_text(open_page: Open, path: str):
     page = open_page(start={"ingest__orders"}).get(path)
 
     assert page.status_code == 200
-    elements = Seen(page.text).elements
+    elements = Markup(page.text).elements
     assert not [tag for tag, _ in elements if tag in {"img", "iframe", "object", "embed", "style"}]
     assert all(attributes.get("src") for tag, attributes in elements if tag == "script"), "a script within the page"
     assert not [name for _, attributes in elements for name in attributes if name.startswith("on") or name == "style"]

@@ -129,7 +129,7 @@ def gate() -> Iterator[Gate]:
 @pytest.fixture
 def orders(place: Place, cluster: Cluster, gate: Gate, warm_spark: WarmSpark) -> Place:
     """A pipeline of 200 good records and 3 bad ones; its settings name the server as somebody else's."""
-    warm_spark.up()
+    warm_spark.start()
     configure(place, warm_spark, gate)
     (place.root / "pipelines" / "orders.yaml").write_text(FILE.format(topic=place.topic))
     create_topic(cluster, place.topic, 1)
@@ -236,7 +236,7 @@ def test_killed_server_does_not_keep_client_waiting(orders: Place, gate: Gate, w
     gate.opened.set()
     down = orders.frazil("run", "orders")
     assert (down.returncode, "does not answer" in down.stderr) == (Retryable.exit_code, True), down.stderr
-    warm_spark.up()
+    warm_spark.start()
     assert_exact(orders)
 
 
@@ -385,7 +385,7 @@ def test_names_and_keys_mean_themselves_on_a_server_of_somebody_else(
     place: Place, cluster: Cluster, gate: Gate, warm_spark: WarmSpark
 ) -> None:
     """Its own configuration substitutes variables; the session of a merge does not, whatever the engine's conf says."""
-    warm_spark.up()
+    warm_spark.start()
     configure(place, warm_spark, gate, conf={"spark.sql.variable.substitute": "true"})
     (place.root / "pipelines" / "orders.yaml").write_text(MERGED.format(topic=place.topic))
     create_topic(cluster, place.topic, 1)

@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.common.serde import SchemaId
 from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 
 from frazil.kafka.client.record import Header, OutgoingRecord
-from tests.letters import bring
+from tests.letters import run_dead_letter_replay
 from tests.operations import assert_clean
 from tests.registry_server import RegistryServer
 
@@ -113,7 +113,7 @@ def test_dead_letter_with_broken_key_lands_once_file_fits(store: MakeStore) -> N
     rows, letters = made.lands_records(sent)
     path = made.shop.project.pipelines_folder / "orders.yaml"
     made.shop = made.shop.with_pipeline(path.read_text().replace('"no": "int"', '"no": "long"'))
-    home = bring(made.shop)
+    home = run_dead_letter_replay(made.shop)
 
     assert (rows, letters) == ([{"total": 1, "no": 5}], [(1, "INVALID_KEY")])
     assert (home.tried, home.landed) == (1, 1)

@@ -45,12 +45,12 @@ def test_internal_topics_are_left_out(cluster: Cluster, topic: Topic) -> None:
     assert observe(cluster, ["__consumer_offsets"]).topics
 
 
-def test_broken_pattern_is_refused(cluster: Cluster, nobody: Cluster) -> None:
+def test_broken_pattern_is_refused(cluster: Cluster, unreachable: Cluster) -> None:
     """A pattern that is none, and a cluster that is none, are not the same as nothing found."""
     with pytest.raises(Terminal, match=r"'events\('"):
         matching_topics(cluster, "events(")
     with pytest.raises(Retryable, match="answered in time"):
-        matching_topics(nobody, "events")
+        matching_topics(unreachable, "events")
 
 
 def test_absent_topics_do_not_stop_others(cluster: Cluster, topic: Topic) -> None:

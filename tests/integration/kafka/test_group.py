@@ -75,11 +75,11 @@ def test_group_with_members_is_refused(cluster: Cluster, topic: Topic, group: st
     assert group_offsets(cluster, group, [(name, 0)]) == {(name, 0): 2}
 
 
-def test_unreachable_cluster_fails_consumer_group_in_time(nobody: Cluster, group: str) -> None:
+def test_unreachable_cluster_fails_consumer_group_in_time(unreachable: Cluster, group: str) -> None:
     """An unreachable cluster is said in time, for writing and for reading."""
     began = time.monotonic()
     with pytest.raises(Retryable, match="answered in time"):
-        mirror_offsets(nobody, group, {("t", 0): 1})
+        mirror_offsets(unreachable, group, {("t", 0): 1})
     assert time.monotonic() - began < 15
     with pytest.raises(Retryable, match="answered in time"):
-        group_offsets(nobody, group, [("t", 0)])
+        group_offsets(unreachable, group, [("t", 0)])

@@ -41,7 +41,7 @@ def zeros(count: int, size: int = 1_000) -> list[bytes]:
     return [bytes(size)] * count
 
 
-def found(cluster: Cluster, topic: str, start: int, end: int) -> list[tuple[int, int | None]]:
+def read_offsets(cluster: Cluster, topic: str, start: int, end: int) -> list[tuple[int, int | None]]:
     """Offset of each record, and its bytes if it was not taken over."""
     rows: list[tuple[int, int | None]] = []
     for batch in read_range(cluster, topic, 0, start, end):
@@ -62,7 +62,7 @@ def test_batches_that_client_cannot_unpack_are_reported_by_offset(cluster: Clust
 
     for start, end in ((0, ends[-1]), (1, 50), (10, 11), (72, 80), (74, 76), (100, ends[-1] - 5), (96, 97)):
         expected = [(o, NOT_UNPACKED if o in unreadable else None) for o in range(start, end)]
-        assert found(small, name, start, end) == expected, (start, end)
+        assert read_offsets(small, name, start, end) == expected, (start, end)
 
 
 def test_end_of_unreadable_batch_is_found_with_little_unpacking(
@@ -73,15 +73,15 @@ def test_end_of_unreadable_batch_is_found_with_little_unpacking(
     for size in (2, 300, 300, 1):
         send(cluster, name, zeros(size, 1_000_000 if size == 300 else 10))
 
-    def noted(of: Cluster, complaints: ErrorLog, **statistics: Any) -> Consumer:
+    def recorded_consumer(of: Cluster, complaints: ErrorLog, **statistics: Any) -> Consumer:
         built.append(
             (consumer(of, complaints, **statistics), of.properties.get("receive.message.max.bytes", "default"))
         )
         return built[-1][0]
 
-    monkeypatch.setattr(read, "consumer", noted)
+    monkeypatch.setattr(read, "consumer", recorded_consumer)
     expected = [(o, NOT_UNPACKED if 2 <= o < 602 else None) for o in range(603)]
-    assert found(cluster, name, 0, 603) == expected
+    assert read_offsets(cluster, name, 0, 603) == expected
     assert [bound for _, bound in built] == ["default", str(2 * 2**20)]
 
 
@@ -96,7 +96,7 @@ def test_end_of_batch_larger_than_probe_is_found(
     monkeypatch.setattr(read, "_PROBED_BYTES", 9_000)
     monkeypatch.setattr(read, "_PROBE_SECONDS", 1.0)
     small = Cluster(cluster.name, dict(cluster.properties) | SMALL)
-    assert found(small, name, 0, 46) == [(o, NOT_UNPACKED if 2 <= o < 43 else None) for o in range(46)]
+    assert read_offsets(small, name, 0, 46) == [(o, NOT_UNPACKED if 2 <= o < 43 else None) for o in range(46)]
 
 
 def test_verify_reads_the_same_offsets(cluster: Cluster, topic: Topic) -> None:
@@ -149,4 +149,4 @@ def test_record_above_limit_is_reported_by_size_in_every_codec(cluster: Cluster,
     send(cluster, name, [b"1", bytes(17_000_000), b"3"], codec)
     send(cluster, name, [b"4"], codec)
 
-    assert found(cluster, name, 0, 4) == [(0, None), (1, 17_000_000), (2, None), (3, None)]
+    assert read_offsets(cluster, name, 0, 4) == [(0, None), (1, 17_000_000), (2, None), (3, None)]

@@ -259,11 +259,11 @@ def test_missing_topic_is_reported_at_once(cluster: Cluster) -> None:
         read(cluster, "not-there", 0, 1)
 
 
-def test_lost_leader_is_told_apart_from_missing_partition(cluster: Cluster, nobody: Cluster, topic: Topic) -> None:
+def test_lost_leader_is_told_apart_from_missing_partition(cluster: Cluster, unreachable: Cluster, topic: Topic) -> None:
     """The client has one word for a partition that is gone, one that is led again in a moment, and brokers that are silent."""
     name = topic()
 
-    def told(asked: Cluster, place: tuple[str, int]) -> FrazilError:
+    def explained_error(asked: Cluster, place: tuple[str, int]) -> FrazilError:
         complaints = ErrorLog()
         client = consumer(asked, complaints)
         reading = _Reading(asked, client, complaints, {place: Range(*place, 0, 1)})
@@ -273,10 +273,10 @@ def test_lost_leader_is_told_apart_from_missing_partition(cluster: Cluster, nobo
             reading.close()
         return translate(cause, asked, topic=place[0], partition=place[1])
 
-    assert isinstance(told(cluster, (name, 0)), Retryable)
-    assert isinstance(told(cluster, (name, 7)), Terminal)
-    assert isinstance(told(cluster, ("not-there", 0)), Terminal)
-    assert isinstance(told(nobody, (name, 0)), Retryable)
+    assert isinstance(explained_error(cluster, (name, 0)), Retryable)
+    assert isinstance(explained_error(cluster, (name, 7)), Terminal)
+    assert isinstance(explained_error(cluster, ("not-there", 0)), Terminal)
+    assert isinstance(explained_error(unreachable, (name, 0)), Retryable)
 
 
 def delete_before(cluster: Cluster, topic: str, offset: int) -> None:

@@ -25,16 +25,16 @@ OPERATIONS: dict[str, Callable[[Cluster], object]] = {
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_unreachable_broker_is_reported_in_time(
-    nobody: Cluster, operation: str, capfd: pytest.CaptureFixture[str]
+    unreachable: Cluster, operation: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Every operation names the servers asked, the reason and the next step, in time and once."""
     began = time.monotonic()
 
     with pytest.raises(Retryable) as failure:
-        OPERATIONS[operation](nobody)
+        OPERATIONS[operation](unreachable)
 
     assert time.monotonic() - began < 15
-    assert nobody.bootstrap_servers in failure.value.message
+    assert unreachable.bootstrap_servers in failure.value.message
     assert "Connection refused" in failure.value.message
     assert "frazil up --only kafka" in (failure.value.next_step or "")
     assert "clusters.prod.bootstrap_servers" in (failure.value.next_step or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import OutcomeUnknown, Retryable
-from tests.fault_proxy import Held, Step, after, lost, passed, refused
+from tests.fault_proxy import HeldRequest, Step, after, lost, passed, refused
 from tests.integration.rest.conftest import LEDGER, LETTERS, ORDERS, RestShop, path_of, then_silence
 from tests.operations import replay
 
@@ -73,7 +73,7 @@ def test_lost_answer_neither_doubles_nor_loses_replayed_rows(landed: RestShop, c
 
 @pytest.mark.short("decision")
 @commits
-def test_late_commit_does_not_bring_replaced_rows_back(landed: RestShop, held: Held, commit: str) -> None:
+def test_late_commit_does_not_bring_replaced_rows_back(landed: RestShop, held: HeldRequest, commit: str) -> None:
     """A commit of a replay that is carried out just before its repetition, or after: only one of them counts."""
     strike(landed, commit, held, after(held.release))
 
@@ -85,7 +85,7 @@ def test_late_commit_does_not_bring_replaced_rows_back(landed: RestShop, held: H
 @commits
 @pytest.mark.full
 @pytest.mark.parametrize("late", ["before", "after"])
-def test_late_commit_and_repeated_replay_land_once(landed: RestShop, held: Held, commit: str, late: str) -> None:
+def test_late_commit_and_repeated_replay_land_once(landed: RestShop, held: HeldRequest, commit: str, late: str) -> None:
     """The replay ends without knowing; asked for again it lands once, whether the held commit comes before or after."""
     table, _ = COMMITS[commit]
     strike(landed, commit, then_silence(landed.proxy, table, held))

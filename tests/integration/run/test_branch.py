@@ -83,15 +83,15 @@ def test_rows_on_branch_can_be_queried(shop: MakeShop) -> None:
     orders.produce_orders(range(3, 5))
     orders.run()
 
-    def asked(name: str) -> object:
+    def answer(name: str) -> object:
         return query(orders.project, f"SELECT count(*) AS n, max(id) AS id FROM {name}").to_pylist()[0]  # noqa: S608
 
-    assert asked("shop.orders") == {"n": 0, "id": None}
-    assert asked('shop.orders."branch_Night-2"') == {"n": 5, "id": 4}
-    assert asked("shop.orders.tag_first") == {"n": 3, "id": 2}
+    assert answer("shop.orders") == {"n": 0, "id": None}
+    assert answer('shop.orders."branch_Night-2"') == {"n": 5, "id": 4}
+    assert answer("shop.orders.tag_first") == {"n": 3, "id": 2}
     for wrong in ("branch_first", "branch_night", "tag_none"):
         with pytest.raises(Terminal, match="behind the table: branch_Night-2, tag_first"):
-            asked(f"shop.orders.{wrong}")
+            answer(f"shop.orders.{wrong}")
 
 
 def ids_on_main(orders: Any) -> list[int]:

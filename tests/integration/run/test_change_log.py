@@ -61,7 +61,7 @@ def _rows(shop: Any) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in names) for row in shop.rows(LOG))
 
 
-def _found(shop: Any) -> list[tuple[str, int | None]]:
+def _differences(shop: Any) -> list[tuple[str, int | None]]:
     """Kinds and offsets of what verify finds; values were compared."""
     result = verify(shop.project, shop.pipeline)
     assert result.values_compared, result.values_not_compared_because
@@ -80,11 +80,11 @@ def test_column_declared_later_does_not_stop_change_log(shop: MakeShop) -> None:
 
     landed = [(*row[:4], None, row[5]) for row in ROWS]
     assert _rows(orders) == [*landed, (5, 0, "upsert", 3, "c", "c")]
-    assert _found(orders) == []
+    assert _differences(orders) == []
     assert json.loads(ledger(orders)[-1]["schema_changes"]) == [{"path": ["name"], "kind": "add", "type": "string"}]
     replay(orders, "earliest")
     assert _rows(orders) == [*ROWS, (5, 0, "upsert", 3, "c", "c")]
-    assert _found(orders) == []
+    assert _differences(orders) == []
 
 
 def test_changes_are_logged_once_and_in_order(shop: MakeShop) -> None:
@@ -93,13 +93,13 @@ def test_changes_are_logged_once_and_in_order(shop: MakeShop) -> None:
     result = orders.run()
     assert (result.read, result.written, result.dead, result.filtered) == (5, 3, 1, 1)
     assert _rows(orders) == ROWS
-    assert _found(orders) == []
+    assert _differences(orders) == []
     replay(orders, "earliest")
     assert _rows(orders) == ROWS
     reset(orders, "earliest")
     orders.run()
     assert _rows(orders) == ROWS
-    assert _found(orders) == []
+    assert _differences(orders) == []
 
 
 @pytest.mark.parametrize("point", ["staged", "decide.committed", "record.committing"])
@@ -154,4 +154,4 @@ def test_tampered_change_log_is_found(
         at = row.schema.get_field_index(column)
         changed = pa.array([value], row.schema.field(at).type)
         table.append(row.set_column(at, row.schema.field(at), changed))
-    assert _found(orders)[0] == (kind, offset)
+    assert _differences(orders)[0] == (kind, offset)

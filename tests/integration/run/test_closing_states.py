@@ -45,7 +45,7 @@ from tests.operations import (
     state,
     to_table,
 )
-from tests.refusals import carry_out, named_command, obey
+from tests.refusals import carry_out, follow_refusals, named_command
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
@@ -151,7 +151,7 @@ def test_command_of_the_refusal_ends_the_state(shop: MakeShop, at: At, state: Ca
     state(orders, at, past)
     count = 16 if "gone" in state.__name__ and "is_at" not in state.__name__ else 12
 
-    assert 1 <= obey(orders) <= 2
+    assert 1 <= follow_refusals(orders) <= 2
 
     assert_all(orders, count)
     assert_clean(orders)
@@ -174,7 +174,7 @@ def test_late_run_on_restored_table_is_resolved_by_one_command(shop: MakeShop, a
 
     with pytest.raises(Terminal, match=r"holds batch 2 \(.*\) last, and the pipeline was at batch 2 \("):
         orders.run()
-    assert obey(orders) == 1
+    assert follow_refusals(orders) == 1
     assert position(orders).n > 2
     assert_all(orders, 8)
     assert_clean(orders)
@@ -193,7 +193,7 @@ def test_late_replay_on_rolled_back_table_is_resolved_by_one_command(shop: MakeS
     with pytest.raises(Retryable):
         replay(orders, offsets(orders, 2), offsets(orders, 6))
 
-    assert obey(orders) == 1
+    assert follow_refusals(orders) == 1
     assert_all(orders, 12)
     assert_clean(orders)
 
@@ -214,7 +214,7 @@ def test_late_run_of_older_batch_is_resolved_by_one_command(shop: MakeShop, at: 
     with pytest.raises(Retryable):
         orders.run()
 
-    assert obey(orders) == 1
+    assert follow_refusals(orders) == 1
     assert_all(orders, 12)
     assert_clean(orders)
 
@@ -226,7 +226,7 @@ def test_batch_without_manifest_gives_up_what_kafka_lost(shop: MakeShop, at: At)
     remove_manifest(orders)
     delete_records(orders, 14)
 
-    assert obey(orders) == 1
+    assert follow_refusals(orders) == 1
 
     assert places(orders) == [(0, o) for o in range(0, 16, 2)]
     assert [o for _, o, _ in letters(orders)] == [1, 3, 5, 7, 9, 11, 15]
@@ -242,7 +242,7 @@ def test_replay_without_manifest_is_read_again_from_the_start(shop: MakeShop, at
         replay(orders, offsets(orders, 2), offsets(orders, 6))
     remove_manifest(orders)
 
-    assert obey(orders) == 1
+    assert follow_refusals(orders) == 1
     assert_all(orders, 8)
     assert_clean(orders)
 
@@ -269,7 +269,7 @@ def test_lost_ledger_is_no_dead_end_without_the_manifest_of_the_last_batch(
     Path(table.current_snapshot().summary.additional_properties[MANIFEST_KEY].removeprefix("file://")).unlink()
     damage(orders, LEDGER)
 
-    assert 1 <= obey(orders) <= 2
+    assert 1 <= follow_refusals(orders) <= 2
 
     more(orders, 12)
     orders.run()

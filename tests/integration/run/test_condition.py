@@ -25,7 +25,7 @@ At = Callable[..., Any]
 MakeShop = Callable[..., Shop]
 
 
-def look(shop: Shop, **given: Any) -> Condition:
+def inspect(shop: Shop, **given: Any) -> Condition:
     return read(shop.project, shop.pipeline, **given)
 
 
@@ -43,7 +43,7 @@ def test_pipeline_that_never_ran_is_not_started_by_status(shop: MakeShop) -> Non
     orders = shop()
     orders.produce_orders(range(3))
 
-    found = look(orders)
+    found = inspect(orders)
 
     assert (found.n, found.last_commit, found.refusal, found.unreadable) == (None, None, None, None)
     assert heads(orders) == {}
@@ -58,7 +58,7 @@ def test_idle_pipeline_is_not_stale(shop: MakeShop) -> None:
     before = heads(orders)
 
     later = datetime.now(UTC) + timedelta(hours=5)
-    found = look(orders, clock=lambda: later)
+    found = inspect(orders, clock=lambda: later)
 
     assert (found.n, found.lag, found.lag_seconds, found.held_back) == (1, 0, 0.0, 0)
     assert found.complete_through is not None
@@ -77,7 +77,7 @@ def test_first_record_after_quiet_hour_is_not_late(shop: MakeShop) -> None:
     later = datetime.now(UTC) + timedelta(minutes=50)
     send(orders, b'{"id": 4}', later - timedelta(seconds=40))
 
-    found = look(orders, clock=lambda: later)
+    found = inspect(orders, clock=lambda: later)
 
     assert found.lag == 1
     assert found.lag_seconds == pytest.approx(40, abs=0.01)
@@ -93,7 +93,7 @@ def test_freshness_is_measured_from_record_timestamps(shop: MakeShop) -> None:
     send(orders, b'{"id": 4}', now - timedelta(hours=50))
     orders.run()
 
-    found = look(orders).freshness
+    found = inspect(orders).freshness
 
     assert found.p50 == pytest.approx(3600, rel=0.06)
     assert found.p99 == pytest.approx(50 * 3600, rel=0.06)
@@ -107,7 +107,7 @@ def test_replayed_history_is_not_years_late(shop: MakeShop) -> None:
     run_at = datetime.now(UTC)
     send(orders, b'{"id": 4}', run_at - timedelta(days=400))
 
-    found = look(orders, clock=lambda: run_at + timedelta(seconds=30))
+    found = inspect(orders, clock=lambda: run_at + timedelta(seconds=30))
 
     assert found.lag == 1
     assert found.lag_seconds is not None
@@ -125,7 +125,7 @@ def test_near_retention_is_reported(shop: MakeShop, cluster: Cluster) -> None:
     send(orders, b'{"id": 1}', now - timedelta(minutes=50))
     send(orders, b'{"id": 2}', now - timedelta(minutes=10))
 
-    (found,) = look(orders, clock=lambda: now).retention[:1]
+    (found,) = inspect(orders, clock=lambda: now).retention[:1]
 
     assert (found.topic, found.headroom, found.by_size) == (topic, 0, True)
     assert found.seconds_left is not None
@@ -148,10 +148,10 @@ def test_recreated_topic_is_reported_before_next_run(shop: MakeShop) -> None:
     orders.produce_orders(range(3))
     orders.run()
     delete_topic(orders.cluster, orders.topic)
-    missing = look(orders)
+    missing = inspect(orders)
     create_topic(orders.cluster, orders.topic, 1)
 
-    found = look(orders)
+    found = inspect(orders)
 
     assert missing.refusal is not None
     assert "has no topic" in missing.refusal
@@ -168,7 +168,7 @@ def test_lost_dead_letters_are_reported_before_next_run(shop: MakeShop) -> None:
     orders.run()
     drop(orders, LETTERS)
 
-    found = look(orders)
+    found = inspect(orders)
 
     assert found.refusal is not None
     assert "shop.orders__dead_letters is gone" in found.refusal
@@ -204,10 +204,10 @@ def test_decided_batch_is_reported_and_left_by_status(shop: MakeShop, at: At) ->
         orders.run()
     before = heads(orders)
 
-    found = look(orders)
+    found = inspect(orders)
 
     assert (found.n, found.unfinished, found.refusal, found.lag) == (2, 2, None, 0)
     assert found.unfinished_since is not None
     assert heads(orders) == before
     orders.run()
-    assert look(orders).unfinished is None
+    assert inspect(orders).unfinished is None

@@ -14,7 +14,7 @@ from frazil.run.repair import dead_letter_replay
 from frazil.run.repair.dead_letter_replay import ReplayResult
 from frazil.run.state.pipeline_state import pipeline_state
 from frazil.run.state.tables import open_tables
-from tests.letters import EVERY, bring, good_letters, still_open
+from tests.letters import EVERY, good_letters, run_dead_letter_replay, still_open
 from tests.operations import (
     LETTERS,
     Killed,
@@ -43,7 +43,7 @@ def test_dead_letters_land_without_moving_position(good_now: Any) -> None:
     """Rows with their own coordinates, letters marked, the position where it was; a second time does nothing."""
     before = position(good_now)
 
-    first, second = bring(good_now), bring(good_now)
+    first, second = run_dead_letter_replay(good_now), run_dead_letter_replay(good_now)
 
     assert (first.tried, first.landed, first.batches) == (6, 6, (before.n + 1,))
     assert second == ReplayResult(dead_codes={})
@@ -59,7 +59,7 @@ def test_record_that_is_still_bad_stays_dead_letter(shop: MakeShop) -> None:
     """It stays a letter of its batch, with one more attempt; the ledger has a batch that landed nothing."""
     orders = landed(shop)
 
-    found = bring(orders)
+    found = run_dead_letter_replay(orders)
 
     assert (found.landed, found.dead_codes) == (0, {"WRONG_TYPE": 6})
     assert [(row["attempts"], row["landed_batch"]) for row in orders.rows(LETTERS)] == [(2, None)] * 6
@@ -72,20 +72,20 @@ def test_only_chosen_dead_letters_are_replayed(good_now: Any) -> None:
     """Only the named one lands; its neighbours in the same files stay open and unchanged."""
     chosen = Place(good_now.topic, 0, 5)
 
-    found = bring(good_now, LetterChoice(places=frozenset([chosen])))
+    found = run_dead_letter_replay(good_now, LetterChoice(places=frozenset([chosen])))
 
     assert found.landed == 1
     assert still_open(good_now) == [(0, o) for o in (1, 3, 7, 9, 11)]
     assert sorted(row["attempts"] for row in good_now.rows(LETTERS)) == [1, 1, 1, 1, 1, 2]
     assert_clean(good_now)
-    assert bring(good_now, LetterChoice(codes=frozenset(["INVALID_JSON"]))).tried == 0
+    assert run_dead_letter_replay(good_now, LetterChoice(codes=frozenset(["INVALID_JSON"]))).tried == 0
 
 
 def test_dry_run_of_dead_letter_replay_lands_nothing(good_now: Any) -> None:
     """With dry_run the counts are the same and no table changes."""
     before = good_now.snapshots(), good_now.snapshots(LETTERS)
 
-    found = bring(good_now, dry_run=True)
+    found = run_dead_letter_replay(good_now, dry_run=True)
 
     assert (found.tried, found.landed) == (6, 6)
     assert (good_now.snapshots(), good_now.snapshots(LETTERS)) == before
@@ -103,10 +103,10 @@ def test_killed_dead_letter_replay_lands_each_record_once(good_now: Any, at: At,
     """Killed at any step, then tried again, with a run in between: each letter is one row."""
     at(point)
     with pytest.raises(Killed):
-        bring(good_now)
+        run_dead_letter_replay(good_now)
 
     good_now.run()
-    bring(good_now)
+    run_dead_letter_replay(good_now)
 
     assert places(good_now) == EVERY
     assert still_open(good_now) == []
@@ -117,9 +117,9 @@ def test_killed_dead_letter_replay_lands_each_record_once(good_now: Any, at: At,
 @pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
 def test_two_replays_of_same_dead_letters_land_them_once(good_now: Any, at: At, point: Failpoint) -> None:
     """A rival does all of it while the first stands at a step: nothing lands twice."""
-    at(point, lambda: bring(good_now))
+    at(point, lambda: run_dead_letter_replay(good_now))
 
-    bring(good_now)
+    run_dead_letter_replay(good_now)
 
     assert places(good_now) == EVERY
     assert still_open(good_now) == []
@@ -135,7 +135,7 @@ def test_new_records_during_replay_make_it_stage_again(good_now: Any, at: At) ->
 
     at(P.STAGED, rival)
 
-    found = bring(good_now)
+    found = run_dead_letter_replay(good_now)
 
     assert found.landed == 6
     assert places(good_now) == [*EVERY, (0, 12)]
@@ -150,14 +150,14 @@ def test_dead_letters_of_table_without_coordinates_are_refused(shop: MakeShop) -
     orders.run()
 
     with pytest.raises(Terminal, match="no Kafka columns"):
-        bring(orders)
+        run_dead_letter_replay(orders)
 
 
 def test_dead_letters_of_many_offsets_take_several_batches(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch is bounded; together they land every letter once, and the next run keeps its bound in bytes."""
     monkeypatch.setattr(dead_letter_replay, "RANGES_PER_BATCH", 4)
 
-    found = bring(good_now)
+    found = run_dead_letter_replay(good_now)
 
     assert (found.landed, len(found.batches)) == (6, 2)
     assert places(good_now) == EVERY

@@ -17,7 +17,7 @@ from frazil.monitor import reading
 from frazil.monitor.reading import with_open_letters
 from frazil.report.dead_letters import list_letters
 from frazil.run.repair.dead_letter_replay import replay_dead_letters
-from tests.letters import EVERY, bring, good_letters
+from tests.letters import EVERY, good_letters, run_dead_letter_replay
 from tests.operations import (
     LETTERS,
     ORDERS,
@@ -57,13 +57,13 @@ def good_now(shop: MakeShop) -> Any:
 
 def test_rollback_past_replay_opens_dead_letters_again(good_now: Any) -> None:
     """The rows go with the rollback, so the letters are open again, and land again."""
-    bring(good_now)
+    run_dead_letter_replay(good_now)
     roll_back(good_now, ORDERS)
 
     to_table(good_now)
     good_now.run()
     gone = places(good_now)
-    found = bring(good_now)
+    found = run_dead_letter_replay(good_now)
 
     assert gone == [(0, o) for o in range(0, 12, 2)]
     assert found.landed == 6
@@ -81,14 +81,14 @@ def test_only_open_dead_letters_are_counted(good_now: Any, monkeypatch: pytest.M
         return with_open_letters(found, good_now.project, good_now.pipeline).open_letters
 
     assert (counted(), read) == (6, [])
-    bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
+    run_dead_letter_replay(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
     assert (counted(), read) == (4, [])
     roll_back(good_now, ORDERS)
     to_table(good_now)
     good_now.run()
     assert counted() == len(still_listed(good_now)) == 6
     assert read
-    bring(good_now)
+    run_dead_letter_replay(good_now)
     assert counted() == len(still_listed(good_now)) == 0
 
 
@@ -101,7 +101,7 @@ def still_listed(orders: Any) -> Any:
 @pytest.mark.parametrize("again", ["replay", "reset"])
 def test_replay_over_landed_dead_letters_leaves_each_record_one_outcome(good_now: Any, again: str) -> None:
     """Rows and letters of the range go together, so each record has one outcome after it."""
-    bring(good_now)
+    run_dead_letter_replay(good_now)
 
     if again == "replay":
         replay(good_now, "earliest")
@@ -110,13 +110,13 @@ def test_replay_over_landed_dead_letters_leaves_each_record_one_outcome(good_now
         good_now.run()
 
     assert places(good_now) == EVERY
-    assert bring(good_now).tried == 0
+    assert run_dead_letter_replay(good_now).tried == 0
     assert_clean(good_now)
 
 
 def test_lost_dead_letter_table_lands_no_record_twice(good_now: Any) -> None:
     """A repair reads their records again: all are good now, and none lands twice."""
-    bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 5))))
+    run_dead_letter_replay(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 5))))
     drop(good_now, LETTERS)
 
     repair(good_now, LETTERS)
@@ -145,7 +145,7 @@ def test_only_dead_letter_of_present_topic_lands_at_shared_offset(good_now: Any)
     send(good_now, {0: [b"{}", b"broken"]})
     good_now.run()
 
-    first, second = bring(good_now), bring(good_now)
+    first, second = run_dead_letter_replay(good_now), run_dead_letter_replay(good_now)
 
     assert (first.tried, first.dead_codes, second.tried) == (1, {"INVALID_JSON": 1}, 1)
     told = {
@@ -157,7 +157,7 @@ def test_only_dead_letter_of_present_topic_lands_at_shared_offset(good_now: Any)
 
 def test_repair_restores_dead_letters_whose_rows_were_rolled_back(good_now: Any) -> None:
     """They are no rows any more, and their letters are gone: they are read again."""
-    bring(good_now)
+    run_dead_letter_replay(good_now)
     roll_back(good_now, ORDERS)
     to_table(good_now)
     good_now.run()
@@ -173,11 +173,11 @@ def test_repair_restores_dead_letters_whose_rows_were_rolled_back(good_now: Any)
 def test_rollback_after_repair_reads_landed_dead_letters_again(good_now: Any, at: At, *, is_finished: bool) -> None:
     """Rows are gone and so are their letters: the position goes back to them, and Kafka brings them again."""
     if is_finished:
-        bring(good_now)
+        run_dead_letter_replay(good_now)
     else:
         at(P.FOLLOW_COMMITTING)
         with pytest.raises(Killed):
-            bring(good_now)
+            run_dead_letter_replay(good_now)
     drop(good_now, LETTERS)
     repair(good_now, LETTERS)
     roll_back(good_now, ORDERS, 2)
@@ -205,18 +205,18 @@ def test_records_that_came_twice_do_not_land_again(good_now: Any) -> None:
 
 def test_undone_rollback_lands_no_dead_letter_again(good_now: Any) -> None:
     """Rows of the first landing are back, whatever the letters were marked with since: none lands again."""
-    bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
+    run_dead_letter_replay(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
     landed_once = lake(good_now).load_table(ORDERS).metadata.current_snapshot_id
     roll_back(good_now, ORDERS)
     to_table(good_now)
     good_now.run()
-    bring(good_now, LetterChoice(places=frozenset([Place(good_now.topic, 0, 1)])))
+    run_dead_letter_replay(good_now, LetterChoice(places=frozenset([Place(good_now.topic, 0, 1)])))
     set_main(good_now, landed_once)
     to_table(good_now)
     good_now.run()
 
     listed = still_listed(good_now)
-    bring(good_now)
+    run_dead_letter_replay(good_now)
 
     told = {of.offset: of.row_batch for of in listed}
     assert told[1] is not None

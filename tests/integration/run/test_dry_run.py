@@ -29,7 +29,7 @@ class Killed(BaseException):
     """Ends a run like a kill."""
 
 
-def look(orders: Any, start: Target | None = None, end: Target | None = None) -> DryRun:
+def preview(orders: Any, start: Target | None = None, end: Target | None = None) -> DryRun:
     """A dry run in this process; what the result says survives its way through JSON."""
     request = RunRequest("look", mode="dry_run", start=start, end=end)
     plan = plan_dry_run(orders.project, orders.pipeline, request)
@@ -78,7 +78,7 @@ def test_dry_run_commits_nothing_and_next_run_reads_the_same(shop: MakeShop, unc
     orders.produce(BAD)
     unchanged(orders)
 
-    found = look(orders)
+    found = preview(orders)
 
     counts = found.counts
     assert (counts.read, counts.written, counts.dead, counts.filtered) == (44, 40, 3, 1)
@@ -95,7 +95,7 @@ def test_run_after_dry_run_lands_what_it_said(shop: MakeShop) -> None:
     orders = shop()
     orders.produce_orders(range(30))
     orders.produce(BAD)
-    found = look(orders)
+    found = preview(orders)
 
     result = orders.run()
 
@@ -116,7 +116,7 @@ def test_dry_run_of_new_pipeline_creates_no_tables(shop: MakeShop, unchanged: Ca
     orders.produce([b'{"name": "no id"}'])
     unchanged(orders)
 
-    found = look(orders)
+    found = preview(orders)
 
     assert (found.counts.written, found.counts.dead) == (7, 1)
     assert found.remarks == ("pipeline orders never ran: the next run writes its start position first",)
@@ -127,7 +127,7 @@ def test_dry_run_does_not_resolve_start_latest(shop: MakeShop) -> None:
     """Records produced between a look and the first run are before its start: the look left nothing behind."""
     orders = shop(start="latest")
     orders.produce_orders(range(5))
-    assert look(orders).offsets == 0
+    assert preview(orders).offsets == 0
     orders.produce_orders(range(5, 9))
 
     assert orders.run().read == 0
@@ -143,7 +143,7 @@ def test_dry_run_does_not_finish_decided_batch(shop: MakeShop, unchanged: Callab
     orders.produce_orders(range(20, 23))
     unchanged(orders)
 
-    found = look(orders)
+    found = preview(orders)
 
     assert found.remarks == ("batch 1 is decided and not finished: the next run finishes it first",)
     assert found.counts.read == 3
@@ -154,7 +154,7 @@ def test_dry_run_reads_one_batch_of_backlog(shop: MakeShop) -> None:
     orders = shop(max_records=40)
     orders.produce_orders(range(300))
 
-    found = look(orders)
+    found = preview(orders)
 
     assert (found.offsets, found.looked_at, found.counts.read) == (300, 38, 38)
     assert all(p.start < p.looked_to < p.end for p in found.partitions)
@@ -171,11 +171,11 @@ def test_explicit_range_is_not_cut_at_position(shop: MakeShop, unchanged: Callab
     fourth = Target("offsets", offsets={orders.topic: {0: 4}})
     tomorrow = Target("timestamp", datetime.now(UTC) + timedelta(days=1))
 
-    assert look(orders, EARLIEST, LATEST).counts.read == 60
-    assert look(orders, EARLIEST).counts.read == 60
-    assert look(orders, None, LATEST).counts.read == 10
-    assert look(orders, tomorrow).offsets == 0
-    (part,) = look(orders, first, fourth).partitions
+    assert preview(orders, EARLIEST, LATEST).counts.read == 60
+    assert preview(orders, EARLIEST).counts.read == 60
+    assert preview(orders, None, LATEST).counts.read == 10
+    assert preview(orders, tomorrow).offsets == 0
+    (part,) = preview(orders, first, fourth).partitions
     assert (part.partition, part.start, part.end, part.counts.read) == (0, 1, 4, 3)
 
 
@@ -184,7 +184,7 @@ def test_too_many_dead_letters_are_reported(shop: MakeShop) -> None:
     orders = shop(partitions=1)
     orders.produce([b"broken"] * 12)
 
-    found = look(orders)
+    found = preview(orders)
 
     assert found.too_many_dead is not None
     assert "12 of 12 records" in found.too_many_dead
@@ -207,7 +207,7 @@ def test_dry_run_of_recreated_topic_is_refused(shop: MakeShop) -> None:
     with pytest.raises(Terminal, match="was recreated"):
         dry_run(orders.project, orders.pipeline, plan, stage_inline)
     with pytest.raises(Terminal, match="was recreated"):
-        look(orders)
+        preview(orders)
 
 
 def test_plan_of_another_kind_is_refused(shop: MakeShop) -> None:

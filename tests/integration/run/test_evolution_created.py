@@ -12,8 +12,8 @@ from frazil.errors import Terminal
 from frazil.run.commit import audit
 from tests.evolving import PIPELINE, changes, evolving, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import At
-from tests.integration.run.test_dry_run import look, state
-from tests.letters import bring
+from tests.integration.run.test_dry_run import preview, state
+from tests.letters import run_dead_letter_replay
 from tests.operations import LETTERS, Killed, assert_clean, catalog, lake
 
 MakeShop = Callable[..., Any]
@@ -95,7 +95,7 @@ def test_advice_for_column_that_can_not_partition_works(shop: MakeShop) -> None:
         "{table: shop.orders, columns: {at: {type: timestamptz, required: true}}, evolve: widen, partition_by: [day(at)]}",
     )
 
-    told = look(orders).remarks
+    told = preview(orders).remarks
     orders.run()
 
     table = lake(orders).load_table("shop.orders")
@@ -215,7 +215,7 @@ def test_dry_run_changes_no_tables(shop: MakeShop) -> None:
     put(orders, {"id": 1, "note": "x"}, {"id": "bad"}, {"id": 2**40})
     before = state(orders)
 
-    first = look(orders)
+    first = preview(orders)
 
     assert (first.counts.written, first.counts.dead) == (2, 1)
     said = [remark for remark in first.remarks if "would change" in remark]
@@ -226,7 +226,7 @@ def test_dry_run_changes_no_tables(shop: MakeShop) -> None:
     assert state(orders) == before
     orders.run()
     assert (len(orders.rows()), len(orders.rows(LETTERS))) == (2, 1)
-    assert not [remark for remark in look(orders).remarks if "would change" in remark]
+    assert not [remark for remark in preview(orders).remarks if "would change" in remark]
 
 
 def test_replayed_dead_letters_bring_their_columns(shop: MakeShop) -> None:
@@ -236,9 +236,9 @@ def test_replayed_dead_letters_bring_their_columns(shop: MakeShop) -> None:
     orders.run()
     orders = rewritten(orders, "{table: shop.orders, columns: {id: int}, evolve: widen}")
 
-    assert bring(orders, dry_run=True).landed == 1
+    assert run_dead_letter_replay(orders, dry_run=True).landed == 1
     assert types(orders) == {"id": "int"}
-    assert bring(orders).landed == 1
+    assert run_dead_letter_replay(orders).landed == 1
 
     assert types(orders) == {"id": "long", "note": "string"}
     assert rows(orders, "shop.orders", "id", "note") == [(2**40, "x"), (1, None)]

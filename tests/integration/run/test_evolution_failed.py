@@ -10,7 +10,7 @@ import pytest
 from frazil.errors import Terminal
 from tests.evolving import changes, evolving, put, rewritten, rows, types
 from tests.integration.run.conftest import At
-from tests.letters import bring, still_open
+from tests.letters import run_dead_letter_replay, still_open
 from tests.operations import LETTERS, Killed, assert_clean, lake
 
 MakeShop = Callable[..., Any]
@@ -77,7 +77,7 @@ def test_dead_letter_that_stays_bad_does_not_keep_others_from_landing(shop: Make
     orders.run()
     orders = rewritten(orders, f"{size}, evolve: widen, on_incompatible: fail}}")
 
-    found = bring(orders)
+    found = run_dead_letter_replay(orders)
 
     assert (found.tried, found.landed, found.dead_codes) == (3, 1, {"WRONG_TYPE": 2})
     assert rows(orders, "shop.orders", "id", "size") == [(2, 2**40)]

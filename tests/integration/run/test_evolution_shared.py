@@ -32,7 +32,7 @@ dead_letters: {{table: shop.refused}}
 """
 
 
-def beside(orders: Any, table: str = "shop.orders") -> Any:
+def with_second_pipeline(orders: Any, table: str = "shop.orders") -> Any:
     """A second pipeline, `other`, with a topic of its own, into one of the tables."""
     topic = f"other-{uuid.uuid4().hex[:8]}"
     create_topic(orders.cluster, topic, 1)
@@ -56,7 +56,7 @@ def put_other(other: Any, *values: Any) -> None:
 def test_columns_of_two_pipelines_at_same_moment_are_kept(shop: MakeShop, at: At, point: str) -> None:
     """Wherever one pipeline stands while the other changes the table and lands: both land, into the columns of both."""
     orders = evolving(shop)
-    other = beside(orders)
+    other = with_second_pipeline(orders)
     put(orders, {"id": 1})
     orders.run()
     put(orders, {"id": 2, "ours": "x", "at": {"a": 1}})
@@ -81,7 +81,7 @@ def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at: At) -
         shop, "{table: shop.orders}", "{table: shop.copies, columns: {id: int, at: 'struct<a: int>'}, evolve: widen}"
     )
     put(orders, {"id": 1, "at": {"a": 1}})
-    other = beside(orders, "shop.copies")
+    other = with_second_pipeline(orders, "shop.copies")
 
     def rival() -> None:
         put_other(other, {"id": 2**40, "at": {"a": 2**40, "b": "x"}})
@@ -114,7 +114,7 @@ def test_column_named_or_typed_otherwise_by_rival_ends_no_run(
     file = orders.project.pipelines_folder / "orders.yaml"
     file.write_text(file.read_text() + f"value: {{field_names: {field_names}}}\n")
     orders = replace(orders, project=Project.load(environment(orders.project)))
-    other = beside(orders)
+    other = with_second_pipeline(orders)
     put(orders, {"id": 1})
     orders.run()
     put(orders, sent)

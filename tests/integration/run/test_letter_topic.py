@@ -15,7 +15,7 @@ from frazil.failpoints import Failpoint
 from frazil.kafka.admin.topics import delete_topic
 from frazil.run.commit.recover import recover
 from tests.letter_topic import sending
-from tests.letters import bring
+from tests.letters import run_dead_letter_replay
 from tests.operations import (
     LETTERS,
     Killed,
@@ -230,7 +230,7 @@ def test_replayed_dead_letters_are_not_sent_again(shop: MakeShop) -> None:
     """Still dead, they were sent before; a replay's letters are of a new batch, and are sent as such."""
     orders, topic = sending(landed(shop))
 
-    bring(orders)
+    run_dead_letter_replay(orders)
     replay(orders, "earliest")
 
     n = str(position(orders).n).encode()

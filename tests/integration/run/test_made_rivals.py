@@ -18,7 +18,7 @@ from frazil.run.repair import repair as repairs
 from frazil.run.staging.inline import stage_inline
 from frazil.verify import check
 from tests import made as shops
-from tests.made import fill, ids, letters, told
+from tests.made import auto_created, fill, ids, letters
 from tests.operations import LEDGER, assert_clean, drop, reset, roll_back, scope
 
 
@@ -51,7 +51,7 @@ def test_table_created_by_rival_is_recorded_and_filled(
     shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     """Its table stays told, whatever the slower run's batch names, and takes the rows of every later batch."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"))
     orders.run()
     fill(orders, (2, "shop.b"))
@@ -60,7 +60,7 @@ def test_table_created_by_rival_is_recorded_and_filled(
     slow = plan_of(orders)
     meanwhile(monkeypatch, looks, lambda: land(orders, rivals))
     assert land(orders, slow) == 1
-    assert told(orders) == ("shop.a", "shop.b")
+    assert auto_created(orders) == ("shop.a", "shop.b")
     fill(orders, (4, "shop.b"))
     orders.run()
     rows = {"shop.a": [1], "shop.b": [2, 4]}
@@ -73,7 +73,7 @@ def test_table_created_by_rival_during_repair_is_recorded(
     shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The repair's batch tells of it, as the rival's did."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.c"))
     orders.run()
     fill(orders, (3, "shop.b"))
@@ -85,7 +85,7 @@ def test_table_created_by_rival_during_repair_is_recorded(
 
 def test_auto_created_table_survives_ledger_rollback(shop: Callable[..., Any]) -> None:
     """The table stays the pipeline's: the reset that the refusal advises takes its rows out, and they come again once."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"))
     orders.run()
     before = orders.snapshots(LEDGER)
@@ -104,7 +104,7 @@ def test_auto_created_table_survives_ledger_rollback(shop: Callable[..., Any]) -
 
 def test_table_created_during_verify_is_compared(shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows are compared with all others."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"))
     orders.run()
     fill(orders, (2, "shop.b"), (3, "shop.a"))

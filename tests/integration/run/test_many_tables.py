@@ -82,12 +82,12 @@ def test_table_that_refuses_its_files_does_not_stop_others(
     assert not [other for other in PLACES if other != table and other in stopped.value.message]
     assert f"frazil repair orders {table} --reason" in str(stopped.value)
     others = {of: ids for of, ids in expected(0).items() if of != table}
-    assert {of: ids for of, ids in _there(many).items() if of != table} == others
+    assert {of: ids for of, ids in _landed_ids(many).items() if of != table} == others
     assert [row["destination"] for row in many.rows(f"{LEDGER.removesuffix('ledger')}dead_letters")] == [None]
     fill(many, 100)
     with pytest.raises(Terminal, match=table):
         many.run()
-    assert {of: ids for of, ids in _there(many).items() if of != table} == others
+    assert {of: ids for of, ids in _landed_ids(many).items() if of != table} == others
     assert ledger(many, "ingest") == []
 
     done = repair(many, table, replays=fills)
@@ -98,7 +98,7 @@ def test_table_that_refuses_its_files_does_not_stop_others(
     assert_clean(many)
 
 
-def _there(shop: Any) -> dict[str, list[int]]:
+def _landed_ids(shop: Any) -> dict[str, list[int]]:
     found = {table: lake(shop).find_table(table) for table in PLACES}
     return {of: sorted(at.scan().to_arrow()["id"].to_pylist()) for of, at in found.items() if at is not None}
 

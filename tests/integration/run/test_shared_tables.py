@@ -39,7 +39,9 @@ dead_letters: {{table: {letters}, tolerance: {{max_rate: 0.9, min_records: 10}}}
 """
 
 
-def beside(orders: Any, *, table: str = ORDERS, letters: str = OTHER_LETTERS, topic: str | None = None) -> Any:
+def with_second_pipeline(
+    orders: Any, *, table: str = ORDERS, letters: str = OTHER_LETTERS, topic: str | None = None
+) -> Any:
     """The same shop with a second pipeline, `other`; both name their dead-letter table."""
     folder = orders.project.pipelines_folder
     other = PIPELINE.format(name="other", topic=topic or orders.topic, table=table, letters=letters)
@@ -58,7 +60,7 @@ def run_other(orders: Any) -> None:
 
 def test_shared_dead_letter_table_is_refused(shop: MakeShop) -> None:
     """The second one to come is refused and lands nothing: a reset of one would take out the other's letters."""
-    orders = beside(shop(partitions=1), table="shop.other", letters=LETTERS)
+    orders = with_second_pipeline(shop(partitions=1), table="shop.other", letters=LETTERS)
     send(orders, {0: [order(0), bad(1)]})
     orders.run()
 
@@ -78,7 +80,7 @@ def test_second_pipeline_of_same_topic_name_and_table_is_refused(
     shop: MakeShop, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
 ) -> None:
     """Rows don't say which cluster they came from: refused whatever the cluster, and the first one goes on."""
-    orders = beside(shop(partitions=1))
+    orders = with_second_pipeline(shop(partitions=1))
     send(orders, {0: [order(0), bad(1)]})
     orders.run()
 
@@ -105,7 +107,7 @@ def test_pipelines_of_different_topics_share_one_table(shop: MakeShop) -> None:
     plain = shop(partitions=1)
     topic = f"returns-{uuid.uuid4().hex[:8]}"
     create_topic(plain.cluster, topic, 1)
-    orders = beside(plain, topic=topic)
+    orders = with_second_pipeline(plain, topic=topic)
     returns = type(orders)(orders.project, orders.cluster, topic)
     for at, first in ((orders, 0), (returns, 100)):
         send(at, {0: [order(first), bad(first + 1), order(first + 2)]})
@@ -126,7 +128,7 @@ def test_pipelines_of_different_topics_share_one_table(shop: MakeShop) -> None:
 
 def test_dead_letter_table_belongs_to_pipeline_that_created_it(shop: MakeShop, at: At) -> None:
     """It is the one's that made it, before either has a letter; the other gets its own by the advice."""
-    orders = beside(shop(partitions=1), table="shop.other", letters=LETTERS)
+    orders = with_second_pipeline(shop(partitions=1), table="shop.other", letters=LETTERS)
     send(orders, {0: [order(0), bad(1)]})
 
     def refused() -> None:
@@ -135,7 +137,7 @@ def test_dead_letter_table_belongs_to_pipeline_that_created_it(shop: MakeShop, a
 
     at("manifest.written", refused)
     orders.run()
-    own = beside(orders, table="shop.other", letters=OTHER_LETTERS)
+    own = with_second_pipeline(orders, table="shop.other", letters=OTHER_LETTERS)
     run_other(own)
 
     assert (letters(own), len(own.rows(OTHER_LETTERS))) == ([(0, 1, 1)], 1)
@@ -244,7 +246,7 @@ def test_edited_dead_letter_table_is_refused(shop: MakeShop, is_there: bool) -> 
 
 def test_second_of_two_pipelines_that_begin_at_once_is_refused(shop: MakeShop, at: At) -> None:
     """The one whose first commit comes second is refused by it; the other goes on."""
-    orders = beside(shop(partitions=1))
+    orders = with_second_pipeline(shop(partitions=1))
     send(orders, {0: [order(0), bad(1)]})
     at("manifest.written", orders.run)
 

@@ -14,7 +14,7 @@ from frazil.run.staging.inline import stage_inline
 from frazil.run.staging.stage import StageOrder
 from tests.integration.sink_scenarios.conftest import MakePlace, Place
 from tests.integration.sink_scenarios.ending import assert_ends
-from tests.integration.sink_scenarios.scenario import Held, Scenario, sent
+from tests.integration.sink_scenarios.scenario import Scenario, TableContents, sink_records
 from tests.operations import LEDGER, LETTERS, lake
 
 pytestmark = pytest.mark.embedded
@@ -28,8 +28,8 @@ LETTER = Scenario(
     "a row and a dead letter",
     "TestCoordinator.testCommitAppend",
     "destinations: [{table: shop.events, columns: {id: int}}]",
-    (sent({"id": 1}, {"id": 2**40}, {"id": 3}),),
-    {EVENTS: Held({"id": "int"}, ((1,), (3,)))},
+    (sink_records({"id": 1}, {"id": 2**40}, {"id": 3}),),
+    {EVENTS: TableContents({"id": "int"}, ((1,), (3,)))},
     letters=((1, None, "OUT_OF_RANGE"),),
 )
 """The table decides, the dead letters follow, the ledger records."""

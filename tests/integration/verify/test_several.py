@@ -114,7 +114,7 @@ def test_work_follows_the_records_and_not_the_tables_times_the_records(
 ) -> None:
     """Of many tables that records name each record is routed once, and handed to its own; it is counted once."""
     tables, count = 30, 300
-    orders = shops.made(shop, most=tables)
+    orders = shops.auto_creating(shop, most=tables)
     shops.fill(orders, *((number, f"shop.t{number % tables}") for number in range(count)))
     orders.run()
     send(orders, {0: [None, None]})
