@@ -24,7 +24,7 @@ from frazil.pipeline.models.pipeline_file import Destination
 from frazil.records.model.spec import KafkaColumns
 from tests.rest_catalog import RestServer
 from tests.spark.documents import COLUMNS, KEY, TABLE, Docs, sqlite
-from tests.spark.kills import Killed, at, kill, repeat_append
+from tests.spark.kills import Killed, at_failpoint, kill, repeat_append
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_rest_catalog_finishes_killed_append(
     docs.land(docs.change(1, range(1), None))
     change = docs.change(2, range(1, 3), 1)
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.BRANCH_STAGED, kill)
+        at_failpoint(patch, Failpoint.BRANCH_STAGED, kill)
         with pytest.raises(Killed):
             docs.land(change)
     docs.land(change)
@@ -77,7 +77,9 @@ def test_rival_append_on_main_is_kept(docs: Docs, monkeypatch: pytest.MonkeyPatc
     docs.land(docs.change(1, range(1), None))
     foreign = docs.spark.table(f"`{docs.lake.name}`.{TABLE}").selectExpr("*").limit(1)
     foreign = foreign.withColumn("_kafka_offset", foreign["_kafka_offset"] + 100)
-    at(monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: foreign.writeTo(f"`{docs.lake.name}`.{TABLE}").append())
+    at_failpoint(
+        monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: foreign.writeTo(f"`{docs.lake.name}`.{TABLE}").append()
+    )
     docs.land(docs.change(2, range(1, 2), 1))
     assert docs.rows() == [document(0, 1), document(1, 2), (100, document(0, 1)[1])]
     assert set(docs.metadata.refs) == {"main"}
@@ -86,7 +88,7 @@ def test_rival_append_on_main_is_kept(docs: Docs, monkeypatch: pytest.MonkeyPatc
 def test_batch_finished_by_rival_lands_once(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two give the same part at the same time: the rows are there once, and both say the same snapshot."""
     change, others = docs.change(1, range(2), None), []
-    at(monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: others.append(docs.land(change)))
+    at_failpoint(monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: others.append(docs.land(change)))
     assert [docs.land(change)] == others
     assert docs.rows() == [document(0, 1), document(1, 1)]
     assert set(docs.metadata.refs) == {"main"}
@@ -111,7 +113,7 @@ def test_append_that_is_repeated_late_does_not_reach_main(docs: Docs, monkeypatc
         docs.spark.table(branch).limit(1).writeTo(branch).append()
 
     first = docs.metadata.current_snapshot_id
-    at(monkeypatch, Failpoint.BRANCH_STAGED, repeat)
+    at_failpoint(monkeypatch, Failpoint.BRANCH_STAGED, repeat)
     docs.land(docs.change(2, range(1, 3), 1))
     assert docs.rows() == [document(0, 1), document(1, 2), document(2, 2)]
     assert set(docs.metadata.refs) == {"main"}
@@ -124,7 +126,7 @@ def test_kill_before_fast_forward_neither_loses_nor_doubles_rows(
     """Nobody sees a prepared branch; the next one lands the rows, and drops what was left behind."""
     docs.land(docs.change(1, range(1), None))
     change = docs.change(2, range(1, 3), 1)
-    at(monkeypatch, place, kill)
+    at_failpoint(monkeypatch, place, kill)
     with pytest.raises(Killed):
         docs.land(change)
     assert docs.rows() == [document(0, 1)]
@@ -138,7 +140,7 @@ def test_kill_before_properties_is_not_taken_for_rollback(docs: Docs, monkeypatc
     """Main has the batch and the property still names the one before: what main carries counts, and is finished."""
     first = docs.land(docs.change(1, range(1), None))
     change = docs.change(2, range(1, 2), 1)
-    at(monkeypatch, Failpoint.FOLLOW_COMMITTED, kill)
+    at_failpoint(monkeypatch, Failpoint.FOLLOW_COMMITTED, kill)
     with pytest.raises(Killed):
         docs.land(change)
     assert json.loads(docs.metadata.properties[KEY])["snapshot"] == first

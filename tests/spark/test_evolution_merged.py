@@ -28,7 +28,7 @@ from frazil.run.staging.inline import stage_inline
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
-from tests.spark.kills import Killed, at, kill
+from tests.spark.kills import Killed, at_failpoint, kill
 
 TABLE = "lake.shop.customers"
 FILE = """
@@ -113,7 +113,7 @@ def test_changed_rows_keep_values_when_columns_are_added(place: Place, monkeypat
         event("c", None, {"id": 2**40, "price": 1.5, "home": {"city": "Ulm"}}),
     ]
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.EVOLVED, kill, evolution)
+        at_failpoint(patch, Failpoint.EVOLVED, kill, evolution)
         with pytest.raises(Killed):
             place.run(*news)
     assert place.rows("name", "price") == [(1, "a", None), (2, "b", None)]
@@ -149,8 +149,8 @@ def test_merge_survives_compaction_and_foreign_columns(place: Place, monkeypatch
         place.sql(f"UPDATE {TABLE} SET note = 'kept' WHERE id = 3")  # noqa: S608
         place.sql(f"ALTER TABLE {TABLE} ADD COLUMN more string")
 
-    at(monkeypatch, Failpoint.AUDITED, before, audit)
-    at(monkeypatch, Failpoint.BRANCH_STAGED, behind)
+    at_failpoint(monkeypatch, Failpoint.AUDITED, before, audit)
+    at_failpoint(monkeypatch, Failpoint.BRANCH_STAGED, behind)
     place.run(
         event("u", None, {"id": 0, "name": "b", "seen": 7, "price": 1}),
         event("d", {"id": 1}, None),

@@ -20,7 +20,7 @@ from frazil.kafka.client.cluster import Cluster
 from frazil.maintain import steps
 from frazil.maintain.last import MAINTAINED_KEY, last_maintenance
 from frazil.maintain.need import ORPHANS_KEY
-from tests.spark.kills import Killed, at, kill
+from tests.spark.kills import Killed, at_failpoint, kill
 from tests.spark.maintained import LEDGER, LETTERS, ORDERS, Maintained, maintained, put_old
 
 Make = Callable[..., Maintained]
@@ -235,7 +235,7 @@ def test_waiting_batch_keeps_its_files(make: Make, monkeypatch: pytest.MonkeyPat
     orders.land(3)
     orders.send(3)
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.DECIDE_COMMITTED, kill)
+        at_failpoint(patch, Failpoint.DECIDE_COMMITTED, kill)
         with pytest.raises(Killed):
             orders.run()
     monkeypatch.setattr("frazil.maintain.guard._PAUSES", (0.0,))

@@ -17,7 +17,7 @@ from frazil.iceberg.commit import expiry
 from frazil.kafka.client.cluster import Cluster
 from frazil.maintain.result import StepOutcome
 from frazil.runtime.waiting import until
-from tests.spark.kills import at
+from tests.spark.kills import at_failpoint
 from tests.spark.maintained import Maintained, maintained
 
 Make = Callable[..., Maintained]
@@ -54,7 +54,7 @@ def beside_compaction(
 
         try:
             with monkeypatch.context() as patch:
-                at(patch, place, compaction_runs)
+                at_failpoint(patch, place, compaction_runs)
                 deed()
         finally:
             gate.touch()
@@ -139,7 +139,7 @@ def test_replay_does_not_restore_files_replaced_by_compaction(make: Make, monkey
     orders.land(4)
 
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.DECIDE_COMMITTING, lambda: orders.step("compaction"))
+        at_failpoint(patch, Failpoint.DECIDE_COMMITTING, lambda: orders.step("compaction"))
         orders.run(replay())
 
     assert len([of for of in orders.metadata().snapshots if operation(orders, of.snapshot_id) == "replace"]) == 1
@@ -168,7 +168,7 @@ def test_compaction_does_not_starve_merge(make: Make, monkeypatch: pytest.Monkey
     orders.send(9)
 
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.BRANCH_STAGED, lambda: orders.step("compaction"))
+        at_failpoint(patch, Failpoint.BRANCH_STAGED, lambda: orders.step("compaction"))
         orders.run()
 
     assert len([of for of in orders.metadata().snapshots if operation(orders, of.snapshot_id) == "replace"]) == 1

@@ -20,7 +20,7 @@ from tests.rest_catalog import RestServer
 from tests.spark import orphan
 from tests.spark.changes import KEY, TABLE, Customers, delete, upsert
 from tests.spark.documents import sqlite
-from tests.spark.kills import Killed, at, kill, repeat_append
+from tests.spark.kills import Killed, at_failpoint, kill, repeat_append
 
 SECONDS = 240
 """Bounds a driver with a JVM of its own; it takes ten on an idle machine."""
@@ -43,7 +43,7 @@ def test_rival_commit_on_main_is_kept(customers: Customers, monkeypatch: pytest.
         customers.spark.sql(call).collect()
         customers.spark.sql(f"INSERT INTO {name} (id, name) VALUES (7, 'foreign')").collect()  # noqa: S608
 
-    at(monkeypatch, Failpoint.BRANCH_STAGED, rival)
+    at_failpoint(monkeypatch, Failpoint.BRANCH_STAGED, rival)
     customers.land(customers.change(2, [upsert(2, 1, "aa"), upsert(3, 3, "c")]))
     assert customers.rows() == [(1, "aa"), (2, "b"), (3, "c"), (7, "foreign")]
     assert set(customers.metadata.refs) == {"main"}
@@ -55,7 +55,7 @@ def test_batch_finished_by_rival_lands_once(customers: Customers, monkeypatch: p
     """Two give the same part at the same time: it is there once, and both say the same snapshot."""
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
     change, others = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")]), []
-    at(monkeypatch, Failpoint.BRANCH_STAGED, lambda: others.append(customers.rival.land(change)))
+    at_failpoint(monkeypatch, Failpoint.BRANCH_STAGED, lambda: others.append(customers.rival.land(change)))
     assert [customers.land(change)] == others
     assert customers.rows() == [(1, "b"), (2, "c")]
     assert set(customers.metadata.refs) == {"main"}
@@ -73,7 +73,7 @@ def test_kill_neither_loses_nor_doubles_changes(
     customers.land(customers.change(1, [upsert(0, 1, "a"), upsert(1, 2, "b")]))
     change = customers.change(2, [upsert(2, 1, "aa"), delete(3, 2), upsert(4, 3, "c")])
     with monkeypatch.context() as patch:
-        at(patch, place, kill)
+        at_failpoint(patch, place, kill)
         with pytest.raises(Killed):
             customers.land(change)
     seen = [(1, "aa"), (3, "c")]
@@ -137,7 +137,7 @@ def test_rest_catalog_finishes_killed_merge(
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
     change = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")])
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.BRANCH_STAGED, kill)
+        at_failpoint(patch, Failpoint.BRANCH_STAGED, kill)
         with pytest.raises(Killed):
             customers.land(change)
     customers.land(change)

@@ -116,7 +116,7 @@ def place(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Place:
     return Place(project, cluster, topic, session)
 
 
-def at(monkeypatch: pytest.MonkeyPatch, place: Failpoint) -> None:
+def kill_at(monkeypatch: pytest.MonkeyPatch, place: Failpoint) -> None:
     """End the process when it gets to a place."""
 
     def reached(point: Failpoint) -> None:
@@ -179,7 +179,7 @@ def test_batch_killed_after_decision_is_finished_by_next_run(
     place.run()
     place.send(*encoded({"id": 10}, {"id": 11}))
     with monkeypatch.context() as patch:
-        at(patch, point)
+        kill_at(patch, point)
         with pytest.raises(Killed):
             place.run()
     is_there = point in (Failpoint.FOLLOW_COMMITTED, Failpoint.RECORD_COMMITTING)

@@ -136,12 +136,12 @@ def test_branch_of_filled_table_begins_with_its_rows(shop: MakeShop) -> None:
 
 @pytest.mark.short("branch.made")
 @pytest.mark.parametrize("point", POINTS)
-def test_run_killed_on_branch_is_finished_by_next_run(audited: MakeShop, at: At, point: str) -> None:
+def test_run_killed_on_branch_is_finished_by_next_run(audited: MakeShop, at_failpoint: At, point: str) -> None:
     """At every point of a batch on a branch, and in a replay: the next run finishes it, and each record has its one outcome."""
     orders = landed(audited, 1)
     produce(orders, {0: [order(4), bad(5), order(6)]})
     deed: Callable[[], object] = lambda: replay(orders, "earliest") if point == "branch.made" else orders.run()  # noqa: E731
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         deed()
 
@@ -155,11 +155,13 @@ def test_run_killed_on_branch_is_finished_by_next_run(audited: MakeShop, at: At,
 
 
 @pytest.mark.parametrize("point", ["planned", "manifest.written", "decide.committing"])
-def test_first_run_killed_after_table_creation_is_begun_by_next_run(audited: MakeShop, at: At, point: str) -> None:
+def test_first_run_killed_after_table_creation_is_begun_by_next_run(
+    audited: MakeShop, at_failpoint: At, point: str
+) -> None:
     """Tables and branch are there, and nothing else: the next run begins the pipeline."""
     orders = audited(partitions=1)
     orders.produce_orders(range(3))
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         orders.run()
 

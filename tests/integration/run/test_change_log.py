@@ -103,10 +103,10 @@ def test_changes_are_logged_once_and_in_order(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("point", ["staged", "decide.committed", "record.committing"])
-def test_killed_run_logs_changes_once(shop: MakeShop, at: At, point: str) -> None:
+def test_killed_run_logs_changes_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """The log is a table like any other: the next run carries on."""
     orders = _logged(shop)
-    at(point, nth=1 if point == "staged" else 2)  # the first one is of the start position
+    at_failpoint(point, nth=1 if point == "staged" else 2)  # the first one is of the start position
     with pytest.raises(Killed):
         orders.run()
     orders.run()

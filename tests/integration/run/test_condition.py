@@ -193,13 +193,13 @@ def test_unreachable_broker_does_not_hide_table_status(shop: MakeShop, tmp_path:
     assert (found.refusal, found.n, found.rows, found.lag) == (None, 1, 3, None)
 
 
-def test_decided_batch_is_reported_and_left_by_status(shop: MakeShop, at: At) -> None:
+def test_decided_batch_is_reported_and_left_by_status(shop: MakeShop, at_failpoint: At) -> None:
     """A batch that a crash left is told with its number and since when; the look leaves it to the next run."""
     orders = shop(partitions=1)
     orders.produce_orders(range(3))
     orders.run()
     orders.produce_orders(range(3, 5))
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
     before = heads(orders)

@@ -170,12 +170,14 @@ def test_repair_restores_dead_letters_whose_rows_were_rolled_back(good_now: Any)
 
 
 @pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "unfinished"])
-def test_rollback_after_repair_reads_landed_dead_letters_again(good_now: Any, at: At, *, is_finished: bool) -> None:
+def test_rollback_after_repair_reads_landed_dead_letters_again(
+    good_now: Any, at_failpoint: At, *, is_finished: bool
+) -> None:
     """Rows are gone and so are their letters: the position goes back to them, and Kafka brings them again."""
     if is_finished:
         run_dead_letter_replay(good_now)
     else:
-        at(P.FOLLOW_COMMITTING)
+        at_failpoint(P.FOLLOW_COMMITTING)
         with pytest.raises(Killed):
             run_dead_letter_replay(good_now)
     drop(good_now, LETTERS)

@@ -163,13 +163,13 @@ def test_only_records_that_request_columns_are_read_again(shop: MakeShop) -> Non
 
 @pytest.mark.short("evolved")
 @pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing", "decide.committed"])
-def test_killed_run_changes_table_once(shop: MakeShop, at: At, point: str) -> None:
+def test_killed_run_changes_table_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Killed before or behind the change of a table, the next run finds what is there and lands every record once."""
     orders = evolving(shop)
     put(orders, {"id": 1})
     orders.run()
     put(orders, {"id": 2, "note": "x"})
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         orders.run()
 
@@ -180,7 +180,7 @@ def test_killed_run_changes_table_once(shop: MakeShop, at: At, point: str) -> No
     assert_clean(orders)
 
 
-def test_two_pipelines_keep_each_others_columns(shop: MakeShop, at: At) -> None:
+def test_two_pipelines_keep_each_others_columns(shop: MakeShop, at_failpoint: At) -> None:
     """A rival adds columns to the same table at the same moment: it has those of both, and both pipelines land."""
     orders = evolving(shop)
     put(orders, {"id": 1})
@@ -192,7 +192,7 @@ def test_two_pipelines_keep_each_others_columns(shop: MakeShop, at: At) -> None:
             update.add_column("theirs", StringType())
             update.add_column("both", StructType(NestedField(1, "b", StringType(), required=False)))
 
-    at("evolving", rival)
+    at_failpoint("evolving", rival)
     orders.run()
 
     assert set(types(orders)) == {"id", "ours", "theirs", "both"}
@@ -200,7 +200,7 @@ def test_two_pipelines_keep_each_others_columns(shop: MakeShop, at: At) -> None:
     assert_clean(orders)
 
 
-def test_column_of_another_type_from_a_rival_stays_and_the_value_is_rescued(shop: MakeShop, at: At) -> None:
+def test_column_of_another_type_from_a_rival_stays_and_the_value_is_rescued(shop: MakeShop, at_failpoint: At) -> None:
     """A rival makes the column with a type that does not go with ours: the record is held against the column that is there."""
     orders = evolving(shop)
     put(orders, {"id": 1})
@@ -211,7 +211,7 @@ def test_column_of_another_type_from_a_rival_stays_and_the_value_is_rescued(shop
         with lake(orders).load_table("shop.orders").update_schema() as update:
             update.add_column("note", LongType())
 
-    at("staged", rival)
+    at_failpoint("staged", rival)
     orders.run()
 
     assert types(orders) == {"id": "long", "note": "long", "_rescued": "string"}

@@ -22,11 +22,11 @@ LAYOUT = "{table: shop.orders, columns: {at: timestamptz}, evolve: add, partitio
 MANY = "['bucket(4, id)', 'truncate(3, name)', kind, day(_kafka_timestamp)]"
 
 
-def test_partition_fields_are_set_before_first_rows(shop: MakeShop, at: At) -> None:
+def test_partition_fields_are_set_before_first_rows(shop: MakeShop, at_failpoint: At) -> None:
     """All partition fields are set with their columns, in one commit before any row; also if the run is killed there."""
     orders = evolving(shop, f"{{table: shop.orders, partition_by: {MANY}, sort_by: [name desc]}}")
     put(orders, *({"id": n, "name": f"name {n}", "kind": "ab"[n % 2]} for n in range(20)))
-    at("evolved")
+    at_failpoint("evolved")
     with pytest.raises(Killed):
         orders.run()
 
@@ -110,12 +110,12 @@ def test_advice_for_column_that_can_not_partition_works(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_declared_column_waits_for_decided_batch(shop: MakeShop, at: At) -> None:
+def test_declared_column_waits_for_decided_batch(shop: MakeShop, at_failpoint: At) -> None:
     """A column and a partition field that were declared since wait for the end of the batch that was staged without."""
     orders = evolving(shop, "{table: shop.orders}")
     orders.run()
     put(orders, {"id": 1})
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
     put(orders, {"id": 2})

@@ -25,14 +25,14 @@ dead_letters: {{tolerance: {{max_count: 1}}}}
 
 
 @pytest.mark.parametrize("ends", ["by a kill", "by its audit"])
-def test_schema_change_of_failed_run_is_recorded_by_next_batch(shop: MakeShop, at: At, ends: str) -> None:
+def test_schema_change_of_failed_run_is_recorded_by_next_batch(shop: MakeShop, at_failpoint: At, ends: str) -> None:
     """The table has the column, the run has no batch: the next batch tells of it, beside its own."""
     orders = evolving(shop)
     put(orders, {"id": 1})
     orders.run()
     put(orders, {"id": 2, "note": "x"}, *([{"id": "x"}] * 3 if ends == "by its audit" else []))
     if ends == "by a kill":
-        at("evolved")
+        at_failpoint("evolved")
         with pytest.raises(Killed):
             orders.run()
     else:

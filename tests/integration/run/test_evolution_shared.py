@@ -53,7 +53,7 @@ def put_other(other: Any, *values: Any) -> None:
 
 @pytest.mark.short("evolving")
 @pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing"])
-def test_columns_of_two_pipelines_at_same_moment_are_kept(shop: MakeShop, at: At, point: str) -> None:
+def test_columns_of_two_pipelines_at_same_moment_are_kept(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Wherever one pipeline stands while the other changes the table and lands: both land, into the columns of both."""
     orders = evolving(shop)
     other = with_second_pipeline(orders)
@@ -62,7 +62,7 @@ def test_columns_of_two_pipelines_at_same_moment_are_kept(shop: MakeShop, at: At
     put(orders, {"id": 2, "ours": "x", "at": {"a": 1}})
     put_other(other, {"id": 3, "theirs": "y", "at": {"b": 2}})
 
-    at(point, lambda: run_other(other))
+    at_failpoint(point, lambda: run_other(other))
     orders.run()
 
     assert types(orders).keys() == {"id", "ours", "theirs", "at"}
@@ -75,7 +75,7 @@ def test_columns_of_two_pipelines_at_same_moment_are_kept(shop: MakeShop, at: At
     assert_clean(orders)
 
 
-def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at: At) -> None:
+def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at_failpoint: At) -> None:
     """A follower whose struct got a field and whose number was widened, behind the decision, takes its files."""
     orders = evolving(
         shop, "{table: shop.orders}", "{table: shop.copies, columns: {id: int, at: 'struct<a: int>'}, evolve: widen}"
@@ -89,7 +89,7 @@ def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at: At) -
 
     orders.run()
     put(orders, {"id": 2, "at": {"a": 2}})
-    at("decide.committed", rival)
+    at_failpoint("decide.committed", rival)
 
     orders.run()
 
@@ -107,7 +107,12 @@ def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at: At) -
     ],
 )
 def test_column_named_or_typed_otherwise_by_rival_ends_no_run(
-    shop: MakeShop, at: At, field_names: str, sent: dict[str, Any], theirs: dict[str, Any], expected: dict[str, str]
+    shop: MakeShop,
+    at_failpoint: At,
+    field_names: str,
+    sent: dict[str, Any],
+    theirs: dict[str, Any],
+    expected: dict[str, str],
 ) -> None:
     """Between the look at the records and the change: they are held against the column as it is, and the run goes on."""
     orders = evolving(shop)
@@ -120,7 +125,7 @@ def test_column_named_or_typed_otherwise_by_rival_ends_no_run(
     put(orders, sent)
     put_other(other, theirs)
 
-    at("staged", lambda: run_other(other))
+    at_failpoint("staged", lambda: run_other(other))
     orders.run()
 
     assert types(orders) == {"id": "long"} | expected

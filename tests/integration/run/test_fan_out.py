@@ -60,12 +60,12 @@ def test_records_miss_no_table(shop: MakeShop) -> None:
         *((point, 1) for point in ("record.committing", "record.committed")),
     ],
 )
-def test_killed_run_leaves_no_table_behind(shop: MakeShop, at: At, point: str, nth: int) -> None:
+def test_killed_run_leaves_no_table_behind(shop: MakeShop, at_failpoint: At, point: str, nth: int) -> None:
     """Wherever a run is killed, also between two tables, the next one carries on and nothing is doubled."""
     orders = fanned_out(shop)
     orders.run()
     fill(orders, NUMBERS)
-    at(point, nth=nth)
+    at_failpoint(point, nth=nth)
 
     with pytest.raises(Killed):
         orders.run()
@@ -75,11 +75,11 @@ def test_killed_run_leaves_no_table_behind(shop: MakeShop, at: At, point: str, n
     assert orders.run().batches == 0
 
 
-def test_killed_first_run_keeps_its_closing_table(shop: MakeShop, at: At) -> None:
+def test_killed_first_run_keeps_its_closing_table(shop: MakeShop, at_failpoint: At) -> None:
     """Which table closes is chosen once: a first run that is killed behind its decision is finished with it."""
     orders = fanned_out(shop)
     fill(orders, NUMBERS)
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
 
@@ -148,12 +148,12 @@ def test_removed_destination_is_recorded(shop: MakeShop) -> None:
     assert_clean(again)
 
 
-def test_table_that_refuses_its_files_does_not_hold_up_others(shop: MakeShop, at: At) -> None:
+def test_table_that_refuses_its_files_does_not_hold_up_others(shop: MakeShop, at_failpoint: At) -> None:
     """The others have theirs, the pipeline stops with its name, and a repair lets the pipeline go on."""
     orders = fanned_out(shop)
     orders.run()
     fill(orders, NUMBERS)
-    at("decide.committed", lambda: _change(orders, "shop.refunds"))
+    at_failpoint("decide.committed", lambda: _change(orders, "shop.refunds"))
 
     with pytest.raises(Terminal, match=r"shop\.refunds"):
         orders.run()

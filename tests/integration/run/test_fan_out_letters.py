@@ -113,10 +113,10 @@ def test_dead_letters_of_another_table_are_not_replayed(good_now: Any) -> None:
     ],
 )
 def test_dead_letter_replay_killed_between_tables_lands_rows_once(
-    good_now: Any, at: At, point: Failpoint, nth: int
+    good_now: Any, at_failpoint: At, point: Failpoint, nth: int
 ) -> None:
     """Killed at any step, also between two tables, and tried again behind a run: each letter has its rows once."""
-    at(point, nth=nth)
+    at_failpoint(point, nth=nth)
     with pytest.raises(Killed):
         run_dead_letter_replay(good_now)
 
@@ -138,10 +138,10 @@ def test_dead_letter_replay_killed_between_tables_lands_rows_once(
     ],
 )
 def test_two_replays_of_dead_letters_of_several_tables_land_them_once(
-    good_now: Any, at: At, point: Failpoint, nth: int
+    good_now: Any, at_failpoint: At, point: Failpoint, nth: int
 ) -> None:
     """A rival does all of it while the first stands at a step, also between two tables: nothing lands twice."""
-    at(point, lambda: run_dead_letter_replay(good_now), nth=nth)
+    at_failpoint(point, lambda: run_dead_letter_replay(good_now), nth=nth)
 
     run_dead_letter_replay(good_now)
 

@@ -16,12 +16,12 @@ from tests.operations import Killed, assert_clean, drop, lake, repair, roll_back
 MakeShop = Callable[..., Any]
 
 
-def test_both_altered_tables_are_named(shop: MakeShop, at: At) -> None:
+def test_both_altered_tables_are_named(shop: MakeShop, at_failpoint: At) -> None:
     """One error names both tables, each with the command that settles it."""
     orders = fanned_out(shop)
     orders.run()
     fill(orders, range(10))
-    at("decide.committed", lambda: _alter(orders, "shop.refunds", "shop.audit"))
+    at_failpoint("decide.committed", lambda: _alter(orders, "shop.refunds", "shop.audit"))
 
     with pytest.raises(Terminal, match=r"table shop\.refunds.*; and .*table shop\.audit") as refused:
         orders.run()
@@ -36,12 +36,12 @@ def _alter(shop: Any, *tables: str) -> None:
             update.add_identity("id")
 
 
-def test_dropped_and_removed_table_can_be_named_again_and_repaired(shop: MakeShop, at: At) -> None:
+def test_dropped_and_removed_table_can_be_named_again_and_repaired(shop: MakeShop, at_failpoint: At) -> None:
     """Dropped and taken out of the file while a batch waits: named again and settled, the pipeline goes on."""
     orders = fanned_out(shop)
     orders.run()
     fill(orders, range(10))
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
     drop(orders, "shop.audit")
@@ -85,11 +85,11 @@ def test_new_table_without_kafka_columns_does_not_stop_rewind(shop: MakeShop) ->
     assert [row["id"] for row in two.rows("shop.refunds")] == [1, 1]
 
 
-def test_table_added_after_killed_start_counts_as_new(shop: MakeShop, at: At) -> None:
+def test_table_added_after_killed_start_counts_as_new(shop: MakeShop, at_failpoint: At) -> None:
     """The first batch was decided and not recorded: what it does not name is new."""
     orders = shop(partitions=1)
     one = orders.with_pipeline(_plain(orders))
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         one.run()
     two = one.with_pipeline(_plain(orders, "  - {table: shop.refunds, columns: {id: long}}\n"))

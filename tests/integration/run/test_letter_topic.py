@@ -108,10 +108,12 @@ def test_finished_batch_sends_nothing_again(waiting: tuple[Any, str]) -> None:
 
 @pytest.mark.short("letters.sent")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
-def test_run_after_kill_sends_all_dead_letters_of_batch(waiting: tuple[Any, str], at: At, point: Failpoint) -> None:
+def test_run_after_kill_sends_all_dead_letters_of_batch(
+    waiting: tuple[Any, str], at_failpoint: At, point: Failpoint
+) -> None:
     """Whatever step it was, the next run sends the whole batch, and repeats are told by their headers."""
     orders, topic = waiting
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         orders.run()
 
@@ -123,7 +125,7 @@ def test_run_after_kill_sends_all_dead_letters_of_batch(waiting: tuple[Any, str]
 
 @pytest.mark.short("letters.sending")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
-def test_dead_letters_are_sent_beside_rival(waiting: tuple[Any, str], at: At, point: Failpoint) -> None:
+def test_dead_letters_are_sent_beside_rival(waiting: tuple[Any, str], at_failpoint: At, point: Failpoint) -> None:
     """While one run stands at a step, another one does all of it, and lands more."""
     orders, topic = waiting
 
@@ -132,7 +134,7 @@ def test_dead_letters_are_sent_beside_rival(waiting: tuple[Any, str], at: At, po
         send(orders, {0: [bad(5)]})
         orders.run()
 
-    at(point, rival)
+    at_failpoint(point, rival)
 
     orders.run()
     orders.run()
@@ -160,10 +162,10 @@ def test_dead_letters_are_sent_after_catalog_was_restored_from_backup(shop: Make
     assert_clean(orders)
 
 
-def test_recreated_topic_gets_dead_letters_of_waiting_batch(waiting: tuple[Any, str], at: At) -> None:
+def test_recreated_topic_gets_dead_letters_of_waiting_batch(waiting: tuple[Any, str], at_failpoint: At) -> None:
     """Deleted while a batch waits, it gets that batch; the batch is in no other one."""
     orders, topic = waiting
-    at(P.LETTERS_SENT)
+    at_failpoint(P.LETTERS_SENT)
     with pytest.raises(Killed):
         orders.run()
     delete_topic(orders.cluster, topic)
@@ -174,10 +176,10 @@ def test_recreated_topic_gets_dead_letters_of_waiting_batch(waiting: tuple[Any, 
     assert_clean(orders)
 
 
-def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, str], at: At) -> None:
+def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, str], at_failpoint: At) -> None:
     """What was not sent is reported; with the key back, the next batch is sent."""
     orders, topic = waiting
-    at(P.FOLLOW_COMMITTED)
+    at_failpoint(P.FOLLOW_COMMITTED)
     with pytest.raises(Killed):
         orders.run()
 
@@ -194,12 +196,12 @@ def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, s
     assert_clean(back)
 
 
-def test_dead_letters_of_waiting_batch_go_to_topic_of_file_only(waiting: tuple[Any, str], at: At) -> None:
+def test_dead_letters_of_waiting_batch_go_to_topic_of_file_only(waiting: tuple[Any, str], at_failpoint: At) -> None:
     """Its manifest names a topic, and whoever may commit to the closing table may name any manifest: that topic gets nothing
     unless the file names it.
     """
     orders, topic = waiting
-    at(P.FOLLOW_COMMITTED)
+    at_failpoint(P.FOLLOW_COMMITTED)
     with pytest.raises(Killed):
         orders.run()
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
@@ -239,7 +241,7 @@ def test_replayed_dead_letters_are_not_sent_again(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("table", [LETTERS, "shop.orders__ledger"])
-def test_repaired_batch_has_its_dead_letters_in_topic(waiting: tuple[Any, str], at: At, table: str) -> None:
+def test_repaired_batch_has_its_dead_letters_in_topic(waiting: tuple[Any, str], at_failpoint: At, table: str) -> None:
     """A batch that waits for a table that is gone is given up there: its letters are in the topic all the same.
 
     Those of a replay are of a new batch, and are sent as such.
@@ -247,7 +249,7 @@ def test_repaired_batch_has_its_dead_letters_in_topic(waiting: tuple[Any, str], 
     orders, topic = waiting
     orders.run()
     send(orders, {0: [bad(5)]})
-    at(P.DECIDE_COMMITTED)
+    at_failpoint(P.DECIDE_COMMITTED)
     with pytest.raises(Killed):
         orders.run()
     drop(orders, table)

@@ -58,11 +58,11 @@ def test_impossible_table_name_is_tried_once_per_run(shop: Callable[..., Any]) -
     assert_clean(orders)
 
 
-def test_edited_template_after_kill_stops_no_pipeline(shop: Callable[..., Any], at: At) -> None:
+def test_edited_template_after_kill_stops_no_pipeline(shop: Callable[..., Any], at_failpoint: At) -> None:
     """A table that was made to the old one stops nothing: its letters say what to do, and land once that is done."""
     orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"))
-    at(Failpoint.AUDITED)
+    at_failpoint(Failpoint.AUDITED)
     with pytest.raises(Killed):
         orders.run()
     orders = orders.with_pipeline(shops.file_of(orders, template="columns: {id: string, name: string}"))
@@ -124,11 +124,11 @@ def test_failing_runs_create_no_more_tables_than_limit(shop: Callable[..., Any])
     assert_clean(orders)
 
 
-def test_name_that_the_catalog_refuses_leaves_room_for_others(shop: Callable[..., Any], at: At) -> None:
+def test_name_that_the_catalog_refuses_leaves_room_for_others(shop: Callable[..., Any], at_failpoint: At) -> None:
     """Somebody else made the one table just before: it is theirs, and the total has room for another one."""
     orders = shops.auto_creating(shop, template=f"{shops.COLUMNS}\n    max_tables: 1")
     fill(orders, (1, "shop.a"))
-    at(Failpoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
+    at_failpoint(Failpoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
     orders.run()
     fill(orders, (2, "shop.b"))
     orders.run()

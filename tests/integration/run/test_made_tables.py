@@ -111,12 +111,14 @@ def test_run_creates_at_most_permitted_number_of_tables(shop: Callable[..., Any]
 
 @pytest.mark.short("created")
 @pytest.mark.parametrize("point", [*MAKING, *TOLD])
-def test_kill_around_table_creation_lands_every_record_once(shop: Callable[..., Any], at: At, point: Failpoint) -> None:
+def test_kill_around_table_creation_lands_every_record_once(
+    shop: Callable[..., Any], at_failpoint: At, point: Failpoint
+) -> None:
     """The next run takes the tables that are there for its own, makes what is missing, and lands every record once."""
     orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.a"))
     first = 2 if point in (Failpoint.DECIDE_COMMITTED, Failpoint.RECORD_COMMITTED) else 1
-    at(point, nth=1 if point in MAKING or point is Failpoint.FOLLOW_COMMITTED else first)
+    at_failpoint(point, nth=1 if point in MAKING or point is Failpoint.FOLLOW_COMMITTED else first)
     with pytest.raises(Killed):
         orders.run()
     fill(orders, (4, "shop.b"), (5, "shop.c"))
@@ -125,22 +127,22 @@ def test_kill_around_table_creation_lands_every_record_once(shop: Callable[..., 
     assert_clean(orders)
 
 
-def test_two_runs_create_same_table_once(shop: Callable[..., Any], at: At) -> None:
+def test_two_runs_create_same_table_once(shop: Callable[..., Any], at_failpoint: At) -> None:
     """The one that comes second finds the table made, and its batch refused; every record is there once."""
     orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
-    at(Failpoint.CREATING, orders.run)
+    at_failpoint(Failpoint.CREATING, orders.run)
     orders.run()
     assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1], "shop.b": [2]}
     assert auto_created(orders) == ("shop.a", "shop.b")
     assert_clean(orders)
 
 
-def test_table_created_by_others_meanwhile_stays_theirs(shop: Callable[..., Any], at: At) -> None:
+def test_table_created_by_others_meanwhile_stays_theirs(shop: Callable[..., Any], at_failpoint: At) -> None:
     """It is theirs then: the record is a dead letter, and their table stays as they made it."""
     orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
-    at(Failpoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
+    at_failpoint(Failpoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
     orders.run()
     assert auto_created(orders) == ("shop.b",)
     assert letters(orders) == [(0, "TABLE_NOT_MADE")]

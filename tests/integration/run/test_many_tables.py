@@ -70,11 +70,11 @@ def take(shop: Any, table: str) -> None:
     ("table", "damage", "fills"), [("shop.europe.north.t3", take, False), ("mirror.night.south.t0", partition, True)]
 )
 def test_table_that_refuses_its_files_does_not_stop_others(
-    many: Any, at: At, table: str, damage: Callable[[Any, str], None], fills: bool
+    many: Any, at_failpoint: At, table: str, damage: Callable[[Any, str], None], fills: bool
 ) -> None:
     """The others have theirs, the pipeline stops with its name, the next run tries again, a repair lets it go on."""
     fill(many, 0)
-    at("decide.committed", lambda: damage(many, table))
+    at_failpoint("decide.committed", lambda: damage(many, table))
     with pytest.raises(Terminal) as stopped:
         many.run()
 
@@ -103,12 +103,12 @@ def _landed_ids(shop: Any) -> dict[str, list[int]]:
     return {of: sorted(at.scan().to_arrow()["id"].to_pylist()) for of, at in found.items() if at is not None}
 
 
-def test_recovered_table_needs_no_repair(many: Any, at: At) -> None:
+def test_recovered_table_needs_no_repair(many: Any, at_failpoint: At) -> None:
     """Out of reach behind the decision and back before the next run: that run gives it its part, and nobody has to repair."""
     table = "mirror.t2"
     kept = lake(many).load_table(table).metadata_location
     fill(many, 0)
-    at("decide.committed", lambda: take(many, table))
+    at_failpoint("decide.committed", lambda: take(many, table))
     with pytest.raises(Terminal, match=table):
         many.run()
     lake(many).catalog_of(table)._catalog.register_table(table, kept)

@@ -53,7 +53,7 @@ def assert_audit_has_all_since(orders: Any, first: int) -> None:
 
 
 @pytest.mark.parametrize("point", ["planned", "staged"])
-def test_run_planned_before_deploy_lands_nothing_after_it(shop: MakeShop, at: At, point: str) -> None:
+def test_run_planned_before_deploy_lands_nothing_after_it(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Its batch is refused by the rival's; it does not try again without the new destination."""
     old = before(fanned_out(shop))
     fill(old, range(7))
@@ -65,7 +65,7 @@ def test_run_planned_before_deploy_lands_nothing_after_it(shop: MakeShop, at: At
         new.run()
         fill(new, range(14, 20))
 
-    at(point, deploy)
+    at_failpoint(point, deploy)
     with pytest.raises(Retryable, match=r"this run read names .* the file names .*shop\.audit"):
         old.run()
 

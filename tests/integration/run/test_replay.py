@@ -91,11 +91,11 @@ def test_changed_config_leaves_no_old_outcomes(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("point", ["branch.made", "branch.staged", "decide.committing", "decide.committed"])
-def test_reader_never_sees_range_missing(shop: MakeShop, at: At, point: str) -> None:
+def test_reader_never_sees_range_missing(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """While a replay is under way main holds every row of the range: the old ones, then the new ones."""
     orders = landed(shop)
     seen: list[list[tuple[int, int]]] = []
-    at(point, lambda: seen.append(places(orders)))
+    at_failpoint(point, lambda: seen.append(places(orders)))
 
     replay(orders, "earliest")
 
@@ -109,10 +109,10 @@ def test_reader_never_sees_range_missing(shop: MakeShop, at: At, point: str) -> 
     ["staged", "manifest.written", "branch.made", "branch.staged", "decide.committing", "decide.committed",
      "follow.committing", "follow.committed", "record.committing"],
 )  # fmt: skip
-def test_killed_replay_leaves_no_half_range(shop: MakeShop, at: At, point: str) -> None:
+def test_killed_replay_leaves_no_half_range(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Killed at any step and run again: every record once, and no branch left behind."""
     orders = landed(shop)
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         replay(orders, "earliest", run="once")
 
@@ -137,11 +137,11 @@ def test_rerun_of_finished_replay_replaces_nothing(shop: MakeShop) -> None:
     assert orders.snapshots(LETTERS) == 3
 
 
-def test_rival_run_is_neither_lost_nor_doubled(shop: MakeShop, at: At) -> None:
+def test_rival_run_is_neither_lost_nor_doubled(shop: MakeShop, at_failpoint: At) -> None:
     """A batch that lands while a replay is staged stays; the replay is staged again behind it."""
     orders = landed(shop)
     send(orders, {0: [order(8), bad(9)]})
-    at("audited", orders.run)
+    at_failpoint("audited", orders.run)
 
     result = replay(orders, "earliest", offsets(orders, 8, 8))
 
@@ -152,10 +152,10 @@ def test_rival_run_is_neither_lost_nor_doubled(shop: MakeShop, at: At) -> None:
     assert_clean(orders)
 
 
-def test_two_replays_at_once_double_no_rows(shop: MakeShop, at: At) -> None:
+def test_two_replays_at_once_double_no_rows(shop: MakeShop, at_failpoint: At) -> None:
     """Both are done, one after the other."""
     orders = landed(shop)
-    at("branch.staged", lambda: replay(orders, "earliest"))
+    at_failpoint("branch.staged", lambda: replay(orders, "earliest"))
 
     replay(orders, "earliest")
 
@@ -232,10 +232,10 @@ def test_replay_after_reset_neither_doubles_nor_loses(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_reset_voids_staged_replay(shop: MakeShop, at: At) -> None:
+def test_reset_voids_staged_replay(shop: MakeShop, at_failpoint: At) -> None:
     """A replay planned before a reset is void."""
     orders = landed(shop)
-    at("audited", lambda: reset(orders, offsets(orders, 0, 8)))
+    at_failpoint("audited", lambda: reset(orders, offsets(orders, 0, 8)))
 
     with pytest.raises(Exception, match="reset"):
         replay(orders, "earliest")

@@ -133,11 +133,11 @@ def test_reset_to_recreated_topic_keeps_older_rows(shop: MakeShop, partitions: i
 
 
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committed", "record.committing"])
-def test_reset_between_two_follow_ups_leaves_no_half_batch(shop: MakeShop, at: At, point: str) -> None:
+def test_reset_between_two_follow_ups_leaves_no_half_batch(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """A batch that was decided is finished first, then the position moves."""
     orders = landed_in_two_partitions(shop)
     send(orders, {0: [order(8), bad(9)]})
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         orders.run()
 
@@ -152,10 +152,10 @@ def test_reset_between_two_follow_ups_leaves_no_half_batch(shop: MakeShop, at: A
 
 @pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committed", "follow.committed", "record.committed"])
-def test_killed_reset_is_undone_or_finished(shop: MakeShop, at: At, point: str) -> None:
+def test_killed_reset_is_undone_or_finished(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Before its decision it never was, after it whoever comes next finishes it."""
     orders = landed_in_two_partitions(shop)
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         reset(orders, offsets(orders, 2, 8))
 
@@ -166,10 +166,10 @@ def test_killed_reset_is_undone_or_finished(shop: MakeShop, at: At, point: str) 
     assert_clean(orders)
 
 
-def test_one_of_two_resets_at_once_is_refused(shop: MakeShop, at: At) -> None:
+def test_one_of_two_resets_at_once_is_refused(shop: MakeShop, at_failpoint: At) -> None:
     """The slower one is refused: what it showed is not what it would do any more."""
     orders = landed_in_two_partitions(shop)
-    at("decide.committing", lambda: reset(orders, "latest"))
+    at_failpoint("decide.committing", lambda: reset(orders, "latest"))
 
     with pytest.raises(Retryable, match="nothing was reset"):
         reset(orders, "earliest")
@@ -178,11 +178,11 @@ def test_one_of_two_resets_at_once_is_refused(shop: MakeShop, at: At) -> None:
     assert_clean(orders)
 
 
-def test_run_with_plan_from_before_reset_ends(shop: MakeShop, at: At) -> None:
+def test_run_with_plan_from_before_reset_ends(shop: MakeShop, at_failpoint: At) -> None:
     """A run whose position is reset under it ends with a clear message and lands nothing of its plan."""
     orders = landed_in_two_partitions(shop)
     send(orders, {0: [order(8)]})
-    at("staged", lambda: reset(orders, "latest"))
+    at_failpoint("staged", lambda: reset(orders, "latest"))
 
     with pytest.raises(Retryable, match="reset"):
         orders.run()

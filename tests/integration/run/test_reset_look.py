@@ -90,11 +90,11 @@ def test_rewind_of_a_compacted_topic_gives_up_what_may_be_gone(shop: MakeShop) -
     assert [(move.before, move.after) for move in again.moves] == [(8, 4)]
 
 
-def test_reset_preview_does_not_finish_batch(shop: MakeShop, at: At) -> None:
+def test_reset_preview_does_not_finish_batch(shop: MakeShop, at_failpoint: At) -> None:
     """A decided batch counts as landed, and stays for the reset to finish."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9)]})
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
     before = state(orders)

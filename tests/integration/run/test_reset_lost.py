@@ -157,14 +157,14 @@ def test_two_lost_tables_are_repaired_by_one_reset(
 @pytest.mark.parametrize("also", [None, LETTERS, LEDGER])
 @pytest.mark.parametrize("point", DECIDED)
 def test_killed_reset_of_lost_tables_is_finished_by_another(
-    shop: MakeShop, at: At, also: str | None, point: str
+    shop: MakeShop, at_failpoint: At, also: str | None, point: str
 ) -> None:
     """Another reset finishes what a killed one left."""
     orders = landed(shop, 2)
     for table in (ORDERS, also):
         if table is not None:
             drop(orders, table)
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         reset(orders, "earliest")
 
@@ -175,11 +175,11 @@ def test_killed_reset_of_lost_tables_is_finished_by_another(
 
 
 @pytest.mark.parametrize("to", [0, 9])
-def test_unrecorded_dead_letters_come_once(shop: MakeShop, at: At, to: int) -> None:
+def test_unrecorded_dead_letters_come_once(shop: MakeShop, at_failpoint: At, to: int) -> None:
     """A batch had put its letters, not its ledger row, when the destination was dropped: whatever comes again goes."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9)]})
-    at("record.committing")
+    at_failpoint("record.committing")
     with pytest.raises(Killed):
         orders.run()
     assert letters(orders)[-1] == (0, 9, 3)
@@ -211,7 +211,7 @@ def test_dead_letters_of_older_incarnation_stay(shop: MakeShop) -> None:
     assert [at[1:] for at in letters(orders)] == [(1, 1), (1, 6), (3, 1), (5, 2), (7, 2)]
 
 
-def test_reset_works_after_rollback_of_unrecorded_first_commit(shop: MakeShop, at: At) -> None:
+def test_reset_works_after_rollback_of_unrecorded_first_commit(shop: MakeShop, at_failpoint: At) -> None:
     """Only the table's property still knows of the pipeline: the reset that the refusal names works."""
     orders = shop(partitions=1)
     send(orders, {0: [order(0), bad(1)]})
@@ -221,7 +221,7 @@ def test_reset_works_after_rollback_of_unrecorded_first_commit(shop: MakeShop, a
         drop(orders, table)
     table = catalog(orders).create_table(ORDERS, schema, partition_spec=spec)
     table.append(pa.Table.from_pylist([{"id": 999, "name": "foreign"}], table.schema().as_arrow()))
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
     roll_back(orders, ORDERS)

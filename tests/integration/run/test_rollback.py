@@ -201,11 +201,11 @@ def test_range_redone_with_other_bounds_doubles_no_dead_letters(shop: MakeShop) 
 
 
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committed", "record.committed"])
-def test_rollback_of_unfinished_batch_cleans_its_followers(shop: MakeShop, at: At, point: str) -> None:
+def test_rollback_of_unfinished_batch_cleans_its_followers(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Decided, killed at a follow-up, then rolled back: what its followers got already goes again."""
     orders = landed(shop, 1)
     send(orders, {0: [order(4), bad(5), order(6), bad(7)]})
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         orders.run()
     roll_back(orders, ORDERS)
@@ -218,11 +218,11 @@ def test_rollback_of_unfinished_batch_cleans_its_followers(shop: MakeShop, at: A
 
 @pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committed", "follow.committed", "record.committing"])
-def test_killed_rewind_is_finished_by_next_run(shop: MakeShop, at: At, point: str) -> None:
+def test_killed_rewind_is_finished_by_next_run(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Following a rollback is a batch like any other: whoever comes next finishes it."""
     orders = landed(shop)
     roll_back(orders, ORDERS, 2)
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         to_table(orders)
 
@@ -271,14 +271,14 @@ def test_rollback_past_repair_neither_loses_nor_doubles_dead_letters(shop: MakeS
     assert_all(orders, 12)
 
 
-def test_rollback_past_unrecorded_replay_keeps_dead_letters_once(shop: MakeShop, at: At) -> None:
+def test_rollback_past_unrecorded_replay_keeps_dead_letters_once(shop: MakeShop, at_failpoint: At) -> None:
     """A replay, then a settle on top of it, both decided and killed before their record: letters are there once."""
     orders = landed(shop, 2)
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         replay(orders, offsets(orders, 0), offsets(orders, 8))
     drop(orders, LETTERS)
-    at("record.committing")
+    at_failpoint("record.committing")
     with pytest.raises(Killed):
         repair(orders, LETTERS)
     roll_back(orders, ORDERS, 2)

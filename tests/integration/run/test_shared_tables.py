@@ -126,7 +126,7 @@ def test_pipelines_of_different_topics_share_one_table(shop: MakeShop) -> None:
         assert verify(orders.project, orders.project.pipeline(name)).differences == ()
 
 
-def test_dead_letter_table_belongs_to_pipeline_that_created_it(shop: MakeShop, at: At) -> None:
+def test_dead_letter_table_belongs_to_pipeline_that_created_it(shop: MakeShop, at_failpoint: At) -> None:
     """It is the one's that made it, before either has a letter; the other gets its own by the advice."""
     orders = with_second_pipeline(shop(partitions=1), table="shop.other", letters=LETTERS)
     send(orders, {0: [order(0), bad(1)]})
@@ -135,7 +135,7 @@ def test_dead_letter_table_belongs_to_pipeline_that_created_it(shop: MakeShop, a
         with pytest.raises(Terminal, match=rf"{LETTERS} is for letters of pipeline orders"):
             run_other(orders)
 
-    at("manifest.written", refused)
+    at_failpoint("manifest.written", refused)
     orders.run()
     own = with_second_pipeline(orders, table="shop.other", letters=OTHER_LETTERS)
     run_other(own)
@@ -194,11 +194,13 @@ def assert_both_go_on(advised: Any, topic: str) -> None:
 @pytest.mark.parametrize(
     ("more", "point"), [("", "manifest.written"), ("copy", "manifest.written"), ("copy", "follow.committing")]
 )
-def test_new_topic_that_two_pipelines_match_is_landed_once(shop: MakeShop, at: At, more: str, point: str) -> None:
+def test_new_topic_that_two_pipelines_match_is_landed_once(
+    shop: MakeShop, at_failpoint: At, more: str, point: str
+) -> None:
     """A rival lands it before the second one's decision, or before its claim: that refuses it, and by the advice both go on."""
     orders, topic = two_with_a_new_topic(shop, more)
 
-    at(point, orders.run)
+    at_failpoint(point, orders.run)
     with pytest.raises(Terminal, match=rf"pipeline orders landed topic {topic} in table {ORDERS}") as refused:
         run_other(orders)
 
@@ -207,7 +209,9 @@ def test_new_topic_that_two_pipelines_match_is_landed_once(shop: MakeShop, at: A
 
 
 @pytest.mark.parametrize("point", ["decide.committing", "decide.committed"])
-def test_topic_of_a_batch_that_is_not_finished_is_not_landed_by_another(shop: MakeShop, at: At, point: str) -> None:
+def test_topic_of_a_batch_that_is_not_finished_is_not_landed_by_another(
+    shop: MakeShop, at_failpoint: At, point: str
+) -> None:
     """It is claimed in the shared table before the decision that nothing takes back."""
     orders, topic = two_with_a_new_topic(shop, "copy")
 
@@ -215,7 +219,7 @@ def test_topic_of_a_batch_that_is_not_finished_is_not_landed_by_another(shop: Ma
         with pytest.raises(Terminal, match=rf"leave {topic} out of the source of pipeline orders"):
             orders.run()
 
-    at(point, refused)
+    at_failpoint(point, refused)
     run_other(orders)
     assert_both_go_on(with_pattern(orders, topic, "copy", listed="orders"), topic)
 
@@ -244,11 +248,11 @@ def test_edited_dead_letter_table_is_refused(shop: MakeShop, is_there: bool) -> 
     assert_clean(back)
 
 
-def test_second_of_two_pipelines_that_begin_at_once_is_refused(shop: MakeShop, at: At) -> None:
+def test_second_of_two_pipelines_that_begin_at_once_is_refused(shop: MakeShop, at_failpoint: At) -> None:
     """The one whose first commit comes second is refused by it; the other goes on."""
     orders = with_second_pipeline(shop(partitions=1))
     send(orders, {0: [order(0), bad(1)]})
-    at("manifest.written", orders.run)
+    at_failpoint("manifest.written", orders.run)
 
     with pytest.raises(Terminal, match="landed topic"):
         run_other(orders)

@@ -26,7 +26,7 @@ def copies(orders: Any) -> list[int]:
 )
 def test_table_of_other_catalog_is_not_left_behind(
     spread: Callable[..., Any],
-    at: Callable[..., Any],
+    at_failpoint: Callable[..., Any],
     rest_server: RestServer,
     point: str,
     branch: str | None,
@@ -37,7 +37,7 @@ def test_table_of_other_catalog_is_not_left_behind(
     orders.run()
     send(orders, {0: [order(2), bad(3), order(4)]})
     name, _, nth = point.partition(":")
-    at(name, nth=int(nth or 1))
+    at_failpoint(name, nth=int(nth or 1))
     with pytest.raises(Killed):
         orders.run()
 
@@ -112,12 +112,12 @@ def test_follower_is_not_recreated_in_another_catalog(spread: Callable[..., Any]
 
 @pytest.mark.parametrize("branch", [None, "night"])
 def test_decided_part_ignores_edit_of_file(
-    spread: Callable[..., Any], at: Callable[..., Any], rest_server: RestServer, branch: str | None
+    spread: Callable[..., Any], at_failpoint: Callable[..., Any], rest_server: RestServer, branch: str | None
 ) -> None:
     """The file drops the destination between decision and commit: its part goes where it was decided to, not to main."""
     orders = spread(branch)
     orders.produce_orders(range(2))
-    at("decide.committed", nth=2)  # the first begins the pipeline
+    at_failpoint("decide.committed", nth=2)  # the first begins the pipeline
     with pytest.raises(Killed):
         orders.run()
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
