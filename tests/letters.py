@@ -1,4 +1,4 @@
-"""Dead letters that are good now, and bringing them home: for tests with a shop."""
+"""Dead letters that are good now, and their replay: for tests with a shop."""
 
 from __future__ import annotations
 

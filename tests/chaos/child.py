@@ -105,7 +105,7 @@ def replay_dead_letters(project: Project, report: Report) -> None:
 
 
 def replay_few_dead_letters(project: Project, report: Report) -> None:
-    """The same in batches of few letters, so that there are several."""
+    """The same in batches of few dead letters, so that there are several."""
     dead_letter_replay.LETTERS_PER_BATCH = 3
     replay_dead_letters(project, report)
 

@@ -81,7 +81,7 @@ def test_freshness_promise_is_watched_by_airflow_deadline_too(
 
 
 def test_attempt_is_logged_before_notification_is_sent(project: Callable[..., Project], hook: Posts):
-    """The book is stored, then the notice is sent, then what came of it is stored: a kill repeats, and never at every look."""
+    """The log is stored, then the notice is sent, then its result is stored: a kill repeats it once, and not at every check."""
     store = VariableStore(hook)
 
     assert send_notices(project(), REFUSED, store) == []

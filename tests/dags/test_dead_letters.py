@@ -85,7 +85,7 @@ KEPT = KeptReport(
 
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> SimpleNamespace:
-    """Kept reports without files, the newest first, and a door to people: `made` is what a look finds new."""
+    """Kept reports without files, the newest first, and a channel to people: `made` is what a run finds new."""
     shelf = SimpleNamespace(kept=[], made=None, answers=[], sent=[], keys=[], notes=notes)
 
     def new(*_: Any) -> KeptReport | None:

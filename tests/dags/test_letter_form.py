@@ -1,4 +1,4 @@
-"""The form that brings dead letters home: whose it lands, what it takes, what it refuses, and what it says."""
+"""The form that replays dead letters: whose it lands, what it takes, what it refuses, and what it says."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_replay_without_beginning_is_refused():
 
 
 def test_impossible_replay_is_not_retried():
-    """The plan task fails for good, before it opens any door."""
+    """The plan task fails for good, before it opens any connection."""
     with pytest.raises(AirflowFailException, match="the field 'from' is empty"):
         ingest_tasks.plan("pizzas", dag_run=run_of("manual"), params=DEFAULTS | {"mode": "replay"}, outlet_events={})
 

@@ -41,7 +41,7 @@ RUN_SECONDS = 240
 
 @dataclass(frozen=True)
 class Embedded:
-    """A running stack, and doors to it.
+    """A running stack, and connections to it.
 
     Attributes:
         project: Its project.

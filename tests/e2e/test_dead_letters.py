@@ -1,4 +1,4 @@
-"""Dead letters under a real Airflow: reported, told, and brought home by a form, as a person would."""
+"""Dead letters under a real Airflow: reported, notified, and replayed by a form, as a person would."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def replay_fails(desk: Desk) -> None:
 
 
 def replay_works(desk: Desk) -> None:
-    """By the command all came home: the form finds nothing to do, and is content."""
+    """The command replayed all: the form finds nothing to do, and succeeds."""
     all_landed(desk)
     with pytest.raises(AirflowSkipException):
         filled_in()

@@ -105,7 +105,7 @@ def test_value_is_read_in_declared_format(  # noqa: PLR0913, PLR0917 - a row of 
     bad: bytes,
     code: str,
 ) -> None:
-    """What was sent is the row, what is broken is a letter, a tombstone is left out; the books are right."""
+    """What was sent is the row, what is broken is a letter, a tombstone is left out; the counts are right."""
     made = store(value, columns)
 
     rows, letters = made.lands([sent, bad, None, sent])

@@ -241,7 +241,7 @@ def test_edit_from_main_to_branch_is_refused(shop: MakeShop) -> None:
 
 
 def test_follower_on_branch_hides_its_rows_from_main(audited: MakeShop) -> None:
-    """One of two destinations is on a branch; a lost one is settled there."""
+    """One of two destinations is on a branch; a lost one is repaired there."""
     orders = audited(partitions=1)
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
     second = "  - {table: shop.copies, columns: {id: {type: long, required: true}}, branch: night}\nlimits:"

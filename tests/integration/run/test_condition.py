@@ -162,7 +162,7 @@ def test_recreated_topic_is_reported_before_next_run(shop: MakeShop) -> None:
 
 
 def test_lost_dead_letters_are_reported_before_next_run(shop: MakeShop) -> None:
-    """A table that was dropped and made anew is told with the commands that settle it."""
+    """A table that was dropped and recreated is reported with the commands that repair it."""
     orders = shop(partitions=1)
     orders.produce([b"no json"])
     orders.run()

@@ -1,4 +1,4 @@
-"""Dead letters come home: what decodes after a change of the pipeline file is a row, exactly once, whatever happens."""
+"""Dead letters are replayed: what decodes after a change of the pipeline file is a row, exactly once, whatever happens."""
 
 from __future__ import annotations
 

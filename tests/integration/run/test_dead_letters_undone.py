@@ -1,4 +1,4 @@
-"""Operators and others act on letters that came home: each record keeps its one outcome."""
+"""Operators and others act on dead letters that were replayed: each record keeps its one outcome."""
 
 from __future__ import annotations
 

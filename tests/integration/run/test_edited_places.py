@@ -122,7 +122,7 @@ def test_repair_of_moved_table_ends(spread: Spread, at_failpoint: At, rest_serve
 
 
 def test_table_that_has_its_part_is_not_repaired(spread: Spread, at_failpoint: At, rest_server: RestServer) -> None:
-    """New with this batch, it has its part where that was decided to; that it lacks it elsewhere is no reason to settle it."""
+    """New with this batch, it has its part where that was decided to; that it lacks it elsewhere is no reason to repair it."""
     orders = spread()
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
     orders.with_pipeline(text.partition(f"  - table: {COPY}")[0]).run()

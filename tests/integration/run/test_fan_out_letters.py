@@ -1,4 +1,4 @@
-"""Letters of several destinations come home: each lands where its record is meant to be, exactly once."""
+"""Dead letters of several destinations are replayed: each lands where its record is meant to be, exactly once."""
 
 from __future__ import annotations
 

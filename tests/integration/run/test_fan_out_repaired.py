@@ -45,7 +45,7 @@ def ids(shop: Any, table: str) -> list[int]:
 
 
 def test_replayed_dead_letter_of_one_table_leaves_rows_of_another(shop: MakeShop) -> None:
-    """What came home for one table is that table's: the other one's rows of that record stay with their batch."""
+    """What was replayed for one table is that table's: the other one's rows of that record stay with their batch."""
     columns = {
         "shop.orders": "{id: {type: long, required: true}, m: {type: long, required: true}}",
         "shop.refunds": "{id: {type: long, required: true}, n: {type: long, required: true}}",

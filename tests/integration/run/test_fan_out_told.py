@@ -17,7 +17,7 @@ MakeShop = Callable[..., Any]
 
 
 def test_both_altered_tables_are_named(shop: MakeShop, at_failpoint: At) -> None:
-    """One error names both tables, each with the command that settles it."""
+    """One error names both tables, each with the command that repairs it."""
     orders = fanned_out(shop)
     orders.run()
     fill(orders, range(10))
@@ -37,7 +37,7 @@ def _alter(shop: Any, *tables: str) -> None:
 
 
 def test_dropped_and_removed_table_can_be_named_again_and_repaired(shop: MakeShop, at_failpoint: At) -> None:
-    """Dropped and taken out of the file while a batch waits: named again and settled, the pipeline goes on."""
+    """Dropped and taken out of the file while a batch waits: named again and repaired, the pipeline goes on."""
     orders = fanned_out(shop)
     orders.run()
     fill(orders, range(10))
@@ -108,7 +108,7 @@ def _plain(shop: Any, more: str = "") -> str:
 
 @pytest.mark.parametrize("first", ["several", "one"])
 def test_lost_row_is_found_beside_abandoned_rows_of_another_table(shop: MakeShop, first: str) -> None:
-    """Abandoned rows are of the settled table alone, whoever closes: verify still misses a row of the other."""
+    """Abandoned rows are of the repaired table alone, whoever closes: verify still misses a row of the other."""
     orders = shop(partitions=1)
     if first == "one":
         orders.with_pipeline(_plain(orders)).run()

@@ -92,7 +92,7 @@ def test_forbidden_table_names_are_dead_letters(shop: Callable[..., Any]) -> Non
 
 
 def test_run_creates_at_most_permitted_number_of_tables(shop: Callable[..., Any]) -> None:
-    """The first names in their order are made, in whatever batch; the rest are open letters, which come home later."""
+    """The first names in their order are made, in whatever batch; the rest are open dead letters, which a replay lands later."""
     orders = shops.auto_creating(shop, most=2, max_records=3)
     fill(orders, (1, "shop.d"), (2, "shop.b"), (3, "shop.c"), (4, "shop.a"), (5, "shop.b"))
     orders.run()
@@ -232,7 +232,7 @@ def test_dropped_auto_created_table_is_repaired(shop: Callable[..., Any]) -> Non
 
 
 def test_dropped_auto_created_table_stops_pipeline(shop: Callable[..., Any]) -> None:
-    """The pipeline stops by its name, as for any follower, until it is settled; a file that refuses the name lets it go."""
+    """The pipeline stops by its name, as for any follower, until it is repaired; a file that refuses the name lets it go."""
     orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
     orders.run()

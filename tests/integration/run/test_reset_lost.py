@@ -135,7 +135,7 @@ def test_reset_of_one_topic_after_full_rollback_is_refused(shop: MakeShop, topic
 def test_two_lost_tables_are_repaired_by_one_reset(
     shop: MakeShop, also: str, damage: Callable[[Any, str], None]
 ) -> None:
-    """Settle names reset, and reset mends both: every record has its one outcome again."""
+    """Repair names reset, and reset mends both: every record has its one outcome again."""
     orders = landed(shop, 2)
     drop(orders, ORDERS)
     damage(orders, also)

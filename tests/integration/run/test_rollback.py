@@ -259,7 +259,7 @@ def test_rollback_of_both_tables_loses_nothing(shop: MakeShop) -> None:
 
 
 def test_rollback_past_repair_neither_loses_nor_doubles_dead_letters(shop: MakeShop) -> None:
-    """The letters that the settle landed are those of their batches: they go and come with them."""
+    """The dead letters that the repair landed are those of their batches: they go and come with them."""
     orders = landed(shop)
     roll_back(orders, LETTERS)
     repair(orders, LETTERS)
@@ -272,7 +272,7 @@ def test_rollback_past_repair_neither_loses_nor_doubles_dead_letters(shop: MakeS
 
 
 def test_rollback_past_unrecorded_replay_keeps_dead_letters_once(shop: MakeShop, at_failpoint: At) -> None:
-    """A replay, then a settle on top of it, both decided and killed before their record: letters are there once."""
+    """A replay, then a repair on top of it, both decided and killed before their record: dead letters are there once."""
     orders = landed(shop, 2)
     at_failpoint("decide.committed")
     with pytest.raises(Killed):

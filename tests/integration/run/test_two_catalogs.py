@@ -57,7 +57,7 @@ def _own() -> list[str]:
 
 
 def test_commands_reach_tables_of_both_catalogs(spread: Callable[..., Any]) -> None:
-    """Replay, reset and settle reach the table in the other catalog."""
+    """Replay, reset and repair reach the table in the other catalog."""
     orders = spread()
     send(orders, {0: [order(0), bad(1), order(2)]})
     orders.run()
