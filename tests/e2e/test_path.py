@@ -46,7 +46,7 @@ def parcel(number: int, month: int, **more: Any) -> OutgoingRecord:
     return OutgoingRecord(None, value, timestamp_ms=int(at.timestamp()) * 1_000)
 
 
-def test_a_person_can_not_go_the_whole_way_in_the_browser(page: Page, embedded: Embedded):
+def test_person_goes_the_whole_way_in_the_browser(page: Page, embedded: Embedded):
     """From the login to a dead letter that landed, each step with what a person sees and clicks."""
     create_topic(embedded.cluster, "parcels", 1)
     embedded.unpause(DAG)
@@ -61,7 +61,7 @@ def test_a_person_can_not_go_the_whole_way_in_the_browser(page: Page, embedded: 
     trigger(page, embedded)
     backfill(page, embedded)
     find_the_letter(page)
-    bring_it_home(page, embedded)
+    replay_dead_letter(page, embedded)
     see_it_landed(page, embedded, len(records))
 
 
@@ -160,7 +160,7 @@ def find_the_letter(page: Page) -> None:
     picture(page, "path-7-letter")
 
 
-def bring_it_home(page: Page, embedded: Embedded) -> None:
+def replay_dead_letter(page: Page, embedded: Embedded) -> None:
     """The file is mended, and the page's form replays what it called bad."""
     file = embedded.project.pipelines_folder / "parcels.yaml"
     file.write_text(file.read_text().replace("unknown_fields: fail", "unknown_fields: ignore"))
