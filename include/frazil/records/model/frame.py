@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
-import pyarrow as pa
-
 from frazil.records.model.dead_letter import Reason
+from frazil.records.model.late import pa
+
+BARE = "value"
+"""Name of the one column of a value that has no fields: a text, a number, a list."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.records.model.frame import Frame, Transform, Transformed
+from frazil.records.model.late import pa, pc
 from frazil.records.transforms.chain import combine_outcomes
 from frazil.records.transforms.fields import tombstones
-from frazil.records.transforms.header_lists import has_header
 from frazil.records.transforms.patterns import WholeMatch
 
 
@@ -56,6 +53,8 @@ class HasHeaderKey:
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
         """Return per row whether it holds."""
+        from frazil.records.transforms.header_lists import has_header
+
         return has_header(frame.headers, self.name)
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from frazil.errors import Terminal
-from frazil.records.model.cells import STEP_BYTES, too_many_rows, wide_repeats
-from frazil.records.model.changes import Column
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.late import np, pa, pc
 from frazil.records.transforms.fields import (
     batch_of,
     columns_of,
@@ -24,6 +20,9 @@ from frazil.records.transforms.fields import (
     select,
 )
 from frazil.records.transforms.flatten import children
+
+if TYPE_CHECKING:
+    from frazil.records.model.changes import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +107,8 @@ def _too_large(frame: Frame, name: str, lists: pa.ListArray) -> dict[int, Reason
     Raises:
         StepTooWide: those that can take too much together.
     """
+    from frazil.records.model.cells import STEP_BYTES, too_many_rows, wide_repeats
+
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     parts = [
         frame.value.drop_columns([name]),

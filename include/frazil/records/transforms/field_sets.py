@@ -6,13 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.errors import Terminal
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.format import BARE
-from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
+from frazil.records.model.late import pa, pc
 from frazil.records.transforms.fields import (
     Target,
     bare_column,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Literal
 
 from frazil.errors import Terminal
-from frazil.records.model.changes import Column
 from frazil.records.model.frame import Frame, Transformed
+from frazil.records.model.late import pa
 from frazil.records.transforms.fields import Target, batch_of, columns_of, fields_of, with_fields
-from frazil.records.transforms.values.arrow_json import json_texts
+
+if TYPE_CHECKING:
+    from frazil.records.model.changes import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class Flatten:
             if self._is_flattened(declared.type, len(path)):
                 yield from self._flatten(children(declared, values), path)
             elif self.lists == "json" and _is_list(declared.type):
+                from frazil.records.transforms.values.arrow_json import json_texts
+
                 yield path, (declared.with_type(pa.string()), json_texts(values))
             else:
                 yield path, (declared, values)

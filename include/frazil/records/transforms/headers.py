@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import pyarrow as pa
-
 from frazil.errors import Terminal
 from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.late import pa
 from frazil.records.transforms.fields import (
     Target,
     batch_of,
@@ -21,8 +20,6 @@ from frazil.records.transforms.fields import (
     reject_all,
     with_fields,
 )
-from frazil.records.transforms.header_lists import append_header, drop_headers
-from frazil.records.transforms.values.texts import header_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +59,9 @@ class HeaderFrom:
 
     def apply(self, frame: Frame) -> Transformed:
         """Add the headers."""
+        from frazil.records.transforms.header_lists import append_header
+        from frazil.records.transforms.values.texts import header_bytes
+
         fields = fields_of(frame, self.target)
         names = fields.schema.names
         headers = frame.headers
@@ -92,6 +92,8 @@ class InsertHeader:
 
     def apply(self, frame: Frame) -> Transformed:
         """Add the header."""
+        from frazil.records.transforms.header_lists import append_header
+
         values = pa.repeat(pa.scalar(self.value_literal.encode(), pa.binary()), len(frame))
         return Transformed(replace(frame, headers=append_header(frame.headers, self.header, values)))
 
@@ -115,4 +117,6 @@ class DropHeaders:
 
     def apply(self, frame: Frame) -> Transformed:
         """Leave the headers out."""
+        from frazil.records.transforms.header_lists import drop_headers
+
         return Transformed(replace(frame, headers=drop_headers(frame.headers, self.headers)))

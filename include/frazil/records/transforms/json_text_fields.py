@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final
 
 from frazil.errors import Terminal
-from frazil.records.json.convert import check_characters
-from frazil.records.json.exact import parse_object
-from frazil.records.json.record import ExactDecoder
 from frazil.records.model.dead_letter import Reason, Rejection
-from frazil.records.model.format import BARE
-from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
 from frazil.records.model.json_text import JsonValue, compact
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.late import pa
 from frazil.records.transforms.fields import (
     batch_of,
     failure,
@@ -27,8 +21,10 @@ from frazil.records.transforms.fields import (
     select,
 )
 
+if TYPE_CHECKING:
+    from frazil.records.json.record import ExactDecoder
+
 PAYLOAD: Final = "payload"
-_MAP: Final = pa.map_(pa.string(), pa.string())
 ParseText = Callable[[bytes], object]
 
 
@@ -83,7 +79,7 @@ class JsonToMap:
     def _read(self, texts: pa.BinaryArray) -> tuple[pa.Array, dict[int, Reason]]:
         if self.types is None:
             rows, failed = _each(texts, _entries, self.field)
-            return pa.array(rows, _MAP), failed
+            return pa.array(rows, pa.map_(pa.string(), pa.string())), failed
         decoder = _decoder(self.types)
         rows, failed = _each(texts, decoder.row, self.field)
         nothing: list[object] = [None] * self.types.num_fields
@@ -96,13 +92,16 @@ class JsonToMap:
         if fields.schema.names != [BARE] or self.field != BARE:
             return put_column(fields, self.field, parsed)
         if self.types is None:
-            return batch_of([(pa.field(PAYLOAD, _MAP), parsed)], len(parsed), like=fields)
+            return batch_of([(pa.field(PAYLOAD, parsed.type), parsed)], len(parsed), like=fields)
         is_nullable = fields.schema.field(BARE).nullable  # not whether there is a null in this batch
         declared = [column.with_nullable(column.nullable or is_nullable) for column in self.types]
         return batch_of(list(zip(declared, parsed.flatten(), strict=True)), len(parsed), like=fields)
 
 
 def _decoder(types: pa.StructType) -> ExactDecoder:
+    from frazil.records.json.record import ExactDecoder
+    from frazil.records.model.spec import RecordSpec
+
     return ExactDecoder(RecordSpec(pa.schema(list(types)), kafka_columns=None))
 
 
@@ -121,6 +120,8 @@ def _each(texts: pa.BinaryArray, read: ParseText, path: str) -> tuple[list[objec
 
 
 def _entries(text: bytes) -> list[tuple[str, str | None]]:
+    from frazil.records.json.exact import parse_object
+
     return [(_checked_text(name), _text(value)) for name, value in parse_object(text).items()]
 
 
@@ -131,6 +132,8 @@ def _text(value: JsonValue) -> str | None:
 
 
 def _checked_text(text: str) -> str:
+    from frazil.records.json.convert import check_characters
+
     if not text.isascii():
         check_characters(text)
     return text

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-
 from frazil.errors import Terminal
 from frazil.records.model.frame import Frame, Transformed
+from frazil.records.model.late import pa
 from frazil.records.transforms.fields import put_column
 
 _PARTS: Final = 2

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from frazil.records.model.format import BARE
-from frazil.records.model.frame import Transform
+from frazil.records.model.frame import BARE, Transform
 from frazil.records.transforms.conditions import Filter, When, WithKey
 from frazil.records.transforms.explode import Explode
 from frazil.records.transforms.field_sets import (

@@ -6,12 +6,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.errors import Terminal
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Frame, Transformed
+from frazil.records.model.late import pa, pc
 from frazil.records.transforms.fields import describe_value, failure, select
 from frazil.records.transforms.patterns import WholeMatch
 from frazil.records.transforms.values.java_dates import DatePattern

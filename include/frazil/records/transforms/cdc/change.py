@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from frazil.errors import Terminal
-from frazil.records.model.changes import Column, Columns
 from frazil.records.model.dead_letter import Reason
+from frazil.records.model.late import pa, pc
 from frazil.records.transforms.fields import describe_value, failure, find
 
-Verdict = tuple[pa.BooleanArray, str, str]
+if TYPE_CHECKING:
+    from frazil.records.model.changes import Column, Columns
+
+Verdict = tuple["pa.BooleanArray", str, str]
 """A check: mask of the rows that fail, the message, and the path of the field."""
 
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Final, Literal
 
 from frazil.errors import Terminal
-from frazil.records.model.changes import Column
-from frazil.records.model.format import BARE
-from frazil.records.model.frame import Frame, MissingField, Transformed
-from frazil.records.model.kafka_schema import TIMESTAMP
+from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
+from frazil.records.model.late import pa, pc
 from frazil.records.transforms.cdc.change import Verdict, cdc_struct, choose_image, failures, refuse_field, text_field
 from frazil.records.transforms.fields import batch_of, find, lacking, select
 from frazil.records.transforms.flatten import children
 
+if TYPE_CHECKING:
+    from frazil.records.model.changes import Column
+
 _NAME: Final = "DebeziumTransform"
-_ROWS: Final = pa.array(["c", "r", "u", "d"])
-_NO_ROWS: Final = pa.array(["t", "m"])
+_ROWS: Final = ("c", "r", "u", "d")
+_NO_ROWS: Final = ("t", "m")
 _OPS: Final = {"u": "U", "d": "D"}
 _PLACEHOLDER: Final = re.compile(r"(\{db\}|\{table\})")
 _NEEDED: Final = (("op",), ("after", "before"), ("source.db", "source.schema"), ("source.table", "source.collection"))
@@ -81,7 +79,7 @@ class DebeziumTransform:
         return select(changed, keeps_row, failed)
 
     def _keeps_row(self, op: pa.StringArray, deleted: pa.BooleanArray) -> pa.BooleanArray:
-        rows = pc.is_in(op, value_set=_ROWS)
+        rows = pc.is_in(op, value_set=pa.array(_ROWS))
         return pc.and_not(rows, deleted) if self.delete_handling == "drop" else rows
 
     def _added_columns(self, names: list[str], cdc: pa.StructArray, deleted: pa.BooleanArray) -> list[Column]:
@@ -137,7 +135,7 @@ def _verdicts(
 
 
 def _is_unknown_op(op: pa.StringArray) -> pa.BooleanArray:
-    return pc.invert(pc.or_(pc.is_in(op, value_set=_ROWS), pc.is_in(op, value_set=_NO_ROWS)))
+    return pc.invert(pc.is_in(op, value_set=pa.array([*_ROWS, *_NO_ROWS])))
 
 
 def _image(fields: pa.RecordBatch, name: str) -> dict[str, Column]:
@@ -194,9 +192,9 @@ def _is_out_of_range(fields: pa.RecordBatch) -> pa.BooleanArray:
 def _instants(fields: pa.RecordBatch) -> pa.TimestampArray:
     millis = _millis(fields)
     if pa.types.is_timestamp(millis.type):
-        return millis.cast(TIMESTAMP)
+        return millis.cast(pa.timestamp("us", "UTC"))
     inside = pc.if_else(_is_out_of_range(fields), pa.scalar(None, pa.int64()), millis.cast(pa.int64()))
-    return pc.multiply(inside, pa.scalar(_MICROS, pa.int64())).cast(TIMESTAMP)
+    return pc.multiply(inside, pa.scalar(_MICROS, pa.int64())).cast(pa.timestamp("us", "UTC"))
 
 
 def _fill_placeholders(pattern: str, values: Mapping[str, pa.StringArray]) -> pa.StringArray:

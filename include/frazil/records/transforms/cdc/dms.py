@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Final
 
 from frazil.errors import Terminal
-from frazil.records.model.changes import Column
 from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.late import pa, pc
 from frazil.records.transforms.cdc.change import cdc_struct, failures, refuse_field, text_field
 from frazil.records.transforms.fields import batch_of, find, lacking, select
 from frazil.records.transforms.flatten import children
+
+if TYPE_CHECKING:
+    from frazil.records.model.changes import Column
 
 _NAME: Final = "DmsTransform"
 _NEEDED: Final = ("data", "metadata", "metadata.schema-name", "metadata.table-name")

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-import pyarrow as pa
-
-from frazil.records.json.convert import check_characters
-from frazil.records.json.exact import parse_object
-from frazil.records.json.record import ExactDecoder, Row
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.frame import Frame, MissingField, Transformed
 from frazil.records.model.json_text import JsonValue, compact, describe
-from frazil.records.model.spec import RecordSpec
+from frazil.records.model.late import pa
 from frazil.records.transforms.cdc.change import text_field
 from frazil.records.transforms.cdc.extended_json import ExtendedJsonReader
 from frazil.records.transforms.fields import failure, find, lacking, put_column, select
+
+if TYPE_CHECKING:
+    from frazil.records.json.record import ExactDecoder, Row
 
 _NAME: Final = "MongoDebezium"
 _UPDATE: Final = "updateDescription"
@@ -131,6 +129,8 @@ def _read(change: _Change, reader: ExtendedJsonReader) -> tuple[str | None, str 
 
 
 def _plain_text(document: Document | None, reader: ExtendedJsonReader) -> str | None:
+    from frazil.records.json.convert import check_characters
+
     if document is None:
         return None
     text = compact(reader.value(document))
@@ -140,6 +140,8 @@ def _plain_text(document: Document | None, reader: ExtendedJsonReader) -> str | 
 
 
 def _document(path: str, text: object) -> Document | None:
+    from frazil.records.json.exact import parse_object
+
     if text is None:
         return None
     try:
@@ -150,6 +152,8 @@ def _document(path: str, text: object) -> Document | None:
 
 def _id(key: str) -> JsonValue:
     """Return the id out of a key's text, which is one JSON value."""
+    from frazil.records.json.exact import parse_object
+
     return parse_object(f'{{"id":{key}}}'.encode())["id"]
 
 
@@ -214,6 +218,9 @@ def _holder(document: Document, path: str, *, make: bool) -> tuple[JsonValue, st
 
 
 def _decoder(types: pa.StructType) -> ExactDecoder:
+    from frazil.records.json.record import ExactDecoder
+    from frazil.records.model.spec import RecordSpec
+
     return ExactDecoder(RecordSpec(pa.schema(list(types)), kafka_columns=None))
 
 

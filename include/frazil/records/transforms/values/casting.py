@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, Literal, get_args
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Literal, get_args
 
 from frazil.errors import Terminal
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.format import BARE
-from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
+from frazil.records.model.late import pa, pc
 from frazil.records.transforms.fields import (
     Target,
     bare_column,
@@ -27,8 +23,9 @@ from frazil.records.transforms.fields import (
     select,
     with_fields,
 )
-from frazil.records.transforms.values import numbers
-from frazil.records.transforms.values.texts import texts_of
+
+if TYPE_CHECKING:
+    from frazil.records.transforms.values import numbers
 
 CastType = Literal["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string"]
 
@@ -84,7 +81,7 @@ class Cast:
             values = find(fields, name, nested=False)
             if values is None:
                 continue
-            cast = _CASTS[cast_type](values) or _uncastable(values)
+            cast = _cast(values, cast_type)
             for row in cast.failed:
                 actual = describe_value(values[row].as_py())
                 failed.setdefault(row, failure(f"Cast: expected {cast_type}, found {actual}", name))
@@ -92,23 +89,19 @@ class Cast:
         return select(with_fields(frame, self.target, fields), failed=failed)
 
 
-def _uncastable(values: pa.Array) -> numbers.Cast:
-    """Fail every row that has a value."""
-    return numbers.Cast(values, pc.indices_nonzero(values.is_valid()).to_pylist())
+def _cast(values: pa.Array, cast_type: str) -> numbers.Cast:
+    """Return values in another type; where it takes none of theirs, every row that has a value fails."""
+    from frazil.records.transforms.values import numbers
+    from frazil.records.transforms.values.texts import texts_of
 
-
-def _strings(values: pa.Array) -> numbers.Cast | None:
-    texts = texts_of(values)
-    return None if texts is None else numbers.Cast(texts)
-
-
-_CASTS: Final[dict[str, Callable[[pa.Array], numbers.Cast | None]]] = {
-    "int8": partial(numbers.to_integers, bits=8),
-    "int16": partial(numbers.to_integers, bits=16),
-    "int32": partial(numbers.to_integers, bits=32),
-    "int64": partial(numbers.to_integers, bits=64),
-    "float32": partial(numbers.to_floats, float_type=pa.float32()),
-    "float64": partial(numbers.to_floats, float_type=pa.float64()),
-    "boolean": numbers.to_booleans,
-    "string": _strings,
-}
+    cast: numbers.Cast | None
+    if cast_type == "string":
+        texts = texts_of(values)
+        cast = None if texts is None else numbers.Cast(texts)
+    elif cast_type == "boolean":
+        cast = numbers.to_booleans(values)
+    elif cast_type.startswith("float"):
+        cast = numbers.to_floats(values, float_type=pa.float32() if cast_type == "float32" else pa.float64())
+    else:
+        cast = numbers.to_integers(values, bits=int(cast_type.removeprefix("int")))
+    return cast or numbers.Cast(values, pc.indices_nonzero(values.is_valid()).to_pylist())

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.errors import Terminal
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.late import pa, pc
 from frazil.records.transforms.fields import Target, failure, fields_of, find, lacking, put_column, select, with_fields
-from frazil.records.transforms.values import numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +77,8 @@ class MaskField:
 
 def _number(text: str, data_type: pa.DataType) -> pa.Scalar | None:
     """Return a number of the type, exactly as it is written; None if the type is none or can't hold it."""
+    from frazil.records.transforms.values import numbers
+
     text_array = pa.array([text])
     if pa.types.is_integer(data_type):
         cast = numbers.to_integers(text_array, data_type.bit_width)
@@ -99,26 +98,29 @@ def _decimal(text: str, data_type: pa.DataType) -> pa.Scalar | None:
         return None
 
 
-_EMPTY: Final[list[tuple[Callable[[pa.DataType], bool], Any]]] = [
-    (pa.types.is_boolean, False),
-    (pa.types.is_integer, 0),
-    (pa.types.is_floating, 0.0),
-    (pa.types.is_decimal, Decimal(0)),
-    (pa.types.is_string, ""),
-    (pa.types.is_large_string, ""),
-    (pa.types.is_binary, b""),
-    (pa.types.is_large_binary, b""),
-    (pa.types.is_date, dt.date(1970, 1, 1)),
-    (pa.types.is_time, dt.time(0)),
-    (pa.types.is_timestamp, 0),
-    (pa.types.is_list, []),
-    (pa.types.is_map, []),
-]
-
-
 def _empty(data_type: pa.DataType) -> pa.Scalar | None:
     if pa.types.is_fixed_size_binary(data_type):
         return pa.scalar(bytes(data_type.byte_width), data_type)
     if data_type == pa.uuid():
         return pa.scalar(bytes(16), data_type.storage_type)
-    return next((pa.scalar(value, data_type) for is_kind, value in _EMPTY if is_kind(data_type)), None)
+    return next(
+        (pa.scalar(value, data_type) for kind, value in _EMPTY if getattr(pa.types, f"is_{kind}")(data_type)), None
+    )
+
+
+_EMPTY: Final[tuple[tuple[str, Any], ...]] = (
+    ("boolean", False),
+    ("integer", 0),
+    ("floating", 0.0),
+    ("decimal", Decimal(0)),
+    ("string", ""),
+    ("large_string", ""),
+    ("binary", b""),
+    ("large_binary", b""),
+    ("date", dt.date(1970, 1, 1)),
+    ("time", dt.time(0)),
+    ("timestamp", 0),
+    ("list", []),
+    ("map", []),
+)
+"""Kinds of types, as the tests of `pa.types` are named, and what is empty in each."""

@@ -6,14 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.errors import Terminal
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.format import BARE
-from frazil.records.model.frame import Frame, MissingField, Transformed
-from frazil.records.model.kafka_schema import TIMESTAMP
+from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
+from frazil.records.model.late import pa, pc
 from frazil.records.transforms.fields import (
     Target,
     bare_column,
@@ -147,7 +143,7 @@ class TimestampConverter:
                 time_of_day = pc.subtract(moments, pc.multiply(_floor_divide(moments, DAY), DAY))
                 return time_of_day.cast(pa.time64("us"))
             case _:
-                return moments.cast(TIMESTAMP)
+                return moments.cast(pa.timestamp("us", "UTC"))
 
 
 def _floor_divide(numbers: pa.Int64Array, divisor: int) -> pa.Int64Array:
