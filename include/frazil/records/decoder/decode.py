@@ -32,8 +32,8 @@ from frazil.records.model.outcome import FilterReason, Outcomes, count_outcomes,
 from frazil.records.model.positions import distinct_positions, take_records
 from frazil.records.model.rows import Block, drop_dead_rows, in_order
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.flatten import Flatten
-from frazil.records.transforms.named_fields import named_fields
+from frazil.records.transforms.kinds.conditions import named_fields
+from frazil.records.transforms.kinds.nested import Flatten
 
 Dead = dict[int, Reason]
 """Reasons by the record's position in the batch, ascending."""

@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
+from frazil.records import pa
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.late import pa
 
 BARE = "value"
 """Name of the one column of a value that has no fields: a text, a number, a list."""
+
+Column = tuple["pa.Field", "pa.Array"]
+Columns = Mapping[str, Column]
+"""Fields of rows by name, with their values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from frazil.records.model.late import np, pa
+from frazil.records import np, pa
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from frazil.errors import Terminal
+from frazil.records import pa, pc
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.frame import Frame, Transform, Transformed
-from frazil.records.model.late import pa, pc
 
 
 def chain(transforms: Sequence[Transform], frame: Frame, *, is_inferred: bool = False) -> Transformed:

@@ -8,10 +8,10 @@ from difflib import get_close_matches
 from typing import Final, Literal
 
 from frazil.errors import Terminal
+from frazil.records import pa, pc
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
 from frazil.records.model.json_text import SHOWN_CHARACTERS
-from frazil.records.model.late import pa, pc
 
 Target = Literal["value", "key"]
 """Which half of the records a transform works on."""

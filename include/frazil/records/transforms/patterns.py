@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from frazil.errors import Terminal
-from frazil.records.model.late import pa, pc
+from frazil.records import pa, pc
 
 _NAMED_GROUP: Final = re.compile(r"(?<!\\)((?:\\\\)*)\(\?<(?=[A-Za-z])")
 

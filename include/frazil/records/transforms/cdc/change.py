@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from frazil.errors import Terminal
+from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.late import pa, pc
+from frazil.records.model.frame import Column, Columns
 from frazil.records.transforms.fields import describe_value, failure, find
-
-if TYPE_CHECKING:
-    from frazil.records.model.changes import Column, Columns
 
 Verdict = tuple["pa.BooleanArray", str, str]
 """A check: mask of the rows that fail, the message, and the path of the field."""

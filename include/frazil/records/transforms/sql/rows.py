@@ -16,7 +16,7 @@ from frazil.records.transforms.sql.engine import forget_connection, row_message,
 from frazil.records.transforms.sql.plan import EXTRA_COLUMNS, ROW, Plan, UnfitShape, plan, refuse_names
 
 if TYPE_CHECKING:
-    from frazil.records.transforms.sql.sql import Sql
+    from frazil.records.transforms.kinds.sql import Sql
 
 _EXPLAINED_ROWS: Final = 4
 """Failing rows of a batch that are run one by one for DuckDB's message: each run takes milliseconds."""

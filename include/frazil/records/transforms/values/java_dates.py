@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from frazil.errors import Terminal
-from frazil.records.model.late import pa, pc
+from frazil.records import pa, pc
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND

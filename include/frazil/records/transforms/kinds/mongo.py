@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
+from frazil.records import pa
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.frame import Frame, MissingField, Transformed
 from frazil.records.model.json_text import JsonValue, compact, describe
-from frazil.records.model.late import pa
 from frazil.records.transforms.cdc.change import text_field
 from frazil.records.transforms.cdc.extended_json import ExtendedJsonReader
+from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
 from frazil.records.transforms.fields import failure, find, lacking, put_column, select
 
 if TYPE_CHECKING:
@@ -31,27 +32,25 @@ Document = dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
-class MongoDebezium:
-    """Reads `before` and `after`, documents in Extended JSON, as plain JSON or as structs; the envelope stays around them.
+class MongoDebezium(TransformDefinition):
+    """Reads the documents in envelopes of Debezium's MongoDB connector; `DebeziumTransform` takes them out.
 
-    An update without `after` gets one from its `updateDescription`: the document before (if it was sent), the updated fields
-    put in, arrays cut, the removed fields taken out, `_id` from the key. An envelope with none of the three fails, unless it tells
-    of no row (ops `t` and `m`), or of one that went, which the key names (`d`).
-
-    Attributes:
-        array_handling_mode: `array`, or `document`: arrays become objects with the fields `_0`, `_1` ….
-        types: Struct type of a document, to become columns of; None leaves JSON text.
-        decimals: Whether Decimal128 becomes text, as in the sink, or a number, which decimal columns take.
-
-    Raises:
-        Terminal: types that JSON has no form for. On `apply`: before or after is no text.
+    `before` and `after`, documents in Extended JSON, become plain JSON or structs; the envelope stays around them. An update
+    without `after` gets one from its `updateDescription`: the document before (if it was sent), the updated fields put in, arrays
+    cut, the removed fields taken out, `_id` from the key. An envelope with none of the three fails, unless it tells of no row (ops
+    `t` and `m`), or of one that went, which the key names (`d`).
     """
 
-    array_handling_mode: Literal["array", "document"] = "array"
-    types: pa.StructType | None = None
-    decimals: Literal["text", "number"] = "text"
+    connect_class: ClassVar = ConnectClass(f"{SINK}MongoDebeziumTransform")
 
-    def __post_init__(self) -> None:
+    array_handling_mode: Literal["array", "document"] = option(
+        "`document`: arrays become objects with the fields `_0`, `_1` ….", "array"
+    )
+    types: Any = option("Fields of a document: `struct<_id: string>`; JSON text without.", None, form="struct")
+    decimals: Literal["text", "number"] = option("What Decimal128 becomes.", "text")
+
+    def prepare(self) -> None:
+        """Refuse types that JSON has no form for."""
         if self.types is not None:
             _decoder(self.types)
 

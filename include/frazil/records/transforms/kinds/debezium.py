@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from frazil.errors import Terminal
-from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
-from frazil.records.model.late import pa, pc
+from frazil.records import pa, pc
+from frazil.records.model.frame import BARE, Column, Frame, MissingField, Transformed
 from frazil.records.transforms.cdc.change import Verdict, cdc_struct, choose_image, failures, refuse_field, text_field
+from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
 from frazil.records.transforms.fields import batch_of, find, lacking, select
-from frazil.records.transforms.flatten import children
-
-if TYPE_CHECKING:
-    from frazil.records.model.changes import Column
+from frazil.records.transforms.kinds.nested import children
 
 _NAME: Final = "DebeziumTransform"
 _ROWS: Final = ("c", "r", "u", "d")
@@ -29,28 +27,27 @@ _LIMIT: Final = 2**63 // _MICROS - 1
 
 
 @dataclass(frozen=True, slots=True)
-class DebeziumTransform:
-    """Takes the fields of `after` (for op `d` of `before`) and adds a struct about the change.
+class DebeziumTransform(TransformDefinition):
+    """Takes the row out of Debezium's envelope and adds a struct about the change.
 
-    A field that only one of both has is there in all rows, null where its image has none.
+    The row is `after`, for op `d` `before`. A field that only one of both has is there in all rows, null where its image has none.
 
     The struct has `op` (U for u, D for d, else I), `ts` (timestamp[us, UTC] of `ts_ms`), `offset` (int64, Kafka's), `source`
     (`<schema or db>.<table>`), `target` (by the pattern) and, if keys are decoded, `key`. Envelopes of other events
-    (truncate `t`, message `m`) are filtered; one without op, source table or the image of its row fails.
-
-    Attributes:
-        target_pattern: Text of `target`, with `{db}` and `{table}`.
-        delete_handling: `none` keeps deleted rows (told by `op`), `drop` filters them, `rewrite` keeps them and adds
-            `__deleted`, text `true` or `false`, to all rows as Debezium's ExtractNewRecordState does.
-        cdc_field: Name of the struct.
-
-    Raises:
-        Terminal: on `apply`: parts of the envelope have another type, or the data has a field of an added name.
+    (truncate `t`, message `m`) are filtered; one without op, source table or the image of its row fails. With `rewrite`,
+    `__deleted` is text, `true` or `false`, as Debezium's ExtractNewRecordState has it. Parts of the envelope of another type, and
+    a field of an added name in the data, end the run.
     """
 
-    target_pattern: str = "{db}.{table}"
-    delete_handling: Literal["none", "drop", "rewrite"] = "none"
-    cdc_field: str = "_cdc"
+    connect_class: ClassVar = ConnectClass(f"{SINK}DebeziumTransform")
+
+    target_pattern: str = option(
+        "Text of the struct's `target`, with `{db}` and `{table}`.", "{db}.{table}", key="cdc.target.pattern"
+    )
+    delete_handling: Literal["none", "drop", "rewrite"] = option(
+        "Deleted rows are kept, filtered, or kept with `__deleted` on all rows.", "none", key="delete.handling"
+    )
+    cdc_field: str = option("Name of the struct about the change.", "_cdc", key="cdc.field", min_length=1)
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the missing parts of an envelope."""

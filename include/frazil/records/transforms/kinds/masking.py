@@ -6,41 +6,38 @@ import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from frazil.errors import Terminal
+from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Frame, MissingField, Transformed
-from frazil.records.model.late import pa, pc
+from frazil.records.transforms.definition import KAFKA, ConnectClass, Names, TransformDefinition, option, target_option
 from frazil.records.transforms.fields import Target, failure, fields_of, find, lacking, put_column, select, with_fields
 
 
+def _digits(value: object) -> object:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 @dataclass(frozen=True, slots=True)
-class MaskField:
-    """Puts another value in place of each value of some fields: the replacement, or what is empty in the field's type.
+class MaskField(TransformDefinition):
+    """Puts another value in place of each value of some fields.
 
     Empty are `false`, 0, the text without characters, 1970-01-01, midnight, bytes of zero, the list and map without items.
     Nulls stay null; names that no field has do nothing. Records fail where the type of a field can't be masked: a struct;
     with a replacement, anything but numbers and texts; a replacement that is no such number.
-
-    Attributes:
-        fields: Names of the fields.
-        replacement: Text, or the digits of a number.
-        target: Values or keys.
-
-    Raises:
-        Terminal: no field is named, or the replacement has no characters.
     """
 
-    fields: tuple[str, ...]
-    replacement: str | None = None
-    target: Target = "value"
+    connect_class: ClassVar = ConnectClass(f"{KAFKA}MaskField")
 
-    def __post_init__(self) -> None:
-        if not self.fields:
-            raise Terminal("MaskField: no field is named", next_step="name them under fields")
-        if self.replacement is not None and not self.replacement:
-            raise Terminal("MaskField: the replacement is empty", next_step="leave it out: texts become empty then")
+    fields: tuple[str, ...] = option("The fields.", form="names", min_length=1)
+    replacement: str | None = option(
+        "Text or digits to put there; without, what is empty in the field's type.",
+        None,
+        form=(_digits, str | float | None),
+        min_length=1,
+    )
+    target: Target = target_option()
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the configured fields that do not exist."""
@@ -73,6 +70,10 @@ class MaskField:
     def _unmaskable(self, data_type: pa.DataType) -> str:
         expected = "a type that can be masked" if self.replacement is None else f"a type for {self.replacement!r}"
         return f"MaskField: expected {expected}, found {data_type}"
+
+    def referenced_names(self) -> Names:
+        """Return the fields that the options name."""
+        return self.fields
 
 
 def _number(text: str, data_type: pa.DataType) -> pa.Scalar | None:

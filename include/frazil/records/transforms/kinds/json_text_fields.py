@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from frazil.errors import Terminal
+from frazil.records import pa
 from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
 from frazil.records.model.json_text import JsonValue, compact
-from frazil.records.model.late import pa
+from frazil.records.transforms.definition import SINK, ConnectClass, Names, TransformDefinition, option
 from frazil.records.transforms.fields import (
     batch_of,
     failure,
@@ -29,33 +30,28 @@ ParseText = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, slots=True)
-class JsonToMap:
-    """Reads JSON objects from text fields, every digit of them.
+class JsonToMap(TransformDefinition):
+    """Reads JSON objects from a text field: as a map, or as declared fields.
 
     A value that is nothing but text (format `string`) becomes the one column `payload`, a map, or with `types` the columns
-    that they declare. A text field of a value becomes a map or struct in its place. Null stays null. Types are declared
-    because a column has one type for all records: the sink infers one per record. Records of a shape without the field
-    fail, and so does a text that is no JSON object or does not fit its types.
-
-    Attributes:
-        json_root: Whether the fields stay together as map<string, string>: texts as they are, numbers as they were written,
-            anything else as JSON text.
-        types: Struct type whose fields are taken from the object otherwise; others are left out.
-        field: Name of the text field.
-
-    Raises:
-        Terminal: neither `json_root` nor `types`, both, or types that JSON has no form for. On `apply`: the field is no text.
+    that they declare. A text field of a value becomes a map or struct in its place. Null stays null. The map holds texts as they
+    are, numbers as they were written, every digit of them, anything else as JSON text. Types are declared because a column has
+    one type for all records: the sink infers one per record. Records of a shape without the field fail, and so does a text that
+    is no JSON object or does not fit its types.
     """
 
-    json_root: bool = False
-    types: pa.StructType | None = None
-    field: str = field(default=BARE)
+    connect_class: ClassVar = ConnectClass(f"{SINK}JsonToMapTransform")
+
+    json_root: bool = option("All fields of the object as one map of texts.", False, key="json.root")
+    types: Any = option("Or the fields to take: `struct<id: long, name: string>`.", None, form="struct")
+    field: str = option("The text field; `value` for values that are nothing but text.", BARE, min_length=1)
 
     def __post_init__(self) -> None:
         if self.json_root == (self.types is not None):
-            raise Terminal(
-                "JsonToMap: expected either json.root: true or declared types", next_step="declare the fields to take"
-            )
+            raise ValueError("either json.root: true, or types")
+
+    def prepare(self) -> None:
+        """Refuse types that JSON has no form for."""
         if self.types is not None:
             _decoder(self.types)
 
@@ -96,6 +92,10 @@ class JsonToMap:
         is_nullable = fields.schema.field(BARE).nullable  # not whether there is a null in this batch
         declared = [column.with_nullable(column.nullable or is_nullable) for column in self.types]
         return batch_of(list(zip(declared, parsed.flatten(), strict=True)), len(parsed), like=fields)
+
+    def referenced_names(self) -> Names:
+        """Return the fields that the options name."""
+        return None if self.field == BARE else [self.field]
 
 
 def _decoder(types: pa.StructType) -> ExactDecoder:

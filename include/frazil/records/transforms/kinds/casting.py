@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from frazil.errors import Terminal
+from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
-from frazil.records.model.late import pa, pc
+from frazil.records.transforms.definition import (
+    KAFKA,
+    ConnectClass,
+    Names,
+    TransformDefinition,
+    option,
+    pairs,
+    target_option,
+)
 from frazil.records.transforms.fields import (
     Target,
     bare_column,
@@ -27,37 +35,41 @@ from frazil.records.transforms.fields import (
 if TYPE_CHECKING:
     from frazil.records.transforms.values import numbers
 
-CastType = Literal["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string"]
+CAST_TYPES: Final = ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string")
+"""Types that fields can be cast to, in Kafka Connect's names."""
+
+
+def _pairs(spec: object) -> object:
+    return spec if isinstance(spec, str) and ":" not in spec else pairs(spec)
+
+
+def _known_types(spec: dict[str, str] | str) -> dict[str, str] | str:
+    types = [spec] if isinstance(spec, str) else list(spec.values())
+    if not types:
+        raise ValueError("nothing to cast")
+    if unknown_types := sorted(set(types) - set(CAST_TYPES)):
+        raise ValueError(f"{unknown_types[0]!r} is not a type to cast to; known: {', '.join(CAST_TYPES)}")
+    return spec
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """Casts fields as Kafka Connect does: `1.9` becomes 1, `true` 1, a timestamp its milliseconds, anything a text.
+class Cast(TransformDefinition):
+    """Gives fields another type, also where that loses digits; what is out of range is a dead letter.
 
-    A record fails where a text is no number (or neither `true` nor `false`), and where a number is too large for its new
-    type: Kafka Connect wraps such a number around, here no value changes unseen. int8 and int16 are ranges: such columns
-    are int32. Fields that are not there do nothing.
-
-    Attributes:
-        spec: Types by the names of fields; or one type, for values without fields.
-        target: Values or keys.
-
-    Raises:
-        Terminal: no type, or one that is not known.
+    As in Kafka Connect `1.9` becomes 1, `true` 1, a timestamp its milliseconds, anything a text. A record fails where a text is
+    no number (or neither `true` nor `false`), and where a number is too large for its new type: Kafka Connect wraps such a
+    number around, here no value changes unseen. int8 and int16 are ranges: such columns are int32. Fields that are not there do
+    nothing.
     """
 
-    spec: Mapping[str, CastType] | CastType
-    target: Target = "value"
+    connect_class: ClassVar = ConnectClass(f"{KAFKA}Cast")
 
-    def __post_init__(self) -> None:
-        cast_types = [self.spec] if isinstance(self.spec, str) else list(self.spec.values())
-        if unknown_types := sorted(set(cast_types) - set(get_args(CastType))):
-            raise Terminal(
-                f"Cast: {unknown_types[0]!r} is not a type to cast to",
-                next_step=f"known: {', '.join(get_args(CastType))}",
-            )
-        if not cast_types:
-            raise Terminal("Cast: nothing to cast", next_step="name fields and their types under spec")
+    spec: dict[str, str] | str = option(
+        "Types by fields: a mapping, or pairs `field:type`; or one type, for values without fields.",
+        form=(_pairs, dict[str, str] | tuple[str, ...] | str),
+        check=_known_types,
+    )
+    target: Target = target_option()
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the configured fields that do not exist."""
@@ -87,6 +99,10 @@ class Cast:
                 failed.setdefault(row, failure(f"Cast: expected {cast_type}, found {actual}", name))
             fields = put_column(fields, name, cast.values)
         return select(with_fields(frame, self.target, fields), failed=failed)
+
+    def referenced_names(self) -> Names:
+        """Return the fields that are cast; one type alone is for values whose only field is called `value`."""
+        return None if isinstance(self.spec, str) else self.spec
 
 
 def _cast(values: pa.Array, cast_type: str) -> numbers.Cast:
