@@ -33,8 +33,8 @@ from frazil.records.decoder.route import NewTables, Route, TopicRoute
 from frazil.records.evolution.schema_requests import merge_changes
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.sql.sql import Sql
-from frazil.records.transforms.values.casting import Cast
+from frazil.records.transforms.kinds.casting import Cast
+from frazil.records.transforms.kinds.sql import Sql
 from frazil.run.staging.inline import stage_inline
 from frazil.run.staging.stage import StageOrder
 from frazil.spark.jobs import stage
