@@ -37,7 +37,6 @@ At = Callable[..., Any]
 POINTS = (
     "planned",
     "manifest.written",
-    "branch.made",
     "decide.committing",
     "decide.committed",
     "follow.committing",
@@ -134,16 +133,17 @@ def test_a_branch_of_a_filled_table_begins_empty(shop: MakeShop) -> None:
     assert (audited.ids(), ids_on_main(audited)) == ([0, 1, 2, 999], [999])
 
 
-@pytest.mark.short("branch.made")
-@pytest.mark.parametrize("point", POINTS)
-def test_a_run_killed_beside_main(audited: MakeShop, at: At, point: str) -> None:
+@pytest.mark.short("replay-decide.committing")
+@pytest.mark.parametrize(
+    ("deed", "point"), [*(("run", point) for point in POINTS), ("replay", "decide.committing")], ids=str
+)
+def test_a_run_killed_beside_main(audited: MakeShop, at: At, deed: str, point: str) -> None:
     """At every point of a batch on a branch, and in a replay: the next run finishes it, and each record has its one outcome."""
     orders = landed(audited, 1)
     produce(orders, {0: [order(4), bad(5), order(6)]})
-    deed: Callable[[], object] = lambda: replay(orders, "earliest") if point == "branch.made" else orders.run()  # noqa: E731
     at(point)
     with pytest.raises(Killed):
-        deed()
+        replay(orders, "earliest") if deed == "replay" else orders.run()
 
     orders.run()
 

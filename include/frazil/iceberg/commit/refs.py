@@ -11,9 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.update import (
-    AssertRefSnapshotId,
     AssertTableUUID,
-    RemoveSnapshotRefUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
@@ -66,15 +64,6 @@ def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
         max_ref_age_ms=None,
         max_snapshot_age_ms=None,
         min_snapshots_to_keep=None,
-    )
-
-
-def drop_branches(table: Table, *names: str) -> None:
-    """Drop branches, all or none, unless one of them was moved since the table was loaded."""
-    send(
-        table,
-        tuple(RemoveSnapshotRefUpdate(ref_name=name) for name in names),
-        tuple(AssertRefSnapshotId(ref=name, snapshot_id=head_of(table.metadata, name)) for name in names),
     )
 
 

@@ -15,7 +15,6 @@ from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark
 from frazil.errors import Retryable
 from frazil.iceberg.catalog.table import Table, TableMetadata, staging_table
-from frazil.iceberg.commit.branch import branch_name, decide_on_branch, replacement_stage
 from frazil.iceberg.commit.commit import Change, Refused, commit, fit_of, snapshot_time
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, branch_note
 from frazil.iceberg.commit.summary_state import (
@@ -47,9 +46,6 @@ from frazil.run.state.tables import refuse_same_topics
 
 ORPHAN_WINDOW: Final = timedelta(days=3)
 """Age from which an orphan removal may take files that no snapshot names: Iceberg's default for `older_than`."""
-
-_ON_BRANCH: Final = ("replay",)
-"""Kinds of batches whose rows are prepared on a branch, so that readers see the old ones until the new ones are there."""
 
 
 def decide(scope: RunContext, manifest: Manifest, path: str, state: PipelineState) -> int:
@@ -88,10 +84,7 @@ def decide(scope: RunContext, manifest: Manifest, path: str, state: PipelineStat
         check=_position_check(scope, manifest, state),
         retention=scope.retention(table),
     )
-    if manifest.kind not in _ON_BRANCH or table == manifest.ledger:
-        return commit(scope.lake, change)
-    name = branch_name(manifest.pipeline, manifest.position.n)
-    return decide_on_branch(scope.lake, change, name, replacement_stage())
+    return commit(scope.lake, change)
 
 
 def _position_check(scope: RunContext, manifest: Manifest, state: PipelineState) -> Callable[[TableMetadata], None]:

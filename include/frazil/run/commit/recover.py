@@ -9,7 +9,6 @@ from typing import Final
 from frazil.batch.manifest import Manifest
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.table import read_text
-from frazil.iceberg.commit.branch import BranchName, remove_stale_branches
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
 from frazil.iceberg.commit.summary_state import (
     BATCH_KEY,
@@ -175,7 +174,6 @@ def _check_tables(scope: RunContext, tables: Tables, state: PipelineState) -> Ta
     for table in scope.pipeline.tables:
         check_destination(tables.destinations[table], scope.pipeline.destination(table), fold=fold)
         refuse_other_key(scope.pipeline, table, tables.destinations[table].metadata)
-    _drop_stale_branches(scope, tables, state)
     return with_declared_columns(scope, tables, state.newest_batch + 1)
 
 
@@ -213,11 +211,3 @@ def _refuse_older_file(scope: RunContext, state: PipelineState) -> None:
 
 def _comma_separated(tables: Collection[str]) -> str:
     return ", ".join(sorted(tables))
-
-
-def _drop_stale_branches(scope: RunContext, tables: Tables, state: PipelineState) -> None:
-    closing = tables.destinations.get(tables.closing_name)
-    if state.mark is not None and closing is not None and any(map(BranchName.parse, closing.metadata.refs)):
-        instant, table = int(scope.clock().timestamp() * 1000), tables.closing_name
-        for name in remove_stale_branches(scope.lake, table, scope.pipeline.name, state.mark.n, instant):
-            scope.report(f"dropped branch {name} of {table}, left behind by a run that ended early")
