@@ -180,8 +180,8 @@ def test_restored_table_takes_the_batch_of_a_late_run(shop: MakeShop, at: At) ->
     assert_clean(orders)
 
 
-def test_rolled_back_table_takes_a_replay_that_slept(shop: MakeShop, at: At) -> None:
-    """A replay pauses before its commit, a rival lands, the table is rolled back to where the replay began: it lands."""
+def test_rolled_back_table_takes_no_replay_that_slept(shop: MakeShop, at: At) -> None:
+    """A replay pauses before its commit, a rival lands, the table is rolled back to where the replay began: it is refused."""
     orders = landed(shop, 2)
     more(orders, 8)
 
@@ -190,7 +190,7 @@ def test_rolled_back_table_takes_a_replay_that_slept(shop: MakeShop, at: At) -> 
         roll_back(orders, ORDERS)
 
     at("decide.committing", rival)
-    with pytest.raises(Retryable):
+    with pytest.raises(Terminal, match="was rolled back"):
         replay(orders, offsets(orders, 2), offsets(orders, 6))
 
     assert obey(orders) == 1

@@ -39,9 +39,9 @@ from frazil.run.commit.commit_followers import (
 )
 from frazil.run.commit.dead_letter_topic import send_letters
 from frazil.run.commit.ledger_entry import entry_rows, marks_after, marks_json
-from frazil.run.commit.manifests import recovered_manifests, refuse_foreign_parts
+from frazil.run.commit.manifests import refuse_foreign_parts
 from frazil.run.state.context import RunContext
-from frazil.run.state.pipeline_state import PipelineState
+from frazil.run.state.pipeline_state import PipelineState, recovered_manifests
 from frazil.run.state.tables import refuse_same_topics
 
 ORPHAN_WINDOW: Final = timedelta(days=3)

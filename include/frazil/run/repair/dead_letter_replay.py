@@ -276,11 +276,7 @@ def _land_batch(work: LetterReplay, request: RunRequest) -> ReplayResult:
         batch = Batch(
             kind="dead_letters",
             run=request.run,
-            position=replace(
-                work.position,
-                n=n,
-                topics={name: replace(topic, start=topic.next) for name, topic in work.position.topics.items()},
-            ),
+            position=work.position.at_rest(n),
             planned_at=started_at,
             staged=staged,
             ranges=ranges_of(landed_places.places),

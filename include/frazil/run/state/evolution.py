@@ -104,16 +104,16 @@ def evolve_for_records(scope: RunContext, tables: Tables, n: int, find_demands: 
     changes: Demands = {}
     # Each round adds a column, so there are no more of them than columns: but somebody may take columns away meanwhile.
     most = ROUNDS + sum(scope.pipeline.destination(name).max_columns for name in tables.destinations)
-    for rounds in range(1, most + 1):
+    rounds = 0
+    while True:
         columns = columns_of(scope.pipeline, tables)
         demands, specs = find_demands(columns)
         if not demands:
             return tables, changes
         tables, applied = evolve_tables(scope, tables, demands, specs, n)
-        changes = merge_demands(changes, applied)
-        if columns_of(scope.pipeline, tables) == columns:
-            break
-    raise columns_still_missing(scope, n, demands, rounds)
+        changes, rounds = merge_demands(changes, applied), rounds + 1
+        if rounds == most or columns_of(scope.pipeline, tables) == columns:
+            raise columns_still_missing(scope, n, demands, rounds)
 
 
 def columns_for(columns: Mapping[str, pa.Schema], find_demands: DemandFinder) -> Mapping[str, pa.Schema]:
