@@ -34,7 +34,7 @@ from frazil.iceberg.commit.commit import (
     without_expiry,
 )
 from frazil.iceberg.commit.refs import BranchName, branch_name, head_of, send, set_branch
-from frazil.iceberg.commit.summary_state import ancestry
+from frazil.iceberg.commit.summary_state import ancestry, summary_of
 from frazil.iceberg.errors import error_line, foreign_errors
 
 _log = logging.getLogger(__name__)
@@ -109,8 +109,7 @@ def carries_change(metadata: TableMetadata, change: Change, branch: str) -> bool
     """Whether the summary of a branch's last snapshot carries the change's summary."""
     head = head_of(metadata, branch)
     snapshot = metadata.snapshot_by_id(head) if head is not None else None
-    summary = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
-    return change.summary.items() <= summary.items()
+    return change.summary.items() <= summary_of(snapshot).items()
 
 
 def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: int | None, tip: int) -> None:
@@ -121,8 +120,7 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
         Terminal: It does not.
     """
     snapshots = list(ancestry(metadata, tip))
-    summary = snapshots[0].summary if snapshots else None
-    carried = summary.additional_properties if summary is not None else {}
+    carried = summary_of(snapshots[0] if snapshots else None)
     lacking = sorted(key for key, value in change.summary.items() if carried.get(key) != value)
     descends = planned is None or planned in {snapshot.snapshot_id for snapshot in snapshots[1:]}
     if lacking or not descends:

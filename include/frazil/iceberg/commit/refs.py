@@ -49,9 +49,9 @@ def branch_name(pipeline: str, n: int) -> str:
     return f"frazil-{pipeline}-{n}-{time.time_ns() // 1_000_000}-{secrets.token_hex(4)}"
 
 
-def head_of(metadata: TableMetadata, branch: str | None = MAIN_BRANCH) -> int | None:
+def head_of(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int | None:
     """Id of a branch's newest snapshot; None if there is no such branch, or nothing on main yet."""
-    ref = metadata.refs.get(branch) if branch is not None else None
+    ref = metadata.refs.get(branch)
     return ref.snapshot_id if ref is not None else None
 
 

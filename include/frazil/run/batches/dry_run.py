@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 
-from frazil.batch.audit import check_identity, too_many_dead
+from frazil.batch.audit import check_identity, exceeded
 from frazil.batch.facts import (
     ClusterFacts,
     Counts,
@@ -304,7 +304,7 @@ def dry_run(
     ranges = next(cut(plan.ranges, batch_offsets(pipeline, state)), ())
     staged, changes = stage_for_dry_run(scope, plan, ranges, stage)
     tolerance = tolerance_of(pipeline)
-    too_many = too_many_dead(staged, tolerance)
+    too_many = exceeded(staged.total, staged.dead_codes, tolerance)
     alert = [f"a run would publish this and say loudly: {too_many}"] if too_many and not tolerance.fails else []
     return DryRun(
         pipeline=pipeline.name,

@@ -222,7 +222,7 @@ def _follower_parts(scope: RunContext, tables: Tables, state: PipelineState, bat
     """Destinations that get something, or are new to the ledger; then the dead letters, if they do."""
     for name, table in tables.followers.items():
         readded_removals = removed_on_return(scope.pipeline, state, name, batch)
-        part = _row_part(scope, name, fit_of(table.metadata), state.follower_mark(name), batch, readded_removals)
+        part = _row_part(scope, name, fit_of(table.metadata), state.followers.get(name), batch, readded_removals)
         # Where an engine must do it, a mark alone is not worth one: the first rows bring it.
         is_new = name not in state.ledger_marks and part.operation is None
         if part.files or part.removal or name in batch.marks or is_new:
@@ -241,7 +241,7 @@ def removed_on_return(pipeline: Pipeline, state: PipelineState, name: str, batch
     Resets between did not take rows out of it, and those records came, or come, again. An epoch in its mark that is not the
     present one shows that there was a reset. The reset that brings it back takes its own rows out, by its own order.
     """
-    after = state.follower_mark(name)  # the closing table is never dropped from the file
+    after = state.followers.get(name)  # the closing table is never dropped from the file
     if name in state.ledger_marks or after is None:
         return ()
     if batch.kind != "reset":

@@ -119,10 +119,6 @@ class PipelineState:
         """The marks of all tables: two reads have the same ones if no run worked between them."""
         return self.mark, self.last_finished, self.dead_letters, tuple(self.followers.items())
 
-    def follower_mark(self, table: str) -> BatchMark | None:
-        """The batch that a follower among the destinations holds last."""
-        return self.followers.get(table)
-
 
 def pipeline_state(pipeline: Pipeline, tables: Tables) -> PipelineState:
     """Where the pipeline stands. A loss becomes a field of the state; only what no command can mend is raised.
