@@ -16,7 +16,7 @@ from frazil.devstack import broker as local_broker
 from frazil.devstack.postgres import programs
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
-from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.home import Home, bootstrap_servers
 from frazil.runtime.jars import fetch
 from frazil.runtime.port import is_free
 from frazil.runtime.process import Processes
@@ -25,6 +25,7 @@ from tests.production import STORES, beside, cluster_of, empty, production_stack
 from tests.registry_server import RegistryServer, registry_server
 from tests.rest_catalog import RestServer, rest_catalog_server
 from tests.s3_server import S3Server, built_program, s3_server
+from tests.servers import with_ports
 from tests.warm_spark import WarmSpark, started
 
 TopicFactory = Callable[..., str]

@@ -11,8 +11,9 @@ from typing import Any
 
 from frazil.devstack import broker
 from frazil.kafka.client.cluster import Cluster
-from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.home import Home, bootstrap_servers
 from frazil.runtime.process import Processes
+from tests.servers import with_ports
 
 _HEAD = struct.Struct(">qi")
 """How each batch of a log begins: its first offset, and the bytes that follow."""

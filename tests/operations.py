@@ -23,7 +23,7 @@ from frazil.iceberg.commit.summary_state import (
     summary_value_or_refuse,
 )
 from frazil.iceberg.ledger.ledger import read_ledger
-from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.result import RunResult, run_result
@@ -34,6 +34,7 @@ from frazil.run.staging.inline import stage_inline
 from frazil.run.staging.stage import Stage
 from frazil.run.state.context import RunContext
 from frazil.verify.check import verify
+from tests.servers import delete_topic
 
 ORDERS, LETTERS, LEDGER = "shop.orders", "shop.orders__dead_letters", "shop.orders__ledger"
 TABLES = (ORDERS, LETTERS, LEDGER)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from frazil.devstack import postgres
-from frazil.runtime.home import Home, with_ports
+from frazil.runtime.home import Home
 from frazil.runtime.process import Processes
+from tests.servers import with_ports
 
 PASSWORD = "s3cret $HOME@/%of:airflow"
 

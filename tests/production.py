@@ -20,6 +20,7 @@ from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
 from frazil.runtime.home import Home, Ports
 from frazil.runtime.port import is_free
+from tests.servers import with_password
 
 BELOW_EPHEMERAL = range(20_000, 32_000)
 
@@ -67,7 +68,7 @@ def production_stack(parts: Collection[PartName]) -> Iterator[Home]:
 
 def cluster_of(home: Home) -> Cluster:
     """The broker as the profile's settings have it: TLS and a password."""
-    return Cluster("local", kafka_access(home).with_password(USER))
+    return Cluster("local", with_password(kafka_access(home), USER))
 
 
 def beside(home: Home, root: Path) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from frazil.devstack import rest_catalog
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.runtime.home import Home, with_ports
+from frazil.runtime.home import Home
 from frazil.runtime.process import Processes
+from tests.servers import with_ports
 
 
 @dataclass(frozen=True, slots=True)

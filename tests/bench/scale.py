@@ -26,13 +26,14 @@ from frazil.kafka.client.cluster import Cluster
 from frazil.project import Project
 from frazil.run.batches.plan import plan_run
 from frazil.run.batches.result import run_result
-from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.home import Home, bootstrap_servers
 from frazil.runtime.port import is_free
 from frazil.runtime.process import Processes
 from frazil.spark.submit.submission import run_spark
 from tests.bench.side_by_side.topics import fill
 from tests.bench.side_by_side.workloads import WORKLOADS
 from tests.bench.stack import environment, running_broker
+from tests.servers import with_ports
 
 ORDERS: Final = WORKLOADS["orders"]
 WORKERS: Final = 2

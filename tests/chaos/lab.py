@@ -19,7 +19,6 @@ from pyiceberg.table import Table
 
 from frazil.batch.target import Target
 from frazil.failpoints import Failpoint
-from frazil.iceberg.commit.refs import BranchName
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
@@ -214,11 +213,6 @@ class Lab:
         """How many snapshots each table has."""
         return {table: len(self.load(table).metadata.snapshots) for table in TABLES}
 
-    def branches(self, through: int) -> list[str]:
-        """Branches that attempts at batches up to a number left behind; later ones may still be somebody's work."""
-        made = {name: BranchName.parse(name) for name in self.load().metadata.refs}
-        return [name for name, branch in made.items() if branch is not None and branch.n <= through]
-
     def batches(self, *kinds: str) -> list[dict[str, Any]]:
         """The ledger's row per batch, oldest first, of these kinds."""
         rows = [
@@ -242,7 +236,6 @@ class Lab:
         found = self.outcomes()
         expected = Counter(dict.fromkeys(self.values, passes))
         assert found == expected, f"too many: {found - expected}\ntoo few: {expected - found}"
-        assert not self.branches(through=numbers[-1]), "branches of decided batches are left"
         self._assert_sent()
         result = verify(self.project, self.pipeline)
         assert result.is_clean, "\n".join(map(str, result.differences))

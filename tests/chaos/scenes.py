@@ -22,7 +22,6 @@ FOLLOW = (P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED)
 RECORD = (P.RECORD_COMMITTING, P.RECORD_COMMITTED)
 READ = (P.PLANNED, P.STAGING, P.STAGED, P.AUDITED)
 SEND = (P.LETTERS_SENDING, P.LETTERS_SENT)
-BRANCH = (P.BRANCH_MADE, P.BRANCH_STAGED)
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def _letter_topic(orders: Lab) -> Deed:
 FIRST = Scene("first", (*DECIDE, *RECORD), _first)
 INGEST = Scene("ingest", (*READ, *DECIDE, *FOLLOW, *RECORD), _ingest, (1, 2))
 FAN_OUT = Scene("fan_out", (*DECIDE, *FOLLOW, *RECORD), _fan_out, (1, 2, 3))
-REPLAY = Scene("replay", (*READ, P.MANIFEST_WRITTEN, *BRANCH, *DECIDE[1:], *FOLLOW, *RECORD), _replay)
+REPLAY = Scene("replay", (*READ, *DECIDE, *FOLLOW, *RECORD), _replay)
 RESET = Scene("reset", (*DECIDE, *FOLLOW, *RECORD), _reset)
 REWIND = Scene("rewind", (P.DECIDE_COMMITTED, *FOLLOW, *RECORD), _rewind)  # before that, nothing but itself goes on
 DEAD_LETTERS = Scene("dead_letters", (*READ[1:3], *DECIDE, *FOLLOW, *RECORD), _dead_letters)

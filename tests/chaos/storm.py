@@ -44,7 +44,7 @@ ASLEEP, PARTITIONS = 4, 8
 """The most zombies at a time, and the most partitions: one more of them, and the machine is what is tested."""
 
 
-BEFORE_COMMITS = (P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING, P.BRANCH_MADE)
+BEFORE_COMMITS = (P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING)
 """A run that sleeps here has looked for its files: no writer of Iceberg tables notices what goes between that and the commit."""
 
 

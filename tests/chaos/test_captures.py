@@ -20,11 +20,12 @@ from frazil.capture.run_rows import RowsTask, initial_state_maker, is_done
 from frazil.capture.standing import open_capture
 from frazil.errors import Retryable, Terminal
 from frazil.failpoints import Failpoint
-from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.pipeline.settings.capture import FileCapture, JdbcCapture
 from frazil.project import Project
 from tests.chaos.processes import Nursery, kill_at, stop_at
+from tests.servers import delete_topic
 from tests.topic_reader import committed
 
 P = Failpoint

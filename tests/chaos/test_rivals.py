@@ -16,7 +16,7 @@ from frazil.failpoints import Failpoint
 from frazil.run.batches.plan import plan_run
 from tests.chaos import child
 from tests.chaos.lab import LEDGER, LENIENT, LETTERS, ORDERS, STRICT, TABLES, Lab, bad, doubtful, good
-from tests.chaos.scenes import BATCH, BRANCH, FIRST, INGEST, READ, REPLAY, one_now
+from tests.chaos.scenes import BATCH, FIRST, INGEST, READ, one_now
 
 MakeLab = Callable[..., Lab]
 P = Failpoint
@@ -88,36 +88,6 @@ def test_start_latest_on_idle_topic_is_resolved_once(lab: MakeLab, point: Failpo
 
     orders.run()
 
-    orders.assert_clean()
-
-
-@pytest.mark.parametrize("point", BRANCH)
-def test_replay_prepares_dropped_branch_again(lab: MakeLab, point: Failpoint) -> None:
-    """Somebody's clean-up takes the branch that a replay prepares: nothing half done is shown, it is prepared again."""
-    orders = lab(max_records=BATCH)
-    replaying = orders.pause(point, 1, REPLAY.prepare(orders))
-    table = orders.load()
-    (branch,) = {*table.metadata.refs} - {"main"}
-    table.manage_snapshots().remove_branch(branch).commit()
-
-    replaying.resume()
-    replaying.succeed()
-
-    assert len(orders.batches("replay")) == 1
-    orders.assert_clean()
-
-
-def test_branch_of_killed_replay_is_removed_by_next_batch(lab: MakeLab) -> None:
-    """The next batch that is decided takes along what the killed replay left."""
-    orders = lab(max_records=BATCH)
-    orders.crash(P.BRANCH_STAGED, 1, REPLAY.prepare(orders))
-    assert len(orders.load().metadata.refs) == 2
-    orders.fill(5000)
-    orders.run()
-
-    orders.run()
-
-    assert set(orders.load().metadata.refs) == {"main"}
     orders.assert_clean()
 
 

@@ -16,13 +16,14 @@ from frazil.errors import Stopped
 from frazil.failpoints import Failpoint
 from frazil.kafka.client.cluster import Cluster
 from frazil.runtime.drivers import drivers
-from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.home import Home, bootstrap_servers
 from frazil.runtime.process import Processes
 from frazil.runtime.waiting import until
 from tests.chaos import child
 from tests.chaos.lab import Lab, new_lab
 from tests.chaos.processes import SECONDS, Nursery, kill_at, stop_at
 from tests.conftest import FreePorts
+from tests.servers import with_ports
 
 MakeLab = Callable[..., Lab]
 P = Failpoint

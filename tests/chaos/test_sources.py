@@ -14,7 +14,7 @@ from frazil.batch.target import RunRequest, Target
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
 from frazil.kafka.admin.observe import observe
-from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
@@ -22,6 +22,7 @@ from frazil.run.staging.inline import stage_inline
 from frazil.run.state import source
 from tests.chaos.lab import Lab, good
 from tests.chaos.scenes import BATCH, INGEST, one_now
+from tests.servers import delete_topic
 from tests.transactions import transactions
 
 MakeLab = Callable[..., Lab]

@@ -58,7 +58,7 @@ def test_killed_spark_job_neither_loses_nor_doubles_records(lab: MakeLab, point:
 
 @pytest.mark.full
 def test_killed_spark_replay_neither_shows_nor_loses_rows(lab: MakeLab) -> None:
-    """The driver dies when the new rows are all on the branch: readers see the old ones, and asking again replaces them."""
+    """The driver dies just before the decision: readers see the old rows, and asking again replaces them."""
     fetch(Home.resolve(), "spark")
     orders = lab(partitions=2, max_records=BATCH)
     orders.fill(0, 40)
@@ -66,7 +66,7 @@ def test_killed_spark_replay_neither_shows_nor_loses_rows(lab: MakeLab) -> None:
     orders.run()
     before = orders.rows()
 
-    ended = on_spark(orders, *REPLAY, crash=kill_at(P.BRANCH_STAGED))
+    ended = on_spark(orders, *REPLAY, crash=kill_at(P.DECIDE_COMMITTING))
     assert ended.returncode == Retryable.exit_code, ended.stderr
     assert orders.rows() == before
     again = on_spark(orders, *REPLAY)
@@ -74,6 +74,6 @@ def test_killed_spark_replay_neither_shows_nor_loses_rows(lab: MakeLab) -> None:
     assert again.returncode == 0, again.stderr
     (replayed,) = orders.batches("replay")
     assert {row["_frazil_batch"] for row in orders.rows()} == {replayed["n"]}
-    orders.run()  # the plan after a decision removes the branches of its other attempts
+    orders.run()
     orders.assert_clean()
     orders.assert_at_rest()

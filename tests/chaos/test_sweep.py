@@ -14,8 +14,8 @@ from tests.chaos.lab import LEDGER, LENIENT, LETTERS, ORDERS, STRICT, Catalog, L
 from tests.chaos.processes import kill_at
 from tests.chaos.scenes import (
     BATCH,
-    BRANCH,
     DEAD_LETTERS,
+    DECIDE,
     EVOLVE,
     FAN_OUT,
     FIRST,
@@ -37,7 +37,7 @@ P = Failpoint
 
 ONCE = [
     *map(INGEST.kill, INGEST.points),
-    *map(REPLAY.kill, BRANCH),
+    *map(REPLAY.kill, DECIDE),
     *map(FAN_OUT.kill, (P.DECIDE_COMMITTED, *FOLLOW, *RECORD)),
     *(FAN_OUT.kill(point, time) for point in FOLLOW for time in (2, 3)),
     *map(DEAD_LETTERS.kill, (P.STAGED, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED)),
@@ -53,11 +53,11 @@ ONCE = [
 
 ON_REST = [
     *map(INGEST.kill, (P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING)),
-    REPLAY.kill(P.BRANCH_STAGED),
+    REPLAY.kill(P.DECIDE_COMMITTING),
     *map(EVOLVE.kill, (P.EVOLVING, P.EVOLVED)),
     *map(NEW_TABLE.kill, (P.CREATING, P.CREATED)),
 ]
-"""A kill around each commit, and one with a branch beside main; the full form has all of them."""
+"""A kill around each commit; the full form has all of them."""
 
 RETRIES: Final = {P.DECIDE_RETRYING: ORDERS, P.FOLLOW_RETRYING: LETTERS, P.RECORD_RETRYING: LEDGER}
 """Between two attempts of a commit: the table on which a rival committed."""

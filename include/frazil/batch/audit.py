@@ -57,7 +57,7 @@ def audit(
             "the audit failed, nothing was published:\n" + "\n".join(f"  {problem}" for problem in problems),
             next_step="this is a fault of Frazil or of its reader, not of the data: please report these numbers",
         )
-    too_many = too_many_dead(staged, tolerance)
+    too_many = exceeded(staged.total, staged.dead_codes, tolerance)
     if too_many and tolerance.fails:
         raise _too_many(f"{too_many}{_first_of(staged)}")
     return too_many
@@ -112,11 +112,6 @@ def _row_problems(staged: Staged, destinations: Sequence[str], dead_letters: str
         for table, rows in expected.items()
         if staged.rows(table) != rows
     ] + [f"table {table} was not asked for and has files" for table in staged.files.keys() - expected.keys()]
-
-
-def too_many_dead(staged: Staged, tolerance: Tolerance) -> str | None:
-    """How a batch has more dead letters than the pipeline tolerates, or None if it has not."""
-    return exceeded(staged.total, staged.dead_codes, tolerance)
 
 
 def exceeded(total: Counts, dead_codes: Mapping[str, int], tolerance: Tolerance) -> str | None:

@@ -55,8 +55,7 @@ class TablePart:
     """What one table gets: rows that go, files that come, what they were staged for, and the batch they come after.
 
     Its files become data files of the table by a commit; with an `operation` an engine brings their rows in. A destination
-    is in `catalog`, on `branch` (None: main), whatever the pipeline file says by the time it gets its part; older manifests have
-    none.
+    is in `catalog`, on `branch` (None: main), whatever the pipeline file says by the time it gets its part.
     """
 
     table: str
@@ -250,25 +249,25 @@ class Manifest:
             body["closing"] = _part(body["closing"])
             body["followers"] = tuple(_part(part) for part in body["followers"])
             body["ledger_after"] = _mark(body["ledger_after"])
-            body["repairs"] = body.pop("settles", None)
+            body["repairs"] = body.pop("settles")
             body["counts"] = Counts(**body["counts"])
             for name in ("ranges", "skipped"):
-                body[name] = tuple(Range(**r) for r in body.get(name, ()))
-            body["unknown_fields"] = UnknownFields(**body.get("unknown_fields", {}))
+                body[name] = tuple(Range(**r) for r in body[name])
+            body["unknown_fields"] = UnknownFields(**body["unknown_fields"])
             for name in ("recovers", "left", "unmarked", "made"):
-                body[name] = tuple(body.get(name, ()))
+                body[name] = tuple(body[name])
             body["table_ranges"] = {
-                table: tuple(Range(**r) for r in ranges) for table, ranges in body.get("table_ranges", {}).items()
+                table: tuple(Range(**r) for r in ranges) for table, ranges in body["table_ranges"].items()
             }
             body["tables"] = {
-                table: TableCounts.from_body(counts_body) for table, counts_body in body.get("tables", {}).items()
+                table: TableCounts.from_body(counts_body) for table, counts_body in body["tables"].items()
             }
             body["schema_changes"] = {
                 table: tuple(SchemaChange(tuple(c["path"]), c["kind"], c["type"]) for c in changes)
-                for table, changes in body.get("schema_changes", {}).items()
+                for table, changes in body["schema_changes"].items()
             }
-            body["record_ages"] = {int(age): count for age, count in body.get("record_ages", {}).items()}
-            topic = body.get("letter_topic")  # older ones tell its id, too
+            body["record_ages"] = {int(age): count for age, count in body["record_ages"].items()}
+            topic = body["letter_topic"]  # older ones tell its id, too
             body["letter_topic"] = topic["name"] if isinstance(topic, dict) else topic
             return cls(**body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -286,10 +285,10 @@ def _part(body: dict[str, Any]) -> TablePart:
         Fit(fit["uuid"], fit["spec_id"], fields),
         _mark(body["after"]),
         files,
-        Removal.from_body(body["removal"]) if body.get("removal") else None,
-        Operation.from_body(body["operation"]) if body.get("operation") else None,
-        body.get("catalog"),
-        body.get("branch"),
+        Removal.from_body(body["removal"]) if body["removal"] else None,
+        Operation.from_body(body["operation"]) if body["operation"] else None,
+        body["catalog"],
+        body["branch"],
     )
 
 

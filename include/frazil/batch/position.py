@@ -153,6 +153,12 @@ class Position:
             else None
         )
 
+    def at_rest(self, n: int) -> Position:
+        """The position after batch `n`, which moves nothing."""
+        return replace(
+            self, n=n, topics={name: replace(topic, start=topic.next) for name, topic in self.topics.items()}
+        )
+
     def with_lost(self, ends: Mapping[tuple[str, int], int | None]) -> Position:
         """The position of a batch that goes on where logs lost their ends.
 

@@ -35,7 +35,6 @@ _USERS: Final = "users.json"
 _SCRAM: Final = "SCRAM-SHA-512"
 _PROTOCOLS: Final = "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL"
 _LOGIN: Final = "org.apache.kafka.common.security"
-_NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +129,6 @@ class Secured:
             "ssl.ca.location": str(self.ca),
             "ssl.certificate.location": str(self.folder / f"{name}.pem"),
             "ssl.key.location": str(self.folder / f"{name}.key"),
-        }
-
-    def with_password(self, name: str, mechanism: str = _SCRAM) -> dict[str, str]:
-        """Properties of librdkafka for a user, at the listener SASL_SSL."""
-        return {
-            "bootstrap.servers": f"{LOOPBACK}:{self.sasl}",
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": mechanism,
-            "ssl.ca.location": str(self.ca),
-            "sasl.username": name,
-            "sasl.password": self.users[name],
         }
 
 

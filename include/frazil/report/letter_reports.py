@@ -106,16 +106,6 @@ def list_reports(project: Project, pipeline: Pipeline, most: int | None = None) 
     return [_read(folder, name) for name in _names(folder)[:most]]
 
 
-def last_report(project: Project, pipeline: Pipeline) -> KeptReport | None:
-    """The newest kept report of a pipeline; None if there is none.
-
-    Raises:
-        Retryable, Terminal: As `list_reports`.
-    """
-    folder = reports_folder(project, pipeline)
-    return next((_read(folder, name) for name in _names(folder)), None)
-
-
 def open_report(project: Project, pipeline: Pipeline, name: str, form: Form = "html") -> str:
     """The text of a kept report.
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -182,11 +182,6 @@ def inherited_environment() -> dict[str, str]:
     """
     inherited = os.environ.items()
     return {key: setting for key, setting in inherited if not key.startswith("AIRFLOW__") and key != DATABASE_VARIABLE}
-
-
-def with_ports(home: Home, **ports: int) -> Home:
-    """Return the same home on other ports, for example free ones in a test."""
-    return replace(home, ports=replace(home.ports, **ports))
 
 
 def _recorded(path: Path) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class Rules:
     expectation: Expectation | EvolvedExpectation | ChangeReader | TypedExpectation | NoExpectation
     columns: tuple[str, ...]
     filters: bool
-    unknown_file_batches: frozenset[int]
+    unknown_file_batches: frozenset[int] = frozenset()
     unrecorded: frozenset[int] = frozenset()
     filters_empty: bool = False
     unread: str | None = None
@@ -255,27 +255,25 @@ def _rules(
     takes = pipeline.value.null_value == "delete" and destination.takes_tombstones
     types = {name: column.parsed for name, column in columns.items()} if unread is None else {}
     return Rules(
-        _expectation(pipeline, table, columns, schemas) if unread is None else NoExpectation(),
-        tuple(types),
-        pipeline.value.null_value != "dead_letter" and not takes,
-        frozenset(),
-        unrecorded_batches(batches),
-        pipeline.value.empty_value == "filter",
-        unread,
-        frozenset(),
-        route_to_table(pipeline, table),
-        pipeline.route is not None and pipeline.route.otherwise == "filter",
-        frozenset(
+        expectation=_expectation(pipeline, table, columns, schemas) if unread is None else NoExpectation(),
+        columns=tuple(types),
+        filters=pipeline.value.null_value != "dead_letter" and not takes,
+        unrecorded=unrecorded_batches(batches),
+        filters_empty=pipeline.value.empty_value == "filter",
+        unread=unread,
+        route_target=route_to_table(pipeline, table),
+        filters_unrouted=pipeline.route is not None and pipeline.route.otherwise == "filter",
+        abandoned=frozenset(
             batch.n
             for batch in batches
             if batch.kind in REPAIR_KINDS and batch.rows.keys() == {"destination"} and not is_read_again(batch, batches)
         ),
-        FilteredCounts.from_ledger(batches),
-        {n: since for n, all_columns in earlier.items() if (since := all_columns.among(columns)).changed},
-        tuple(
+        left_out=FilteredCounts.from_ledger(batches),
+        earlier={n: since for n, all_columns in earlier.items() if (since := all_columns.among(columns)).changed},
+        always_present=tuple(
             index for index, name in enumerate(columns) if not any(name in since.added for since in earlier.values())
         ),
-        pipeline.limits.max_record_bytes,
+        max_record_bytes=pipeline.limits.max_record_bytes,
         in_orc=destination.file_format == "orc",
         types=types | (LOG_TYPES if destination.is_history and types else {}),
     )

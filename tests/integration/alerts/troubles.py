@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from frazil.batch.target import RunRequest
 from frazil.cli.app import invoke
-from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.monitor.condition import Runs
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
@@ -27,6 +27,7 @@ from frazil_airflow.dags.dead_letter_reports import LetterReportOperator
 from frazil_airflow.dags.maintenance import look_at_tables
 from frazil_airflow.project.run_request import limit_records
 from tests.integration.alerts.desk import LETTERS, Desk
+from tests.servers import delete_topic
 
 INTERVAL = timedelta(minutes=5)  # as the pipeline's file says
 

@@ -150,7 +150,7 @@ def test_table_follows_its_records(catalog_shop: MakeShop) -> None:
 
 
 def test_replay_shows_whole_range_once(catalog_shop: MakeShop, store: Store) -> None:
-    """Made on a branch, shown by one commit; an answer that is lost on the way changes nothing."""
+    """Shown by one commit; an answer that is lost on the way changes nothing."""
     orders = landed(catalog_shop, 2)
     store.faults.lose_answer(ORDERS)
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from frazil.devstack import spark_cluster
-from frazil.runtime.home import Home, with_ports
+from frazil.runtime.home import Home
 from frazil.runtime.process import Processes
+from tests.servers import with_ports
 
 
 def python_without_frazil(root: Path) -> Path:

@@ -30,13 +30,14 @@ from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.runtime import spark_server
-from frazil.runtime.home import Home, with_ports
+from frazil.runtime.home import Home
 from frazil.runtime.proc import session_members
 from frazil.runtime.process import Processes, Spec
 from frazil.runtime.waiting import until
 from frazil.spark.submit.server import managed_engine, managed_server
 from frazil.verify.check import verify
 from tests.conftest import FreePorts
+from tests.servers import with_ports
 from tests.warm_spark import WarmSpark
 
 Place = Any

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.generators import payments
-from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.write.produce import produce
+from tests.servers import delete_topic
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""

@@ -17,10 +17,11 @@ from frazil.errors import Retryable, Terminal
 from frazil.runtime import airflow_login, port
 from frazil.runtime.airflow_api import AirflowApi
 from frazil.runtime.airflow_login import ensure_secrets
-from frazil.runtime.home import Home, with_ports
+from frazil.runtime.home import Home
 from frazil.runtime.process import Processes
 from frazil.runtime.waiting import until
 from tests.postgres_server import PostgresServer
+from tests.servers import with_ports
 
 Survivors = Callable[[], list[str]]
 

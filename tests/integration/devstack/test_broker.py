@@ -18,9 +18,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from frazil.devstack import broker, stack
 from frazil.errors import Retryable, Terminal
 from frazil.runtime import port
-from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.home import Home, bootstrap_servers
 from frazil.runtime.process import Processes
 from frazil.runtime.waiting import until
+from tests.servers import with_ports
 
 Survivors = Callable[[], list[str]]
 

@@ -14,9 +14,10 @@ import pytest
 
 from frazil.devstack import broker as local_broker
 from frazil.kafka.client.cluster import Cluster
-from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.home import Home, bootstrap_servers
 from frazil.runtime.process import Processes
 from tests.conftest import FreePorts
+from tests.servers import with_ports
 from tests.transactions import Transactions
 from tests.transactions import transactions as open_transactions
 

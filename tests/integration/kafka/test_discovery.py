@@ -13,10 +13,11 @@ from frazil.batch.facts import PartitionFacts
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.admin.consumer_group import mirror_offsets
 from frazil.kafka.admin.observe import matching_topics, observe, offsets_at
-from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.produce import produce
+from tests.servers import delete_topic
 
 Topic = Callable[..., str]
 HOUR_MS = 3_600_000

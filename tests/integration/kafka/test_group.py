@@ -11,9 +11,9 @@ from confluent_kafka import Consumer
 
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.admin.consumer_group import group_offsets, mirror_offsets
-from frazil.kafka.admin.topics import delete_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.runtime.waiting import until
+from tests.servers import delete_topic
 
 Topic = Callable[..., str]
 

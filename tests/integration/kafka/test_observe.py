@@ -13,10 +13,11 @@ from confluent_kafka.admin import AdminClient
 from frazil.batch.facts import PartitionFacts
 from frazil.errors import Terminal
 from frazil.kafka.admin.observe import observe
-from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.produce import produce
+from tests.servers import delete_topic
 
 Topic = Callable[..., str]
 KAFKA_UUID = re.compile(r"[\w-]{22}")

@@ -12,9 +12,10 @@ from confluent_kafka.admin import ConfigEntry
 
 from frazil.errors import Terminal
 from frazil.kafka.admin.observe import observe
-from frazil.kafka.admin.topics import _cleanup_policy, compacted, create_topic, delete_topic
+from frazil.kafka.admin.topics import _cleanup_policy, compacted, create_topic
 from frazil.kafka.client.client import admin
 from frazil.kafka.client.cluster import Cluster
+from tests.servers import delete_topic
 
 
 def test_second_creation_changes_nothing(cluster: Cluster) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.errors import OutcomeUnknown, Retryable
+from frazil.errors import OutcomeUnknown
 from tests.fault_proxy import HeldRequest, Step, after, lost, passed, refused
 from tests.integration.rest.conftest import LEDGER, LETTERS, ORDERS, RestShop, path_of, then_silence
 from tests.operations import replay
@@ -12,9 +12,7 @@ from tests.operations import replay
 RUN = "11111111-1111-4111-8111-111111111111"
 
 COMMITS = {
-    "branch": (ORDERS, 0),
-    "rows on the branch": (ORDERS, 1),
-    "decision": (ORDERS, 2),
+    "decision": (ORDERS, 0),
     "letters": (LETTERS, 0),
     "ledger": (LEDGER, 0),
 }
@@ -27,9 +25,6 @@ FAULTS: dict[str, Step] = {
     "never arrived, 409": refused(409),
     "never arrived, 503": refused(503),
 }
-
-PREPARING = ("branch", "rows on the branch")
-"""What nobody sees: a failure here leaves nothing undecided."""
 
 commits = pytest.mark.parametrize("commit", COMMITS)
 
@@ -57,7 +52,7 @@ def assert_replaced_once(shop: RestShop) -> None:
     shop.assert_exactly_once(orders=20, rounds=2)
 
 
-@pytest.mark.short("landed, 504-decision", "landed, 504-rows on the branch")
+@pytest.mark.short("landed, 504-decision")
 @commits
 @pytest.mark.parametrize(
     "fault", [pytest.param(fault, marks=[pytest.mark.full] * (fault != "landed, 504")) for fault in FAULTS]
@@ -89,7 +84,7 @@ def test_late_commit_and_repeated_replay_land_once(landed: RestShop, held: HeldR
     """The replay ends without knowing; asked for again it lands once, whether the held commit comes before or after."""
     table, _ = COMMITS[commit]
     strike(landed, commit, then_silence(landed.proxy, table, held))
-    with pytest.raises(Retryable if commit in PREPARING else OutcomeUnknown):
+    with pytest.raises(OutcomeUnknown):
         replay(landed.shop, "earliest", run=RUN)
     if late == "before":
         held.release()

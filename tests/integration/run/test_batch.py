@@ -11,11 +11,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from frazil.batch.facts import Staged
 from frazil.batch.target import RunRequest
 from frazil.errors import Terminal
-from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
 from frazil.run.staging.inline import stage_inline
 from frazil.run.staging.stage import StageOrder
+from tests.servers import delete_topic
 
 MakeShop = Callable[..., Any]
 PHASES = ("staging", "staged", "decided", "finished")

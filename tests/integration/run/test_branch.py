@@ -37,7 +37,6 @@ At = Callable[..., Any]
 POINTS = (
     "planned",
     "manifest.written",
-    "branch.made",
     "decide.committing",
     "decide.committed",
     "follow.committing",
@@ -134,16 +133,19 @@ def test_branch_of_filled_table_begins_with_its_rows(shop: MakeShop) -> None:
     assert (audited.ids(), ids_on_main(audited)) == ([0, 1, 2, 999], [999])
 
 
-@pytest.mark.short("branch.made")
-@pytest.mark.parametrize("point", POINTS)
-def test_run_killed_on_branch_is_finished_by_next_run(audited: MakeShop, at_failpoint: At, point: str) -> None:
+@pytest.mark.short("replay-decide.committing")
+@pytest.mark.parametrize(
+    ("deed", "point"), [*(("run", point) for point in POINTS), ("replay", "decide.committing")], ids=str
+)
+def test_run_killed_on_branch_is_finished_by_next_run(
+    audited: MakeShop, at_failpoint: At, deed: str, point: str
+) -> None:
     """At every point of a batch on a branch, and in a replay: the next run finishes it, and each record has its one outcome."""
     orders = landed(audited, 1)
     produce(orders, {0: [order(4), bad(5), order(6)]})
-    deed: Callable[[], object] = lambda: replay(orders, "earliest") if point == "branch.made" else orders.run()  # noqa: E731
     at_failpoint(point)
     with pytest.raises(Killed):
-        deed()
+        replay(orders, "earliest") if deed == "replay" else orders.run()
 
     orders.run()
 

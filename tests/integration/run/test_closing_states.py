@@ -180,8 +180,8 @@ def test_late_run_on_restored_table_is_resolved_by_one_command(shop: MakeShop, a
     assert_clean(orders)
 
 
-def test_late_replay_on_rolled_back_table_is_resolved_by_one_command(shop: MakeShop, at_failpoint: At) -> None:
-    """A replay pauses before its commit, a rival lands, the table is rolled back to where the replay began: it lands."""
+def test_rolled_back_table_takes_no_replay_that_slept(shop: MakeShop, at_failpoint: At) -> None:
+    """A replay pauses before its commit, a rival lands, the table is rolled back to where the replay began: it is refused."""
     orders = landed(shop, 2)
     more(orders, 8)
 
@@ -190,7 +190,7 @@ def test_late_replay_on_rolled_back_table_is_resolved_by_one_command(shop: MakeS
         roll_back(orders, ORDERS)
 
     at_failpoint("decide.committing", rival)
-    with pytest.raises(Retryable):
+    with pytest.raises(Terminal, match="was rolled back"):
         replay(orders, offsets(orders, 2), offsets(orders, 6))
 
     assert follow_refusals(orders) == 1

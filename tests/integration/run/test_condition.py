@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.produce import produce
@@ -20,6 +20,7 @@ from frazil.monitor.reading import read
 from frazil.project import SETTINGS_VARIABLE, Project
 from tests.integration.conftest import Shop, environment
 from tests.operations import LETTERS, Killed, drop
+from tests.servers import delete_topic
 
 At = Callable[..., Any]
 MakeShop = Callable[..., Shop]

@@ -12,12 +12,13 @@ from frazil.batch.facts import Staged
 from frazil.batch.target import EARLIEST, LATEST, RunRequest, Target
 from frazil.errors import Terminal
 from frazil.kafka.admin.consumer_group import group_offsets
-from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.run.batches.dry_run import DryRun, dry_run, plan_dry_run
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
 from frazil.run.staging.inline import stage_inline
 from frazil.run.staging.stage import StageOrder
+from tests.servers import delete_topic
 
 pytestmark = pytest.mark.embedded
 

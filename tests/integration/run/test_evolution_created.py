@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from frazil.batch.schema_change import SchemaChange
+from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.errors import Terminal
+from frazil.records.model.evolution_policy import Evolution
+from frazil.records.model.spec import RecordSpec
 from frazil.run.commit import audit
+from frazil.run.commit.recover import recover
+from frazil.run.state.evolution import DemandFinder, columns_for, columns_of, evolve_for_records
 from tests.evolving import PIPELINE, changes, evolving, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import At
 from tests.integration.run.test_dry_run import preview, state
 from tests.letters import run_dead_letter_replay
-from tests.operations import LETTERS, Killed, assert_clean, catalog, lake
+from tests.operations import LETTERS, ORDERS, Killed, assert_clean, catalog, lake, scope
 
 MakeShop = Callable[..., Any]
 
@@ -267,3 +272,49 @@ def test_superseded_staged_files_are_deleted(shop: MakeShop, monkeypatch: pytest
     assert len(gone) == 1
     assert not lake(orders).load_table("shop.orders").io.new_input(gone[0]).exists()
     assert_clean(orders)
+
+
+def demanding(columns: int) -> DemandFinder:
+    """Letters that show one missing column at a time, each behind the one before."""
+
+    def find(found: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
+        specs = {ORDERS: RecordSpec(found[ORDERS], evolution=Evolution())}
+        lacking = [f"field{n}" for n in range(columns) if f"field{n}" not in found[ORDERS].names]
+        demands = {ORDERS: tuple(SchemaChange((name,), "add", "long") for name in lacking[:1])} if lacking else {}
+        return demands, specs
+
+    return find
+
+
+def test_letters_get_their_columns_round_by_round(shop: MakeShop) -> None:
+    """Each round brings the table further, so another one follows; a dry run goes as far."""
+    orders = evolving(shop)
+    put(orders, {"id": 1})
+    orders.run()
+    tables = recover(scope(orders))[1]
+
+    after, applied = evolve_for_records(scope(orders), tables, 2, demanding(7))
+
+    names = [f"field{n}" for n in range(7)]
+    assert [change.path for change in applied[ORDERS]] == [(name,) for name in names]
+    assert columns_of(orders.pipeline, after)[ORDERS].names[-7:] == names
+    assert columns_for(columns_of(orders.pipeline, tables), demanding(7))[ORDERS].names[-7:] == names
+
+
+def test_letters_that_no_column_helps_end_at_once(shop: MakeShop) -> None:
+    """A round that changes nothing would be followed by the same one for ever."""
+    orders = evolving(shop)
+    put(orders, {"id": 1})
+    orders.run()
+    tables = recover(scope(orders))[1]
+    asked = []
+
+    def find(found: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
+        asked.append(found)
+        demands = {ORDERS: (SchemaChange(("id",), "add", "long"),)}
+        return demands, {ORDERS: RecordSpec(found[ORDERS], evolution=Evolution())}
+
+    with pytest.raises(Terminal, match=r"changed 1 times and still lack shop\.orders: add id long"):
+        evolve_for_records(scope(orders), tables, 2, find)
+
+    assert len(asked) == 1

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from frazil.errors import Retryable
-from frazil.kafka.admin.topics import delete_topic
 from frazil.run.state import source
 from tests.operations import Killed, assert_clean, ledger, order, send
+from tests.servers import delete_topic
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]

@@ -12,7 +12,6 @@ from confluent_kafka import Producer
 
 from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
-from frazil.kafka.admin.topics import delete_topic
 from frazil.run.commit.recover import recover
 from tests.letter_topic import sending
 from tests.letters import run_dead_letter_replay
@@ -32,6 +31,7 @@ from tests.operations import (
     scope,
     send,
 )
+from tests.servers import delete_topic
 from tests.topic_reader import committed, values
 
 MakeShop = Callable[..., Any]

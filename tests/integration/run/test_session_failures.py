@@ -11,7 +11,6 @@ import pytest
 from frazil import shutdown
 from frazil.batch.plan import RunPlan
 from frazil.errors import Retryable, Stopped, Terminal
-from frazil.kafka.admin.topics import delete_topic
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.run.batches import session as sessions
@@ -19,6 +18,7 @@ from frazil.run.batches.plan import plan_run
 from frazil.run.batches.session import inline_lander, run_session, run_session_with_jobs
 from tests.integration.conftest import environment
 from tests.integration.run.staying import Clock, MakeShop, landing, session, staying
+from tests.servers import delete_topic
 
 
 def test_temporary_batch_failure_does_not_end_session(

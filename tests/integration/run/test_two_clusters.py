@@ -15,11 +15,12 @@ from frazil.errors import Terminal
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.project import SETTINGS_VARIABLE, Project
-from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.home import Home, bootstrap_servers
 from frazil.runtime.process import Processes
 from tests.conftest import FreePorts
 from tests.integration.conftest import Shop, environment
 from tests.operations import assert_clean, lake, order, send
+from tests.servers import with_ports
 
 
 @pytest.fixture

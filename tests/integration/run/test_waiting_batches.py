@@ -20,8 +20,7 @@ from frazil.iceberg.commit.summary_state import BATCH_KEY, MANIFEST_KEY, POSITIO
 from frazil.kafka.admin.consumer_group import group_offsets
 from frazil.run.batches.plan import plan_run
 from frazil.run.commit import commit_followers
-from frazil.run.commit.manifests import read_manifest
-from frazil.run.state.pipeline_state import pipeline_state
+from frazil.run.state.pipeline_state import pipeline_state, read_manifest
 from frazil.run.state.tables import open_tables
 from tests.operations import (
     LEDGER,

@@ -19,9 +19,10 @@ from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.produce import produce
 from frazil.pipeline.syntax import java_properties
 from frazil.project import Project
-from frazil.runtime.home import Home, with_ports
+from frazil.runtime.home import Home
 from frazil.runtime.process import Processes
 from tests.integration.conftest import Shop
+from tests.servers import with_password, with_ports
 from tests.token_server import Tokens, token_server
 
 USER = "frazil"
@@ -62,11 +63,11 @@ class Guarded:
 
     def clients(self) -> dict[str, dict[str, str]]:
         """The entry of the settings that each way to say who one is takes."""
-        scram = self.secured.with_password(USER)
+        scram = with_password(self.secured, USER)
         return {
             "PLAINTEXT": {"bootstrap.servers": self.plaintext},
             "SSL": self.secured.with_certificate(USER),
-            "PLAIN": self.secured.with_password(USER, "PLAIN"),
+            "PLAIN": with_password(self.secured, USER, "PLAIN"),
             "SCRAM-SHA-512": scram,
             "OAUTHBEARER": {
                 **{key: scram[key] for key in ("bootstrap.servers", "security.protocol", "ssl.ca.location")},

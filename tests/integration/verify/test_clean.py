@@ -12,9 +12,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from frazil.errors import Terminal
-from frazil.kafka.admin.topics import create_topic, delete_topic
+from frazil.kafka.admin.topics import create_topic
 from frazil.verify.check import verify
 from tests.raw_producer import send_with_header
+from tests.servers import delete_topic
 
 Make = Callable[..., Any]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
-from frazil.batch.facts import Counts, Range, StagedFile, UnknownFields
+from frazil.batch.facts import Counts, Range, StagedFile
 from frazil.batch.manifest import MANIFEST_VERSION, Fit, Manifest, TablePart
 from frazil.batch.position import BatchMark, Position, TopicPosition
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
@@ -38,37 +37,6 @@ def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> No
         Manifest.from_json(json.dumps({**json.loads(text), "v": newer}))
     with pytest.raises(Terminal, match="not a manifest"):
         Manifest.from_json(text[: len(text) // 2])
-
-
-OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason", "letter_topic", "unknown_fields", "record_ages")
-"""What a manifest of an older Frazil does not have; nor do its parts have a removal, an operation or a place."""
-
-
-@given(manifests)
-@settings(max_examples=40)
-def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest) -> None:
-    """A batch that was decided by an older Frazil is rolled forward by this one: what it lacks is nothing."""
-    body: dict[str, Any] = json.loads(manifest.to_json())
-    for key in OLD_KEYS:
-        del body[key]
-    for part in (body["closing"], *body["followers"]):
-        del part["removal"]
-        del part["operation"]
-        del part["catalog"]
-        del part["branch"]
-        for file in part["files"]:
-            del file["ops"]
-
-    read = Manifest.from_json(json.dumps(body))
-
-    assert read.mark == manifest.mark
-    assert (read.ranges, read.skipped, read.bytes_read, read.started_by, read.reason) == ((), (), 0, "", None)
-    assert read.letter_topic is None
-    assert read.unknown_fields == UnknownFields()
-    assert read.record_ages == {}
-    files = [tuple(replace(file, ops={}) for file in part.files) for part in manifest.parts]
-    assert [part.files for part in read.parts] == files
-    assert all((part.removal, part.operation, part.catalog, part.branch) == (None,) * 4 for part in read.parts)
 
 
 def test_an_operation_of_a_newer_frazil_is_done_otherwise() -> None:

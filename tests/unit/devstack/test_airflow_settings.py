@@ -11,8 +11,9 @@ from frazil.devstack.airflow_database import airflow_database
 from frazil.devstack.airflow_settings import environment
 from frazil.errors import Terminal
 from frazil.runtime.airflow_login import credentials, ensure_secrets
-from frazil.runtime.home import Home, with_ports
+from frazil.runtime.home import Home
 from frazil.runtime.java import Java
+from tests.servers import with_ports
 
 
 @pytest.fixture

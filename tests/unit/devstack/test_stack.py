@@ -11,9 +11,10 @@ import pytest
 from frazil.devstack import stack
 from frazil.devstack.broker import new_cluster_id, server_properties
 from frazil.errors import Terminal
-from frazil.runtime.home import Home, bootstrap_servers, with_ports
+from frazil.runtime.home import Home, bootstrap_servers
 from frazil.runtime.process import Processes, Spec
 from frazil.runtime.waiting import until
+from tests.servers import with_ports
 
 
 @pytest.fixture

@@ -2,217 +2,294 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServiceUnavailableError
 
-from frazil.errors import Retryable, Terminal
+from frazil import failpoints
+from frazil.errors import OutcomeUnknown, Retryable, Terminal
+from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.branch import Stage, replacement_stage
-from frazil.iceberg.commit.commit import ATTEMPTS, REMOVED_KEY, Change, Refused, commit
-from frazil.iceberg.commit.summary_state import landed_snapshot, mirror, summary_value_or_refuse
-from tests.unit.iceberg.coordinates import (
-    Row,
-    change,
-    create,
-    every_snapshot_is_readable,
-    everything,
-    foreign,
-    numbered,
-    removing,
-)
+from frazil.iceberg.commit.branch import BranchName, branch_name, branches_in_vain, publish_branch
+from frazil.iceberg.commit.commit import ATTEMPTS, Change, Refused, commit
+from frazil.iceberg.commit.summary_state import landed_snapshot, mirror
+from tests.unit.iceberg.coordinates import Row, change, every_snapshot_is_readable, everything, foreign
 from tests.unit.iceberg.orders import (
     KEY,
     TABLE,
+    Step,
+    UnreliableCatalog,
+    answer_lost,
     elsewhere,
     follow,
     mark,
+    never_arrived,
     overtaken,
 )
-from tests.unit.iceberg.replays import (
-    NEW,
-    REPLACED,
-    branches,
-    decide,
-    drop_branch,
-    ids,
-    passed,
-    replay,
+from tests.unit.iceberg.prepared import branches, decide, passed, prepare
+
+ERRORS = [
+    CommitFailedException("conflict"),
+    CommitStateUnknownException("no answer"),
+    ServiceUnavailableError("503"),
+    TimeoutError("socket"),
+    ValueError("unexpected"),
+]
+"""What a writer may hear, whether its commit landed or not."""
+
+
+def part(lake: Lake) -> Change:
+    """A batch that brings three orders."""
+    return change(lake, mark(2), mark(1), [Row(100 + n, offset=n, batch=2) for n in range(3)])
+
+
+BEFORE = list(range(10))
+AFTER = [*BEFORE, 100, 101, 102]
+
+
+def ids(lake: Lake) -> list[int]:
+    """Every order of main."""
+    return [row.id for row in everything(lake)]
+
+
+def drop_branch(lake: Lake) -> None:
+    """Somebody drops the branch."""
+    elsewhere(lake).load_table(TABLE).manage_snapshots().remove_branch(branches(lake)[0]).commit()
+
+
+@pytest.mark.parametrize("pipeline", ["orders", "a", "orders-2-1800000000000-00000000", "with-2"])
+def test_name_tells_whose_it_is(pipeline: str) -> None:
+    """A name tells pipeline and batch, whatever a pipeline is called, and no two are equal."""
+    name = branch_name(pipeline, 7)
+
+    found = BranchName.parse(name)
+
+    assert found is not None
+    assert (found.pipeline, found.n) == (pipeline, 7)
+    assert branch_name(pipeline, 7) != name
+
+
+@pytest.mark.parametrize(
+    "name", ["main", "audit", "frazil", "frazil-orders-7", "frazil-orders-7-1-0000000g", "x-frazil-a-1-1-00000000"]
 )
+def test_branch_of_others_is_not_ours(name: str) -> None:
+    """Names that Frazil does not give."""
+    assert BranchName.parse(name) is None
 
 
-def test_reader_sees_rows_gone_before_the_new_ones_come(filled: Lake) -> None:
-    """Old rows and new ones change places in one commit, with the properties; the branch is gone with it."""
-    before = filled.load_table(TABLE).metadata.current_snapshot_id
-    seen: list[list[int]] = []
-    follow(filled, *[overtaken(lambda: seen.append(ids(filled)))] * 3)
+def test_branches_in_vain_are_those_of_landed_batches_of_the_pipeline(filled: Lake) -> None:
+    """Later batches, other pipelines and people have theirs."""
+    table = elsewhere(filled).load_table(TABLE)
+    head = table.metadata.current_snapshot_id
+    assert head is not None
+    vain = [branch_name("orders", n) for n in (1, 2)]
+    for name in (*vain, branch_name("orders", 3), branch_name("orders-x", 1), "audited", "frazil-orders-1"):
+        table.manage_snapshots().create_branch(head, name).commit()
 
-    snapshot_id = decide(filled)
+    assert sorted(branches_in_vain(filled.load_table(TABLE).metadata, "orders", 2)) == sorted(vain)
+
+
+def test_rows_come_with_properties_in_one_commit(filled: Lake) -> None:
+    """The branch is gone with it, and the batch is found like any other."""
+    ours = part(filled)
+    prepared = prepare(filled, ours)
+    assert ids(filled) == BEFORE
+
+    assert publish_branch(filled, ours, prepared) == prepared.tip
 
     table = filled.load_table(TABLE)
     head = table.current_snapshot()
-    assert seen == [list(range(10))] * 3  # branch made, staged, and then main
-    assert ids(filled) == REPLACED
+    assert ids(filled) == AFTER
     assert head is not None
-    assert (head.snapshot_id, head.parent_snapshot_id) == (snapshot_id, before)
-    assert head.summary is not None
-    assert (head.summary[KEY], head.summary[REMOVED_KEY]) == (mark(2).to_json(), "3")
-    assert table.properties[KEY] == mirror(mark(2).to_json(), snapshot_id)
+    assert (head.snapshot_id, head.parent_snapshot_id) == (prepared.tip, prepared.planned)
+    assert table.properties[KEY] == mirror(mark(2).to_json(), prepared.tip)
     assert branches(filled) == []
-    assert everything(filled, before) == numbered(range(10))
-
-
-def test_batch_is_not_found_behind_its_branch(filled: Lake) -> None:
-    """What came by way of a branch of several snapshots is held and found like any other batch; the next one lands."""
-    ours = replay(filled)
-
-    def in_two_steps(lake: Lake, change: Change, name: str) -> int:
-        replacement_stage()(lake, replace(change, summary={"engine": "deletes first"}, files=()), name)
-        return replacement_stage()(lake, replace(change, removal=None), name)
-
-    snapshot_id = decide(filled, ours, in_two_steps)
-
-    metadata = filled.load_table(TABLE).metadata
-    found = summary_value_or_refuse(metadata, KEY, TABLE)
-    assert ids(filled) == REPLACED
-    assert found is not None
-    assert (found.value, found.snapshot_id) == (mark(2).to_json(), snapshot_id)
-    assert landed_snapshot(metadata, KEY, mark(2), TABLE) == snapshot_id
-    assert landed_snapshot(metadata, KEY, mark(1), TABLE) is not None
-    assert decide(filled, ours) == snapshot_id
+    assert publish_branch(filled, ours, prepared) == prepared.tip
     commit(filled, change(filled, mark(3), mark(2), [Row(300)]))
-    assert ids(filled) == [*REPLACED, 300]
+    assert ids(filled) == [*AFTER, 300]
 
 
-@pytest.mark.parametrize("at", [0, 1, 2], ids=["making the branch", "staging", "deciding"])
-def test_stranger_on_the_way_loses_rows(filled: Lake, at: int) -> None:
-    """A foreign append moves main before any of the three commits: prepared anew, its rows stay."""
-    strangers = [Row(200, topic=None), Row(201, offset=4)]
-    follow(filled, *[passed] * at, overtaken(lambda: foreign(filled, strangers)))
+@pytest.mark.parametrize("late", [False, True], ids=["before", "at the commit"])
+def test_stranger_on_the_way_loses_no_rows(filled: Lake, *, late: bool) -> None:
+    """A foreign append moved main: nothing is shown, and the caller prepares anew."""
+    ours = part(filled)
+    prepared = prepare(filled, ours)
+    if late:
+        follow(filled, overtaken(lambda: foreign(filled, [Row(200)])))
+    else:
+        foreign(filled, [Row(200)])
 
-    decide(filled)
+    assert publish_branch(filled, ours, prepared) is None
 
-    assert ids(filled) == [*REPLACED, 200]
-    assert branches(filled) == []
-    every_snapshot_is_readable(filled)
+    decide(filled, ours)
+    assert ids(filled) == [*AFTER, 200]
 
 
-@pytest.mark.parametrize("at", [0, 1, 2], ids=["making the branch", "staging", "deciding"])
-def test_rival_on_the_way_lands_beside_us(filled: Lake, at: int) -> None:
-    """A rival that decides before any of the three commits wins; main never sees ours."""
-    ours, rival = replay(filled), change(filled, mark(2, "rival"), mark(1), [Row(300, batch=2)])
-    follow(filled, *[passed] * at, overtaken(lambda: commit(elsewhere(filled), rival)))
+@pytest.mark.parametrize("late", [False, True], ids=["before", "at the commit"])
+def test_rival_on_the_way_lands_alone(filled: Lake, *, late: bool) -> None:
+    """A rival that commits first wins; main never sees ours."""
+    ours, rival = part(filled), change(filled, mark(2, "rival"), mark(1), [Row(300, batch=2)])
+    prepared = prepare(filled, ours)
+    if late:
+        follow(filled, overtaken(lambda: commit(elsewhere(filled), rival)))
+    else:
+        commit(elsewhere(filled), rival)
 
     with pytest.raises(Refused, match="expected"):
-        decide(filled, ours)
+        publish_branch(filled, ours, prepared)
 
-    assert ids(filled) == [*range(10), 300]
-
-
-def test_busy_table_is_tried_forever(filled: Lake) -> None:
-    """Main moves every time: a bounded number of attempts, one branch left for the sweep, and the error says try later."""
-    number = itertools.count(200)
-    moved = overtaken(lambda: foreign(filled, [Row(next(number))]))
-    follow(filled, passed, passed, moved, *[passed, passed, passed, moved] * ATTEMPTS)  # later ones drop a branch first
-
-    with pytest.raises(Retryable, match="main moved while branch"):
-        decide(filled)
-
-    assert ids(filled) == [*range(10), *range(200, 200 + ATTEMPTS)]
-    assert len(branches(filled)) == 1
+    assert ids(filled) == [*BEFORE, 300]
 
 
-def test_dropped_branch_is_decided_from_something_else(filled: Lake) -> None:
-    """Somebody drops the branch before the decision: refused, and main stays as it is."""
-    follow(filled, passed, passed, overtaken(lambda: drop_branch(filled)))
+def test_busy_catalog_is_not_tried_forever(filled: Lake) -> None:
+    """A bounded number of attempts, and the error says try later."""
+    ours = part(filled)
+    prepared = prepare(filled, ours)
+    follow(filled, *[never_arrived(ServiceUnavailableError("503"))] * ATTEMPTS)
+
+    with pytest.raises(Retryable):
+        publish_branch(filled, ours, prepared)
+
+    assert ids(filled) == BEFORE
+
+
+def test_dropped_branch_is_refused(filled: Lake) -> None:
+    """Somebody drops the branch before the commit: main stays as it is."""
+    ours = part(filled)
+    prepared = prepare(filled, ours)
+    follow(filled, overtaken(lambda: drop_branch(filled)))
 
     with pytest.raises(Refused, match=r"branch frazil-orders-2-\d+-[0-9a-f]{8} is gone"):
-        decide(filled)
+        publish_branch(filled, ours, prepared)
 
-    assert ids(filled) == list(range(10))
-
-
-def test_branch_dropped_while_staging_comes_back(filled: Lake) -> None:
-    """Somebody drops the branch while files are rewritten: a stage never makes it anew."""
-    follow(filled, passed, overtaken(lambda: drop_branch(filled)))
-
-    with pytest.raises(Refused, match="is gone"):
-        decide(filled)
-
-    assert branches(filled) == []
-    assert ids(filled) == list(range(10))
+    assert ids(filled) == BEFORE
 
 
-def test_branch_that_somebody_wrote_to_becomes_main(filled: Lake) -> None:
-    """Another engine appends to the branch before the decision: main never becomes that."""
+def test_branch_that_somebody_wrote_to_never_becomes_main(filled: Lake) -> None:
+    """Another engine appends to the branch before the commit."""
 
     def append() -> None:
         table = elsewhere(filled).load_table(TABLE)
         table.append(table.scan(limit=1).to_arrow(), branch=branches(filled)[0])
 
-    follow(filled, passed, passed, overtaken(append))
+    ours = part(filled)
+    prepared = prepare(filled, ours)
+    follow(filled, overtaken(append))
 
     with pytest.raises(Refused, match="was moved by somebody else"):
-        decide(filled)
+        publish_branch(filled, ours, prepared)
 
-    assert ids(filled) == list(range(10))
-
-
-def wrong_summary(lake: Lake, change: Change, name: str) -> int:
-    return replacement_stage()(lake, replace(change, summary={"frazil.rows.written": "3"}), name)
+    assert ids(filled) == BEFORE
 
 
-def wrong_ancestry(lake: Lake, change: Change, name: str) -> int:
-    """A branch that was set to what does not descend from main."""
-    tip = replacement_stage()(lake, change, name)
-    table = lake.load_table(TABLE)
-    snapshots = [
-        s.model_copy(update={"parent_snapshot_id": None}) if s.snapshot_id == tip else s
-        for s in table.metadata.snapshots
-    ]
-    metadata = table.metadata.model_copy(update={"snapshots": snapshots})
-    path = table.location_provider().new_metadata_location("99999-edited.metadata.json")
-    with table.io.new_output(path).create() as stream:
-        stream.write(metadata.model_dump_json().encode())
-    lake._catalog.drop_table(TABLE)
-    lake._catalog.register_table(TABLE, path)
-    return tip
+def test_snapshot_of_something_else_never_becomes_main(filled: Lake) -> None:
+    """What was prepared is looked at before it is shown: it carries this batch."""
+    ours = part(filled)
+    prepared = prepare(filled, ours, {"frazil.rows.written": "3"})
+
+    with pytest.raises(Terminal, match=f"lacks {KEY}"):
+        publish_branch(filled, ours, prepared)
+
+    assert ids(filled) == BEFORE
 
 
-@pytest.mark.parametrize(
-    ("stage", "message"), [(wrong_summary, f"lacks {KEY}"), (wrong_ancestry, "does not descend from main's head")]
-)
-def test_snapshot_of_something_else_becomes_main(filled: Lake, stage: Stage, message: str) -> None:
-    """What a stage made is looked at before it is decided: it carries this batch and descends from the planned head."""
-    with pytest.raises(Terminal, match=message):
-        decide(filled, stage=stage)
+def test_snapshot_that_does_not_descend_from_main_never_becomes_main(filled: Lake) -> None:
+    """A branch that was made from an older head, with a tip that is ours."""
+    ours = part(filled)
+    prepared = prepare(filled, ours)
+    foreign(filled, [Row(200)])
+    head = filled.load_table(TABLE).metadata.current_snapshot_id
+    assert head is not None
 
-    assert ids(filled) == list(range(10))
+    with pytest.raises(Terminal, match="does not descend from main's head"):
+        publish_branch(filled, ours, replace(prepared, planned=head))
 
-
-def test_empty_table_is_replayed_into(lake: Lake) -> None:
-    """Nothing was ever landed on main: there is nothing to replace, and the message says so."""
-    create(lake, [])
-
-    with pytest.raises(Terminal, match="has no snapshot on main"):
-        decide(lake, change(lake, mark(1), None, NEW, removing(3, 6)))
+    assert ids(filled) == [*BEFORE, 200]
 
 
-def change_spec(lake: Lake) -> None:
-    with elsewhere(lake).load_table(TABLE).update_spec() as update:
+def test_changed_table_refuses_the_files(filled: Lake) -> None:
+    """The partition spec changed since the files were staged."""
+    ours = part(filled)
+    prepared = prepare(filled, ours)
+    with elsewhere(filled).load_table(TABLE).update_spec() as update:
         update.add_identity("id")
 
-
-@pytest.mark.parametrize("moved", [False, True], ids=["main is where it was", "main moved, too"])
-def test_changed_table_takes_the_files(filled: Lake, *, moved: bool) -> None:
-    """The partition spec changed since the files were staged: refused, whether a branch stands already or not."""
-    ours = replay(filled)
-    others = [lambda: foreign(filled, [Row(200)])] if moved else []
-    follow(filled, passed, overtaken(lambda: change_spec(filled), *others))
     with pytest.raises(Refused, match="partition spec changed"):
-        decide(filled, ours)
-    with pytest.raises(Refused, match="partition spec changed"):
-        decide(filled, ours)
+        publish_branch(filled, ours, prepared)
 
-    assert ids(filled) == [*range(10), 200][: 11 if moved else 10]
+    assert ids(filled) == BEFORE
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("step", [answer_lost, never_arrived], ids=["landed", "did not land"])
+def test_lost_answer_lands_rows_once(filled: Lake, error: Exception, step: Callable[[Exception], Step]) -> None:
+    """The commit may land behind an error or not."""
+    ours = part(filled)
+    prepared = prepare(filled, ours)
+    follow(filled, step(error))
+
+    assert publish_branch(filled, ours, prepared) == prepared.tip
+
+    assert ids(filled) == AFTER
+    assert branches(filled) == []
+    every_snapshot_is_readable(filled)
+
+
+def test_lost_answer_below_a_stranger_is_found(filled: Lake) -> None:
+    """The commit landed, a stranger came on top, and only then the table is read again."""
+    ours = part(filled)
+    prepared = prepare(filled, ours)
+    follow(filled, answer_lost(TimeoutError("socket"), lambda: foreign(filled, [Row(200)])))
+
+    assert publish_branch(filled, ours, prepared) == prepared.tip
+
+    assert ids(filled) == [*AFTER, 200]
+    assert landed_snapshot(filled.load_table(TABLE).metadata, KEY, mark(2), TABLE) == prepared.tip
+
+
+def test_late_commit_is_refused_on_another_head(filled: Lake) -> None:
+    """A commit is applied long after it was sent, when main has moved: the catalog refuses it."""
+    late: list[Callable[[], Any]] = []
+
+    def delayed(really: Callable[[], Any]) -> Any:
+        late.append(really)
+        foreign(filled, [Row(200)])
+        raise CommitStateUnknownException("504")
+
+    ours = part(filled)
+    prepared = prepare(filled, ours)
+    follow(filled, delayed)
+    assert publish_branch(filled, ours, prepared) is None
+    decide(filled, ours)
+
+    with pytest.raises(CommitFailedException):
+        late[0]()
+    assert ids(filled) == [*AFTER, 200]
+
+
+def test_unreadable_table_after_a_lost_answer_is_unknown(filled: Lake) -> None:
+    """Nobody knows whether the commit landed, and the error says so."""
+    catalog, ours = filled._catalog, part(filled)
+    assert isinstance(catalog, UnreliableCatalog)
+    prepared = prepare(filled, ours)
+    follow(filled, answer_lost(CommitStateUnknownException("no answer"), catalog.destroy_tables))
+
+    with pytest.raises(OutcomeUnknown, match="was sent and the table can't be read again"):
+        publish_branch(filled, ours, prepared)
+
+
+def test_points_are_passed_in_order(filled: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The places where a test may end the process, as one attempt that is answered by an error passes them."""
+    seen: list[Failpoint] = []
+    ours = part(filled)
+    prepared = prepare(filled, ours)
+    monkeypatch.setattr(failpoints, "hit", seen.append)
+    follow(filled, never_arrived(TimeoutError("socket")), passed)
+
+    publish_branch(filled, ours, prepared)
+
+    committing = Failpoint.FOLLOW_COMMITTING
+    assert seen == [committing, Failpoint.FOLLOW_RETRYING, committing, Failpoint.FOLLOW_COMMITTED]

@@ -10,11 +10,11 @@ from pyiceberg.exceptions import BadRequestError
 
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake
-from frazil.iceberg.commit.branch import decide_on_branch, replacement_stage
 from frazil.iceberg.commit.commit import commit
 from frazil.iceberg.errors import as_frazil
 from frazil.iceberg.patches.clocks import MAX_SKEW
 from tests.unit.iceberg.orders import TABLE, batch, commit_batches, ids, mark, rows
+from tests.unit.iceberg.prepared import decide
 
 JAVA_TOLERANCE_MS = 60_000
 """TableMetadata.ONE_MINUTE of Iceberg's Java library."""
@@ -92,11 +92,11 @@ def test_table_of_next_year_is_committed_to_by_the_named_property(orders: Lake, 
 
 
 def test_head_that_moves_without_a_new_snapshot_is_dated_behind_the_last(orders: Lake, clock: list[float]) -> None:
-    """A replay makes main a snapshot that is there already; the catalog dates that move by the host's clock."""
+    """A merge makes main a snapshot that is there already; the catalog dates that move by the host's clock."""
     clock.append(50)
     commit_batches(orders, 1)
     clock.append(0)
-    decide_on_branch(orders, batch(orders, mark(2), mark(1), rows(2)), "frazil-shop-2-1-x", replacement_stage())
+    decide(orders, batch(orders, mark(2), mark(1), rows(2)))
 
     times = [of.timestamp_ms for of in orders.load_table(TABLE).metadata.snapshot_log]
     assert times == sorted(times)

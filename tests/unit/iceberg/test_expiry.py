@@ -15,7 +15,6 @@ from pyiceberg.table.metadata import TableMetadata
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
 from frazil.iceberg.commit import expiry
-from frazil.iceberg.commit.branch import branch_name, decide_on_branch, replacement_stage
 from frazil.iceberg.commit.commit import commit
 from frazil.iceberg.commit.expiry import (
     BranchRules,
@@ -40,6 +39,7 @@ from tests.unit.iceberg.orders import (
     overtaken,
     rows,
 )
+from tests.unit.iceberg.prepared import decide
 from tests.unit.iceberg.snapshots import roll_back, set_property
 
 HOURS = 6
@@ -388,13 +388,13 @@ def test_batches_on_a_branch_leave_main_and_its_hours(orders: Lake, wait: Callab
 def test_batches_that_are_prepared_on_branches_take_old_snapshots_out(
     orders: Lake, wait: Callable[[float], None]
 ) -> None:
-    """Merges and replays show a branch's snapshot: they list no more than appends do."""
+    """Merges show a branch's snapshot: they list no more than appends do."""
     for n in range(1, 31):
         change = replace(batch(orders, mark(n), mark(n - 1) if n > 1 else None, rows(n)), retention=RETENTION)
         if n == 1:
             commit(orders, change)
         else:
-            decide_on_branch(orders, change, branch_name("orders", n), replacement_stage())
+            decide(orders, change)
         wait(20)
 
     assert len(metadata(orders).snapshots) <= RECENT + 1 + HOURS + 1

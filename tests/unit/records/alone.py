@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from frazil.errors import Terminal
 from frazil.records.decoder.fan_out import FanOut, TableOutcomes
 from frazil.records.decoder.route import Route
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import Counts, add_counts
+from frazil.records.model.outcome import Counts, PartitionCounts, TopicPartition
 from frazil.records.model.spec import RecordSpec
 
 _COUNTED = {pa.timestamp("us", "UTC"): pa.int64(), pa.timestamp("us"): pa.int64(), pa.date32(): pa.int32()}
@@ -50,6 +51,20 @@ def became(fan_out: FanOut, records: pa.RecordBatch) -> Became:
     return Became(rows, shown(done.dead), done.counts, done.unknown_fields)
 
 
+def _added(first: Counts, second: Counts) -> dict[TopicPartition, PartitionCounts]:
+    none = PartitionCounts()
+    pairs = {key: (first.get(key, none), second.get(key, none)) for key in {*first, *second}}
+    return {
+        key: PartitionCounts(
+            a.read + b.read,
+            a.written + b.written,
+            dict(Counter(a.dead) + Counter(b.dead)),
+            dict(Counter(a.filtered) + Counter(b.filtered)),
+        )
+        for key, (a, b) in pairs.items()
+    }
+
+
 def joined(parts: Iterable[Became]) -> Became:
     """What several batches became, one behind the other."""
     whole = Became()
@@ -58,7 +73,7 @@ def joined(parts: Iterable[Became]) -> Became:
         whole = Became(
             rows or whole.rows,
             [*whole.dead, *part.dead],
-            add_counts(whole.counts, part.counts),
+            _added(whole.counts, part.counts),
             whole.unknown + part.unknown,
             whole.refused or part.refused,
         )

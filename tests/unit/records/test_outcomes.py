@@ -22,7 +22,7 @@ from frazil.records.model.kafka_schema import (
     unread_headers,
     with_python_times,
 )
-from frazil.records.model.outcome import DEAD_SCHEMA, FilterReason, PartitionCounts, TopicPartition, add_counts
+from frazil.records.model.outcome import DEAD_SCHEMA, FilterReason, PartitionCounts
 from frazil.records.model.spec import KafkaColumns, RecordSpec
 from tests.unit.records.kafka_batches import BATCH_NUMBER, decode_both, kafka_batch
 
@@ -109,16 +109,6 @@ def test_outcomes_are_counted_per_partition_of_each_topic() -> None:
         ("t", 1): PartitionCounts(2, 0, {DeadCode.NOT_AN_OBJECT: 1}, {FilterReason.TOMBSTONE: 1}),
         ("u", 0): PartitionCounts(3, 1, {DeadCode.MISSING_REQUIRED: 1, DeadCode.EMPTY_VALUE: 1}),
     }
-
-
-def test_counts_of_batches_add_up() -> None:
-    """A task decodes many batches and reports one sum."""
-    one = decode_both(RecordSpec(A), kafka_batch([b'{"a":1}', b"", None])).counts
-    two = decode_both(RecordSpec(A), kafka_batch([b"", b""], [("orders", 0), ("z", 9)])).counts
-    total = add_counts(one, two)
-    assert total[TopicPartition("orders", 0)].dead == {DeadCode.EMPTY_VALUE: 2}
-    assert total[TopicPartition("orders", 0)].read == 4
-    assert total[TopicPartition("z", 9)] == PartitionCounts(1, 0, {DeadCode.EMPTY_VALUE: 1})
 
 
 def test_empty_batch_has_empty_outcomes_of_the_right_shape() -> None:

@@ -15,7 +15,7 @@ from frazil.alerts.notice import letters_notice
 from frazil.errors import Terminal
 from frazil.project import Project
 from frazil.report.dead_letters_page import Bar
-from frazil.report.letter_reports import last_report, note_told, open_report, reports_folder
+from frazil.report.letter_reports import list_reports, note_told, open_report, reports_folder
 from tests.unit.report.letters import (
     MIDNIGHT,
     NOW,
@@ -97,9 +97,9 @@ def test_people_are_told_twice_or_not_at_all(project: Project, append: Append, f
     assert due.is_owed
 
     half = note_told(project, pipeline, due, ["chat"], None)
-    assert (last_report(project, pipeline), half.is_owed) == (half, True)
+    assert (list_reports(project, pipeline, 1)[0], half.is_owed) == (half, True)
     whole = note_told(project, pipeline, half, ["mail"], NOW)
-    assert (last_report(project, pipeline), whole.is_owed) == (whole, False)
+    assert (list_reports(project, pipeline, 1)[0], whole.is_owed) == (whole, False)
     assert whole.told_channels == ("chat", "mail")
 
     finish(batch(2))

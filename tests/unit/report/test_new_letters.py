@@ -12,7 +12,7 @@ from frazil.errors import Terminal
 from frazil.iceberg.catalog.folder import Folder
 from frazil.project import Project
 from frazil.report.dead_letters_page import markdown
-from frazil.report.letter_reports import last_report, open_report, reports_folder
+from frazil.report.letter_reports import list_reports, open_report, reports_folder
 from frazil.report.new_letters import new_letters
 from tests.unit.report.letters import (
     NOW,
@@ -45,7 +45,7 @@ def test_a_letter_is_told_twice_or_never(project: Project, append: Append, finis
     assert again is None
     assert (second.since, second.until) == (first.until, NOW + DAY)
     assert kept(project) == [second, first]
-    assert last_report(project, project.pipeline("orders")) == second
+    assert list_reports(project, project.pipeline("orders"), 1)[0] == second
 
 
 def test_letters_of_a_batch_that_is_not_finished_are_missed(project: Project, append: Append, finish: Finish) -> None:

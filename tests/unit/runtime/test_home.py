@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
-from frazil.runtime.home import Home, Ports, bootstrap_servers, inherited_environment, project_root, with_ports
+from frazil.runtime.home import Home, Ports, bootstrap_servers, inherited_environment, project_root
+from tests.servers import with_ports
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableUpdate
 
@@ -37,7 +37,6 @@ from frazil.iceberg.commit.expiry import Retention, expiry_updates
 from frazil.iceberg.commit.producer import (
     CachedTransaction,
     HeadMoved,
-    Producer,
     SnapshotRequest,
     append_of,
     overwrite_of,
@@ -254,28 +253,20 @@ def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
         lambda snapshot: moved_properties(change, table.metadata, snapshot),
         expires=lambda metadata: expiry_part(change, metadata),
     )
-    transaction = CachedTransaction(table)
-    producer = produce_snapshot(transaction, table, change, request, rewriter)
-    failpoints.hit(Failpoint(f"{change.step}.committing"))
-    transaction.commit_transaction()
-    failpoints.hit(Failpoint(f"{change.step}.committed"))
-    return producer.snapshot_id
-
-
-def produce_snapshot(
-    transaction: Transaction, table: Table, change: Change, request: SnapshotRequest, rewriter: Rewriter | None
-) -> Producer:
-    """Stage the snapshot of a change in a transaction, on the head of the request's branch."""
-    rewrite = rewriter.rewrite(table, head_of(table.metadata, request.branch)) if rewriter is not None else Rewrite()
+    rewrite = Rewrite() if rewriter is None else rewriter.rewrite(table, head)
     if rewriter is not None:
         request = replace(request, summary={**request.summary, REMOVED_KEY: str(rewrite.rows)})
     added = [data_file(staged, table.metadata) for staged in (*change.files, *rewrite.added)]
+    transaction = CachedTransaction(table)
     if rewriter is not None and rewrite.dropped:
         producer = overwrite_of(transaction, request, added, rewrite.dropped, rewriter.found_by)
     else:
         producer = append_of(transaction, request, added)
     producer.commit()
-    return producer
+    failpoints.hit(Failpoint(f"{change.step}.committing"))
+    transaction.commit_transaction()
+    failpoints.hit(Failpoint(f"{change.step}.committed"))
+    return producer.snapshot_id
 
 
 def snapshot_time(table: Table, snapshot_id: int | None) -> datetime | None:

@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from frazil.batch.removal import Coordinates, Removal
 from frazil.iceberg.commit.removal import file_rows, row_filter
-from frazil.iceberg.commit.summary_state import ancestry
+from frazil.iceberg.commit.summary_state import ancestry, summary_of
 from frazil.iceberg.errors import translated
 
 
@@ -62,5 +62,4 @@ def rows_of_batches(
 
 def summaries(metadata: TableMetadata) -> Iterator[Mapping[str, str]]:
     """Summaries of the snapshots of main, newest first, as far as they are not expired."""
-    for snapshot in ancestry(metadata, metadata.current_snapshot_id):
-        yield snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    return map(summary_of, ancestry(metadata, metadata.current_snapshot_id))

@@ -18,7 +18,7 @@ from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.branch_table import BranchTable
 from frazil.iceberg.commit.producer import CachedTransaction, SnapshotRequest, append_of
 from frazil.iceberg.commit.refs import head_of, send, set_branch
-from frazil.iceberg.commit.summary_state import BATCH_KEY, BRANCH_KEY, POSITION_KEY
+from frazil.iceberg.commit.summary_state import BATCH_KEY, BRANCH_KEY, POSITION_KEY, summary_of
 from frazil.iceberg.errors import as_frazil, foreign_errors
 from frazil.iceberg.patches.variant import FORMAT_VERSION
 
@@ -209,8 +209,7 @@ def _begin(table: Table, branch: str) -> None:
 def _empty_snapshot(metadata: TableMetadata) -> int | None:
     """One that a rival, or a run that was killed, made for this already."""
     for snapshot in metadata.snapshots:
-        rows = snapshot.summary.additional_properties.get("total-records") if snapshot.summary is not None else None
-        if snapshot.parent_snapshot_id is None and rows == "0":
+        if snapshot.parent_snapshot_id is None and summary_of(snapshot).get("total-records") == "0":
             return snapshot.snapshot_id
     return None
 

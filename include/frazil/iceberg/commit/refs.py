@@ -11,9 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.update import (
-    AssertRefSnapshotId,
     AssertTableUUID,
-    RemoveSnapshotRefUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
@@ -51,9 +49,9 @@ def branch_name(pipeline: str, n: int) -> str:
     return f"frazil-{pipeline}-{n}-{time.time_ns() // 1_000_000}-{secrets.token_hex(4)}"
 
 
-def head_of(metadata: TableMetadata, branch: str | None = MAIN_BRANCH) -> int | None:
+def head_of(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int | None:
     """Id of a branch's newest snapshot; None if there is no such branch, or nothing on main yet."""
-    ref = metadata.refs.get(branch) if branch is not None else None
+    ref = metadata.refs.get(branch)
     return ref.snapshot_id if ref is not None else None
 
 
@@ -66,15 +64,6 @@ def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
         max_ref_age_ms=None,
         max_snapshot_age_ms=None,
         min_snapshots_to_keep=None,
-    )
-
-
-def drop_branches(table: Table, *names: str) -> None:
-    """Drop branches, all or none, unless one of them was moved since the table was loaded."""
-    send(
-        table,
-        tuple(RemoveSnapshotRefUpdate(ref_name=name) for name in names),
-        tuple(AssertRefSnapshotId(ref=name, snapshot_id=head_of(table.metadata, name)) for name in names),
     )
 
 

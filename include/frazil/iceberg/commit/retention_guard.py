@@ -23,6 +23,7 @@ from frazil.iceberg.commit.summary_state import (
     mirror,
     mirrored_property,
     read_summary,
+    summary_of,
 )
 
 MARKS: Final = {BATCH_KEY: (POSITION_KEY, MADE_KEY, TOPICS_KEY), DONE_KEY: (TABLES_KEY,)}
@@ -83,9 +84,7 @@ def retained_state(metadata: TableMetadata, table: str) -> RetainedState:
 
 def named_manifests(metadata: TableMetadata) -> frozenset[str]:
     """Manifests of batches that snapshots name: a ledger that is lost is written anew from them."""
-    summaries = (
-        snapshot.summary.additional_properties for snapshot in metadata.snapshots if snapshot.summary is not None
-    )
+    summaries = map(summary_of, metadata.snapshots)
     return frozenset(path for summary in summaries if (path := summary.get(MANIFEST_KEY)) is not None)
 
 
@@ -93,8 +92,7 @@ def _keys(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
     """Marks that properties or snapshots carry: which one, and of which pipeline."""
     yield from _marks(metadata.properties)
     for snapshot in metadata.snapshots:
-        if snapshot.summary is not None:
-            yield from _marks(snapshot.summary.additional_properties)
+        yield from _marks(summary_of(snapshot))
 
 
 def _marks(names: Iterable[str]) -> Iterator[tuple[str, str]]:

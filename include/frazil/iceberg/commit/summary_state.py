@@ -198,7 +198,7 @@ def _has_past(snapshot: Snapshot) -> bool:
     if snapshot.parent_snapshot_id is not None:
         return True
     added, total, deleted = (
-        int(_summary(snapshot).get(f"{which}-data-files", 0)) for which in ("added", "total", "deleted")
+        int(summary_of(snapshot).get(f"{which}-data-files", 0)) for which in ("added", "total", "deleted")
     )
     return deleted > 0 or total > added
 
@@ -340,7 +340,7 @@ def landed_snapshot(metadata: TableMetadata, key: str, mark: BatchMark, table: s
     A batch that a rollback took back did not land: whether that matters is the reader's question, not this one's.
     """
     for snapshot in ancestry(metadata, metadata.current_snapshot_id):
-        if (text := _summary(snapshot).get(key)) is not None:
+        if (text := summary_of(snapshot).get(key)) is not None:
             carried_mark = BatchMark.from_json(text)
             if carried_mark == mark:
                 return snapshot.snapshot_id
@@ -359,7 +359,10 @@ def ancestry(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snaps
         snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
 
 
-def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+def summary_of(snapshot: Snapshot | None) -> Mapping[str, str]:
+    """The properties of a snapshot's summary; none where there is no snapshot."""
+    if snapshot is None:
+        return {}
     return snapshot.summary.additional_properties if snapshot.summary is not None else {}
 
 
@@ -367,7 +370,7 @@ def _in_ancestry(metadata: TableMetadata, key: str) -> tuple[SummaryValue | None
     """The newest value in the ancestry of main, and the snapshot where the search ended."""
     oldest: Snapshot | None = None
     for snapshot in ancestry(metadata, metadata.current_snapshot_id):
-        summary = _summary(snapshot)
+        summary = summary_of(snapshot)
         if key in summary:
             return SummaryValue(summary[key], snapshot.snapshot_id, summary), snapshot
         oldest = snapshot

@@ -224,11 +224,9 @@ def read_rewinds(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
     if ledger is None:
         return []
     where = And(_equals("pipeline", pipeline), _equals("kind", "rewind"))
-    columns = [name for name in ("n", "kind", "removed") if name in ledger.schema().column_names]
     with translated(f"reading ledger {table}"):
-        rows: list[dict[str, Any]] = (
-            ledger.scan(row_filter=where, selected_fields=tuple(columns)).to_arrow().to_pylist()
-        )
+        scan = ledger.scan(row_filter=where, selected_fields=("n", "kind", "removed"))
+        rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
     return sorted(rows, key=lambda row: row["n"])
 
 

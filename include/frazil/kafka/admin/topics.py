@@ -1,4 +1,4 @@
-"""Create and delete topics, and ask which are compacted, and how long they keep records."""
+"""Create topics, and ask which are compacted, and how long they keep records."""
 
 from __future__ import annotations
 
@@ -117,19 +117,6 @@ def _require_allowed(admin_client: Admin, name: str) -> None:
             f" {', '.join(one.name.capitalize() for one in allowed)}",
             next_step=f"have Write on topic {name} granted",
         )
-
-
-def delete_topic(cluster: Cluster, name: str) -> None:
-    """Delete a topic and wait until the cluster doesn't know it any more.
-
-    Raises:
-        Terminal: there is no such topic, or it must not be deleted.
-        Retryable: no broker answers.
-    """
-    with admin(cluster) as admin_client:
-        futures = admin_client.client.delete_topics([name], request_timeout=REQUEST_SECONDS)
-        admin_client.answer(futures[name], topic=name)
-        _until(admin_client, name, lambda description: description is None)
 
 
 def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:

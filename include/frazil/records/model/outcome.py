@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -42,14 +41,6 @@ class PartitionCounts:
     dead: Mapping[DeadCode, int] = field(default_factory=dict)
     filtered: Mapping[FilterReason, int] = field(default_factory=dict)
 
-    def __add__(self, addend: PartitionCounts) -> PartitionCounts:
-        return PartitionCounts(
-            self.read + addend.read,
-            self.written + addend.written,
-            dict(Counter(self.dead) + Counter(addend.dead)),
-            dict(Counter(self.filtered) + Counter(addend.filtered)),
-        )
-
     @property
     def is_complete(self) -> bool:
         """Whether every record read has exactly one outcome."""
@@ -79,12 +70,6 @@ class Outcomes:
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     demands: tuple[SchemaChange, ...] = ()
     untyped_paths: frozenset[tuple[str, ...]] = frozenset()
-
-
-def add_counts(first: Counts, second: Counts) -> dict[TopicPartition, PartitionCounts]:
-    """Return the counts of two batches together."""
-    nothing = PartitionCounts()
-    return {key: first.get(key, nothing) + second.get(key, nothing) for key in first | second.keys()}
 
 
 def count_outcomes(

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 
-from frazil.batch.audit import check_identity, too_many_dead
+from frazil.batch.audit import check_identity, exceeded
 from frazil.batch.facts import (
     ClusterFacts,
     Counts,
@@ -41,15 +41,14 @@ from frazil.project import Project
 from frazil.records.evolution.schema_requests import merge_changes
 from frazil.records.model.spec import RecordSpec
 from frazil.run.batches.plan import planned_topics
-from frazil.run.commit.audit import hard_delete_tables
+from frazil.run.commit.audit import hard_delete_tables, stage_order
 from frazil.run.staging.auto_create import Refusals, creatable_tables, table_budget
-from frazil.run.staging.record_spec import record_specs, route_of
-from frazil.run.staging.stage import Stage, StageOrder
+from frazil.run.staging.stage import Stage
 from frazil.run.state.context import Clock, Report, RunContext, no_report, utc_now
 from frazil.run.state.evolution import ROUNDS, columns_after, has_late_column
 from frazil.run.state.merge_key import refuse_no_key, refuse_other_key
 from frazil.run.state.pipeline_state import PipelineState, batch_offsets, pipeline_state
-from frazil.run.state.source import observe_source, offsets_of, read_limits, start_target, tolerance_of
+from frazil.run.state.source import observe_source, offsets_of, start_target, tolerance_of
 from frazil.run.state.tables import find_tables
 
 
@@ -74,7 +73,8 @@ def stage_for_dry_run(
     for _ in range(ROUNDS + 1):
         unlimited = hard_delete_tables(scope.pipeline)
         limit = PartitionLimit(scope.pipeline.limits.max_partitions, dict(layouts), unlimited)
-        order = replace(_order(scope, ranges, columns, refusals), partitions=limit)
+        # no batch has the number 0 and rows
+        order = replace(stage_order(scope, 0, ranges, columns, refusals), partitions=limit)
         staged = stage(order)
         all_staged = replace(all_staged.merge(staged), demands={}, new_tables=(), again=())
         if not staged.asks:
@@ -105,25 +105,6 @@ def _requested_changes(demands: Demands, specs: Mapping[str, RecordSpec]) -> Ite
 
 def _change_remarks(table: str, changes: Iterable[SchemaChange]) -> Iterator[str]:
     return (f"a run would change table {table} first: {change}" for change in changes)
-
-
-def _order(
-    scope: RunContext, ranges: tuple[Range, ...], columns: Mapping[str, pa.Schema], refusals: Refusals
-) -> StageOrder:
-    pipeline = scope.pipeline
-    return StageOrder(
-        pipeline=pipeline.name,
-        n=0,  # no batch has this number and rows
-        cluster=scope.cluster,
-        ranges=ranges,
-        records_per_task=pipeline.limits.records_per_task,
-        specs=record_specs(pipeline, columns, scope.schemas),
-        destinations={},
-        dead_letters=None,
-        payload=pipeline.dead_letters.payload,
-        route=route_of(pipeline, columns, scope.schemas, refused=refusals.names, rest=refusals.rest),
-        limits=read_limits(pipeline),
-    )
 
 
 def _columns(
@@ -323,7 +304,7 @@ def dry_run(
     ranges = next(cut(plan.ranges, batch_offsets(pipeline, state)), ())
     staged, changes = stage_for_dry_run(scope, plan, ranges, stage)
     tolerance = tolerance_of(pipeline)
-    too_many = too_many_dead(staged, tolerance)
+    too_many = exceeded(staged.total, staged.dead_codes, tolerance)
     alert = [f"a run would publish this and say loudly: {too_many}"] if too_many and not tolerance.fails else []
     return DryRun(
         pipeline=pipeline.name,

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
 from frazil import shutdown
 from frazil.batch import audit as batch_audit
 from frazil.batch.facts import Range, Staged
@@ -124,7 +126,15 @@ def _stage_until_fitting(run: Ingestion, tables: Tables, n: int, ranges: tuple[R
     budget = table_budget(scope, run.tables_before)
     refusals = initial_refusals(scope, budget, run.refused_tables)
     for number in range(ROUNDS + 1):  # tables are made in a round of their own
-        order = replace(stage_order(scope, tables, n, pending, refusals), fixed_at=run.plan.planned_at)
+        order = replace(
+            stage_order(scope, n, pending, columns_of(scope.pipeline, tables), refusals),
+            destinations=row_targets(scope.pipeline, tables),
+            dead_letters=staging_table(scope.pipeline.dead_letters_table, tables.dead_letters),
+            names_letters=scope.pipeline.dead_letters.log,
+            tolerance=tolerance_of(scope.pipeline),
+            fixed_at=run.plan.planned_at,
+            partitions=partition_limit(scope.pipeline, tables),
+        )
         if number >= ROUNDS - 1:  # fields beyond those that are remembered may ask for columns for ever
             order = replace(order, specs=without_new_columns(order.specs))
         staged = run.stage(order)
@@ -214,10 +224,11 @@ def _paths(by_name: Mapping[str, Table], staged: Staged) -> dict[str, list[str]]
     return paths_by_table
 
 
-def stage_order(scope: RunContext, tables: Tables, n: int, ranges: tuple[Range, ...], refusals: Refusals) -> StageOrder:
-    """What is asked of the engine for one batch."""
-    pipeline = scope.pipeline
-    columns, schemas = columns_of(pipeline, tables), scope.schemas
+def stage_order(
+    scope: RunContext, n: int, ranges: tuple[Range, ...], columns: Mapping[str, pa.Schema], refusals: Refusals
+) -> StageOrder:
+    """What is asked of the engine for one batch, if it only counts."""
+    pipeline, schemas = scope.pipeline, scope.schemas
     return StageOrder(
         pipeline=pipeline.name,
         n=n,
@@ -225,14 +236,11 @@ def stage_order(scope: RunContext, tables: Tables, n: int, ranges: tuple[Range, 
         ranges=ranges,
         records_per_task=pipeline.limits.records_per_task,
         specs=record_specs(pipeline, columns, schemas),
-        destinations=row_targets(pipeline, tables),
-        dead_letters=staging_table(pipeline.dead_letters_table, tables.dead_letters),
+        destinations={},
+        dead_letters=None,
         payload=pipeline.dead_letters.payload,
-        names_letters=pipeline.dead_letters.log,
         route=route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest),
-        tolerance=tolerance_of(pipeline),
         limits=read_limits(pipeline),
-        partitions=partition_limit(pipeline, tables),
     )
 
 

@@ -15,7 +15,6 @@ from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark
 from frazil.errors import Retryable
 from frazil.iceberg.catalog.table import Table, TableMetadata, staging_table
-from frazil.iceberg.commit.branch import branch_name, decide_on_branch, replacement_stage
 from frazil.iceberg.commit.commit import Change, Refused, commit, fit_of, snapshot_time
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, branch_note
 from frazil.iceberg.commit.summary_state import (
@@ -40,16 +39,13 @@ from frazil.run.commit.commit_followers import (
 )
 from frazil.run.commit.dead_letter_topic import send_letters
 from frazil.run.commit.ledger_entry import entry_rows, marks_after, marks_json
-from frazil.run.commit.manifests import recovered_manifests, refuse_foreign_parts
+from frazil.run.commit.manifests import refuse_foreign_parts
 from frazil.run.state.context import RunContext
-from frazil.run.state.pipeline_state import PipelineState
+from frazil.run.state.pipeline_state import PipelineState, recovered_manifests
 from frazil.run.state.tables import refuse_same_topics
 
 ORPHAN_WINDOW: Final = timedelta(days=3)
 """Age from which an orphan removal may take files that no snapshot names: Iceberg's default for `older_than`."""
-
-_ON_BRANCH: Final = ("replay",)
-"""Kinds of batches whose rows are prepared on a branch, so that readers see the old ones until the new ones are there."""
 
 
 def decide(scope: RunContext, manifest: Manifest, path: str, state: PipelineState) -> int:
@@ -88,10 +84,7 @@ def decide(scope: RunContext, manifest: Manifest, path: str, state: PipelineStat
         check=_position_check(scope, manifest, state),
         retention=scope.retention(table),
     )
-    if manifest.kind not in _ON_BRANCH or table == manifest.ledger:
-        return commit(scope.lake, change)
-    name = branch_name(manifest.pipeline, manifest.position.n)
-    return decide_on_branch(scope.lake, change, name, replacement_stage())
+    return commit(scope.lake, change)
 
 
 def _position_check(scope: RunContext, manifest: Manifest, state: PipelineState) -> Callable[[TableMetadata], None]:

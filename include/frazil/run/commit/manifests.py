@@ -16,7 +16,7 @@ from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyon
 from frazil.batch.schema_change import Demands
 from frazil.errors import Retryable, Terminal
 from frazil.failpoints import Failpoint, hit
-from frazil.iceberg.catalog.table import Table, metadata_path, missing_files, read_text, write_text
+from frazil.iceberg.catalog.table import metadata_path, missing_files, write_text
 from frazil.iceberg.commit.commit import fit_of
 from frazil.iceberg.commit.removal import check_removable
 from frazil.iceberg.commit.summary_state import BATCH_KEY, landed_snapshot, manifest_path
@@ -26,7 +26,7 @@ from frazil.run.state.context import RunContext
 from frazil.run.state.evolution import reported_changes
 from frazil.run.state.merge_key import key_of
 from frazil.run.state.pipeline_state import PipelineState
-from frazil.run.state.tables import Tables, to_table_command
+from frazil.run.state.tables import Tables
 
 _log = logging.getLogger(__name__)
 
@@ -120,32 +120,6 @@ def _keep_rules(scope: RunContext, tables: Tables, fingerprint: str) -> None:
         _log.warning("%s is not kept, and frazil verify judges its batches less strictly: %s", path, error)
 
 
-def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str | None) -> tuple[Manifest, str]:
-    """Read the manifest of a decided batch.
-
-    Args:
-        tables: Of the pipeline.
-        pipeline: The pipeline.
-        mark: The batch.
-        path: Where it lies, if a summary says so.
-
-    Raises:
-        Terminal: The file is gone, or belongs to another batch.
-    """
-    path = path or manifest_path(tables.closing, pipeline.name, mark)
-    try:
-        manifest = Manifest.from_json(read_text(tables.closing, path))
-    except Terminal as error:
-        raise Terminal(
-            f"pipeline {pipeline.name}: batch {mark.n} is decided and not finished, and its manifest {path} can't be read:"
-            f" {error.message}",
-            next_step=f"restore the file and run again; or take the batch back: {to_table_command(pipeline.name)}",
-        ) from error
-    if manifest.mark != mark:
-        raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}")
-    return manifest, path
-
-
 def refuse_foreign_parts(scope: RunContext, state: PipelineState, *manifests: Manifest) -> None:
     """Refuse manifests that give parts to tables which are none of the pipeline's.
 
@@ -183,16 +157,6 @@ def _is_own(
     table = scope.lake.decided({part.table: (part.catalog, part.branch)}).find_table(part.table)
     key = BATCH_KEY.format(manifest.pipeline)
     return table is not None and landed_snapshot(table.metadata, key, manifest.mark, part.table) is not None
-
-
-def recovered_manifests(table: Table, manifest: Manifest) -> tuple[Manifest, ...]:
-    """The manifests that a batch names under `recovers`, the oldest first.
-
-    Args:
-        table: The closing table, beside which they lie.
-        manifest: The batch.
-    """
-    return tuple(Manifest.from_json(read_text(table, path)) for path in manifest.recovers)
 
 
 def coordinate_columns(destination: Destination) -> Coordinates | None:
@@ -258,7 +222,7 @@ def _follower_parts(scope: RunContext, tables: Tables, state: PipelineState, bat
     """Destinations that get something, or are new to the ledger; then the dead letters, if they do."""
     for name, table in tables.followers.items():
         readded_removals = removed_on_return(scope.pipeline, state, name, batch)
-        part = _row_part(scope, name, fit_of(table.metadata), state.follower_mark(name), batch, readded_removals)
+        part = _row_part(scope, name, fit_of(table.metadata), state.followers.get(name), batch, readded_removals)
         # Where an engine must do it, a mark alone is not worth one: the first rows bring it.
         is_new = name not in state.ledger_marks and part.operation is None
         if part.files or part.removal or name in batch.marks or is_new:
@@ -277,7 +241,7 @@ def removed_on_return(pipeline: Pipeline, state: PipelineState, name: str, batch
     Resets between did not take rows out of it, and those records came, or come, again. An epoch in its mark that is not the
     present one shows that there was a reset. The reset that brings it back takes its own rows out, by its own order.
     """
-    after = state.follower_mark(name)  # the closing table is never dropped from the file
+    after = state.followers.get(name)  # the closing table is never dropped from the file
     if name in state.ledger_marks or after is None:
         return ()
     if batch.kind != "reset":

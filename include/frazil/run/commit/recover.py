@@ -9,14 +9,10 @@ from typing import Final
 from frazil.batch.manifest import Manifest
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.table import read_text
-from frazil.iceberg.commit.branch import BranchName, remove_stale_branches
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
 from frazil.iceberg.commit.summary_state import (
-    BATCH_KEY,
     CLOSING_KEY,
     DONE_KEY,
-    MANIFEST_KEY,
-    SummaryValue,
     mark_of,
     read_summary,
 )
@@ -24,13 +20,12 @@ from frazil.iceberg.patches.clocks import refuse_skew
 from frazil.iceberg.schema.schema import check_destination
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.commit.commit_batch import lake_of_batch, roll_forward
-from frazil.run.commit.manifests import read_manifest
 from frazil.run.state.context import EngineNeeded, RunContext
 from frazil.run.state.evolution import with_declared_columns
 from frazil.run.state.merge_key import refuse_no_key, refuse_other_key
-from frazil.run.state.pipeline_state import STATE_READS, PipelineState, read_state, state_kept_moving
+from frazil.run.state.pipeline_state import STATE_READS, PipelineState, read_manifest, read_state, state_kept_moving
 from frazil.run.state.source import mirror_to_consumer_group
-from frazil.run.state.tables import Tables, open_tables, refuse_shared
+from frazil.run.state.tables import Tables, last_manifest, open_tables, refuse_shared
 
 FILES_ARRIVE: Final = timedelta(minutes=15)
 """How long a changed pipeline file may take to reach every host: git-sync and Airflow's bundles look every five minutes at most,
@@ -135,12 +130,11 @@ def _unfinished_manifest(lake: PipelineCatalog, pipeline: Pipeline) -> Manifest 
     if ledger is None or closing is None:
         return None
     table = lake.as_landed(closing)
-    last = None if table is None else read_summary(table.metadata, BATCH_KEY.format(pipeline.name), closing)
+    last, path = (None, None) if table is None else last_manifest(pipeline, closing, table)
     done = read_summary(ledger.metadata, DONE_KEY.format(pipeline.name), pipeline.ledger_table)
-    if table is None or mark_of(last) == mark_of(done) or not isinstance(last, SummaryValue):
+    if table is None or path is None or mark_of(last) == mark_of(done):
         return None
-    path = last.summary.get(MANIFEST_KEY)
-    return None if path is None else Manifest.from_json(read_text(table, path))
+    return Manifest.from_json(read_text(table, path))
 
 
 def _unmended_loss(state: PipelineState, closing: str, mended_tables: Collection[str]) -> Terminal | None:
@@ -175,7 +169,6 @@ def _check_tables(scope: RunContext, tables: Tables, state: PipelineState) -> Ta
     for table in scope.pipeline.tables:
         check_destination(tables.destinations[table], scope.pipeline.destination(table), fold=fold)
         refuse_other_key(scope.pipeline, table, tables.destinations[table].metadata)
-    _drop_stale_branches(scope, tables, state)
     return with_declared_columns(scope, tables, state.newest_batch + 1)
 
 
@@ -213,11 +206,3 @@ def _refuse_older_file(scope: RunContext, state: PipelineState) -> None:
 
 def _comma_separated(tables: Collection[str]) -> str:
     return ", ".join(sorted(tables))
-
-
-def _drop_stale_branches(scope: RunContext, tables: Tables, state: PipelineState) -> None:
-    closing = tables.destinations.get(tables.closing_name)
-    if state.mark is not None and closing is not None and any(map(BranchName.parse, closing.metadata.refs)):
-        instant, table = int(scope.clock().timestamp() * 1000), tables.closing_name
-        for name in remove_stale_branches(scope.lake, table, scope.pipeline.name, state.mark.n, instant):
-            scope.report(f"dropped branch {name} of {table}, left behind by a run that ended early")

@@ -66,32 +66,26 @@ def decode_letters(
     tried_mask = _tried_mask(letters, tried)
     decodable = pc.and_(tried_mask, has_record(letters))
     chosen = letters.filter(decodable)
-    by_table = {
+    decoded = {
         table: _decode_destination(table_letters, table, decoder, n, payload)
         for table, table_letters in _by_destination(chosen)
     }
-    parts, landed_in = [*by_table.values()], {table: part.landed for table, part in by_table.items()}
-    still_dead = {place for part in parts for place in part.still_dead}
-    landed = frozenset(place for part in parts for place in part.landed) - still_dead
+    parts = [outcomes for outcomes, _ in decoded.values()]
+    still_dead = frozenset[Place]().union(*(places for _, places in decoded.values()))
     counts: dict[TopicPartition, Counts] = {}
     for part in parts:
         for key, part_counts in part.counts.items():
             counts[key] = counts.get(key, Counts()) + part_counts
-    updated_letters = pa.concat_batches([letters.filter(pc.invert(decodable)), *(part.letters for part in parts)])
-    codes = sum((part.codes for part in parts), Counter[str]())
-    unknown_fields = sum((part.unknown_fields for part in parts), UnknownFields())
-    bare = tried_mask.true_count - decodable.true_count
-    rows = [(table, table_rows) for part in parts for table, table_rows in part.rows.items()]
     return LetterOutcomes(
-        _rows_by_table(rows),
-        updated_letters,
-        landed,
-        landed_in,
+        _rows_by_table([(table, table_rows) for part in parts for table, table_rows in part.rows.items()]),
+        pa.concat_batches([letters.filter(pc.invert(decodable)), *(part.letters for part in parts)]),
+        frozenset[Place]().union(*(part.landed for part in parts)) - still_dead,
+        {table: part.landed for table, (part, _) in decoded.items()},
         counts,
-        dict(codes),
-        bare,
+        dict(sum((Counter(part.dead_codes) for part in parts), Counter[str]())),
+        tried_mask.true_count - decodable.true_count,
         sum(part.bytes for part in parts),
-        unknown_fields,
+        sum((part.unknown_fields for part in parts), UnknownFields()),
     )
 
 
@@ -113,23 +107,10 @@ def _tried_mask(letters: pa.RecordBatch, tried: Collection[OpenLetter]) -> pa.Bo
     return pa.array([OpenLetter(*key) in tried for key in keys], pa.bool_())
 
 
-@dataclass(frozen=True, slots=True)
-class _DestinationOutcomes:
-    """What decoding the letters of one destination again led to."""
-
-    rows: Mapping[str, pa.RecordBatch]
-    letters: pa.RecordBatch
-    landed: frozenset[Place]
-    still_dead: frozenset[Place]
-    counts: Mapping[TopicPartition, Counts]
-    codes: Counter[str]
-    bytes: int
-    unknown_fields: UnknownFields
-
-
 def _decode_destination(
     letters: pa.RecordBatch, table: str | None, decoder: FanOut, n: int, payload: Payload
-) -> _DestinationOutcomes:
+) -> tuple[LetterOutcomes, frozenset[Place]]:
+    """The outcomes of the letters of one table, or of records as a whole, and which are still dead."""
     outcomes = decoder.decode(_records(letters), only=table)
     dead = redacted(outcomes.dead, payload, decoder.declared)
     reasons: dict[Place, dict[str, Any]] = {}
@@ -141,16 +122,14 @@ def _decode_destination(
     # What is good of a record that is bad for another table stays with its letter, which is of the whole record.
     good = decoder.decode(_records(good_letters), only=table) if reasons and outcomes.tables else outcomes
     size = sum(pc.sum(pc.binary_length(good_letters.column(name))).as_py() or 0 for name in ("key", "value"))
-    return _DestinationOutcomes(
-        good.rows,
-        _updated_letters(letters, reasons, n),
-        frozenset(_places(good_letters)),
-        frozenset(reasons),
-        _landed_counts(good),
-        Counter(str(reason["code"]) for reason in reasons.values()),
-        size,
-        outcomes.unknown_fields if payload == "full" else outcomes.unknown_fields.without_names(),
+    landed = frozenset(_places(good_letters))
+    codes = Counter(str(reason["code"]) for reason in reasons.values())
+    unknown_fields = outcomes.unknown_fields if payload == "full" else outcomes.unknown_fields.without_names()
+    updated = _updated_letters(letters, reasons, n)
+    part = LetterOutcomes(
+        good.rows, updated, landed, {}, _landed_counts(good), codes, bytes=size, unknown_fields=unknown_fields
     )
+    return part, frozenset(reasons)
 
 
 def _without_reason(letters: pa.RecordBatch, reasons: Mapping[Place, Mapping[str, Any]]) -> pa.RecordBatch:

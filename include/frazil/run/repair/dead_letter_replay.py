@@ -163,7 +163,7 @@ class ReplayResult:
     tried: int = 0
     landed: int = 0
     filtered: int = 0
-    dead_codes: Mapping[str, int] | None = None
+    dead_codes: Mapping[str, int] = field(default_factory=dict)
     bare: int = 0
     batches: tuple[int, ...] = ()
 
@@ -172,7 +172,7 @@ class ReplayResult:
             self.tried + other.tried,
             self.landed + other.landed,
             self.filtered + other.filtered,
-            dict(Counter(self.dead_codes or {}) + Counter(other.dead_codes or {})),
+            dict(Counter(self.dead_codes) + Counter(other.dead_codes)),
             self.bare + other.bare,
             self.batches + other.batches,
         )
@@ -208,7 +208,7 @@ def replay_dead_letters(
 
 def _replay_all(scope: RunContext, choice: LetterChoice, request: RunRequest, *, dry_run: bool) -> ReplayResult:
     """Batch after batch, until no letter is left that was not tried."""
-    total, tried = ReplayResult(dead_codes={}), frozenset[OpenLetter]()
+    total, tried = ReplayResult(), frozenset[OpenLetter]()
     while True:
         letters, batch_result = _replay_batch(
             scope, choice, request, (tried, scope.pipeline.auto_created), dry_run=dry_run
@@ -250,7 +250,7 @@ def _replay_batch(
 
 def _preview_batch(work: LetterReplay) -> ReplayResult:
     work, columns = with_supposed_tables(work)
-    decoder, total = decoder_of(work, columns_for(columns, demand_finder(work)), 0), ReplayResult(dead_codes={})
+    decoder, total = decoder_of(work, columns_for(columns, demand_finder(work)), 0), ReplayResult()
     decode = partial(decode_letters, tried=work.letters, decoder=decoder, n=0)
     for _, outcomes in in_steps(decode, work.batches()):
         total += _result_of(outcomes, ())
@@ -276,11 +276,7 @@ def _land_batch(work: LetterReplay, request: RunRequest) -> ReplayResult:
         batch = Batch(
             kind="dead_letters",
             run=request.run,
-            position=replace(
-                work.position,
-                n=n,
-                topics={name: replace(topic, start=topic.next) for name, topic in work.position.topics.items()},
-            ),
+            position=work.position.at_rest(n),
             planned_at=started_at,
             staged=staged,
             ranges=ranges_of(landed_places.places),
@@ -329,7 +325,7 @@ def _stage_letters(work: LetterReplay, n: int) -> tuple[Staged, _LandedPlaces, R
     decoder, landed, result = (
         decoder_of(work, columns_of(pipeline, tables), n),
         _LandedPlaces(),
-        ReplayResult(dead_codes={}),
+        ReplayResult(),
     )
     counts: dict[TopicPartition, Counts] = {}
     extra_rows = size = letters_read = 0
@@ -373,7 +369,7 @@ def _check(scope: RunContext, work: LetterReplay, staged: Staged, result: Replay
     pipeline = scope.pipeline
     expected = {
         "letters tried": (len(work.letters), result.tried + result.bare),
-        "their outcomes": (result.tried, result.landed + result.filtered + sum((result.dead_codes or {}).values())),
+        "their outcomes": (result.tried, result.landed + result.filtered + sum(result.dead_codes.values())),
         "rows": (result.landed + staged.extra_rows, sum(staged.rows(table) for table in pipeline.tables)),
         "letters written anew": (letters_read, staged.rows(pipeline.dead_letters_table)),
     }

@@ -8,7 +8,7 @@ A replay of what Kafka still holds of them fills the table again. The ledger's r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from frazil.batch.facts import Range
 from frazil.batch.manifest import Manifest
@@ -38,14 +38,19 @@ from frazil.run.commit.ledger_entry import entry_rows, marks_after
 from frazil.run.commit.manifests import (
     Batch,
     coordinate_columns,
-    read_manifest,
-    recovered_manifests,
     refuse_foreign_parts,
 )
 from frazil.run.repair.replay import refuse_replay
 from frazil.run.state.context import EngineNeeded, RunContext
 from frazil.run.state.merge_key import lacks_key, missing_key_error
-from frazil.run.state.pipeline_state import STATE_READS, PipelineState, read_state, state_kept_moving
+from frazil.run.state.pipeline_state import (
+    STATE_READS,
+    PipelineState,
+    read_manifest,
+    read_state,
+    recovered_manifests,
+    state_kept_moving,
+)
 from frazil.run.state.tables import Tables, load_tables, open_tables, to_table_command
 
 Decided = tuple[str, Manifest]
@@ -157,11 +162,10 @@ def repair(scope: RunContext, planned: PlannedRepair, request: RunRequest) -> in
     scope = scope.with_ledger_tables(planned.tables.ledger)
     is_destination = planned.table in planned.tables.destinations
     n = planned.state.newest_batch + 1
-    topics = {name: replace(topic, start=topic.next) for name, topic in position.topics.items()}
     batch = Batch(
         kind="repair",
         run=request.run,
-        position=replace(position, n=n, topics=topics),
+        position=position.at_rest(n),
         planned_at=scope.stamp(),
         skipped=loss.ranges,
         removed_letters=() if is_destination else loss.removed,

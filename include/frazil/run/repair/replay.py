@@ -136,11 +136,10 @@ def _replay_once(run: Ingestion, tables: Tables, state: PipelineState) -> None:
     position = planned_position(scope, plan, state)
     removed = replaced(plan.ranges, position)
     staged = _stage_parts(run, tables, state, position.n + 1, removed)
-    after = {name: replace(topic, start=topic.next) for name, topic in position.topics.items()}
     batch = Batch(
         kind="replay",
         run=plan.run,
-        position=replace(position, n=position.n + 1, topics=after),
+        position=position.at_rest(position.n + 1),
         planned_at=plan.planned_at,
         staged=staged.staged,
         ranges=plan.ranges,

@@ -21,7 +21,7 @@ from frazil.run.commit.manifests import LETTER_COLUMNS, Batch, removed_on_return
 from frazil.run.state.context import RunContext
 from frazil.run.state.merge_key import lacks_key, missing_key_error
 from frazil.run.state.pipeline_state import PipelineState, read_state
-from frazil.run.state.tables import Tables, find_tables, load_tables, missing_recorded_tables, tables_of
+from frazil.run.state.tables import Tables, find_tables, load_tables, tables_of
 
 
 @dataclass(frozen=True)
@@ -222,11 +222,8 @@ def read_tables(scope: RunContext) -> tuple[Tables, list[str], PipelineState]:
 def _refuse_lost(scope: RunContext, missing: list[str], state: PipelineState) -> None:
     """A follower that was lost alone is repaired, not reset."""
     # Names what is gone, or where the pipeline moved to; says nothing where it never ran.
-    if (
-        missing
-        and find_tables(scope.lake, scope.pipeline) is not None
-        and missing_recorded_tables(scope.pipeline, state.ledger_marks, missing)
-    ):
+    tables = find_tables(scope.lake, scope.pipeline) if missing else None
+    if tables is not None and any(name in tables.destinations or name not in scope.pipeline.tables for name in missing):
         raise Retryable(f"pipeline {scope.pipeline.name}: another command made table {', '.join(missing)} meanwhile")
     for lost in state.followers_lost.values():
         raise lost

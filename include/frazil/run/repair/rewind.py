@@ -29,6 +29,7 @@ from frazil.iceberg.commit.summary_state import (
     POSITION_KEY,
     manifest_path,
     mirrored_property,
+    summary_of,
 )
 from frazil.iceberg.ledger.ledger import first_rows, read_ledger
 from frazil.kafka.admin.topics import compacted
@@ -251,17 +252,14 @@ def _newest_position(scope: RunContext, tables: Tables) -> tuple[Position | None
     if key not in metadata.properties:
         return None, None
     value, snapshot_id = mirrored_property(metadata, key, tables.closing_name)
-    snapshot = metadata.snapshot_by_id(snapshot_id)
-    summary = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
-    return Position.from_json(value), summary.get(KIND_KEY)
+    return Position.from_json(value), summary_of(metadata.snapshot_by_id(snapshot_id)).get(KIND_KEY)
 
 
 def _manifest_paths(scope: RunContext, tables: Tables, state: PipelineState) -> dict[BatchMark, str]:
     """Where the manifests of batches lie, as the snapshots of all tables tell, whether main has them or not."""
     key, named = BATCH_KEY.format(scope.pipeline.name), {}
     for table in (tables.closing, tables.dead_letters, *tables.followers.values()):
-        for snapshot in table.metadata.snapshots:
-            summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+        for summary in map(summary_of, table.metadata.snapshots):
             if key in summary and MANIFEST_KEY in summary:
                 named[BatchMark.from_json(summary[key])] = summary[MANIFEST_KEY]
     for mark in (state.mark, state.rolled_back):
@@ -397,7 +395,7 @@ def _marked_followers(
     marked = {scope.pipeline.dead_letters_table} if whole or not state.ledger_marks else set()
     for name in tables.followers:
         destination, ledger_mark = scope.pipeline.destination(name), state.ledger_marks.get(name)
-        is_astray = ledger_mark is not None and state.follower_mark(name) != ledger_mark.mark
+        is_astray = ledger_mark is not None and state.followers.get(name) != ledger_mark.mark
         if (
             is_astray
             if destination.by_engine

@@ -25,8 +25,7 @@ from frazil.run.state.context import RunContext
 from frazil.run.state.tables import Tables, in_parallel
 
 ROUNDS = 4
-"""How often records are compared with their tables. The first round finds all missing columns; further ones are needed only if
-somebody drops columns meanwhile."""
+"""How often a batch of records is compared with its tables. The first round mostly finds all missing columns."""
 
 
 def evolve_tables(
@@ -91,7 +90,7 @@ DemandFinder = Callable[[Mapping[str, pa.Schema]], tuple[Demands, Mapping[str, R
 
 
 def evolve_for_records(scope: RunContext, tables: Tables, n: int, find_demands: DemandFinder) -> tuple[Tables, Demands]:
-    """Change tables until they have all columns that the records of batch `n` need.
+    """Change tables until they have all columns that the records of batch `n` need, as long as each round gets further.
 
     Args:
         scope: The pipeline, with its catalog and its cluster.
@@ -103,30 +102,33 @@ def evolve_for_records(scope: RunContext, tables: Tables, n: int, find_demands: 
         Terminal, Retryable: As `evolve_tables`.
     """
     changes: Demands = {}
-    demands: Demands = {}
-    for _ in range(ROUNDS):
-        demands, specs = find_demands(columns_of(scope.pipeline, tables))
+    # Each round adds a column, so there are no more of them than columns: but somebody may take columns away meanwhile.
+    most = ROUNDS + sum(scope.pipeline.destination(name).max_columns for name in tables.destinations)
+    rounds = 0
+    while True:
+        columns = columns_of(scope.pipeline, tables)
+        demands, specs = find_demands(columns)
         if not demands:
             return tables, changes
         tables, applied = evolve_tables(scope, tables, demands, specs, n)
-        changes = merge_demands(changes, applied)
-    raise columns_still_missing(scope, n, demands)
+        changes, rounds = merge_demands(changes, applied), rounds + 1
+        if rounds == most or columns_of(scope.pipeline, tables) == columns:
+            raise columns_still_missing(scope, n, demands, rounds)
 
 
 def columns_for(columns: Mapping[str, pa.Schema], find_demands: DemandFinder) -> Mapping[str, pa.Schema]:
     """The columns of rows that the records need; no table is changed."""
-    for _ in range(ROUNDS):
-        demands, specs = find_demands(columns)
-        if not demands:
-            break
-        columns = columns_after(columns, demands, specs)
-    return columns
+    while True:
+        before = columns
+        columns = columns_after(before, *find_demands(before))
+        if columns == before:
+            return columns
 
 
-def columns_still_missing(scope: RunContext, n: int, demands: Demands) -> Terminal:
-    """The error for a batch whose tables still lack columns after all rounds."""
+def columns_still_missing(scope: RunContext, n: int, demands: Demands, rounds: int = ROUNDS) -> Terminal:
+    """The error for a batch whose tables still lack columns after so many rounds."""
     return Terminal(
-        f"batch {n} of pipeline {scope.pipeline.name}: its tables were changed {ROUNDS} times and still lack"
+        f"batch {n} of pipeline {scope.pipeline.name}: its tables were changed {rounds} times and still lack"
         f" {'; '.join(f'{table}: {listed(missing)}' for table, missing in demands.items())}",
         next_step="does somebody else take columns away from them at the same time? Otherwise this is a fault of Frazil: please report it",
     )

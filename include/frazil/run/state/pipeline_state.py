@@ -119,10 +119,6 @@ class PipelineState:
         """The marks of all tables: two reads have the same ones if no run worked between them."""
         return self.mark, self.last_finished, self.dead_letters, tuple(self.followers.items())
 
-    def follower_mark(self, table: str) -> BatchMark | None:
-        """The batch that a follower among the destinations holds last."""
-        return self.followers.get(table)
-
 
 def pipeline_state(pipeline: Pipeline, tables: Tables) -> PipelineState:
     """Where the pipeline stands. A loss becomes a field of the state; only what no command can mend is raised.
@@ -369,11 +365,44 @@ def _unfinished(pipeline: Pipeline, tables: Tables, state: PipelineState) -> tup
     """
     if state.mark is None or not state.unfinished or state.rolled_back is not None:
         return ()
-    path = state.manifest or manifest_path(tables.closing, pipeline.name, state.mark)
-    last = Manifest.from_json(read_text(tables.closing, path))
-    if last.mark != state.mark:
-        raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {last.mark}, the table holds {state.mark}")
-    return (*(Manifest.from_json(read_text(tables.closing, recovered_path)) for recovered_path in last.recovers), last)
+    last, _ = read_manifest(tables, pipeline, state.mark, state.manifest)
+    return (*recovered_manifests(tables.closing, last), last)
+
+
+def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str | None) -> tuple[Manifest, str]:
+    """Read the manifest of a decided batch.
+
+    Args:
+        tables: Of the pipeline.
+        pipeline: The pipeline.
+        mark: The batch.
+        path: Where it lies, if a summary says so.
+
+    Raises:
+        Terminal: The file is gone, or belongs to another batch.
+    """
+    path = path or manifest_path(tables.closing, pipeline.name, mark)
+    try:
+        manifest = Manifest.from_json(read_text(tables.closing, path))
+    except Terminal as error:
+        raise Terminal(
+            f"pipeline {pipeline.name}: batch {mark.n} is decided and not finished, and its manifest {path} can't be read:"
+            f" {error.message}",
+            next_step=f"restore the file and run again; or take the batch back: {to_table_command(pipeline.name)}",
+        ) from error
+    if manifest.mark != mark:
+        raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}")
+    return manifest, path
+
+
+def recovered_manifests(table: Table, manifest: Manifest) -> tuple[Manifest, ...]:
+    """The manifests that a batch names under `recovers`, the oldest first.
+
+    Args:
+        table: The closing table, beside which they lie.
+        manifest: The batch.
+    """
+    return tuple(Manifest.from_json(read_text(table, path)) for path in manifest.recovers)
 
 
 def _can_take_part(last: Manifest, table: str, table_summary: SummaryValue | RolledBack | None) -> bool:

@@ -163,17 +163,12 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
             never ran, and the key of a merged table is not known.
         Retryable: The catalog can't be reached.
     """
-    loaded_tables, closing = load_tables(lake, pipeline)
+    loaded_tables, closing, _ = _load_unless_lost(lake, pipeline, recreate)
     missing = [name for name, table in loaded_tables.items() if table is None]
-    if missing:
-        _refuse_if_moved(lake, pipeline)
-        lost = [name for name in _lost_tables(pipeline, loaded_tables, missing) if name not in recreate]
-        if lost:
-            _refuse_if_written(pipeline, loaded_tables, lost, closing)
-        _drop_tables_without_key(pipeline, loaded_tables, missing)
-        for name in missing:
-            if name in loaded_tables:
-                loaded_tables[name] = _create_table(lake, pipeline, name)
+    _drop_tables_without_key(pipeline, loaded_tables, missing)
+    for name in missing:
+        if name in loaded_tables:
+            loaded_tables[name] = _create_table(lake, pipeline, name)
     for name, table in loaded_tables.items():
         if isinstance(table, BranchTable) and not table.is_begun:  # never one that a batch may be on: see load_tables
             loaded_tables[name] = lake.begin_branch(name)
@@ -197,16 +192,23 @@ def find_tables(lake: Lake, pipeline: Pipeline) -> Tables | None:
         Terminal: As `open_tables`.
         Retryable: The catalog can't be reached.
     """
+    loaded_tables, closing, lost = _load_unless_lost(lake, pipeline)
+    existing = {name: table for name, table in loaded_tables.items() if table is not None}
+    return None if lost else tables_of(pipeline, existing, closing)
+
+
+def _load_unless_lost(
+    lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()
+) -> tuple[dict[str, Table | None], str, list[str]]:
+    """As `load_tables`, and the missing tables that are not new, if the pipeline never ran; refused if it ran."""
     loaded_tables, closing = load_tables(lake, pipeline)
     missing = [name for name, table in loaded_tables.items() if table is None]
     if missing:
         _refuse_if_moved(lake, pipeline)
-        lost = _lost_tables(pipeline, loaded_tables, missing)
-        if lost:
-            _refuse_if_written(pipeline, loaded_tables, lost, closing)
-            return None
-    existing = {name: table for name, table in loaded_tables.items() if table is not None}
-    return tables_of(pipeline, existing, closing)
+    lost = [name for name in _lost_tables(pipeline, loaded_tables, missing) if name not in recreate] if missing else []
+    if lost:
+        _refuse_if_written(pipeline, loaded_tables, lost, closing)
+    return loaded_tables, closing, lost
 
 
 def _tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None], closing: str) -> Tables:
@@ -317,33 +319,31 @@ def _full_metrics(destination: Destination) -> dict[str, str]:
 def _lost_tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None], missing: list[str]) -> list[str]:
     """Missing tables that the pipeline had, or may have had. A destination that the ledger does not list is new."""
     ledger = loaded_tables.get(pipeline.ledger_table)
-    recorded = ledger_tables(ledger.metadata, pipeline.name, pipeline.ledger_table) if ledger is not None else {}
-    # The ledger itself is known, too: a pipeline that was given no other table yet has begun all the same.
-    begun = ledger is not None and TABLES_KEY.format(pipeline.name) in ledger.metadata.properties
-    return missing_recorded_tables(
-        pipeline, (pipeline.ledger_table, *recorded) if begun else _first_batch_tables(pipeline, loaded_tables), missing
-    )
+    if ledger is not None and TABLES_KEY.format(pipeline.name) in ledger.metadata.properties:
+        # The ledger itself is known, too: a pipeline that was given no other table yet has begun all the same.
+        recorded = [pipeline.ledger_table, *ledger_tables(ledger.metadata, pipeline.name, pipeline.ledger_table)]
+    else:
+        recorded = _first_batch_tables(pipeline, loaded_tables)
+    return [name for name in missing if not recorded or name in recorded or name not in pipeline.tables]
 
 
-def _first_batch_tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None]) -> frozenset[str]:
+def _first_batch_tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None]) -> list[str]:
     """Tables of the pipeline's first batch, if it is decided and not in the ledger yet; else empty."""
     for name, table in loaded_tables.items():
-        holds = None if table is None else read_summary(table.metadata, BATCH_KEY.format(pipeline.name), name)
-        if table is None or not isinstance(holds, SummaryValue):
+        if table is None or not _has_property(table, POSITION_KEY.format(pipeline.name)):
             continue
-        path = holds.summary.get(MANIFEST_KEY)
-        if path is None or POSITION_KEY.format(pipeline.name) not in table.metadata.properties:
-            continue
+        last, path = last_manifest(pipeline, name, table)
         # The manifest of a later batch says nothing of the tables, and may be gone by now.
-        if holds.summary.get(KIND_KEY) != "start" or missing_files(table, [path]):
-            return frozenset()
-        return frozenset(part.table for part in Manifest.from_json(read_text(table, path)).parts)
-    return frozenset()
+        if last is not None and path is not None and last.summary.get(KIND_KEY) == "start":
+            is_gone = bool(missing_files(table, [path]))
+            return [] if is_gone else [part.table for part in Manifest.from_json(read_text(table, path)).parts]
+    return []
 
 
-def missing_recorded_tables(pipeline: Pipeline, recorded: Collection[str], missing: list[str]) -> list[str]:
-    """Missing tables that the pipeline had, or may have had, by the tables that the ledger lists. A new destination is none."""
-    return [name for name in missing if not recorded or name in recorded or name not in pipeline.tables]
+def last_manifest(pipeline: Pipeline, name: str, table: Table) -> tuple[SummaryValue | None, str | None]:
+    """The last batch that a table holds and where its manifest lies; None for what is not known, as after a rollback."""
+    last = read_summary(table.metadata, BATCH_KEY.format(pipeline.name), name)
+    return (last, last.summary.get(MANIFEST_KEY)) if isinstance(last, SummaryValue) else (None, None)
 
 
 def _refuse_if_written(
@@ -364,16 +364,11 @@ def _recovery_step(pipeline: Pipeline, missing: str, closing: str, loaded_tables
     if missing == closing:
         return f"land everything Kafka still holds again: frazil reset {pipeline.name} --to earliest --reason …"
     table = loaded_tables.get(closing)
-    if missing == pipeline.ledger_table and table is not None and _lost_manifest(pipeline, closing, table):
-        return f"go on from what {closing} holds: {to_table_command(pipeline.name)}"
+    if missing == pipeline.ledger_table and table is not None:
+        _, path = last_manifest(pipeline, closing, table)
+        if path is not None and missing_files(table, [path]):  # by which a repair would finish the last batch
+            return f"go on from what {closing} holds: {to_table_command(pipeline.name)}"
     return f"make it anew: frazil repair {pipeline.name} {missing} --reason …"
-
-
-def _lost_manifest(pipeline: Pipeline, name: str, table: Table) -> bool:
-    """Whether the manifest of the last batch is gone, by which a repair would finish it."""
-    last = read_summary(table.metadata, BATCH_KEY.format(pipeline.name), name)
-    path = last.summary.get(MANIFEST_KEY) if isinstance(last, SummaryValue) else None
-    return path is not None and bool(missing_files(table, [path]))
 
 
 def to_table_command(pipeline: str) -> str:

@@ -7,7 +7,6 @@ is 3. PyIceberg reads the table before and after every step and answers what bec
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -41,7 +40,7 @@ from frazil.iceberg.commit.commit import (
     validate,
 )
 from frazil.iceberg.commit.refs import BranchName, head_of
-from frazil.iceberg.commit.summary_state import ancestry
+from frazil.iceberg.commit.summary_state import ancestry, summary_of
 from frazil.iceberg.files.key_ranges import may_hold
 from frazil.iceberg.patches.variant import FORMAT_VERSION
 from frazil.iceberg.schema.schema import identity_columns
@@ -197,7 +196,7 @@ def _is_last(metadata: TableMetadata, key: str, landed: int) -> bool:
     for snapshot in ancestry(metadata, metadata.current_snapshot_id):
         if snapshot.snapshot_id == landed:
             return True
-        if snapshot.summary is not None and key in snapshot.summary.additional_properties:
+        if key in summary_of(snapshot):
             return False
     return False
 
@@ -215,8 +214,7 @@ def _tip(lake: Lake, change: Change, operation: Operation, name: str, planned: i
         raise Retryable(f"table {change.table}: branch {name} was dropped while it was written")
     verify_tip(metadata, change, name, planned, tip)
     if operation.merge is None:
-        snapshot = metadata.snapshot_by_id(tip)
-        summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+        summary = summary_of(metadata.snapshot_by_id(tip))
         _require_rows(change, int(summary.get("added-records", 0)), f"were staged, snapshot {tip} on branch {name} has")
     return tip
 
