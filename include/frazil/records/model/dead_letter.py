@@ -321,15 +321,17 @@ DEAD_SCHEMA: Final = pa.schema(
         pa.field("path", pa.string()),
         *(KAFKA_SCHEMA.field(name) for name in ("key", "value", "headers", "topic", "partition", "offset")),
         KAFKA_SCHEMA.field("timestamp"),
+        pa.field("destination", pa.string()),
     ]
 )
-"""One row per dead letter: the reason, then the record as it came, bytes untouched. The writer adds
-the batch number."""
+"""One row per dead letter: the reason, the record as it came, bytes untouched, and the table that it does not fit; null for a
+record as a whole. The writer adds the batch number."""
 
 
-def dead_letters(records: pa.RecordBatch, reasons: list[Reason]) -> pa.RecordBatch:
-    """Return rows of `DEAD_SCHEMA` for `records` (of `KAFKA_SCHEMA`) and their reasons."""
+def dead_letters(records: pa.RecordBatch, reasons: list[Reason], tables: list[str | None]) -> pa.RecordBatch:
+    """Return rows of `DEAD_SCHEMA` for `records` (of `KAFKA_SCHEMA`), their reasons and tables."""
     reason_columns = {
+        "destination": tables,
         "code": [reason.code.value for reason in reasons],
         "stage": [reason.code.stage.value for reason in reasons],
         "message": [_storable(f"{r.path}: {r.message}" if r.path else r.message) for r in reasons],
