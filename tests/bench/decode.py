@@ -19,9 +19,8 @@ from statistics import median
 
 import pyarrow as pa
 
-from frazil.records.decoder.decode import Decoder
 from tests.fuzz.subjects import SUBJECTS, Subject
-from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch
+from tests.unit.records.kafka_batches import BATCH_NUMBER, OneTable, kafka_batch
 
 RECORDS = 10_000
 RATES = (0, 1_000, 10)
@@ -41,7 +40,7 @@ def batches(subject: Subject, fault: str) -> list[pa.RecordBatch]:
     ]
 
 
-def cpu_seconds(decoder: Decoder, records: pa.RecordBatch, dead: int) -> float:
+def cpu_seconds(decoder: OneTable, records: pa.RecordBatch, dead: int) -> float:
     """CPU time of all threads for one batch, which must have so many dead letters."""
     began = time.process_time()
     outcomes = decoder.decode(records)
@@ -53,7 +52,7 @@ def cpu_seconds(decoder: Decoder, records: pa.RecordBatch, dead: int) -> float:
 
 def measured(subject: Subject, fault: str, rounds: int) -> list[float]:
     """CPU seconds per million records at each rate: the median of the rounds, after one to warm up."""
-    decoder = Decoder(subject.spec, BATCH_NUMBER)
+    decoder = OneTable(subject.spec, BATCH_NUMBER)
     made = [
         (records, RECORDS // every if every else 0)
         for every, records in zip(RATES, batches(subject, fault), strict=True)
@@ -65,7 +64,7 @@ def measured(subject: Subject, fault: str, rounds: int) -> list[float]:
     return [median(rates) * 1_000_000 / RECORDS for rates in zip(*found[1:], strict=True)]
 
 
-def cpu_seconds_of_round(decoder: Decoder, made: list[tuple[pa.RecordBatch, int]], *, backwards: bool) -> list[float]:
+def cpu_seconds_of_round(decoder: OneTable, made: list[tuple[pa.RecordBatch, int]], *, backwards: bool) -> list[float]:
     """CPU time at each rate, in the order of the rates, whichever is measured first."""
     order = range(len(made))
     took = {at: cpu_seconds(decoder, *made[at]) for at in (reversed(order) if backwards else order)}

@@ -21,10 +21,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from frazil.records.decoder.decode import Decoder
 from frazil.records.model.spec import RecordSpec
 from tests.bench.side_by_side.workloads import WORKLOADS
-from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch
+from tests.unit.records.kafka_batches import BATCH_NUMBER, OneTable, kafka_batch
 
 RECORDS: Final = 10_000
 
@@ -91,7 +90,7 @@ def measured(rounds: int) -> dict[str, float]:
     """CPU microseconds per record of each shape: the median of the rounds, after one to warm up."""
     pool = [json.loads(order) for order in WORKLOADS["orders"].pool()[:RECORDS]]
     ways = {
-        name: (Decoder(spec, BATCH_NUMBER), kafka_batch([write(order) for order in pool]))
+        name: (OneTable(spec, BATCH_NUMBER), kafka_batch([write(order) for order in pool]))
         for name, (spec, write) in SHAPES.items()
     }
     costs: dict[str, list[float]] = {name: [] for name in ways}

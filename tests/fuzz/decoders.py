@@ -19,10 +19,10 @@ from resource import RUSAGE_SELF, getrusage
 
 import pyarrow as pa
 
-from frazil.records.model.outcome import Outcomes
 from tests.fuzz.promises import Batch, BrokenPromiseError, Landing, random_batch, same, shown
 from tests.fuzz.subjects import SUBJECTS, Subject
 from tests.fuzz.ways import CELLS
+from tests.unit.records.kafka_batches import OneTableOutcomes
 
 BATCH = 250
 """Inputs per batch; blocks are parsed from a handful on."""
@@ -69,7 +69,7 @@ def fuzz(subject: Subject, inputs: int, seed: int) -> Findings:
     return found
 
 
-def _again(made: Batch, exact: Landing, outcomes: Outcomes) -> None:
+def _again(made: Batch, exact: Landing, outcomes: OneTableOutcomes) -> None:
     """Decode without blocks, and in two halves: neither may make a difference."""
     if not same(outcomes, made.decoded(exact)):
         raise BrokenPromiseError("blocks make a difference")
@@ -80,7 +80,7 @@ def _again(made: Batch, exact: Landing, outcomes: Outcomes) -> None:
             raise BrokenPromiseError(f"neighbours make a difference to {of}")
 
 
-def _count(into: Counter[str], outcomes: Outcomes, made: Batch) -> None:
+def _count(into: Counter[str], outcomes: OneTableOutcomes, made: Batch) -> None:
     into["row"] += len(outcomes.rows)
     into.update(outcomes.dead["code"].to_pylist())
 

@@ -10,12 +10,11 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.decoder.decode import Decoder
 from frazil.records.evolution.schema_requests import apply_changes, merge_changes
-from frazil.records.model.outcome import DEAD_SCHEMA, Outcomes
+from frazil.records.model.outcome import DEAD_SCHEMA
 from tests.fuzz.mutations import mutated
 from tests.fuzz.subjects import Subject
-from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch
+from tests.unit.records.kafka_batches import BATCH_NUMBER, OneTable, OneTableOutcomes, kafka_batch
 
 GOOD_EVERY = 8
 """One value in so many is a good one."""
@@ -44,7 +43,7 @@ class BrokenPromiseError(AssertionError):
 class Decodes(Protocol):
     """A decoder, or a table that follows what it lands."""
 
-    def decode(self, batch: pa.RecordBatch) -> Outcomes:
+    def decode(self, batch: pa.RecordBatch) -> OneTableOutcomes:
         """Return the outcomes of records."""
 
 
@@ -60,9 +59,9 @@ class Landing:
         self._subject = subject
         self._blocks = blocks
         self.spec = subject.spec
-        self._decoder = Decoder(self.spec, BATCH_NUMBER, blocks=blocks)
+        self._decoder = OneTable(self.spec, BATCH_NUMBER, blocks=blocks)
 
-    def decode(self, batch: pa.RecordBatch) -> Outcomes:
+    def decode(self, batch: pa.RecordBatch) -> OneTableOutcomes:
         """Return the outcomes of records in a table that has what they need."""
         for _ in range(ROUNDS):
             outcomes = self._decoder.decode(batch)
@@ -73,7 +72,7 @@ class Landing:
 
     def _to(self, columns: pa.Schema) -> None:
         self.spec = self._subject.spec_of(columns)
-        self._decoder = Decoder(self.spec, BATCH_NUMBER, blocks=self._blocks)
+        self._decoder = OneTable(self.spec, BATCH_NUMBER, blocks=self._blocks)
 
     def without_blocks(self) -> Landing:
         """Return what decodes the same, one by one."""
@@ -96,7 +95,7 @@ class Batch:
     good: pa.Int64Array
     lands: bool = True
 
-    def decoded(self, decoder: Decodes) -> Outcomes:
+    def decoded(self, decoder: Decodes) -> OneTableOutcomes:
         """Decode the batch and hold every promise.
 
         Raises:
@@ -110,7 +109,7 @@ class Batch:
         return outcomes
 
 
-def _decoded(decoder: Decodes, records: pa.RecordBatch) -> Outcomes:
+def _decoded(decoder: Decodes, records: pa.RecordBatch) -> OneTableOutcomes:
     try:
         return decoder.decode(records)
     except BrokenPromiseError:
@@ -146,7 +145,7 @@ def batch(values: Sequence[bytes | None], good: Sequence[int]) -> Batch:
     return Batch(kafka_batch(values), pa.array(good, pa.int64()))
 
 
-def same(left: Outcomes, right: Outcomes) -> bool:
+def same(left: OneTableOutcomes, right: OneTableOutcomes) -> bool:
     """Whether two decodings of the same records say the same."""
     pairs = ((left.rows, right.rows), (left.dead, right.dead))
     return left.counts == right.counts and all(shown(one) == shown(other) for one, other in pairs)
@@ -158,7 +157,7 @@ def shown(rows: pa.RecordBatch) -> list[str]:
     return [repr(row) for row in zip(*columns, strict=True)]
 
 
-def _check_form(outcomes: Outcomes) -> None:
+def _check_form(outcomes: OneTableOutcomes) -> None:
     try:
         outcomes.rows.validate(full=True)
         outcomes.dead.validate(full=True)
@@ -166,7 +165,7 @@ def _check_form(outcomes: Outcomes) -> None:
         raise BrokenPromiseError(f"rows or dead letters are no valid Arrow: {e}") from e
 
 
-def _check_outcomes(records: pa.RecordBatch, outcomes: Outcomes) -> None:
+def _check_outcomes(records: pa.RecordBatch, outcomes: OneTableOutcomes) -> None:
     """Each record is rows, or one dead letter with its bytes, or left out on purpose; and the counts say so."""
     rows, letters = pc.unique(outcomes.rows["_kafka_offset"]), outcomes.dead["offset"]
     counts = list(outcomes.counts.values())
@@ -187,7 +186,7 @@ def _check_outcomes(records: pa.RecordBatch, outcomes: Outcomes) -> None:
         raise BrokenPromiseError("the counts are not those of rows and dead letters")
 
 
-def _check_neighbours(of: Batch, outcomes: Outcomes, alone: Outcomes) -> None:
+def _check_neighbours(of: Batch, outcomes: OneTableOutcomes, alone: OneTableOutcomes) -> None:
     """Good values become among themselves what they become beside others."""
     offsets = of.records["offset"].take(of.good)
     if of.lands and len(alone.rows) < len(of.good):

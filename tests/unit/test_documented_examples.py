@@ -17,13 +17,11 @@ from frazil.pipeline.models import value
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import RegistrySettings
 from frazil.pipeline.transforms import transforms
-from frazil.records.decoder.decode import Decoder
 from frazil.records.formats import catalogue as formats
-from frazil.records.model.outcome import Outcomes
 from frazil.records.transforms import catalogue
 from frazil.run.staging.record_problems import record_problems
 from frazil.run.staging.record_spec import record_spec
-from tests.unit.records.kafka_batches import kafka_batch
+from tests.unit.records.kafka_batches import OneTable, OneTableOutcomes, kafka_batch
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -41,9 +39,9 @@ def pipeline(**parts: Any) -> Pipeline:
     )
 
 
-def landed(declared: Pipeline, values: list[bytes]) -> Outcomes:
+def landed(declared: Pipeline, values: list[bytes]) -> OneTableOutcomes:
     columns = declared_columns(declared.destinations[0])
-    return Decoder(record_spec(declared, columns), 1).decode(kafka_batch(values))
+    return OneTable(record_spec(declared, columns), 1).decode(kafka_batch(values))
 
 
 FILES = [

@@ -2,8 +2,7 @@
 
 Sub-rooms, each of which knows those below it::
 
-    decoder/     a batch of records becomes rows, dead letters and counts. Begin with `decode.py` (one table) or
-                 `fan_out.py` (several)
+    decoder/     a batch of records becomes rows, dead letters and counts. Begin with `decode.py`
     cdc/         change events become rows to merge
     formats/     bytes become typed columns, or reasons; a folder per format
     evolution/   what records need that their tables do not have

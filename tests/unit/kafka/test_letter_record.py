@@ -10,8 +10,8 @@ import pytest
 from frazil.batch.position import BatchMark
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.dead_letter_record import STAGES, letter_records
-from frazil.records.decoder.fan_out import LETTER_SCHEMA
 from frazil.records.model.dead_letter import Stage
+from frazil.records.model.outcome import DEAD_SCHEMA
 
 LETTER: dict[str, Any] = {
     "code": "WRONG_TYPE",
@@ -29,7 +29,7 @@ LETTER: dict[str, Any] = {
 
 
 def sent(**changes: Any) -> OutgoingRecord:
-    letters = pa.RecordBatch.from_pylist([LETTER | changes], schema=LETTER_SCHEMA)
+    letters = pa.RecordBatch.from_pylist([LETTER | changes], schema=DEAD_SCHEMA)
     (record,) = letter_records(letters, "shop", BatchMark(7, "b7", 0))
     return record
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
-from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import Route
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import Counts, PartitionCounts, TopicPartition
+from frazil.records.model.outcome import Counts, Outcomes, PartitionCounts, TopicPartition
 from frazil.records.model.spec import RecordSpec
 
 _COUNTED = {pa.timestamp("us", "UTC"): pa.int64(), pa.timestamp("us"): pa.int64(), pa.date32(): pa.int32()}
@@ -40,7 +40,7 @@ class Became:
     refused: bool = False
 
 
-def became(fan_out: FanOut, records: pa.RecordBatch) -> Became:
+def became(fan_out: Decoder, records: pa.RecordBatch) -> Became:
     """Decode a batch."""
     try:
         done = fan_out.decode(records)
@@ -97,7 +97,7 @@ def one_by_one(records: pa.RecordBatch) -> list[pa.RecordBatch]:
 def both_ways(spec: RecordSpec | Mapping[str, RecordSpec], records: pa.RecordBatch, route: Route | None = None) -> Any:
     """Return what the records became together, and one by one."""
     specs = spec if isinstance(spec, Mapping) else {"t": spec}
-    fan_out = FanOut(specs, route, 7)
+    fan_out = Decoder(specs, route, 7)
     return became(fan_out, records), joined(became(fan_out, batch) for batch in one_by_one(records))
 
 
@@ -125,7 +125,7 @@ def shown(rows: pa.RecordBatch) -> list[str]:
     return [repr(row) for row in zip(*columns, strict=True)]
 
 
-def _check(done: TableOutcomes) -> None:
+def _check(done: Outcomes) -> None:
     for rows in (*done.rows.values(), done.dead):
         rows.validate(full=True)
     assert all(counts.is_complete for counts in done.counts.values())

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
+from frazil.batch.facts import UnknownFields
+from frazil.batch.schema_change import SchemaChange
 from frazil.records.decoder.decode import Decoder
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import Outcomes
+from frazil.records.model.outcome import Counts
 from frazil.records.model.spec import RecordSpec
 
 BATCH_NUMBER = 7
+TABLE = "shop.orders"
+
+
+@dataclass(frozen=True, slots=True)
+class OneTableOutcomes:
+    """The outcome of a batch of a pipeline of one table: its rows are those of the table, the rest is as `Outcomes` has it."""
+
+    rows: pa.RecordBatch
+    dead: pa.RecordBatch
+    counts: Counts
+    unknown_fields: UnknownFields
+    demands: tuple[SchemaChange, ...]
+
+
+class OneTable:
+    """The decoder of a pipeline of one table."""
+
+    def __init__(self, spec: RecordSpec, number: int, *, blocks: bool = True) -> None:
+        self._decoder = Decoder({TABLE: spec}, None, number, blocks=blocks)
+
+    def decode(self, batch: pa.RecordBatch) -> OneTableOutcomes:
+        """Decode a batch."""
+        outcomes = self._decoder.decode(batch)
+        rows, demands = outcomes.rows[TABLE], outcomes.demands.get(TABLE, ())
+        return OneTableOutcomes(rows, outcomes.dead, outcomes.counts, outcomes.unknown_fields, demands)
 
 
 def kafka_batch(values: Sequence[bytes | None], sources: Sequence[tuple[str, int]] | None = None) -> pa.RecordBatch:
@@ -32,10 +60,10 @@ def kafka_batch(values: Sequence[bytes | None], sources: Sequence[tuple[str, int
     return pa.RecordBatch.from_arrays(arrays, schema=KAFKA_SCHEMA)
 
 
-def decode_both(spec: RecordSpec, batch: pa.RecordBatch) -> Outcomes:
+def decode_both(spec: RecordSpec, batch: pa.RecordBatch) -> OneTableOutcomes:
     """Decode with and without blocks, hold both outcomes equal, return one."""
-    exact = Decoder(spec, BATCH_NUMBER, blocks=False).decode(batch)
-    block = Decoder(spec, BATCH_NUMBER).decode(batch)
+    exact = OneTable(spec, BATCH_NUMBER, blocks=False).decode(batch)
+    block = OneTable(spec, BATCH_NUMBER).decode(batch)
     assert block.rows.equals(exact.rows), f"{block.rows.to_pylist()} != {exact.rows.to_pylist()}"
     assert block.dead.equals(exact.dead), f"{block.dead.to_pylist()} != {exact.dead.to_pylist()}"
     assert block.unknown_fields == exact.unknown_fields, f"{block.unknown_fields} != {exact.unknown_fields}"

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from frazil.batch.schema_change import REMEMBERED, SchemaChange, bound_demands
-from frazil.records.decoder.decode import Decoder
 from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.spec import RecordSpec
@@ -22,7 +21,7 @@ from frazil.records.transforms.kinds.sql import Sql
 from tests.unit.records.cdc.growing import grown
 from tests.unit.records.cdc.landing import TABLE, pipeline
 from tests.unit.records.evolution.evolving import land, spec, transformed
-from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch
+from tests.unit.records.kafka_batches import BATCH_NUMBER, OneTable, kafka_batch
 
 pytestmark = pytest.mark.unit
 
@@ -94,7 +93,9 @@ def test_half_a_character_in_a_name_ends_no_run(path: RecordSpec, value: str):
 def test_declared_columns_may_have_names_of_any_length(characters: int):
     """A pipeline author may declare what records may not bring."""
     columns = pa.schema([pa.field("x" * characters, pa.int64())])
-    outcomes = Decoder(RecordSpec(columns), BATCH_NUMBER).decode(kafka_batch([b'{"%s": 5}' % (b"x" * characters)] * 20))
+    outcomes = OneTable(RecordSpec(columns), BATCH_NUMBER).decode(
+        kafka_batch([b'{"%s": 5}' % (b"x" * characters)] * 20)
+    )
     assert outcomes.rows.column(0).to_pylist() == [5] * 20
 
 

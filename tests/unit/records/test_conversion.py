@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Terminal
-from frazil.records.decoder.decode import Decoder
 from frazil.records.model.spec import RecordSpec
-from tests.unit.records.kafka_batches import outcome_of
+from tests.unit.records.kafka_batches import OneTable, outcome_of
 
 I32, I64, F32, F64 = pa.int32(), pa.int64(), pa.float32(), pa.float64()
 D10_2, D38 = pa.decimal128(10, 2), pa.decimal128(38, 0)
@@ -295,4 +294,4 @@ def test_null_is_a_value_only_where_it_is_allowed(data_type: pa.DataType) -> Non
 def test_type_without_json_form_is_refused_before_any_record(data_type: pa.DataType) -> None:
     """A table that can't be filled is a mistake of the pipeline, not of its records."""
     with pytest.raises(Terminal, match=r"can't become"):
-        Decoder(RecordSpec(pa.schema([pa.field("x", data_type)])), 1)
+        OneTable(RecordSpec(pa.schema([pa.field("x", data_type)])), 1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.records.decoder.declared_names import DeclaredNames
-from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.redaction import redacted
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.format import FormatSpec
@@ -81,7 +81,7 @@ def test_a_strange_path_ends_the_run(path: str) -> None:
 @pytest.mark.parametrize("tables", [1, 2])
 def test_a_letter_of_a_secret_tells_its_name(tables: int, value: Any, code: DeadCode, path: str) -> None:
     """Through the decoder: a letter keeps its code and the declared part of its path."""
-    decoder = FanOut({f"a.t{number}": SPEC for number in range(tables)}, None, 1)
+    decoder = Decoder({f"a.t{number}": SPEC for number in range(tables)}, None, 1)
     found = redacted(decoder.decode(kafka_batch([json.dumps(value).encode()])).dead, "redacted", decoder.declared)
 
     assert {(row["code"], row["path"]) for row in found.to_pylist()} == {(code.value, path)}

@@ -9,13 +9,12 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from frazil.records.decoder.decode import Decoder
 from frazil.records.model.dead_letter import DeadCode
 from tests.fuzz.decoders import EVERY, fuzz
 from tests.fuzz.promises import BrokenPromiseError, batch
 from tests.fuzz.subjects import SUBJECTS, Subject
 from tests.fuzz.ways import CELLS
-from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch
+from tests.unit.records.kafka_batches import BATCH_NUMBER, OneTable, kafka_batch
 
 pytestmark = pytest.mark.unit
 
@@ -54,7 +53,7 @@ def test_two_thousand_records_of_each_way_stay_below_a_gigabyte():
 def test_a_violation_beside_half_a_character_is_a_dead_letter(value: bytes):
     """A rule that is broken before such a text is met has no explanation, and an outcome nevertheless."""
     subject = next(each for each in SUBJECTS if each.name == "json-schema")
-    outcomes = Decoder(subject.spec, BATCH_NUMBER).decode(kafka_batch([subject.head + value]))
+    outcomes = OneTable(subject.spec, BATCH_NUMBER).decode(kafka_batch([subject.head + value]))
     assert outcomes.dead["code"].to_pylist()[0] in {DeadCode.SCHEMA_VIOLATION, DeadCode.LONE_SURROGATE}
 
 
@@ -68,7 +67,7 @@ def test_the_same_seed_feeds_the_same_inputs(subject: Subject):
 @EVERY_SUBJECT
 def test_a_fault_kills_its_record_alone(subject: Subject):
     """Of twenty values with each fault of the format among good ones, the faulty die and the others land."""
-    decoder = Decoder(subject.spec, BATCH_NUMBER)
+    decoder = OneTable(subject.spec, BATCH_NUMBER)
     for fault in subject.faults.values():
         values = [fault(subject.good(n)) if n % 7 == 3 else subject.good(n) for n in range(140)]
         good = [n for n in range(140) if n % 7 != 3]
@@ -76,7 +75,7 @@ def test_a_fault_kills_its_record_alone(subject: Subject):
         assert (len(outcomes.rows), len(outcomes.dead)) == (120, 20)
 
 
-class _Forgetful(Decoder):
+class _Forgetful(OneTable):
     """Loses the last record, as no decoder may."""
 
     def decode(self, batch: pa.RecordBatch):

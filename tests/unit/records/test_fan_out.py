@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from frazil.batch.facts import UnknownFields
 from frazil.errors import Terminal
-from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import FieldRoute, Otherwise, Route, StaticRoute, TopicRoute
 from frazil.records.model.format import FormatSpec
-from frazil.records.model.outcome import TopicPartition
+from frazil.records.model.outcome import Outcomes, TopicPartition
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import transform
 from tests.unit.records.kafka_batches import kafka_batch
@@ -34,19 +34,19 @@ def value(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
-def offsets(found: TableOutcomes) -> dict[str, list[int]]:
+def offsets(found: Outcomes) -> dict[str, list[int]]:
     return {table: rows.column("_kafka_offset").to_pylist() for table, rows in found.rows.items() if rows.num_rows}
 
 
-def letters(found: TableOutcomes) -> list[tuple[int, str | None, str]]:
+def letters(found: Outcomes) -> list[tuple[int, str | None, str]]:
     columns = (found.dead.column(name).to_pylist() for name in ("offset", "destination", "code"))
     return list(zip(*columns, strict=True))
 
 
 def decode(
     values: Sequence[bytes | None], by: Any = KIND, otherwise: Otherwise = "dead_letter", only: str | None = None
-) -> TableOutcomes:
-    found = FanOut(SPECS, Route(by, otherwise) if by else None, 7).decode(kafka_batch(values), only)
+) -> Outcomes:
+    found = Decoder(SPECS, Route(by, otherwise) if by else None, 7).decode(kafka_batch(values), only)
     for of in found.tables.values():
         assert of.routed == of.written + of.dead
     assert all(of.is_complete for of in found.counts.values())
@@ -82,7 +82,7 @@ def test_a_field_that_one_table_takes_is_left_out_of_the_other_unsaid() -> None:
         value(id=3, kind="refund", tip=1),
         b"{broken",
     ]
-    found = FanOut(specs, Route(KIND, "dead_letter"), 7).decode(kafka_batch(values))
+    found = Decoder(specs, Route(KIND, "dead_letter"), 7).decode(kafka_batch(values))
 
     told = {table: of.unknown for table, of in found.tables.items()}
     assert told["a.texts"] == UnknownFields(2, {"note": 2, "tip": 2})
@@ -98,7 +98,7 @@ def test_typed_fields_of_several_tables_are_left_out_unsaid() -> None:
     specs = {"a.few": replace(NUMBERS, format=how), "a.all": RecordSpec(NOTED, format=how)}
     plain, noted, more = b"\x08\x01", b"\x08\x01\x1a\x01n", b"\x08\x01\x38\x05"  # the last one has a field 7
 
-    found = FanOut(specs, None, 7).decode(kafka_batch([plain, noted, more]))
+    found = Decoder(specs, None, 7).decode(kafka_batch([plain, noted, more]))
 
     assert found.tables["a.few"].unknown == UnknownFields(2, {"note": 1, "#7": 1})
     assert found.tables["a.all"].unknown == UnknownFields(1, {"#7": 1})
@@ -162,7 +162,7 @@ def test_a_daily_topic_finds_no_table() -> None:
     """A topic is renamed by full match; one that names a destination itself needs no rule."""
     by = TopicRoute({"events\\.\\d{8}": "a.texts"})
     batch = kafka_batch([value(id=1)] * 3, [("events.20261121", 0), ("a.numbers", 1), ("events.1", 0)])
-    found = FanOut(SPECS, Route(by), 7).decode(batch)
+    found = Decoder(SPECS, Route(by), 7).decode(batch)
 
     assert offsets(found) == {"a.numbers": [101]}
     assert letters(found) == [(100, "a.texts", "WRONG_TYPE"), (102, None, "UNROUTED")]
@@ -190,7 +190,7 @@ def test_exploded_rows_find_tables_of_their_own() -> None:
     lines = [[("one", 1), ("two", 2), ("one", 3)], [("one", 4), ("none", 5)]]
     values = [value(lines=[{"id": number, "kind": kind} for kind, number in of]) for of in lines]
 
-    found = FanOut({"a.one": spec, "a.two": spec}, route, 7).decode(kafka_batch(values))
+    found = Decoder({"a.one": spec, "a.two": spec}, route, 7).decode(kafka_batch(values))
 
     ids = {table: rows.column("id").to_pylist() for table, rows in found.rows.items()}
     assert ids == {"a.one": [1, 3], "a.two": [2]}
@@ -206,12 +206,12 @@ documents = st.one_of(st.builds(lambda kind, of: value(kind=kind, id=of), kinds,
 def test_a_record_has_no_outcome_or_two(values: list[bytes | None], by: Any, otherwise: Otherwise) -> None:
     """Per table that a record is meant for: a row or a letter, and what a pipeline of that table alone would make of it."""
     found = decode(values, by, otherwise)
-    exact = FanOut(SPECS, Route(by, otherwise) if by else None, 7, blocks=False).decode(kafka_batch(values))
+    exact = Decoder(SPECS, Route(by, otherwise) if by else None, 7, blocks=False).decode(kafka_batch(values))
     assert found == exact or (offsets(found), letters(found)) == (offsets(exact), letters(exact))
 
     whole = {offset for offset, table, _ in letters(found) if table is None}
     for table, spec in SPECS.items():
-        alone = FanOut({table: spec}, None, 7).decode(kafka_batch(values))
+        alone = Decoder({table: spec}, None, 7).decode(kafka_batch(values))
         landed = offsets(found).get(table, [])
         dead = {offset for offset, of, _ in letters(found) if of == table}
         assert len(set(landed)) == len(landed)

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Terminal
-from frazil.records.decoder.decode import Decoder
 from frazil.records.model.outcome import FilterReason, PartitionCounts
 from frazil.records.model.spec import RecordSpec
-from tests.unit.records.kafka_batches import decode_both, kafka_batch
+from tests.unit.records.kafka_batches import OneTable, decode_both, kafka_batch
 
 I64, TEXT, CLOCK = pa.int64(), pa.string(), pa.time64("us")
 WALL, INSTANT = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
@@ -202,7 +201,7 @@ def test_struct_fields_that_differ_in_case_can_not_be_folded() -> None:
     """Which one a field would fill can't be known."""
     twice = pa.schema([pa.field("s", pa.struct([("a", I64), ("A", I64)]))])
     with pytest.raises(Terminal, match="differ in case only"):
-        Decoder(RecordSpec(twice, field_names="case_insensitive"), 1)
+        OneTable(RecordSpec(twice, field_names="case_insensitive"), 1)
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.records.decoder.decode import Decoder
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import FormatSpec, WriterSchema
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import FilterReason, Outcomes, TopicPartition
+from frazil.records.model.outcome import FilterReason, TopicPartition
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.kinds.casting import Cast
 from frazil.records.transforms.kinds.conditions import WithKey
 from frazil.records.transforms.kinds.field_sets import ExtractField, ValueToKey
 from frazil.records.transforms.kinds.nested import Explode
+from tests.unit.records.kafka_batches import OneTable, OneTableOutcomes
 
 COLUMNS = pa.schema([("id", pa.int64()), ("customer", pa.int64())])
 BESIDE = RecordSpec(COLUMNS, key=FormatSpec("long"), of_key=frozenset({"customer"}), sources={"customer": ("value",)})
@@ -66,11 +66,11 @@ def order(number: int) -> bytes:
     return b'{"id": %d}' % number
 
 
-def rows(outcomes: Outcomes) -> list[tuple[Any, ...]]:
+def rows(outcomes: OneTableOutcomes) -> list[tuple[Any, ...]]:
     return [(row["_kafka_offset"], row["id"], row["customer"]) for row in outcomes.rows.to_pylist()]
 
 
-def letters(outcomes: Outcomes) -> list[tuple[int, str, str | None]]:
+def letters(outcomes: OneTableOutcomes) -> list[tuple[int, str, str | None]]:
     return [(of["offset"], of["code"], of["path"]) for of in outcomes.dead.to_pylist()]
 
 
@@ -91,7 +91,7 @@ def test_key_goes_to_another_record(spec: RecordSpec, good: bytes, broken: bytes
         spec = replace(spec, format=FormatSpec("long"), sources={**spec.sources, "id": ("value",)})
     sent = [(broken, of(0)), (good, of(1)), (None, of(2)), (good, None), (good, b"{"), (broken, None), (good, of(6))]
 
-    outcomes = Decoder(spec, 1).decode(records(*sent))
+    outcomes = OneTable(spec, 1).decode(records(*sent))
 
     assert rows(outcomes) == [(1, 1, 5), (2, 2, None), (6, 6, 5)]
     assert [code for _, code, _ in letters(outcomes)] == ["INVALID_KEY", letters(outcomes)[1][1]]
@@ -102,7 +102,7 @@ def test_key_goes_to_another_record(spec: RecordSpec, good: bytes, broken: bytes
 
 def test_letter_does_not_say_that_it_is_the_key() -> None:
     """Code and path say that it is the key, the message why."""
-    outcomes = Decoder(AVRO_KEY, 1).decode(records((avro(9, 5), order(1))))
+    outcomes = OneTable(AVRO_KEY, 1).decode(records((avro(9, 5), order(1))))
 
     (letter,) = outcomes.dead.to_pylist()
     assert (letter["code"], letter["stage"], letter["path"]) == ("INVALID_KEY", "decode", "key")
@@ -113,7 +113,7 @@ def test_key_that_does_not_fit_its_column_blames_the_value() -> None:
     """The reason is the one a value would have, its path begins at the key; the other columns don't matter."""
     small = replace(JSON_KEY, columns=pa.schema([("id", pa.int64()), ("customer", pa.int32())]))
 
-    outcomes = Decoder(small, 1).decode(records((b'{"no": 4294967296}', order(1)), (b'{"no": 2}', order(2))))
+    outcomes = OneTable(small, 1).decode(records((b'{"no": 4294967296}', order(1)), (b'{"no": 2}', order(2))))
 
     assert letters(outcomes) == [(0, "OUT_OF_RANGE", "key.no")]
     assert rows(outcomes) == [(1, 2, 2)]
@@ -128,7 +128,7 @@ def test_null_key_is_a_missing_one(spec: RecordSpec, nullable: bool, defaults: A
     """Its fields are null, whatever the format: a default is for required columns only."""
     columns = pa.schema([COLUMNS.field(0), pa.field("customer", pa.int64(), nullable=nullable)])
 
-    outcomes = Decoder(replace(spec, columns=columns, defaults=defaults), 1).decode(records((None, order(1))))
+    outcomes = OneTable(replace(spec, columns=columns, defaults=defaults), 1).decode(records((None, order(1))))
 
     found = [row[2] for row in rows(outcomes)] + [code for _, code, _ in letters(outcomes)]
     assert found == [expected]
@@ -139,7 +139,7 @@ def test_whole_key_of_none_is_an_empty_object() -> None:
     columns = pa.schema([("id", pa.int64()), ("customer", pa.string())])
     spec = replace(AVRO_KEY, columns=columns, sources={"customer": ()})
 
-    outcomes = Decoder(spec, 1).decode(records((avro(1, 5), order(1)), (None, order(2)), (avro(2, 6, 7), order(3))))
+    outcomes = OneTable(spec, 1).decode(records((avro(1, 5), order(1)), (None, order(2)), (avro(2, 6, 7), order(3))))
 
     assert rows(outcomes) == [(0, 1, '{"no":5}'), (1, 2, None), (2, 3, '{"no":6,"more":7}')]
 
@@ -150,7 +150,7 @@ def test_json_values_lose_their_options_beside_a_key() -> None:
     sources = {"id": ("order", "id"), "customer": ("no",)}
     spec = replace(JSON_KEY, columns=columns, sources=sources, unknown_fields="rescue")
 
-    outcomes = Decoder(spec, 1).decode(records((b'{"no": 3}', b'{"order": {"id": 1}, "more": true}')))
+    outcomes = OneTable(spec, 1).decode(records((b'{"no": 3}', b'{"order": {"id": 1}, "more": true}')))
 
     (row,) = outcomes.rows.to_pylist()
     assert (row["id"], row["customer"], row["_rescued"]) == (1, 3, '{"more":true}')
@@ -160,7 +160,7 @@ def test_field_of_the_key_is_unknown_to_the_value() -> None:
     """Names of both halves don't meet: neither as columns, nor as unknown fields."""
     spec = replace(JSON_KEY, unknown_fields="fail", sources={"customer": ("id",)}, key_fields=COLUMNS)
 
-    outcomes = Decoder(spec, 1).decode(records((b'{"id": 8, "customer": 9}', order(1))))
+    outcomes = OneTable(spec, 1).decode(records((b'{"id": 8, "customer": 9}', order(1))))
 
     assert (rows(outcomes), letters(outcomes)) == ([(0, 1, 8)], [])
 
@@ -184,7 +184,7 @@ def test_exploded_rows_lose_their_key() -> None:
         (b'{"at": {"no": "5"}}', b'{"id": [5]}'),
     ]
 
-    outcomes = Decoder(spec, 1).decode(records(*sent))
+    outcomes = OneTable(spec, 1).decode(records(*sent))
 
     assert rows(outcomes) == [(0, 1, 4), (0, 2, 4), (1, 3, None), (3, 5, 5)]
     assert letters(outcomes) == [(2, "TRANSFORM_FAILED", "no")]
@@ -194,7 +194,7 @@ def test_key_made_of_the_value_is_out_of_reach() -> None:
     """ValueToKey makes keys without any being decoded."""
     spec = replace(BESIDE, key=None, transforms=(ValueToKey(("id",)),), sources={"customer": ("id",)})
 
-    assert rows(Decoder(spec, 1).decode(records((b"?", order(4))))) == [(0, 4, 4)]
+    assert rows(OneTable(spec, 1).decode(records((b"?", order(4))))) == [(0, 4, 4)]
 
 
 KEYS = st.sampled_from([None, b"", b"x", avro(1, 5), avro(2, 6, 7), avro(2, 6), avro(9, 1)])
@@ -209,8 +209,8 @@ def test_neighbours_decide_what_becomes_of_a_record(sent: list[tuple[bytes | Non
         spec = replace(spec, sources={**spec.sources, "id": ("no",)})
     batch = records(*sent)
 
-    together = Decoder(spec, 1).decode(batch)
-    alone = [Decoder(spec, 1).decode(batch.slice(at, 1)) for at in range(len(sent))]
+    together = OneTable(spec, 1).decode(batch)
+    alone = [OneTable(spec, 1).decode(batch.slice(at, 1)) for at in range(len(sent))]
 
     assert rows(together) == [row for one in alone for row in rows(one)]
     assert letters(together) == [letter for one in alone for letter in letters(one)]
@@ -252,7 +252,7 @@ def test_a_default_stands_for_a_field_that_a_json_key_may_lack(
     expected = {b'{"no":1}': 1, b"{}": lacking, b'{"no":null}': lacking, None: lacking}
     expected |= dict.fromkeys((b"null", b"", b"[]", b"{"), BROKEN)
 
-    done = Decoder(spec, 1).decode(records(*((key, order(1)) for key in expected)))
+    done = OneTable(spec, 1).decode(records(*((key, order(1)) for key in expected)))
 
     found: dict[int, Any] = {row["_kafka_offset"]: row["customer"] for row in done.rows.to_pylist()}
     found |= {row["offset"]: (row["code"], row["path"]) for row in done.dead.to_pylist()}
@@ -293,7 +293,7 @@ def test_field_of_the_value_with_the_name_of_a_key_column_is_not_unknown(
     )
     sent = [(long(5), b'{"id": 4, "name": "a"}'), (long(6), b'{"name": "b"}'), (long(7), b'{"id": 7, "name": null}')]
 
-    outcomes = Decoder(shaped if is_shaped else spec, 1, blocks=blocks).decode(records(*sent))
+    outcomes = OneTable(shaped if is_shaped else spec, 1, blocks=blocks).decode(records(*sent))
 
     assert not outcomes.demands
     assert [(row["id"], row["name"], row.get("_rescued")) for row in outcomes.rows.to_pylist()] == [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import Route, StaticRoute
 from tests.unit.records.alone import Became, became, cut_up, joined, one_by_one
 from tests.unit.records.chains import specs
@@ -27,7 +27,9 @@ def plain(found: Became) -> Became:
 def check(data: st.DataObject, encoder: str) -> None:
     """Decode random records together, cut up and one by one, into one table or into two."""
     spec, records = data.draw(specs(encoder)), data.draw(batches(encoder))
-    fan_out = FanOut({"t0": spec, "t1": spec}, ROUTE, 7) if data.draw(st.booleans()) else FanOut({"t0": spec}, None, 7)
+    fan_out = (
+        Decoder({"t0": spec, "t1": spec}, ROUTE, 7) if data.draw(st.booleans()) else Decoder({"t0": spec}, None, 7)
+    )
     alone = plain(joined(became(fan_out, batch) for batch in one_by_one(records)))
 
     sizes = data.draw(st.lists(st.integers(1, 4), max_size=3))

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from frazil.batch.facts import Staged
 from frazil.batch.schema_change import NAMES_TOLD, unfit_because
 from frazil.errors import Terminal
-from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import FieldRoute, NewTables, Route, TopicRoute
 from frazil.records.model.format import FormatSpec
-from frazil.records.model.outcome import TopicPartition
+from frazil.records.model.outcome import Outcomes, TopicPartition
 from frazil.records.model.spec import RecordSpec
 from tests.unit.records.kafka_batches import kafka_batch
 
@@ -33,13 +33,13 @@ def value(to: Any, number: Any = 1) -> bytes:
 
 def decode(
     values: Sequence[bytes], new: NewTables, tables: Sequence[str] = (), by: Any = TO, **options: Any
-) -> TableOutcomes:
+) -> Outcomes:
     only = options.pop("only", None)
     route = Route(by, new=new, **options)
-    return FanOut(dict.fromkeys(tables, SPEC), route, 7).decode(kafka_batch(values), only)
+    return Decoder(dict.fromkeys(tables, SPEC), route, 7).decode(kafka_batch(values), only)
 
 
-def codes(found: TableOutcomes) -> list[tuple[int, str]]:
+def codes(found: Outcomes) -> list[tuple[int, str]]:
     return list(zip(found.dead.column("offset").to_pylist(), found.dead.column("code").to_pylist(), strict=True))
 
 
@@ -107,7 +107,7 @@ def test_topics_name_tables_by_groups() -> None:
     batch = kafka_batch([value(None), value(None), value(None)])
     topics = pa.array(["orders.2026.11", "orders.2020.01", "else.where"], batch.schema.field("topic").type)
     batch = batch.set_column(batch.schema.get_field_index("topic"), "topic", topics)
-    found = FanOut({}, Route(by, new=NewTables(SPEC)), 7).decode(batch)
+    found = Decoder({}, Route(by, new=NewTables(SPEC)), 7).decode(batch)
     assert found.new_tables == ("else.where", "shop.orders_2026_11")
     assert [code for _, code in codes(found)] == ["UNROUTED"]
 
@@ -123,7 +123,7 @@ def test_typed_values_name_tables_before_there_is_one() -> None:
     """The same of formats that bring their own fields."""
     proto = 'syntax = "proto3"; message R { int64 id = 1; string to = 2; }'
     spec = replace(SPEC, format=FormatSpec("protobuf", schema=proto, message="R"))
-    found = FanOut({}, Route(TO, new=NewTables(spec)), 7).decode(kafka_batch([b"\x08\x01\x12\x06shop.a", b"\xff"]))
+    found = Decoder({}, Route(TO, new=NewTables(spec)), 7).decode(kafka_batch([b"\x08\x01\x12\x06shop.a", b"\xff"]))
     assert found.new_tables == ("shop.a",)
     assert [offset for offset, _ in codes(found)] == [101]
 

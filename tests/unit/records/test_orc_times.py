@@ -13,13 +13,12 @@ from frazil.batch.facts import UnknownFields
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Column, Destination, Pipeline
 from frazil.records.decoder.decode import Decoder
-from frazil.records.decoder.fan_out import FanOut
 from frazil.records.decoder.orc_times import without_altered_times
 from frazil.records.model.rows import Block
 from frazil.records.model.spec import RecordSpec
 from frazil.run.staging.record_spec import record_spec
 from frazil.verify.values.column_readers import Bad, Expectation
-from tests.unit.records.kafka_batches import decode_both, kafka_batch
+from tests.unit.records.kafka_batches import OneTable, decode_both, kafka_batch
 
 US, FAR = pa.timestamp("us", "UTC"), 2**63 // 1000 - 1
 LOST = [-1, -999_999, FAR + 1, -FAR - 1]
@@ -89,16 +88,16 @@ def test_timestamp_of_kafka_that_orc_loses_makes_a_letter() -> None:
     far = pa.array([0, FAR + 1], batch.column("timestamp").type)
     batch = batch.set_column(batch.schema.get_field_index("timestamp"), batch.schema.field("timestamp"), far)
 
-    outcomes = Decoder(IN_ORC, 7).decode(batch)
+    outcomes = OneTable(IN_ORC, 7).decode(batch)
     assert outcomes.dead.column("path").to_pylist() == ["_kafka_timestamp"]
     assert outcomes.rows.column("_kafka_offset").to_pylist() == [100]
-    assert len(Decoder(replace(IN_ORC, kafka_columns=None), 7).decode(batch).rows) == 2
+    assert len(OneTable(replace(IN_ORC, kafka_columns=None), 7).decode(batch).rows) == 2
 
 
 def test_of_two_tables_only_the_one_of_orc_files_refuses_the_record() -> None:
     """One outcome for each table."""
     specs = {"a.orc": IN_ORC, "a.parquet": replace(IN_ORC, file_format="parquet")}
-    found = FanOut(specs, None, 7).decode(kafka_batch([BAD_TIME, GOOD_TIME]))
+    found = Decoder(specs, None, 7).decode(kafka_batch([BAD_TIME, GOOD_TIME]))
 
     assert {table: rows.column("id").to_pylist() for table, rows in found.rows.items()} == {
         "a.orc": [2],

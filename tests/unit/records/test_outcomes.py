@@ -11,7 +11,6 @@ import pytest
 
 from frazil.errors import Terminal
 from frazil.records.decoder.decode import Decoder
-from frazil.records.decoder.fan_out import FanOut
 from frazil.records.decoder.redaction import Payload, has_record, redacted
 from frazil.records.model.dead_letter import DeadCode, Stage
 from frazil.records.model.kafka_schema import (
@@ -24,7 +23,7 @@ from frazil.records.model.kafka_schema import (
 )
 from frazil.records.model.outcome import DEAD_SCHEMA, FilterReason, PartitionCounts
 from frazil.records.model.spec import KafkaColumns, RecordSpec
-from tests.unit.records.kafka_batches import BATCH_NUMBER, decode_both, kafka_batch
+from tests.unit.records.kafka_batches import BATCH_NUMBER, OneTable, decode_both, kafka_batch
 
 A = pa.schema([pa.field("a", pa.int32(), nullable=False)])
 
@@ -162,7 +161,7 @@ def test_default_stands_for_a_missing_field(*, nullable: bool, default: object, 
 def test_default_that_does_not_fit_is_refused_before_any_record(default: object) -> None:
     """The pipeline is wrong, not its records."""
     with pytest.raises(Terminal, match="column a: the default does not fit"):
-        Decoder(RecordSpec(A, defaults={"a": default}), 1)
+        OneTable(RecordSpec(A, defaults={"a": default}), 1)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +229,7 @@ def test_batch_of_an_engine_with_other_arrow_types_is_taken() -> None:
 def test_batch_without_a_needed_column_is_refused() -> None:
     """A reader that forgets a column must not land nulls."""
     with pytest.raises(Terminal, match="expected topic string"):
-        Decoder(RecordSpec(A), 1).decode(kafka_batch([b""]).drop_columns(["offset"]))
+        OneTable(RecordSpec(A), 1).decode(kafka_batch([b""]).drop_columns(["offset"]))
 
 
 @pytest.mark.parametrize("code", DeadCode)
@@ -260,7 +259,7 @@ def test_record_that_was_not_taken_over_is_a_letter_with_its_size(
     records = records.set_column(5, "key", pa.nulls(5, pa.binary()))
     specs = {f"t.{number}": RecordSpec(A, tombstone=tombstone) for number in range(tables)}
 
-    outcomes = FanOut(specs, None, BATCH_NUMBER, blocks=blocks).decode(records)
+    outcomes = Decoder(specs, None, BATCH_NUMBER, blocks=blocks).decode(records)
 
     letters = redacted(outcomes.dead, payload)
     found = {letter["offset"]: letter for letter in letters.to_pylist()}
@@ -282,7 +281,7 @@ def test_record_whose_headers_cannot_be_read_is_a_letter_with_key_and_value(valu
     """It has one outcome, whatever its value would be."""
     records = kafka_batch([value]).append_column(UNREAD_BYTES, pa.array([BAD_HEADERS], pa.int64()))
 
-    outcomes = Decoder(RecordSpec(A, empty_value="filter"), BATCH_NUMBER).decode(records)
+    outcomes = OneTable(RecordSpec(A, empty_value="filter"), BATCH_NUMBER).decode(records)
 
     assert outcomes.dead.select(["code", "key", "value"]).to_pylist() == [
         {"code": "INVALID_HEADERS", "key": b"key-0", "value": value}
@@ -294,7 +293,7 @@ def test_letter_with_a_time_beyond_year_9999_is_told() -> None:
     """Python knows no such instant; Kafka and the table do."""
     records = kafka_batch([b"broken", b'{"a":1}'])
     late = pa.array([9_000_000_000_000_000_000, 1_000_000], pa.int64()).cast(KAFKA_SCHEMA.field("timestamp").type)
-    letters = Decoder(RecordSpec(A), BATCH_NUMBER).decode(records.set_column(3, "timestamp", late)).dead
+    letters = OneTable(RecordSpec(A), BATCH_NUMBER).decode(records.set_column(3, "timestamp", late)).dead
 
     (letter,) = with_python_times(letters).to_pylist()
 

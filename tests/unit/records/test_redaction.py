@@ -34,6 +34,7 @@ def letters(*records: tuple[bytes | None, bytes | None, list[dict[str, Any]] | N
         "partition": [0] * size,
         "offset": list(range(size)),
         "timestamp": [None] * size,
+        "destination": [None] * size,
     }
     return pa.RecordBatch.from_pydict(columns, schema=DEAD_SCHEMA)
 

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.decoder.decode import Decoder
 from frazil.records.model.format import FormatSpec
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import FilterReason, Outcomes, TopicPartition
+from frazil.records.model.outcome import FilterReason, TopicPartition
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.kinds.conditions import Filter, TopicNameMatches, When
 from frazil.records.transforms.kinds.nested import Explode
+from tests.unit.records.kafka_batches import OneTable, OneTableOutcomes
 
 ITEMS = pa.schema([("id", pa.int64()), ("items", pa.list_(pa.int64()))])
 EXPLODED = RecordSpec(
@@ -36,14 +36,14 @@ def order(number: int, *items: int) -> bytes:
     return json.dumps({"id": number, "items": items}).encode()
 
 
-def landed(outcomes: Outcomes) -> list[tuple[Any, ...]]:
+def landed(outcomes: OneTableOutcomes) -> list[tuple[Any, ...]]:
     rows = outcomes.rows.to_pylist()
     return [(row["_kafka_offset"], row["id"], row["items"]) for row in rows]
 
 
 def test_as_many_rows_as_records_hide_who_is_whose() -> None:
     """One record of two rows and one of none: the rows still say where they came from, and the counts are of records."""
-    outcomes = Decoder(EXPLODED, 7).decode(records(order(1), order(2, 5, 6)))
+    outcomes = OneTable(EXPLODED, 7).decode(records(order(1), order(2, 5, 6)))
 
     assert landed(outcomes) == [(11, 2, 5), (11, 2, 6)]
     counts = outcomes.counts[TopicPartition("t", 0)]
@@ -52,7 +52,7 @@ def test_as_many_rows_as_records_hide_who_is_whose() -> None:
 
 def test_tombstones_and_broken_ones_shift_the_others() -> None:
     """Positions are those of the batch, whatever was left out before a value was decoded."""
-    outcomes = Decoder(EXPLODED, 7).decode(records(None, b"{", order(3, 1), None, order(4, 2)))
+    outcomes = OneTable(EXPLODED, 7).decode(records(None, b"{", order(3, 1), None, order(4, 2)))
 
     assert landed(outcomes) == [(12, 3, 1), (14, 4, 2)]
     assert outcomes.dead.column("offset").to_pylist() == [11]
@@ -62,7 +62,7 @@ def test_tombstones_and_broken_ones_shift_the_others() -> None:
 @pytest.mark.parametrize("values", [(), (None, None), (b"{", b"[")], ids=["empty", "tombstones", "broken"])
 def test_batch_without_any_row(values: tuple[bytes | None, ...]) -> None:
     """Rows of the right columns, none of them, and an outcome for each record."""
-    outcomes = Decoder(EXPLODED, 7).decode(records(*values))
+    outcomes = OneTable(EXPLODED, 7).decode(records(*values))
 
     assert outcomes.rows.schema.equals(EXPLODED.row_schema)
     assert outcomes.rows.num_rows == 0
@@ -76,7 +76,7 @@ def test_null_within_an_envelope_is_no_tombstone(tombstone: Any, dead: int, filt
     schema = {"type": "int64", "optional": True}
     values = [json.dumps({"schema": schema, "payload": of}).encode() for of in (1, None)]
 
-    outcomes = Decoder(spec, 7).decode(records(*values))
+    outcomes = OneTable(spec, 7).decode(records(*values))
 
     counts = outcomes.counts[TopicPartition("t", 0)]
     assert (counts.written, sum(counts.dead.values()), sum(counts.filtered.values())) == (1, dead, filtered)
@@ -89,4 +89,4 @@ def test_spec_does_not_travel_to_executors() -> None:
 
     sent = pickle.loads(pickle.dumps(spec))  # noqa: S301 - our own bytes
 
-    assert landed(Decoder(sent, 7).decode(records(order(1, 9)))) == [(10, 1, 9)]
+    assert landed(OneTable(sent, 7).decode(records(order(1, 9)))) == [(10, 1, 9)]

@@ -10,16 +10,14 @@ import pyarrow as pa
 import pytest
 
 from frazil.batch.facts import NAMES_SHOWN, UnknownFields
-from frazil.records.decoder.decode import Decoder
 from frazil.records.json.typed import typed_decoder
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.format import FormatSpec, WriterSchema
-from frazil.records.model.outcome import Outcomes
 from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import UnknownFieldPairs
 from frazil.records.transforms.kinds.casting import Cast
 from frazil.records.transforms.kinds.nested import Explode
-from tests.unit.records.kafka_batches import BATCH_NUMBER, decode_both, kafka_batch
+from tests.unit.records.kafka_batches import BATCH_NUMBER, OneTable, OneTableOutcomes, decode_both, kafka_batch
 
 INT, TEXT = pa.int64(), pa.string()
 INNER = pa.struct([pa.field("b", INT)])
@@ -105,9 +103,9 @@ def test_the_line_for_people_is_wrong() -> None:
     assert UnknownFields(1500, {"x": 1200}).summary == "1,500 records with fields that no column takes (`x` 1,200)"
 
 
-def outcomes(format_spec: FormatSpec, values: list[bytes], **options: Any) -> Outcomes:
+def outcomes(format_spec: FormatSpec, values: list[bytes], **options: Any) -> OneTableOutcomes:
     spec = RecordSpec(options.pop("columns", COLUMNS), format_spec, **options)
-    return Decoder(spec, BATCH_NUMBER).decode(kafka_batch(values))
+    return OneTable(spec, BATCH_NUMBER).decode(kafka_batch(values))
 
 
 def envelope(payload: Mapping[str, object], *fields: Mapping[str, object]) -> bytes:

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.records.decoder.decode import Decoder
 from frazil.records.json.variant import LONGEST_NAME, LONGEST_TEXT, variant_refusal
 from frazil.records.model.column import WHOLE_VALUE
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.format import FormatSpec
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import transform
-from tests.unit.records.kafka_batches import decode_both, kafka_batch
+from tests.unit.records.kafka_batches import OneTable, decode_both, kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("doc", pa.string())]), sources={"doc": WHOLE_VALUE}, variants=frozenset({"doc"}))
 
@@ -109,7 +108,9 @@ def test_other_formats_reach_spark_unchecked() -> None:
     spec = RecordSpec(
         SPEC.columns, fields=fields, sources=SPEC.sources, variants=SPEC.variants, transforms=steps, casts="text"
     )
-    outcomes = Decoder(spec, 1).decode(kafka_batch([b'{"a":"1e400","b":"x"}', b'{"a":"' + b"x" * LONGEST_TEXT + b'"}']))
+    outcomes = OneTable(spec, 1).decode(
+        kafka_batch([b'{"a":"1e400","b":"x"}', b'{"a":"' + b"x" * LONGEST_TEXT + b'"}'])
+    )
     assert outcomes.rows.column("doc").to_pylist() == ['{"a":"1e400","b":""}']
     assert outcomes.dead.column("code").to_pylist() == ["OUT_OF_RANGE"]
 
@@ -121,7 +122,7 @@ def test_a_format_of_its_own_is_unchecked() -> None:
         SPEC.columns, format=FormatSpec(name="avro", schema=schema), sources=SPEC.sources, variants=SPEC.variants
     )
     big = b"x" * LONGEST_TEXT
-    outcomes = Decoder(spec, 1).decode(kafka_batch([b"\x02z", _zigzag(len(big)) + big]))
+    outcomes = OneTable(spec, 1).decode(kafka_batch([b"\x02z", _zigzag(len(big)) + big]))
     assert outcomes.rows.column("doc").to_pylist() == ['{"a":"z"}']
     assert outcomes.dead.column("code").to_pylist() == ["OUT_OF_RANGE"]
 

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.decoder.decode import Decoder
 from frazil.records.formats.avro import places as avro_places
 from frazil.records.json import typed
 from frazil.records.model import cells
@@ -23,7 +22,7 @@ from frazil.records.model.format import FormatSpec, WriterSchema
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.kinds.nested import Explode
 from tests.unit.records.evolution.evolving import spec
-from tests.unit.records.kafka_batches import kafka_batch
+from tests.unit.records.kafka_batches import OneTable, kafka_batch
 
 FIELDS = 1_000
 ELEMENT = pa.struct([pa.field(f"f{at}", pa.int64()) for at in range(FIELDS)])
@@ -132,7 +131,7 @@ def test_record_whose_lists_fill_too_many_cells_is_a_dead_letter(
 ) -> None:
     """Beyond the bound a record is dead, however few bytes it has; its neighbours land."""
     hostile, good = value(5_000), value(3)
-    outcomes = Decoder(wanted, 1).decode(kafka_batch([good, *[hostile] * count, good]))
+    outcomes = OneTable(wanted, 1).decode(kafka_batch([good, *[hostile] * count, good]))
     assert outcomes.dead.column("code").to_pylist() == ["TOO_WIDE"] * count
     assert outcomes.rows.num_rows == 2
     assert [len(items) for items in outcomes.rows.column("items").to_pylist()] == [3, 3]
@@ -147,7 +146,7 @@ def test_record_within_the_bound_lands_whatever_is_beside_it(way: str, monkeypat
     monkeypatch.setattr(avro_places, "_STEP_CELLS", 1 << 17)
     values = [value(items) for items in (2, 90, 5_000, 90, 3, *[1] * 40)]
 
-    parts = [found for _, found in in_steps(Decoder(wanted, 1).decode, [kafka_batch(values)])]
+    parts = [found for _, found in in_steps(OneTable(wanted, 1).decode, [kafka_batch(values)])]
 
     assert len(parts) > 1
     lengths = [len(items) for part in parts for items in part.rows.column("items").to_pylist()]
@@ -163,21 +162,21 @@ def test_list_with_a_value_for_each_cell_is_bounded_by_the_size_of_records_alone
     monkeypatch.setattr(typed, "MAX_CELLS", 10_000)
     items = [dict.fromkeys(NAMES, 7)] * 12
     full = json.dumps({"id": 1, "items": items}).encode()
-    outcomes = Decoder(DIRECT, 1).decode(kafka_batch([full, as_json(12)]))
+    outcomes = OneTable(DIRECT, 1).decode(kafka_batch([full, as_json(12)]))
     assert [len(of) for of in outcomes.rows.column("items").to_pylist()] == [12]
     assert outcomes.dead.column("code").to_pylist() == ["TOO_WIDE"]
 
 
 PEAK = """
 from pathlib import Path
-from tests.unit.records.test_wide_lists import WAYS, Decoder, in_steps, kafka_batch
+from tests.unit.records.test_wide_lists import WAYS, OneTable, in_steps, kafka_batch
 
 def peak():  # not ru_maxrss: Linux counts the memory of whoever started a process as its own
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) // 1024
 
 wanted, value = WAYS["{way}"]
-decoder, before = Decoder(wanted, 1), peak()
+decoder, before = OneTable(wanted, 1), peak()
 values = [*[value(900)] * {count}, value(100_000)]
 rows = sum(found.rows.num_rows for _, found in in_steps(decoder.decode, [kafka_batch(values)]))
 print(rows, peak() - before)
@@ -215,7 +214,7 @@ def test_one_record_that_explodes_into_wide_rows_is_a_dead_letter() -> None:
     good = {"id": 2, "items": [1, 2], "tags": [{"t0": 1}]}
     records = kafka_batch([json.dumps(each).encode() for each in (good, wide, good)])
 
-    outcomes = [found for _, found in in_steps(Decoder(wanted, 1).decode, [records])]
+    outcomes = [found for _, found in in_steps(OneTable(wanted, 1).decode, [records])]
 
     assert [code for found in outcomes for code in found.dead["code"].to_pylist()] == ["TOO_WIDE"]
     assert [row for found in outcomes for row in found.rows["id"].to_pylist()] == [2, 2, 2, 2]
@@ -231,7 +230,7 @@ def test_record_whose_rows_all_fail_is_refused_once() -> None:
         json.dumps(late).encode(),
         b'{"id":3,"items":[1]}',
     ]
-    decoder = Decoder(wanted, 1)
+    decoder = OneTable(wanted, 1)
     before = process_time()
     found = decoder.decode(kafka_batch(values))
 
@@ -250,7 +249,7 @@ def test_long_list_beside_a_large_record_explodes() -> None:
     usual = pa.default_memory_pool()
     pa.set_memory_pool(COUNTING)
     try:
-        (found,) = [found for _, found in in_steps(Decoder(wanted, 1).decode, [kafka_batch([large, long])])]
+        (found,) = [found for _, found in in_steps(OneTable(wanted, 1).decode, [kafka_batch([large, long])])]
     finally:
         pa.set_memory_pool(usual)
 
@@ -274,7 +273,7 @@ def test_what_stands_beside_a_long_list_is_not_repeated_beyond_the_memory(beside
         keys = pa.array([None, large.encode(), None], records.schema.field(at).type)
         records = records.set_column(at, records.schema.field(at), keys)
 
-    outcomes = [found for _, found in in_steps(Decoder(wanted, 1).decode, [records])]
+    outcomes = [found for _, found in in_steps(OneTable(wanted, 1).decode, [records])]
 
     assert [code for found in outcomes for code in found.dead["code"].to_pylist()] == ["TOO_WIDE"]
     assert [row for found in outcomes for row in found.rows["id"].to_pylist()] == [2, 2, 2, 2]
@@ -288,7 +287,7 @@ def test_rows_of_one_record_are_bounded_by_the_columns_of_the_table() -> None:
     wide, usual = ({"id": at, "items": [{}] * size} for at, size in ((1, 30_000), (2, 901)))
     values = [json.dumps(each).encode() for each in (*[usual] * 30, wide)]
 
-    outcomes = [found for _, found in in_steps(Decoder(wanted, 1).decode, [kafka_batch(values)])]
+    outcomes = [found for _, found in in_steps(OneTable(wanted, 1).decode, [kafka_batch(values)])]
 
     assert [code for found in outcomes for code in found.dead["code"].to_pylist()] == ["TOO_WIDE"]
     assert sum(len(found.rows) for found in outcomes) == 30 * 901

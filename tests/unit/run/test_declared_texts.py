@@ -8,10 +8,9 @@ import pytest
 
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.records.decoder.decode import Decoder
 from frazil.run.staging.record_problems import record_problems
 from frazil.run.staging.record_spec import record_spec
-from tests.unit.records.kafka_batches import kafka_batch
+from tests.unit.records.kafka_batches import OneTable, kafka_batch
 
 ENVELOPE = {"op": "string", "after": "struct<id: string>", "source": "struct<db: string, table: string>"}
 CHANGE = b'{"op": "c", "after": {"id": "a"}, "source": {"db": "shop", "table": "orders"}}'
@@ -50,7 +49,9 @@ def test_a_declared_text_is_none_for_transforms(
     parts = {"name": "p", "source": {"topics": ["orders"]}, "value": {"fields": fields}, "transforms": steps}
     pipeline = Pipeline.model_validate({**parts, "destinations": [destination]})
 
-    outcomes = Decoder(record_spec(pipeline, declared_columns(pipeline.destinations[0])), 1).decode(kafka_batch([sent]))
+    outcomes = OneTable(record_spec(pipeline, declared_columns(pipeline.destinations[0])), 1).decode(
+        kafka_batch([sent])
+    )
 
     assert record_problems(pipeline) == ()
     assert outcomes.rows.to_pylist() == [{"id": "a"}]

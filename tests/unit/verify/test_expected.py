@@ -13,12 +13,12 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from frazil.iceberg.schema.schema import declared_schema
 from frazil.pipeline.models.pipeline_file import Column, Destination
-from frazil.records.decoder.decode import Decoder
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 from frazil.records.model.spec import RecordSpec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad, Expectation
 from frazil.verify.values.json_document import MAX_DEPTH
+from tests.unit.records.kafka_batches import OneTable
 
 BAD = "bad"
 
@@ -245,7 +245,7 @@ def outcomes(values: list[bytes]) -> list[tuple[Any, ...] | str]:
     batch = pa.RecordBatch.from_arrays(
         [pa.array(origin.get(field.name, [None] * size), field.type) for field in KAFKA_SCHEMA], schema=KAFKA_SCHEMA
     )
-    decoded = Decoder(spec, 1).decode(batch)
+    decoded = OneTable(spec, 1).decode(batch)
     bad = set(decoded.dead["offset"].to_pylist())
     columns = [column_values(decoded.rows.column(name), of.parsed) for name, of in DESTINATION.columns.items()]
     rows = iter(zip(*columns, strict=True))

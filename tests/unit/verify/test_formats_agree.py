@@ -11,7 +11,6 @@ from confluent_kafka import Message
 
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.records.decoder.decode import Decoder
 from frazil.records.model.dead_letter import DeadCode
 from frazil.run.staging.record_spec import record_spec
 from frazil.verify.values.canonical import column_values
@@ -20,7 +19,7 @@ from frazil.verify.values.typed_expectation import LEFT_OUT, TypedExpectation, u
 from tests.unit.records.formats.case import COLUMN, Case
 from tests.unit.records.formats.cases import cases
 from tests.unit.records.formats.test_cases import OneSchema
-from tests.unit.records.kafka_batches import kafka_batch
+from tests.unit.records.kafka_batches import OneTable, kafka_batch
 
 CASES = [case for case in cases() if case.group != "json"]
 UNKNOWN = "unknown"
@@ -37,7 +36,7 @@ def landed(case: Case) -> Any:
     pipeline = pipeline_of(case)
     schemas = {} if case.schema is None else {str(case.value["registry"]): OneSchema(case.schema)}
     columns = declared_columns(pipeline.destinations[0])
-    outcomes = Decoder(record_spec(pipeline, columns, schemas), 1).decode(kafka_batch([case.data]))
+    outcomes = OneTable(record_spec(pipeline, columns, schemas), 1).decode(kafka_batch([case.data]))
     of = pipeline.destinations[0].columns[COLUMN].parsed
     return [*column_values(outcomes.rows.column(COLUMN), of), *outcomes.dead.column("code").to_pylist()]
 

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from frazil.iceberg.schema.schema import declared_columns, declared_schema
 from frazil.pipeline.models.pipeline_file import KafkaColumns, Pipeline
-from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.decode import Decoder
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 from frazil.run.staging.record_spec import record_specs, route_of
 from frazil.verify.facts.result import Findings, PartitionResult
@@ -87,7 +87,7 @@ def records(sent: Sequence[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch
 def merged(declared: Pipeline, batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """What the table holds after all records, by the code that writes and a merge of this test's own."""
     columns = {of.table: declared_columns(of) for of in declared.destinations}
-    out = FanOut(record_specs(declared, columns), route_of(declared, columns), 7).decode(batch)
+    out = Decoder(record_specs(declared, columns), route_of(declared, columns), 7).decode(batch)
     table: dict[int, dict[str, Any]] = {}
     is_soft = declared.destinations[0].deleted_column is not None
     for row in out.rows[TABLE].to_pylist():

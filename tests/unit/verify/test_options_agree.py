@@ -13,11 +13,11 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from frazil.iceberg.schema.schema import declared_schema
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
-from frazil.records.decoder.decode import Decoder
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 from frazil.run.staging.record_spec import record_spec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad, Expectation
+from tests.unit.records.kafka_batches import OneTable
 
 BAD = "bad"
 LEFT_OUT = "left out"
@@ -190,7 +190,7 @@ def written(pipeline: Pipeline, values: list[bytes | None], *, blocks: bool) -> 
     batch = pa.RecordBatch.from_arrays(
         [pa.array(origin.get(field.name, [None] * size), field.type) for field in KAFKA_SCHEMA], schema=KAFKA_SCHEMA
     )
-    decoded = Decoder(record_spec(pipeline, arrow_schema(destination)), 1, blocks=blocks).decode(batch)
+    decoded = OneTable(record_spec(pipeline, arrow_schema(destination)), 1, blocks=blocks).decode(batch)
     bad = set(decoded.dead["offset"].to_pylist())
     stored = [column_values(decoded.rows.column(name), of.parsed) for name, of in destination.columns.items()]
     rows = iter(zip(*stored, strict=True))

@@ -11,13 +11,12 @@ from confluent_kafka import Message
 
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.records.decoder.decode import Decoder
 from frazil.run.staging.record_spec import record_spec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.transforms import APPLIED
 from frazil.verify.values.typed_expectation import LEFT_OUT, TypedExpectation, untyped_because
-from tests.unit.records.kafka_batches import kafka_batch
+from tests.unit.records.kafka_batches import OneTable, kafka_batch
 
 VALUES: list[Any] = [
     {"id": 1, "name": "a", "n": "12", "f": 1.9, "ok": True, "s": {"a": 5, "b": "x"}},
@@ -108,7 +107,7 @@ def test_transforms_give_what_the_decoder_gives(name: str) -> None:
             batch = kafka_batch([raw])
             cells = pa.array([[{"key": of, "value": text} for of, text in headers]], batch.column("headers").type)
             batch = batch.set_column(batch.schema.names.index("headers"), batch.schema.field("headers"), cells)
-            outcomes = Decoder(spec, 1).decode(batch)
+            outcomes = OneTable(spec, 1).decode(batch)
             found = list(
                 zip(*(column_values(outcomes.rows.column(of), c.parsed) for of, c in columns.items()), strict=True)
             )

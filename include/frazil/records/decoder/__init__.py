@@ -1,1 +1,1 @@
-"""A batch of Kafka records becomes rows of tables, dead letters and counts. Begin with `decode` or `fan_out`."""
+"""A batch of Kafka records becomes rows of tables, dead letters and counts. Begin with `decode`."""

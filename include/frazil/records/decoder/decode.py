@@ -1,149 +1,319 @@
-"""A batch of Kafka records becomes rows, dead letters and counts."""
+"""A batch of Kafka records becomes rows, dead letters and counts: decoded once, routed, then fitted table by table.
+
+A record may be a row of one table and a dead letter of another. Of each table that it is routed to it is exactly one of
+both; a record that can't be decoded or routed is a dead letter as a whole, and so is every dead letter of the only table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.changes import OP
-from frazil.batch.facts import UnknownFields
-from frazil.batch.schema_change import bounded
+from frazil.batch.facts import TableCounts
+from frazil.batch.schema_change import first_names
 from frazil.errors import Terminal
-from frazil.records.decoder.orc_times import without_altered_times
-from frazil.records.decoder.partitions import PartitionBound, refused_by_partition
-from frazil.records.decoder.tombstones import DeletedRowFitter, TombstoneDecoder, with_deleted
-from frazil.records.decoder.typed_decoder import LeftOut, ShapedDecoder
-from frazil.records.evolution.agreement import EXACT, Agreement
-from frazil.records.evolution.inferred import InferredJson
-from frazil.records.evolution.json_values import EvolvingJson
-from frazil.records.evolution.schema_requests import SchemaRequests
-from frazil.records.formats.catalogue import open_format
-from frazil.records.formats.keys import DecodedKeys, KeyColumns, KeyDecoder
-from frazil.records.formats.payload_decoder import HalfName, PayloadDecoder
-from frazil.records.json.values import JsonValues
-from frazil.records.model.changes import merge_columns
-from frazil.records.model.dead_letter import DeadCode, Reason
-from frazil.records.model.format import JSON, FormatSpec
+from frazil.records.casting.fitter import Fitted
+from frazil.records.decoder.declared_names import DeclaredNames
+from frazil.records.decoder.partitions import PartitionBound
+from frazil.records.decoder.route import Route, Router
+from frazil.records.decoder.table_rows import TableRows
+from frazil.records.decoder.value_decoder import Dead, DecodedGroup, ValueDecoder
+from frazil.records.model.dead_letter import DeadCode, Reason, Stage
 from frazil.records.model.kafka_schema import BAD_HEADERS, NOT_UNPACKED, UNREAD_BYTES, conform
-from frazil.records.model.outcome import FilterReason, Outcomes, count_outcomes, dead_letters
+from frazil.records.model.outcome import Counts, FilterReason, Outcomes, count_outcomes, dead_letters
 from frazil.records.model.positions import distinct_positions, take_records
-from frazil.records.model.rows import Block, drop_dead_rows, in_order
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.kinds.conditions import named_fields
-from frazil.records.transforms.kinds.nested import Flatten
-
-Dead = dict[int, Reason]
-"""Reasons by the record's position in the batch, ascending."""
+from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 Filtered = dict[FilterReason, pa.Int64Array]
-"""Positions of the records that were left out on purpose, ascending."""
+"""Positions of the records that were left out on purpose."""
 
-_ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
-"""Columns of a record that its rows carry too."""
+Rows: TypeAlias = pa.Int64Array | None
+"""Rows of a decoded group, ascending; None: all."""
 
 _UNREADABLE: Final = Reason(DeadCode.UNREADABLE_BATCH, "the Kafka client can't unpack the batch of this record")
 _BAD_HEADERS: Final = Reason(DeadCode.INVALID_HEADERS, "the name of a header is not UTF-8")
 _NULL_VALUE: Final = Reason(DeadCode.NULL_VALUE, "expected a value, found a record without one (a tombstone)")
+_RECORD_ID: Final = ["topic", "partition", "offset"]
+_PLACE: Final = ["topic", "partition"]
+_NO_POSITIONS: Final = pa.array([], pa.int64())
+_INCOMPATIBLE_CODES: Final = pa.array([DeadCode.WRONG_TYPE, DeadCode.OUT_OF_RANGE, DeadCode.LOSSY_CAST], pa.string())
+
+
+@dataclass
+class _Batch:
+    """What became of the records of a batch as a whole, by their positions.
+
+    Attributes:
+        records: The records.
+        dead: Reasons of records that are dead for all tables.
+        filtered: Records that were left out on purpose.
+        tombstones: Records without value that may delete rows.
+        unrouted: Records without a table that are filtered.
+        new_tables: Names of tables to create.
+    """
+
+    records: pa.RecordBatch
+    dead: Dead
+    filtered: Filtered
+    tombstones: frozenset[int] = frozenset()
+    unrouted: set[int] = field(default_factory=set)
+    new_tables: set[str] = field(default_factory=set)
+
+    def filter(self, reason: FilterReason, positions: Collection[int]) -> None:
+        """Count further records as filtered."""
+        if positions:
+            before = self.filtered.get(reason, _NO_POSITIONS)
+            self.filtered[reason] = pa.concat_arrays([before, _positions(sorted(positions))])
 
 
 class Decoder:
-    """Decodes the batches of one table. Keeps nothing from batch to batch but what is costly to build.
+    """Decodes the batches of a pipeline into its tables. Keeps nothing from batch to batch but what is costly to build.
 
     Args:
-        spec: How records become rows of the table.
+        specs: Table -> how records become its rows. Format, transforms and policies are the same for all tables.
+        route: How records find their tables; None: each goes to all.
         batch_number: Goes into the batch column of every row.
         blocks: Whether JSON values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
-        partitions: Bounds the partition values of the table; None: it has none.
+        partitions: Table -> what bounds its partition values; tables without partitions are left out.
 
     Raises:
-        Terminal: the spec can't be met: a type without a JSON form, a default that does not fit, a schema that is none.
+        Terminal: a spec can't be met: a type without a JSON form, a default that does not fit, a schema that is none.
     """
 
     def __init__(
-        self, spec: RecordSpec, batch_number: int, *, blocks: bool = True, partitions: PartitionBound | None = None
+        self,
+        specs: Mapping[str, RecordSpec],
+        route: Route | None,
+        batch_number: int,
+        *,
+        blocks: bool = True,
+        partitions: Mapping[str, PartitionBound] | None = None,
     ) -> None:
-        self._spec: Final = spec
-        self._partitions: Final = partitions
+        self._by_table: Final = dict(specs)
+        self._tables: Final = tuple(specs)
+        new = () if route is None or route.new is None else (route.new.spec,)
+        # The spec of tables that records may create comes last. If no table exists yet, it alone says how to decode.
+        self._specs: Final = (*specs.values(), *new)
+        self._is_one: Final = len(specs) == 1 and route is None
         self._batch_number: Final = batch_number
-        self._requests: Final = SchemaRequests(spec.fold is not None)
-        self._values: Final = _value_decoder(spec, self._requests, blocks=blocks)
-        takes = spec.tombstone == "delete"
-        self._tombstones: Final = tombstone_decoder(spec, blocks=blocks) if takes else None
-        self._deleted: Final = DeletedRowFitter(spec) if takes else None
+        self._partitions: Final = partitions or {}
+        self._router: Final = None if route is None else Router(route, self._tables)
+        self._values: Final = ValueDecoder(self._specs, route, blocks=blocks)
 
-    def decode(self, batch: pa.RecordBatch) -> Outcomes:
-        """Return the outcomes of `batch` (of `KAFKA_SCHEMA`), in its order.
+    @cached_property
+    def declared(self) -> DeclaredNames:
+        """Field names that dead letters may show where payloads are secret."""
+        return DeclaredNames.from_specs(self._specs)
 
-        No value makes this fail.
+    def decode(self, batch: pa.RecordBatch, only: str | None = None) -> Outcomes:
+        """Return the outcomes of `batch` (of `KAFKA_SCHEMA`), in its order. No value makes this fail.
+
+        Args:
+            batch: The records.
+            only: The one table to decode for; records of other tables are filtered.
 
         Raises:
             Retryable: a writer schema can't be had now.
-            Terminal: the batch has other columns; the registry refuses; a transform does not fit the fields that it gets.
+            Terminal: the batch has other columns; the registry refuses; a transform does not fit the fields that it gets; or
+                a record has no table, or its table no type for it, and the pipeline wants to fail then.
         """
         records = conform(batch)
-        self._requests.clear()
-        present, dead, filtered = screen_values(self._spec, records.column("value"), unread_reasons(batch))
-        block, value_dead, left_out = self._values.decode(records, present)
-        for reason, left_out_positions in left_out.items():
-            filtered[reason] = pa.concat_arrays([filtered.get(reason, _positions([])), _positions(left_out_positions)])
-        block, tombstone_dead = self._with_tombstones(records, block, filtered)
-        block, time_dead = without_altered_times(self._spec, block, records)
-        dead |= value_dead | tombstone_dead | time_dead
-        origins, rows = self._rows(records, block)
-        if partition_dead := refused_by_partition(self._partitions, rows, block.positions):
-            dead, block = dead | partition_dead, drop_dead_rows(block, partition_dead)
-            origins, rows = self._rows(records, block)
-        dead = dict(sorted(dead.items()))
-        letters = dead_letters(take_records(records, _positions(dead)), list(dead.values()))
-        written_positions = distinct_positions(block.positions)
-        written = origins if written_positions is block.positions else records.take(written_positions)
-        filtered_records = {reason: records.take(positions) for reason, positions in filtered.items() if len(positions)}
-        counts = count_outcomes(records, written, letters, filtered_records)
-        demands = self._requests.demands(self._spec)
-        unknown_fields = UnknownFields() if demands else block.unknown_fields.at_positions(block.positions).count()
-        return Outcomes(rows, letters, counts, unknown_fields, demands, bounded(self._requests.untyped_paths))
+        present, unread, filtered = _screen_values(self._specs[0], records.column("value"), _unread_reasons(batch))
+        groups, dead, left_out, format_unknown = self._values.decode(records, present)
+        state = _Batch(records, unread | dead, filtered)
+        for reason, positions in left_out.items():
+            state.filter(reason, positions)
+        groups += self._decode_tombstones(state)
+        tables = [TableRows(spec, format_unknown) for spec in self._specs]
+        for group, rows_by_table in zip(groups, self._route(groups, state, only), strict=True):
+            self._fit(group, rows_by_table, tables)
+        outcomes = self._outcomes(state, tables[: len(self._tables)])
+        if not outcomes.asks:
+            _refuse_incompatible(outcomes.dead, self._by_table)
+        return outcomes
 
-    def _rows(self, records: pa.RecordBatch, block: Block) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Return the origin (Kafka coordinates) of each row, and the rows with their Kafka columns."""
-        origins = take_records(records.select(_ORIGIN), block.positions)
-        return origins, with_kafka_columns(self._spec, self._batch_number, block, origins)
-
-    def _with_tombstones(self, records: pa.RecordBatch, block: Block, filtered: Filtered) -> tuple[Block, Dead]:
-        """Add delete rows for tombstones to the block; tombstones are then no longer filtered."""
-        tombstones = filtered.get(FilterReason.TOMBSTONE)
-        if self._tombstones is None or self._deleted is None or tombstones is None or not len(tombstones):
-            return block, {}
-        frames, dead, filtered_tombstones = self._tombstones.frames(
-            records, tombstones.take(pc.array_sort_indices(tombstones))
+    def _decode_tombstones(self, state: _Batch) -> list[DecodedGroup]:
+        """Decode tombstones into rows to delete; a tombstone is then no longer filtered, unless no table takes it."""
+        positions = state.filtered.get(FilterReason.TOMBSTONE, _NO_POSITIONS)
+        if not self._values.takes_tombstones or not len(positions):
+            return []
+        groups, dead, filtered = self._values.decode_tombstones(
+            state.records, positions.take(pc.array_sort_indices(positions))
         )
-        filtered[FilterReason.TOMBSTONE] = _positions([])
-        if filtered_tombstones:
-            transformed = filtered.get(FilterReason.TRANSFORM, _positions([]))
-            filtered[FilterReason.TRANSFORM] = pa.concat_arrays([transformed, _positions(sorted(filtered_tombstones))])
-        blocks = []
-        for frame in frames:
-            fitted = self._deleted.fit(frame)
-            blocks.append(Block(fitted.rows, frame.positions.take(fitted.input_rows)))
-            dead |= {frame.positions[row].as_py(): reason for row, reason in fitted.dead.items()}
-        return with_deleted(self._spec, block, blocks), dead
+        state.dead |= dead
+        state.tombstones = frozenset(positions.to_pylist())
+        state.filtered[FilterReason.TOMBSTONE] = _NO_POSITIONS
+        state.filter(FilterReason.TRANSFORM, filtered)
+        return groups
 
-    def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
-        """Return which columns nothing could ever fill, and why.
+    def _route(self, groups: Sequence[DecodedGroup], state: _Batch, only: str | None) -> list[list[Rows]]:
+        """Return the rows of each table, group by group. All rows of a record without a table are dead with it."""
+        count = len(self._specs)
+        numbers = range(count) if only is None or self._is_one else (self._tables.index(only),)
+        if self._router is None:
+            return [[None if number in numbers else _NO_POSITIONS for number in range(count)]] * len(groups)
+        dead = set[int]()
+        routes: list[list[Rows]] = []
+        for group in groups:
+            rows_by_table, unrouted = self._router.rows_by_table(group.texts)
+            dead |= self._sort_out_unrouted(self._router, group, unrouted, state, only)
+            for number, rows in enumerate(rows_by_table):
+                if number not in numbers:
+                    state.unrouted.update(group.positions.take(rows).to_pylist())
+                    rows_by_table[number] = _NO_POSITIONS
+            routes.append([*rows_by_table, *[_NO_POSITIONS] * (count - len(rows_by_table))])
+        if not dead:
+            return routes
+        return [
+            [_without(rows, group.positions, _positions(dead)) for rows in rows_by_table]
+            for group, rows_by_table in zip(groups, routes, strict=True)
+        ]
 
-        Args:
-            shape: The fields that all values have before transforms; None if each says its own.
-            key_shape: The fields of keys, likewise.
+    def _sort_out_unrouted(
+        self, router: Router, group: DecodedGroup, rows: pa.Int64Array, state: _Batch, only: str | None
+    ) -> AbstractSet[int]:
+        """Filter the records of rows without a table, or return them as dead; or note the tables that they need.
 
         Raises:
-            Terminal: a transform does not fit the fields that it gets.
+            Terminal: there are such records, and the pipeline wants to fail then.
         """
-        return self._values.problems(shape, key_shape)
+        if not len(rows):
+            return set()
+        positions = group.positions.take(rows).to_pylist()
+        reasons, new_tables = router.find_unrouted(
+            zip(positions, group.texts.take(rows).to_pylist(), strict=True), only
+        )
+        state.new_tables |= new_tables
+        if reasons and router.otherwise == "fail":
+            raise router.unrouted_error(state.records.slice(min(reasons), 1).select(_RECORD_ID).to_pylist()[0])
+        if router.otherwise == "filter":
+            state.unrouted.update(reasons)
+            return set()
+        state.dead = reasons | state.dead
+        return reasons.keys()
+
+    def _fit(self, decoded: DecodedGroup, rows_by_table: Sequence[Rows], tables: Sequence[TableRows]) -> None:
+        """Fit rows once for all tables of the same columns, and share them out."""
+        for group, numbers in enumerate(self._values.tables_by_group):
+            routed = {number: rows for number in numbers if (rows := rows_by_table[number]) is None or len(rows)}
+            if not routed:
+                continue
+            rows = _union(list(routed.values()))
+            fitted = decoded.fit(group, rows)
+            for number, table_rows in routed.items():
+                positions = decoded.positions if table_rows is None else decoded.positions.take(table_rows)
+                share = fitted if rows is None or table_rows is rows else _share(fitted, rows, table_rows)
+                tables[number].add(share, positions, deletes=decoded.deletes)
+
+    def _outcomes(self, state: _Batch, tables: Sequence[TableRows]) -> Outcomes:
+        """Land the rows of each table, and count one outcome of each record."""
+        records = state.records
+        rows = {
+            name: table.land(records, self._batch_number, self._partitions.get(name))
+            for name, table in zip(self._tables, tables, strict=True)
+        }
+        if not self._is_one:
+            _move_undecoded(tables, state.dead)
+        letters = [(position, -1, reason) for position, reason in state.dead.items()]
+        for number, table in enumerate(tables):
+            letters += [(position, number, reason) for position, reason in table.dead.items()]
+        letters.sort()  # no record has two letters of one table
+        dead = dead_letters(
+            take_records(records, _positions(position for position, _, _ in letters)),
+            [reason for _, _, reason in letters],
+            [None if self._is_one or number < 0 else self._tables[number] for _, number, _ in letters],
+        )
+        unknown_fields, counts = [table.unknown_fields for table in tables], dict[str, TableCounts]()
+        landed, record_counts = _count(state, tables, _positions(position for position, _, _ in letters), dead)
+        if not self._is_one:
+            unknown_fields = [UnknownFieldPairs.concat(unknown_fields).at_positions(landed)]
+            counts = {name: table.counts(state.dead) for name, table in zip(self._tables, tables, strict=True)}
+        return Outcomes(
+            rows,
+            dead,
+            record_counts,
+            counts,
+            len(state.dead),
+            unknown_fields[0].count(),
+            {self._tables[number]: changes for number, changes in self._values.demands()},
+            first_names(tuple(state.new_tables)),
+            {self._tables[number]: paths for number, paths in self._values.untyped_paths()},
+        )
 
 
-def unread_reasons(batch: pa.RecordBatch) -> Dead:
+def _count(
+    state: _Batch, tables: Sequence[TableRows], positions: pa.Int64Array, dead: pa.RecordBatch
+) -> tuple[pa.Int64Array, Counts]:
+    """Return the records that have rows and no letter, and the counts of all records, each once.
+
+    Args:
+        state: What became of the records of the batch.
+        tables: Their rows.
+        positions: The records of dead letters, ascending.
+        dead: These letters.
+    """
+    # A record of one table has no letter beside a row.
+    landed = distinct_positions(tables[0].positions) if len(tables) == 1 else _landed(tables, positions)
+    without_row = {position for table in tables for position in table.without_row()}
+    if without_row or state.unrouted:
+        others = {*landed.to_pylist(), *positions.to_pylist()}
+        without_row -= others
+        state.filter(FilterReason.TOMBSTONE, without_row & state.tombstones)
+        state.filter(FilterReason.TRANSFORM, without_row - state.tombstones)
+        state.filter(FilterReason.ROUTE, state.unrouted - without_row - others)
+    places = state.records.select(_PLACE)
+    first_letters = dead
+    if dead.num_rows:  # a record may have letters of several tables
+        first_letters = dead.select([*_PLACE, "code"]).filter(pa.array(np.diff(positions.to_numpy(), prepend=-1) > 0))
+    filtered = {reason: places.take(which) for reason, which in state.filtered.items() if len(which)}
+    return landed, count_outcomes(places, take_records(places, landed), first_letters, filtered)
+
+
+def _landed(tables: Iterable[TableRows], dead: pa.Int64Array) -> pa.Int64Array:
+    """Return the records that have a row in some table, and no letter of any."""
+    written = pc.unique(pa.chunked_array([table.positions for table in tables], pa.int64()))
+    landed = written.filter(pc.invert(pc.is_in(written, value_set=dead)))
+    return landed.take(pc.array_sort_indices(landed))
+
+
+def _refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec]) -> None:
+    """Refuse a batch with a value that does not fit its column, if the table's policy is to fail then.
+
+    Args:
+        letters: Dead letters, with the table in `destination`.
+        specs: Table -> how records become its rows.
+
+    Raises:
+        Terminal: there is such a value; the error says where it is, never what it is.
+    """
+    strict = [table for table, spec in specs.items() if spec.evolution and spec.evolution.on_incompatible == "fail"]
+    if not strict or not letters.num_rows:
+        return
+    destinations = letters.column("destination")  # null where there is one table
+    is_strict = pc.or_(destinations.is_null(), pc.is_in(destinations, value_set=pa.array(strict, pa.string())))
+    incompatible = letters.filter(pc.and_(is_strict, pc.is_in(letters.column("code"), value_set=_INCOMPATIBLE_CODES)))
+    if not incompatible.num_rows:
+        return
+    first = incompatible.slice(0, 1).drop_columns("timestamp").to_pylist()[0]  # Python knows no years beyond 9999
+    names = DeclaredNames.from_specs(specs.values())
+    path = names.visible_path(first["path"] or "")  # a key of a map, say, may be secret
+    raise Terminal(
+        f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}: field {path} does not"
+        f" fit its column of {first['destination'] or strict[0]} ({first['code']}), which can't be widened to it;"
+        f" nothing was published",
+        next_step="mend the producer, or set on_incompatible of the destination to rescue, dead_letter or variant_column",
+    )
+
+
+def _unread_reasons(batch: pa.RecordBatch) -> Dead:
     """Return why records of a consumed batch could not be read whole, by position."""
     if UNREAD_BYTES not in batch.schema.names:
         return {}
@@ -158,7 +328,7 @@ def _too_large(size: int) -> Reason:
     )
 
 
-def screen_values(spec: RecordSpec, values: pa.BinaryArray, unread: Dead) -> tuple[pa.Int64Array, Dead, Filtered]:
+def _screen_values(spec: RecordSpec, values: pa.BinaryArray, unread: Dead) -> tuple[pa.Int64Array, Dead, Filtered]:
     """Return the positions of the values to decode, the dead records, and those that are filtered as tombstone or empty.
 
     Args:
@@ -187,177 +357,42 @@ def screen_values(spec: RecordSpec, values: pa.BinaryArray, unread: Dead) -> tup
     return pa.arange(0, len(values)) if present is None else _true_positions(present), dead, filtered
 
 
-def with_kafka_columns(spec: RecordSpec, batch_number: int, block: Block, records: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows with their Kafka columns, the batch number, and the columns that a merge needs."""
-    names = [name for name in block.rows.schema.names if name != OP]
-    columns = [block.rows.column(name) for name in names]
-    if spec.kafka_columns is not None:
-        columns += [records.column(name) for name in _ORIGIN]
-        columns.append(pa.repeat(pa.scalar(batch_number, pa.int64()), len(records)))
-    if spec.merge is not None:
-        columns += merge_columns(spec.merge, block.rows, block.positions)
-    return pa.RecordBatch.from_arrays(columns, schema=spec.row_schema)
+def _move_undecoded(tables: Sequence[TableRows], whole_dead: Dead) -> None:
+    """Make a record that can't be decoded for any of its tables dead as a whole."""
+    undecoded = {
+        position for table in tables for position, reason in table.dead.items() if reason.code.stage is Stage.DECODE
+    }
+    routed = [table.routed(undecoded) for table in tables] if undecoded else []
+    for position in undecoded:
+        reasons = [table.dead.get(position) for table, own in zip(tables, routed, strict=True) if position in own]
+        decode_reasons = [reason for reason in reasons if reason is not None and reason.code.stage is Stage.DECODE]
+        if len(decode_reasons) == len(reasons):
+            whole_dead[position] = decode_reasons[0]
+            for table in tables:
+                table.dead.pop(position, None)
 
 
-class _JsonRows:
-    """Decodes JSON values straight into rows, without an intermediate Arrow schema."""
-
-    def __init__(self, json: JsonValues | EvolvingJson) -> None:
-        self._json: Final = json
-
-    def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[Block, Dead, LeftOut]:
-        values = records.column("value")
-        if len(present) == len(values):
-            return *self._json.rows(values), {}
-        block, dead = self._json.rows(values.take(present))
-        block_of_batch = Block(block.rows, present.take(block.positions), block.unknown_fields.map_positions(present))
-        return block_of_batch, {present[index].as_py(): reason for index, reason in dead.items()}, {}
-
-    def problems(self, _shape: pa.Schema | None, _key_shape: pa.Schema | None) -> list[str]:
-        return []
+def _union(parts: list[Rows]) -> Rows:
+    """Return all rows that are in one of them, each once, ascending."""
+    if len(parts) == 1 or parts[0] is None:  # without a route all tables have all rows
+        return parts[0]
+    distinct_rows = pc.unique(pa.chunked_array(parts))
+    return distinct_rows.take(pc.sort_indices(distinct_rows))
 
 
-class _JsonRowsWithKeys:
-    """Decodes JSON values straight into rows, and joins the columns of their keys."""
-
-    def __init__(self, values: _JsonRows, keys: KeyDecoder, columns: KeyColumns | None) -> None:
-        self._values: Final = values
-        self._keys: Final = keys
-        self._columns: Final = columns
-
-    def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[Block, Dead, LeftOut]:
-        keys = self._keys.decode(records, present)
-        if self._columns is None:
-            block, dead, left_out = self._values.decode(records, keys.alive)
-            return block, keys.dead | dead, left_out
-        fitted, unfit_keys = self._fit_keys(self._columns, keys)
-        block, dead, left_out = self._values.decode(records, fitted.positions)
-        key_rows = fitted.rows.take(pc.index_in(block.positions, value_set=fitted.positions))
-        joined = Block(self._columns.joined(block.rows, key_rows), block.positions, block.unknown_fields)
-        return joined, keys.dead | unfit_keys | dead, left_out
-
-    def problems(self, _shape: pa.Schema | None, key_shape: pa.Schema | None) -> list[str]:
-        return [] if key_shape is None or self._columns is None else self._columns.check(key_shape)
-
-    def _fit_keys(self, columns: KeyColumns, keys: DecodedKeys) -> tuple[Block, Dead]:
-        blocks: list[Block] = []
-        dead: Dead = {}
-        for group in keys.groups:
-            fitted = columns.fit(group.columns, len(group.positions))
-            blocks.append(Block(fitted.rows, group.positions.take(fitted.input_rows)))
-            dead |= {group.positions[row].as_py(): reason for row, reason in fitted.dead.items()}
-        return in_order(blocks, columns.schema), dead
+def _share(fitted: Fitted, rows: pa.Int64Array, table_rows: pa.Int64Array) -> Fitted:
+    """Return what became of the rows of one table, numbered as they are there, among rows that were fitted for several."""
+    numbers = pc.index_in(rows, value_set=table_rows).cast(pa.int64())
+    own_rows = numbers.take(fitted.input_rows)
+    is_own = own_rows.is_valid()
+    dead = {numbers[row].as_py(): reason for row, reason in fitted.dead.items() if numbers[row].is_valid}
+    ignored = fitted.ignored.at_positions(pc.indices_nonzero(numbers.is_valid()).cast(pa.int64()))
+    return Fitted(fitted.rows.filter(is_own), own_rows.filter(is_own), dead, ignored.map_positions(numbers))
 
 
-def _value_decoder(
-    spec: RecordSpec, requests: SchemaRequests, *, blocks: bool
-) -> ShapedDecoder | _JsonRows | _JsonRowsWithKeys:
-    if spec.is_shaped:
-        return shaped_decoder(spec, requests, blocks=blocks)
-    direct = _JsonRows(json_decoder(spec.of_value, requests, blocks=blocks))
-    keys, columns = _key_decoder_and_columns(spec, blocks=blocks)
-    return direct if keys is None else _JsonRowsWithKeys(direct, keys, columns)
-
-
-def json_decoder(spec: RecordSpec, requests: SchemaRequests, *, blocks: bool = True) -> JsonValues | EvolvingJson:
-    """Return the decoder of JSON values into columns; it adds the schema changes that they need to `requests`.
-
-    Raises:
-        Terminal: the spec can't be met.
-    """
-    return JsonValues(spec, blocks=blocks) if spec.evolution is None else EvolvingJson(spec, requests, blocks=blocks)
-
-
-def shaped_decoder(
-    spec: RecordSpec,
-    requests: SchemaRequests,
-    *,
-    specs: Sequence[RecordSpec] = (),
-    route: Sequence[str] = (),
-    blocks: bool = True,
-) -> ShapedDecoder:
-    """Return the decoder of values with a schema of their own; JSON values have one, too, where fields are declared or inferred.
-
-    Args:
-        spec: How values become rows.
-        requests: Collects the schema changes that they need.
-        specs: The specs of all tables, if there are several.
-        route: Names from the root of a value to the field that routes it.
-        blocks: Whether JSON may be parsed as blocks where that is exact.
-
-    Raises:
-        Terminal: the spec can't be met.
-    """
-    fields = spec.of_value.columns if spec.fields is None else spec.fields
-    keys, columns = _key_decoder_and_columns(spec, blocks=blocks)
-    agreement = value_agreement(specs or (spec,), route) if spec.infers else EXACT
-    values = _payload_decoder("value", spec, spec.format, fields, agreement, blocks=blocks)
-    return ShapedDecoder(spec, requests, values, keys, columns, blocks=blocks)
-
-
-def tombstone_decoder(spec: RecordSpec, *, blocks: bool = True) -> TombstoneDecoder:
-    """Return the decoder of tombstones."""
-    return TombstoneDecoder(spec, _key_decoder_and_columns(spec, blocks=blocks)[0])
-
-
-def _key_decoder_and_columns(spec: RecordSpec, *, blocks: bool) -> tuple[KeyDecoder | None, KeyColumns | None]:
-    keys = (
-        None
-        if spec.key is None
-        else KeyDecoder(_payload_decoder("key", spec, spec.key, spec.key_fields, blocks=blocks))
-    )
-    return keys, KeyColumns(spec) if spec.of_key else None
-
-
-def value_agreement(specs: Sequence[RecordSpec], route: Sequence[str] = ()) -> Agreement:
-    """Return in which fields JSON values may differ that are decoded together.
-
-    Args:
-        specs: The specs of all tables.
-        route: Names from the root of a value to the field that routes it.
-    """
-    transforms = specs[0].transforms
-    named_by_transforms = named_fields(transforms)
-    flattens = [transform for transform in transforms if isinstance(transform, Flatten) and transform.target == "value"]
-    if named_by_transforms is None or len(flattens) > 1 or any(spec.whole_columns for spec in specs):
-        return EXACT
-    columns = (
-        column for spec in specs for column in spec.column_specs if column.has_default or column.steps != (column.name,)
-    )
-    exact = (
-        named_by_transforms
-        | {column.steps[0].casefold() for column in columns}
-        | {name.casefold() for name in route[:1]}
-    )
-    column_types = [{(column.name, column.type) for column in spec.columns} for spec in specs]
-    differing = (
-        set[tuple[str, pa.DataType]]()
-        .union(*column_types)
-        .difference(set[tuple[str, pa.DataType]].intersection(*column_types))
-    )
-    closed = frozenset(name.casefold() for name, _ in differing)
-    return Agreement(exact, closed, *((flattens[0].delimiter, flattens[0].depth) if flattens else ()))
-
-
-def _payload_decoder(
-    half: HalfName,
-    spec: RecordSpec,
-    format_spec: FormatSpec,
-    fields: pa.Schema | None,
-    agreement: Agreement = EXACT,
-    *,
-    blocks: bool,
-) -> PayloadDecoder:
-    if format_spec.name != JSON:
-        return PayloadDecoder(half, format_spec, open_format(format_spec))
-    if fields is not None and half == "value" and spec.infers:
-        return PayloadDecoder(half, format_spec, InferredJson(spec, fields, agreement, blocks=blocks))
-    if fields is None:
-        raise Terminal(f"record shape: nothing says which fields the JSON of a {half} has", next_step="declare them")
-    json = RecordSpec(
-        fields, duplicate_keys=spec.duplicate_keys, field_names=spec.field_names, casts=spec.casts, kafka_columns=None
-    )
-    return PayloadDecoder(half, format_spec, JsonValues(json, blocks=blocks))
+def _without(rows: Rows, positions: pa.Int64Array, dead: pa.Int64Array) -> Rows:
+    """Return the rows whose records are not dead."""
+    return None if rows is None else rows.filter(pc.invert(pc.is_in(positions.take(rows), value_set=dead)))
 
 
 def _true_positions(mask: pa.BooleanArray) -> pa.Int64Array:

@@ -112,87 +112,107 @@ class Route:
         return None if isinstance(self.rule, TopicRoute) else self.rule.field
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedRows:
-    """Where rows go.
-
-    Attributes:
-        rows: int64, row by row and table by table: which row; ascending within a table.
-        tables: int32, parallel to `rows`: number of the table.
-        unrouted: int64, rows that no table is for, ascending.
-    """
-
-    rows: pa.Int64Array
-    tables: pa.Int32Array
-    unrouted: pa.Int64Array
-
-    def rows_by_table(self, count: int) -> list[pa.Int64Array]:
-        """The rows of each table."""
-        order = pc.sort_indices(self.tables)  # a stable sort
-        rows, tables = self.rows.take(order), self.tables.take(order)
-        sizes = {value_count["values"]: value_count["counts"] for value_count in pc.value_counts(tables).to_pylist()}
-        rows_by_table, start = [], 0
-        for table in range(count):
-            size = sizes.get(table, 0)
-            rows_by_table.append(rows.slice(start, size))
-            start += size
-        return rows_by_table
-
-
 class Router:
     """Routes rows to a pipeline's tables.
 
+    Attributes:
+        otherwise: What becomes of a record that no table is for.
+
     Args:
-        route: How records find their tables; None: every row goes to every table.
+        route: How records find their tables.
         tables: Names of the tables, in their order.
     """
 
-    def __init__(self, route: Route | None, tables: Sequence[str]) -> None:
+    def __init__(self, route: Route, tables: Sequence[str]) -> None:
         self._table_numbers: Final = {table: number for number, table in enumerate(tables)}
         self._route: Final = route
-        histories = {} if route is None else route.histories
-        named = {table: number for table, number in self._table_numbers.items() if table not in histories}
-        self._decide: Final = None if route is None else _decider(route.rule, self._table_numbers, named)
+        self.otherwise: Final = route.otherwise
+        named = {table: number for table, number in self._table_numbers.items() if table not in route.histories}
+        self._decide: Final = _decider(route.rule, self._table_numbers, named)
         self._decisions: Final[dict[str, RouteDecision]] = {}
         self._histories: Final = [
             (self._table_numbers[history], self._table_numbers[source])
-            for history, source in histories.items()
+            for history, source in route.histories.items()
             if history in self._table_numbers
         ]
 
-    def route(self, texts: pa.StringArray) -> RoutedRows:
-        """Return where rows go, by the text that routes each; null where there is none."""
-        if self._decide is None:
-            return self._everywhere(len(texts))
+    def rows_by_table(self, texts: pa.StringArray) -> tuple[list[pa.Int64Array], pa.Int64Array]:
+        """Return the rows of each table, and those that no table is for, all ascending.
+
+        Args:
+            texts: The text that routes each row; null where there is none.
+        """
         encoded = texts.dictionary_encode()
         numbers = [decision.tables for decision in self._look_up(encoded.dictionary.to_pylist())]
         table_lists = pa.array(numbers, pa.list_(pa.int32())).take(encoded.indices)
         has_no_table = pc.equal(pc.fill_null(pc.list_value_length(table_lists), 0), 0)
-        rows = pc.list_parent_indices(table_lists).cast(pa.int64())
-        return RoutedRows(rows, pc.list_flatten(table_lists), pc.indices_nonzero(has_no_table).cast(pa.int64()))
+        tables = pc.list_flatten(table_lists)
+        order = pc.sort_indices(tables)  # a stable sort
+        rows, tables = pc.list_parent_indices(table_lists).cast(pa.int64()).take(order), tables.take(order)
+        sizes = {value_count["values"]: value_count["counts"] for value_count in pc.value_counts(tables).to_pylist()}
+        rows_by_table, start = [], 0
+        for table in range(len(self._table_numbers)):
+            size = sizes.get(table, 0)
+            rows_by_table.append(rows.slice(start, size))
+            start += size
+        return rows_by_table, pc.indices_nonzero(has_no_table).cast(pa.int64())
 
     def new_table(self, value: str | None) -> str | None:
         """Return the name of the missing table that a value or topic names; None if no such table can be created."""
-        if self._route is None or self._route.new is None or value is None:
+        if self._route.new is None or value is None:
             return None
         name = self._look_up([value])[0].name
         return None if name is None or name in self._table_numbers or unfit_because(name) else name
+
+    def find_unrouted(
+        self, texts: Iterable[tuple[int, str | None]], only: str | None = None
+    ) -> tuple[dict[int, Reason], set[str]]:
+        """Separate records without a table into those that stay so, and those whose table must be created first.
+
+        Args:
+            texts: Position of a record, and the text that routes it; a record may have several rows.
+            only: The one table to decode for: no other table is created then.
+
+        Returns:
+            Position -> reason of records that stay without a table; and the names of tables to create.
+        """
+        dead, new_tables = dict[int, Reason](), set[str]()
+        reasons: dict[str | None, Reason | None] = {}
+        for position, text in texts:
+            if text not in reasons:
+                name = self.new_table(text)
+                reasons[text] = _unrouted_reason(self._route, text) if name is None else self._refusal(name, only)
+                if name is not None and reasons[text] is None:
+                    new_tables.add(name)
+            if (reason := reasons[text]) is not None:
+                dead.setdefault(position, reason)
+        return dead, new_tables
+
+    def _refusal(self, name: str, only: str | None) -> Reason | None:
+        """Return why a table that a record names is not created; None if it is to be created."""
+        refusal = None if self._route.new is None else self._route.new.refusal(name)
+        if refusal is None and only is not None:
+            refusal = f"the letter is of table {only}"
+        path = "" if self._route.field is None else ".".join(self._route.field)
+        return (
+            None if refusal is None else Reason(DeadCode.TABLE_NOT_MADE, f"table {name} is not made: {refusal}", path)
+        )
+
+    def unrouted_error(self, record: Mapping[str, object]) -> Terminal:
+        """Return the error for a record without a table. It names the record's offset, never its payload, which may be secret."""
+        routed_by = "its topic" if self._route.field is None else f"its field {'.'.join(self._route.field)}"
+        return Terminal(
+            f"topic {record['topic']}, partition {record['partition']}, offset {record['offset']}: {routed_by} names no destination"
+            " for this record; nothing was published",
+            next_step="name its table under destinations and route, or set route.otherwise to dead_letter or filter",
+        )
 
     def has_table(self, value: str) -> bool:
         """Return whether a value or topic has a table, or one may be created."""
         return bool(self._look_up([value])[0].tables) or self.new_table(value) is not None
 
-    def _everywhere(self, size: int) -> RoutedRows:
-        count = len(self._table_numbers)
-        each = pa.array(range(size), pa.int64())
-        rows = pa.concat_arrays([each] * count)
-        tables = pa.concat_arrays([pa.repeat(pa.scalar(number, pa.int32()), size) for number in range(count)])
-        return RoutedRows(rows, tables, pa.array([], pa.int64()))
-
     def _look_up(self, values: Sequence[str]) -> list[RouteDecision]:
         """Return the decisions about values; those that are not cached are made all at once."""
-        if self._decide is None:
-            raise AssertionError("every row goes to every table")
         new = [value for value in values if value not in self._decisions]
         if len(self._decisions) + len(new) > _MAX_CACHED and new:
             self._decisions.clear()
@@ -351,7 +371,7 @@ _MAX_SHOWN: Final = 80
 """Characters of a value that a message shows."""
 
 
-def unrouted_reason(route: Route, text: str | None) -> Reason:
+def _unrouted_reason(route: Route, text: str | None) -> Reason:
     """Return why a record has no table; `text` is the text that routes it, or None."""
     path = "topic" if route.field is None else ".".join(route.field)
     if text is None:
@@ -362,49 +382,3 @@ def unrouted_reason(route: Route, text: str | None) -> Reason:
     if route.field is None:
         return Reason(DeadCode.UNROUTED, f"expected a topic that a destination is for, found {shown!r}")
     return Reason(DeadCode.UNROUTED, f"expected a value that a destination is for, found {shown!r}{suffix}", path)
-
-
-def find_unrouted(
-    route: Route, router: Router, texts: Iterable[tuple[int, str | None]], only: str | None = None
-) -> tuple[dict[int, Reason], set[str]]:
-    """Separate records without a table into those that stay so, and those whose table must be created first.
-
-    Args:
-        route: How records find their tables.
-        router: Knows the existing tables.
-        texts: Position of a record, and the text that routes it; a record may have several rows.
-        only: The one table to decode for: no other table is created then.
-
-    Returns:
-        Position -> reason of records that stay without a table; and the names of tables to create.
-    """
-    dead, new_tables = dict[int, Reason](), set[str]()
-    reasons: dict[str | None, Reason | None] = {}
-    for position, text in texts:
-        if text not in reasons:
-            name = router.new_table(text)
-            reasons[text] = unrouted_reason(route, text) if name is None else _refusal_reason(route, name, only)
-            if name is not None and reasons[text] is None:
-                new_tables.add(name)
-        if (reason := reasons[text]) is not None:
-            dead.setdefault(position, reason)
-    return dead, new_tables
-
-
-def _refusal_reason(route: Route, name: str, only: str | None) -> Reason | None:
-    """Return why a table that a record names is not created; None if it is to be created."""
-    refusal = None if route.new is None else route.new.refusal(name)
-    if refusal is None and only is not None:
-        refusal = f"the letter is of table {only}"
-    path = "" if route.field is None else ".".join(route.field)
-    return None if refusal is None else Reason(DeadCode.TABLE_NOT_MADE, f"table {name} is not made: {refusal}", path)
-
-
-def unrouted_error(record: Mapping[str, object], route: Route) -> Terminal:
-    """Return the error for a record without a table. It names the record's offset, never its payload, which may be secret."""
-    routed_by = "its topic" if route.field is None else f"its field {'.'.join(route.field)}"
-    return Terminal(
-        f"topic {record['topic']}, partition {record['partition']}, offset {record['offset']}: {routed_by} names no destination"
-        " for this record; nothing was published",
-        next_step="name its table under destinations and route, or set route.otherwise to dead_letter or filter",
-    )

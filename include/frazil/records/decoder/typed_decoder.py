@@ -1,4 +1,4 @@
-"""Decodes values that bring their own schema: a format decodes them, transforms change them, a fitter casts them."""
+"""Decodes values that bring their own schema: a format decodes them, transforms change them, fitters cast them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.frame import Frame, Transform
 from frazil.records.model.outcome import FilterReason
 from frazil.records.model.positions import distinct_positions, take_records
-from frazil.records.model.rows import Block, drop_dead_rows, in_order
 from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import UnknownFieldPairs
-from frazil.records.transforms.chain import chain
+from frazil.records.transforms.chain import chain, drop_dead_records
 from frazil.records.transforms.missing_fields import possible_outputs, sample
 
 Dead = dict[int, Reason]
@@ -36,96 +35,67 @@ LeftOut = dict[FilterReason, list[int]]
 """Positions of records that were left out on purpose."""
 
 
-class ShapedDecoder:
-    """Decodes the values of a batch, transforms them, and fits them to the table's columns.
+@dataclass(frozen=True, slots=True)
+class TypedRows:
+    """Decoded and transformed rows of one schema.
 
-    Args:
-        spec: How records become rows.
-        requests: Collects the schema changes that they need.
-        values: Decodes values.
-        keys: Decodes keys; None if keys are not decoded.
-        key_columns: Fits keys to the columns that take their fields; None if there are none.
-        blocks: Whether JSON may be parsed as blocks where that is exact.
-
-    Raises:
-        Terminal: a default does not fit its column.
+    Attributes:
+        positions: int64, per row the position of its record, ascending; rows of one record share it.
+        value: The fields of the values.
+        key: The fields of the keys; None if there are none.
+        topic: The topics as transforms left them; None: as they were consumed.
+        raw: The bytes of the values; None if no table reads them.
     """
 
-    def __init__(
-        self,
-        spec: RecordSpec,
-        requests: SchemaRequests,
-        values: PayloadDecoder,
-        keys: KeyDecoder | None = None,
-        key_columns: KeyColumns | None = None,
-        *,
-        blocks: bool = True,
-    ) -> None:
+    positions: pa.Int64Array
+    value: pa.RecordBatch
+    key: pa.RecordBatch | None = None
+    topic: pa.StringArray | None = None
+    raw: pa.BinaryArray | None = None
+
+    def take(self, rows: pa.Int64Array) -> TypedRows:
+        """Return some of the rows."""
+        parts = (self.positions, self.value, self.key, self.topic, self.raw)
+        return TypedRows(*(None if part is None else part.take(rows) for part in parts))
+
+
+class ShapedDecoder:
+    """Decodes the values of a batch, and their keys, to columns of their own schema, and transforms them.
+
+    Args:
+        specs: How records become rows, for each group of tables. Format, keys and transforms are the same for all.
+        values: Decodes values.
+        keys: Decodes keys; None if keys are not decoded.
+    """
+
+    def __init__(self, specs: Sequence[RecordSpec], values: PayloadDecoder, keys: KeyDecoder | None) -> None:
+        spec = specs[0]
         self._values: Final = values
         self._keys: Final = keys
-        self._key_columns: Final = key_columns
         self._transforms: Final[Sequence[Transform]] = spec.transforms
         self._is_inferred: Final = spec.infers
-        self._schema: Final = spec.block_schema
-        is_own = spec.merge is not None and spec.merge.shape is not None
-        self._evolving_changes: Final = EvolvingChanges(spec, requests, blocks=blocks) if is_own else None
-        self._changes: Final = ChangeFitter(spec, requests) if spec.tells_changes and not is_own else None
-        self._tells_changes: Final = spec.tells_changes
+        self._row_bytes: Final = MIN_CELL_BYTES * len(spec.block_schema)
         self._refuses_unknown: Final = spec.unknown_fields == "fail"
         self._filters_nulls: Final = spec.tombstone != "dead_letter"
-        self._fitter: Final = _fitter(spec, requests)
+        self._reads_raw: Final = any(_reads_raw(each) for each in specs)
 
-    def decode(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[Block, Dead, LeftOut]:
-        """Decode the values of some records.
+    def decode(
+        self, records: pa.RecordBatch, present: pa.Int64Array
+    ) -> tuple[list[TypedRows], Dead, LeftOut, UnknownFieldPairs]:
+        """Decode and transform the values of some records.
 
         Args:
             records: The consumed batch, of `KAFKA_SCHEMA`.
             present: Positions of the records to decode, ascending; they have a value.
 
         Returns:
-            Rows with the positions of their records, which repeat where a list was exploded; reasons of dead records; and
-            positions of the records that were left out on purpose. Each record of `present` is in exactly one of them.
+            Rows, never none in one schema; reasons of dead records; positions of the records that were left out on purpose;
+            and what the format itself found of unknown fields. Each record of `present` is in exactly one of the first three.
 
         Raises:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses, or a transform does not fit the fields that it gets.
         """
-        batch = self._decode_batch(records, present)
-        if (
-            self._keys is None and not self._transforms and self._evolving_changes is None
-        ):  # only values matter: no frames with keys and topics are needed
-            groups = batch.decoded.groups
-            blocks = [self._block(self._fitted(group.columns, None), group.positions, batch.dead) for group in groups]
-            filtered: list[int] = []
-        else:
-            frames, filtered = self._frames(records, batch)
-            blocks = [self._block(self.fit(frame), frame.positions, batch.dead) for frame in frames]
-        # A record with several rows lands whole or not at all.
-        is_several = self._transforms or self._tells_changes
-        landing = drop_dead_rows(in_order(blocks, self._schema), batch.dead if is_several else {})
-        if self._tells_changes:
-            filtered += _without_row(present, landing.positions, {*batch.dead, *batch.nulls, *filtered})
-        # Of change events only unknown fields of rows count, not those of the envelope.
-        outer = [] if self._tells_changes else [batch.decoded.unknown_fields]
-        ignored = UnknownFieldPairs.concat([*(block.unknown_fields for block in blocks), *outer])
-        return Block(landing.rows, landing.positions, ignored), batch.dead, batch.left_out(filtered)
-
-    def frames(
-        self, records: pa.RecordBatch, present: pa.Int64Array
-    ) -> tuple[list[Frame], Dead, LeftOut, UnknownFieldPairs]:
-        """Decode and transform the values of some records: `decode` without the columns. No frame is empty.
-
-        The last value is what the format itself found of unknown fields.
-
-        Raises:
-            Retryable: a writer schema can't be had now.
-            Terminal: the registry refuses, or a transform does not fit the fields that it gets.
-        """
-        batch = self._decode_batch(records, present)
-        frames, filtered = self._frames(records, batch)
-        return frames, batch.dead, batch.left_out(filtered), batch.decoded.unknown_fields
-
-    def _decode_batch(self, records: pa.RecordBatch, present: pa.Int64Array) -> _DecodedBatch:
         keys = None if self._keys is None else self._keys.decode(records, present)
         decoded = self._without_unknown(self._values.decode(records, present if keys is None else keys.alive))
         dead: Dead = dict(decoded.dead)
@@ -137,55 +107,50 @@ class ShapedDecoder:
         )
         for position in nulls:
             del dead[position]
-        return _DecodedBatch(decoded, keys, dead | ({} if keys is None else keys.dead), nulls)
-
-    def _frames(self, records: pa.RecordBatch, batch: _DecodedBatch) -> tuple[list[Frame], list[int]]:
-        """Return the transformed frames, none of them empty, and the positions that were filtered; adds to `batch.dead`."""
+        dead |= {} if keys is None else keys.dead
         filtered: list[int] = []
-        transformed_frames: list[Frame] = []
-        for group in batch.decoded.groups:
-            for frame in _frames_with_keys(records, group, batch.keys):
-                transformed = chain(self._transforms, frame, is_inferred=self._is_inferred)
-                batch.dead.update(transformed.dead)
-                filtered += transformed.filtered
-                transformed_frames += transformed.frames
-        return [self._bounded(frame, batch.dead) for frame in transformed_frames if len(frame)], filtered
+        if (
+            keys is None and not self._transforms and not self._reads_raw
+        ):  # only values matter: no frames of whole records
+            rows = [TypedRows(group.positions, group.columns) for group in decoded.groups if len(group.positions)]
+        else:
+            frames = self._frames(records, decoded, keys, dead, filtered)
+            rows = [
+                TypedRows(frame.positions, frame.value, frame.key, frame.topic, frame.records.column("value"))
+                for frame in frames
+            ]
+        left_out = {FilterReason.TOMBSTONE: nulls, FilterReason.TRANSFORM: filtered}
+        return rows, dead, left_out, decoded.unknown_fields
 
-    def _bounded(self, frame: Frame, dead: Dead) -> Frame:
-        """Return the frame without records that became too many rows for a table of so many columns; adds to `dead`.
+    def _frames(
+        self, records: pa.RecordBatch, decoded: Decoded, keys: DecodedKeys | None, dead: Dead, filtered: list[int]
+    ) -> list[Frame]:
+        """Return the transformed frames, none of them empty; adds to `dead` and `filtered`."""
+        frames: list[Frame] = []
+        for group in decoded.groups:
+            for frame in _frames_with_keys(records, group, keys):
+                transformed = chain(self._transforms, frame, is_inferred=self._is_inferred)
+                dead.update(transformed.dead)
+                filtered += transformed.filtered
+                frames += transformed.frames
+        too_many = {position: reason for frame in frames for position, reason in self._too_many(frame).items()}
+        dead.update(too_many)
+        return [frame for frame in (drop_dead_records(frame, too_many) for frame in frames) if len(frame)]
+
+    def _too_many(self, frame: Frame) -> Dead:
+        """Return the records that became too many rows for a table of so many columns.
 
         Raises:
             StepTooWide: all others together have more.
         """
-        row_bytes = MIN_CELL_BYTES * len(self._schema)
-        if len(frame) * row_bytes <= STEP_BYTES:
-            return frame
+        if len(frame) * self._row_bytes <= STEP_BYTES:
+            return {}
         counted = frame.positions.value_counts()
         positions, row_counts = counted.field("values"), counted.field("counts").to_numpy()
         if len(positions) == len(frame):  # one row per record: nothing was exploded, and the batch was sized for that
-            return frame
-        is_wide = wide_repeats(row_counts, np.full(len(row_counts), row_bytes))
-        too_many = {
-            positions[index].as_py(): too_many_rows(int(row_counts[index])) for index in np.flatnonzero(is_wide)
-        }
-        dead.update(too_many)
-        is_kept = pc.invert(pc.is_in(frame.positions, value_set=pa.array(list(too_many), pa.int64())))
-        return frame.take(pc.indices_nonzero(is_kept).cast(pa.int64())) if too_many else frame
-
-    def fit(self, frame: Frame) -> Fitted:
-        """Fit fields to the columns."""
-        if self._evolving_changes is not None:
-            return self._evolving_changes.fit(frame.records.column("value"), frame.key)
-        is_several = len(distinct_positions(frame.positions)) < len(frame)
-        return self._fitted(frame.value, frame.key, frame.positions if is_several else None)
-
-    def _fitted(
-        self, value: pa.RecordBatch, key: pa.RecordBatch | None, records: pa.Int64Array | None = None
-    ) -> Fitted:
-        if self._changes is not None:
-            return self._changes.fit(value, key)
-        fitted = self._fitter.fit(value, records)
-        return fitted if self._key_columns is None else self._key_columns.join_keys(fitted, key, len(value))
+            return {}
+        is_wide = wide_repeats(row_counts, np.full(len(row_counts), self._row_bytes))
+        return {positions[index].as_py(): too_many_rows(int(row_counts[index])) for index in np.flatnonzero(is_wide)}
 
     def _without_unknown(self, decoded: Decoded) -> Decoded:
         """Return the decoded values; those with unknown fields become dead if the pipeline refuses such."""
@@ -199,42 +164,69 @@ class ShapedDecoder:
         )
         return Decoded(groups, dict(sorted({**refused, **decoded.dead}.items())))
 
-    def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None) -> list[str]:
+    def problems(self, fitter: RowFitter, shape: pa.Schema | None, key_shape: pa.Schema | None) -> list[str]:
         """Return the columns that nothing could ever fill, and why, where all values, or keys, have one schema before transforms.
 
         Raises:
             Terminal: a transform does not fit the fields that it gets.
         """
         if shape is None:
-            return [] if self._transforms else self._key_problems(key_shape)
-        problems = [self._problems_of(frame) for frame in possible_outputs(self._transforms, sample(shape, key_shape))]
+            return [] if self._transforms else fitter.key_problems(key_shape)
+        problems = [
+            fitter.problems(frame.value.schema, None if frame.key is None else frame.key.schema)
+            for frame in possible_outputs(self._transforms, sample(shape, key_shape))
+        ]
         return problems[0] if problems and all(problems) else []
 
-    def _problems_of(self, frame: Frame) -> list[str]:
-        shown = frame.value.schema
+
+class RowFitter:
+    """Fits decoded rows to the columns of a group of tables.
+
+    Args:
+        spec: How records become rows of the tables.
+        requests: Collects the schema changes that they need.
+        blocks: Whether JSON may be parsed as blocks where that is exact.
+
+    Raises:
+        Terminal: a default does not fit its column.
+    """
+
+    def __init__(self, spec: RecordSpec, requests: SchemaRequests, *, blocks: bool) -> None:
+        reads_raw = _reads_raw(spec)
+        self._key_columns: Final = KeyColumns(spec) if spec.of_key else None
+        self._evolving_changes: Final = EvolvingChanges(spec, requests, blocks=blocks) if reads_raw else None
+        self._changes: Final = ChangeFitter(spec, requests) if spec.tells_changes and not reads_raw else None
+        self._explodes: Final = bool(spec.transforms)
+        self._fitter: Final = _fitter(spec, requests)
+
+    def fit(self, rows: TypedRows) -> Fitted:
+        """Fit fields to the columns."""
+        if self._evolving_changes is not None:
+            return self._evolving_changes.fit(rows.raw, rows.key)
+        if self._changes is not None:
+            return self._changes.fit(rows.value, rows.key)
+        is_several = self._explodes and len(distinct_positions(rows.positions)) < len(rows.positions)
+        fitted = self._fitter.fit(rows.value, rows.positions if is_several else None)
+        if self._key_columns is None:
+            return fitted
+        return self._key_columns.join_keys(fitted, rows.key, len(rows.positions))
+
+    def problems(self, shape: pa.Schema, key_shape: pa.Schema | None) -> list[str]:
+        """Return the columns that no rows of these fields could ever fill, and why."""
         if self._evolving_changes is not None:
             problems = self._evolving_changes.check()
         else:
-            problems = self._fitter.check(shown) if self._changes is None else self._changes.check(shown)
-        return problems + self._key_problems(None if frame.key is None else frame.key.schema)
+            problems = self._fitter.check(shape) if self._changes is None else self._changes.check(shape)
+        return problems + self.key_problems(key_shape)
 
-    def _key_problems(self, key_shape: pa.Schema | None) -> list[str]:
+    def key_problems(self, key_shape: pa.Schema | None) -> list[str]:
+        """Return the columns that no such keys could ever fill, and why."""
         return [] if key_shape is None or self._key_columns is None else self._key_columns.check(key_shape)
 
-    def _block(self, fitted: Fitted, positions: pa.Int64Array, dead: Dead) -> Block:
-        """Return fitted rows as a block; `positions` are those of their records; adds to `dead`."""
-        ignored = fitted.ignored.map_positions(positions)
-        if not fitted.dead and not self._tells_changes:
-            return Block(fitted.rows, positions, ignored)
-        failed = {positions[row].as_py(): reason for row, reason in reversed(fitted.dead.items())}
-        dead |= failed | dead  # the first reason of a record stays
-        return Block(fitted.rows, positions.take(fitted.input_rows), ignored)
 
-
-def _without_row(present: pa.Int64Array, written: pa.Int64Array, outcomes: set[int]) -> list[int]:
-    """Return positions of records without a row, such as DDL: neither written nor among the other outcomes."""
-    rest = present.filter(pc.invert(pc.is_in(present, value_set=written)))
-    return [position for position in rest.to_pylist() if position not in outcomes]
+def _reads_raw(spec: RecordSpec) -> bool:
+    """Return whether change events are read from the bytes of their values, rather than from decoded fields."""
+    return spec.merge is not None and spec.merge.shape is not None
 
 
 def _fitter(spec: RecordSpec, requests: SchemaRequests) -> Fitter | EvolvingFitter:
@@ -250,19 +242,6 @@ def _fitter(spec: RecordSpec, requests: SchemaRequests) -> Fitter | EvolvingFitt
         case_insensitive=spec.field_names == "case_insensitive",
         text_casts=spec.format.is_text,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _DecodedBatch:
-    """The decoded values and keys of a batch, reasons of dead records, and positions of values that are null to the format."""
-
-    decoded: Decoded
-    keys: DecodedKeys | None
-    dead: Dead
-    nulls: list[int]
-
-    def left_out(self, filtered: list[int]) -> LeftOut:
-        return {FilterReason.TOMBSTONE: self.nulls, FilterReason.TRANSFORM: sorted(filtered)}
 
 
 def _frames_with_keys(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) -> Iterator[Frame]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from frazil.records.formats.header_ids import HEADERS, prepend_schema_ids
 from frazil.records.formats.registered import remap_positions
 from frazil.records.model.format import Decoded, Format, FormatSpec
-from frazil.records.model.positions import mask_without
+from frazil.records.model.positions import mask_without, take_distinct
 
 HalfName = Literal["value", "key"]
 
@@ -40,15 +40,11 @@ class PayloadDecoder:
             Retryable: a writer schema can't be had now.
             Terminal: the registry refuses to answer.
         """
-        data = _take_positions(records.column(self._name), present)
+        data = take_distinct(records.column(self._name), present)
         if self._header is None:
             return remap_positions(self._format.decode(data), present)
-        headers = _take_positions(records.column("headers"), present)
+        headers = take_distinct(records.column("headers"), present)
         framed, dead = prepend_schema_ids(data, headers, self._header, has_path=self._has_path)
         rows = pa.arange(0, len(framed)).filter(mask_without(len(framed), dead))
-        decoded = remap_positions(self._format.decode(_take_positions(framed, rows)), rows)
+        decoded = remap_positions(self._format.decode(take_distinct(framed, rows)), rows)
         return remap_positions(Decoded(decoded.groups, dead | dict(decoded.dead), decoded.unknown_fields), present)
-
-
-def _take_positions(column: pa.Array, present: pa.Int64Array) -> pa.Array:
-    return column if len(present) == len(column) else column.take(present)

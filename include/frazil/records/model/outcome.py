@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.facts import UnknownFields
-from frazil.batch.schema_change import SchemaChange
+from frazil.batch.facts import TableCounts, UnknownFields
+from frazil.batch.schema_change import Demands, Untold
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 
@@ -48,32 +48,42 @@ class PartitionCounts:
 
 
 Counts = Mapping[TopicPartition, PartitionCounts]
-Filtered = Mapping[FilterReason, pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The outcome of decoding one Arrow batch of records.
+    """The outcome of one Arrow batch of records.
 
     Attributes:
-        rows: `RecordSpec.row_schema`, in the order of the records.
-        dead: `DEAD_SCHEMA`, in the order of the records.
-        counts: Per topic partition.
-        unknown_fields: Fields that no column takes, of the records that have rows.
-        demands: Schema changes that the records need, in order. If there are any, all other attributes have no meaning.
-        untyped_paths: Paths of fields that have no column and whose values (null, empty lists) give no type.
+        rows: Table -> rows, in the order of the records.
+        dead: Of `DEAD_SCHEMA`, in the order of the records.
+        counts: Per topic partition, one outcome per record: dead with any letter, written with rows and no letter.
+        tables: Counts per table of the records that were routed to it; empty if the pipeline has one table and no route.
+        whole_dead: Dead letters of records as a whole, if `tables` is there.
+        unknown_fields: Fields of the written records that are in no row, or, of several tables, not in the rows of each.
+        demands: Table -> the schema changes that its records need. If there is any, all else is void.
+        new_tables: Names of missing tables that records need. If there is any, all else is void.
+        untyped_paths: Table -> paths without a column whose values have no type.
     """
 
-    rows: pa.RecordBatch
+    rows: Mapping[str, pa.RecordBatch]
     dead: pa.RecordBatch
     counts: Counts
+    tables: Mapping[str, TableCounts] = field(default_factory=dict)
+    whole_dead: int = 0
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
-    demands: tuple[SchemaChange, ...] = ()
-    untyped_paths: frozenset[tuple[str, ...]] = frozenset()
+    demands: Demands = field(default_factory=dict)
+    new_tables: tuple[str, ...] = ()
+    untyped_paths: Untold = field(default_factory=dict)
+
+    @property
+    def asks(self) -> bool:
+        """Whether records need schema changes or new tables first."""
+        return bool(self.demands or self.new_tables)
 
 
 def count_outcomes(
-    read: pa.RecordBatch, written: pa.RecordBatch, dead: pa.RecordBatch, filtered: Filtered
+    read: pa.RecordBatch, written: pa.RecordBatch, dead: pa.RecordBatch, filtered: Mapping[FilterReason, pa.RecordBatch]
 ) -> dict[TopicPartition, PartitionCounts]:
     """Count per partition the records that were read, and independently those of each outcome.
 
@@ -81,9 +91,9 @@ def count_outcomes(
     sum.
 
     Args:
-        read: The records that came in.
+        read: The topic and partition of each record that came in; so of all others.
         written: The records that have a row.
-        dead: Rows of `DEAD_SCHEMA`.
+        dead: The dead records, with the `code` of each.
         filtered: The records left out on purpose, by reason.
     """
     marked = [_all_of(read, _READ), _all_of(written, _WRITTEN)]
@@ -131,15 +141,17 @@ DEAD_SCHEMA: Final = pa.schema(
         pa.field("path", pa.string()),
         *(KAFKA_SCHEMA.field(name) for name in ("key", "value", "headers", "topic", "partition", "offset")),
         KAFKA_SCHEMA.field("timestamp"),
+        pa.field("destination", pa.string()),
     ]
 )
-"""One row per dead letter: the reason, then the record as it came, bytes untouched. The writer adds
-the batch number."""
+"""One row per dead letter: the reason, the record as it came, bytes untouched, and the table that it does not fit; null for a
+record as a whole. The writer adds the batch number."""
 
 
-def dead_letters(records: pa.RecordBatch, reasons: list[Reason]) -> pa.RecordBatch:
-    """Return rows of `DEAD_SCHEMA` for `records` (of `KAFKA_SCHEMA`) and their reasons."""
+def dead_letters(records: pa.RecordBatch, reasons: list[Reason], tables: list[str | None]) -> pa.RecordBatch:
+    """Return rows of `DEAD_SCHEMA` for `records` (of `KAFKA_SCHEMA`), their reasons and tables."""
     reason_columns = {
+        "destination": tables,
         "code": [reason.code.value for reason in reasons],
         "stage": [reason.code.stage.value for reason in reasons],
         "message": [_storable(f"{r.path}: {r.message}" if r.path else r.message) for r in reasons],

@@ -35,6 +35,11 @@ def distinct_positions(positions: pa.Int64Array) -> pa.Int64Array:
     return positions if pc.all(rises).as_py() in {True, None} else pc.unique(positions)
 
 
+def take_distinct(column: pa.Array, positions: pa.Int64Array) -> pa.Array:
+    """Return the values at ascending positions, none of which repeats; all of them without a copy."""
+    return column if len(positions) == len(column) else column.take(positions)
+
+
 def take_records(records: pa.RecordBatch, positions: pa.Int64Array) -> pa.RecordBatch:
     """Return the records at ascending positions, which may repeat; all of them, each once, without a copy."""
     is_all = len(positions) == len(records) and len(distinct_positions(positions)) == len(records)

@@ -64,7 +64,7 @@ def combine_outcomes(frames: Sequence[Frame], dead: Mapping[int, Reason], filter
 
     No frame is empty, unless all are. Neighbouring frames of one shape become one.
     """
-    frames_left = [_drop_dead_records(frame, dead) for frame in frames]
+    frames_left = [drop_dead_records(frame, dead) for frame in frames]
     first, *other_frames = _merge_neighbours([frame for frame in frames_left if len(frame)] or frames_left[:1])
     left_out = frozenset(filtered - dead.keys())
     for frame in (first, *other_frames) if left_out else ():
@@ -72,7 +72,7 @@ def combine_outcomes(frames: Sequence[Frame], dead: Mapping[int, Reason], filter
     return Transformed(first, dead, left_out, tuple(other_frames))
 
 
-def _drop_dead_records(frame: Frame, dead: Mapping[int, Reason]) -> Frame:
+def drop_dead_records(frame: Frame, dead: Mapping[int, Reason]) -> Frame:
     """Return the frame without the other rows of dead records."""
     if not dead or not len(frame):
         return frame

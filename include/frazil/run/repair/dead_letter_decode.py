@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from frazil.batch.dead_letters import OpenLetter, Place
 from frazil.batch.facts import Counts, Staged, TopicPartition, UnknownFields
-from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.redaction import Payload, has_record, redacted
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.model.outcome import FilterReason
+from frazil.records.model.outcome import FilterReason, Outcomes
 
 _REASON = ("code", "stage", "message", "path")
 
@@ -49,7 +49,7 @@ class LetterOutcomes:
 
 
 def decode_letters(
-    letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: FanOut, n: int, payload: Payload = "full"
+    letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: Decoder, n: int, payload: Payload = "full"
 ) -> LetterOutcomes:
     """Decode the tried ones among letters; the others stay as they are.
 
@@ -89,7 +89,7 @@ def decode_letters(
     )
 
 
-def letter_demands(letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: FanOut) -> Staged:
+def letter_demands(letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: Decoder) -> Staged:
     """The missing columns and tables that the tried letters need.
 
     Args:
@@ -108,7 +108,7 @@ def _tried_mask(letters: pa.RecordBatch, tried: Collection[OpenLetter]) -> pa.Bo
 
 
 def _decode_destination(
-    letters: pa.RecordBatch, table: str | None, decoder: FanOut, n: int, payload: Payload
+    letters: pa.RecordBatch, table: str | None, decoder: Decoder, n: int, payload: Payload
 ) -> tuple[LetterOutcomes, frozenset[Place]]:
     """The outcomes of the letters of one table, or of records as a whole, and which are still dead."""
     outcomes = decoder.decode(_records(letters), only=table)
@@ -136,7 +136,7 @@ def _without_reason(letters: pa.RecordBatch, reasons: Mapping[Place, Mapping[str
     return letters.filter(pa.array([place not in reasons for place in _places(letters)], pa.bool_()))
 
 
-def _rerouted(letters: pa.RecordBatch, table: str, decoder: FanOut) -> list[Place]:
+def _rerouted(letters: pa.RecordBatch, table: str, decoder: Decoder) -> list[Place]:
     """Of good letters of a table, those whose records the route now sends to another table.
 
     Outcomes count such records and don't name them, so the letters are halved until a part has only them, or none.
@@ -152,7 +152,7 @@ def _rerouted(letters: pa.RecordBatch, table: str, decoder: FanOut) -> list[Plac
     return [place for part in parts for place in _rerouted(part, table, decoder)]
 
 
-def _routed_away(outcomes: TableOutcomes) -> int:
+def _routed_away(outcomes: Outcomes) -> int:
     return sum(counts.filtered.get(FilterReason.ROUTE, 0) for counts in outcomes.counts.values())
 
 
@@ -164,7 +164,7 @@ def _unrouted_reason(table: str) -> dict[str, Any]:
     return {"code": str(code), "stage": str(code.stage), "message": message, "path": None}
 
 
-def _landed_counts(outcomes: TableOutcomes) -> dict[TopicPartition, Counts]:
+def _landed_counts(outcomes: Outcomes) -> dict[TopicPartition, Counts]:
     return {
         (key.topic, key.partition): Counts(
             counts.written + sum(counts.filtered.values()), counts.written, 0, sum(counts.filtered.values())

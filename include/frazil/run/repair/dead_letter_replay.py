@@ -30,7 +30,7 @@ from frazil.iceberg.files.data_files import DataFileWriter
 from frazil.iceberg.files.row_files import TableWriters
 from frazil.iceberg.ledger.dead_letters import letters_within
 from frazil.iceberg.schema.schema import declared_columns
-from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.decode import Decoder
 from frazil.records.model.cells import in_steps
 from frazil.records.model.spec import RecordSpec
 from frazil.run.commit.audit import discard, partition_limit, publish, refuse_if_stopping, row_targets
@@ -80,12 +80,12 @@ class LetterReplay:
         return letters_within(self.tables.dead_letters, self.scope.pipeline.dead_letters_table, self.removal)
 
 
-def decoder_of(work: LetterReplay, columns: Mapping[str, pa.Schema], n: int) -> FanOut:
+def decoder_of(work: LetterReplay, columns: Mapping[str, pa.Schema], n: int) -> Decoder:
     """Decodes the letters into rows of these columns."""
     pipeline, schemas, refusals = work.scope.pipeline, work.scope.schemas, work.refusals
     route = route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest)
     counters = partition_limit(pipeline, work.tables).counters()
-    return FanOut(without_fail(record_specs(pipeline, columns, schemas)), route, n, partitions=counters)
+    return Decoder(without_fail(record_specs(pipeline, columns, schemas)), route, n, partitions=counters)
 
 
 def demand_finder(work: LetterReplay) -> DemandFinder:

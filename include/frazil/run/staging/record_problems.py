@@ -17,8 +17,8 @@ from frazil.pipeline.models.value import Column, Decoding
 from frazil.pipeline.syntax.patterns import refused_because
 from frazil.records.casting.source import plain_type
 from frazil.records.casting.type_names import type_name
-from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import Router
+from frazil.records.decoder.value_decoder import ValueDecoder
 from frazil.records.evolution.types import names_in_files
 from frazil.records.formats.catalogue import open_format
 from frazil.records.formats.shapes import declared_fields
@@ -105,7 +105,7 @@ def _shape_attempts(
     pipeline: Pipeline, key: str, spec: RecordSpec
 ) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
     """The checks against the declared fields of values and keys."""
-    decoder, columns_path = Decoder(spec, 0), f"{key}.columns."
+    decoder, columns_path = ValueDecoder([spec]), f"{key}.columns."
     value_shape = declared_fields(spec.format, None if spec.infers else spec.fields)
     key_shape = None if spec.key is None else declared_fields(spec.key, spec.key_fields)
     if value_shape is not None:
@@ -141,10 +141,10 @@ def _file_name_clashes(fields: Iterable[pa.Field], path: str = "") -> Iterator[s
 
 
 def _check_decoder(pipeline: Pipeline, columns: pa.Schema, schemas: Schemas, destination: Destination) -> Iterable[str]:
-    return _no_problems(Decoder(record_spec(pipeline, columns, schemas, destination), 0))
+    return _no_problems(ValueDecoder([record_spec(pipeline, columns, schemas, destination)]))
 
 
-def _check_transforms(decoder: Decoder, fields: pa.Schema | None, key_fields: pa.Schema | None) -> Iterable[str]:
+def _check_transforms(decoder: ValueDecoder, fields: pa.Schema | None, key_fields: pa.Schema | None) -> Iterable[str]:
     return _no_problems(decoder.problems(fields, key_fields))
 
 
@@ -184,10 +184,9 @@ def _about_new_tables(pipeline: Pipeline) -> Iterator[str]:
         return
     if route.field is not None and all(map(route.lets, _ANYWHERE)):
         yield "route.field.allow: lets records make tables in any namespace"
-    if route.topic is not None and not pipeline.transforms:
-        record_route = route_of(
-            pipeline, {destination.table: declared_columns(destination) for destination in pipeline.destinations}
-        )
+    columns = {destination.table: declared_columns(destination) for destination in pipeline.destinations}
+    by_topic = route.topic is not None and not pipeline.transforms
+    if by_topic and (record_route := route_of(pipeline, columns)) is not None:
         router = Router(record_route, pipeline.tables)
         topics = [topic for topic in pipeline.source.topics if not router.has_table(topic)]
         if topics:

@@ -28,10 +28,11 @@ from frazil.iceberg.files.partition_limit import PartitionLimit
 from frazil.iceberg.files.row_files import TableWriters
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.read.read import ReadLimits
-from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.redaction import Payload, redacted
 from frazil.records.decoder.route import Route
 from frazil.records.model.cells import in_steps
+from frazil.records.model.outcome import Outcomes
 from frazil.records.model.positions import record_ages
 from frazil.records.model.spec import RecordSpec
 
@@ -98,7 +99,7 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
     than the order tolerates. If records need columns or tables that don't exist, nothing is written: the outcome has the needs
     of all records, and all ranges of the order, which are to be staged again. Ranges of other tasks are not.
     """
-    decoder = FanOut(order.specs, order.route, order.n, partitions=order.partitions.counters())
+    decoder = Decoder(order.specs, order.route, order.n, partitions=order.partitions.counters())
     letters_table = order.dead_letters
     writers = TableWriters(
         order.destinations if letters_table is None else {**order.destinations, letters_table.name: letters_table}
@@ -152,8 +153,6 @@ def with_batch_columns(dead: pa.RecordBatch, n: int) -> pa.RecordBatch:
         "attempts": pa.repeat(pa.scalar(1, pa.int32()), size),
         "landed_batch": pa.nulls(size, pa.int64()),
     }
-    if "destination" not in dead.schema.names:
-        added["destination"] = pa.nulls(size, pa.string())
     columns = [*dead.columns, *added.values()]
     return pa.RecordBatch.from_arrays(columns, [*dead.schema.names, *added])
 
@@ -177,7 +176,7 @@ def _named_letters(order: StageOrder, dead: pa.RecordBatch, named_count: int) ->
     return tuple(NamedLetter(*letter_fields) for letter_fields in zip(*columns, strict=True))
 
 
-def _staged_counts(order: StageOrder, outcomes: TableOutcomes) -> Staged:
+def _staged_counts(order: StageOrder, outcomes: Outcomes) -> Staged:
     counts = {}
     codes: dict[str, int] = {}
     for key, outcome in outcomes.counts.items():

@@ -18,7 +18,7 @@ from frazil.batch.facts import Range, Staged
 from frazil.batch.plan import shared_out
 from frazil.errors import Retryable, Terminal
 from frazil.kafka.read.read import read_ranges
-from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.decode import Decoder
 from frazil.run.staging.stage import StageOrder, stage_records
 from frazil.spark.errors import SPARK_FAILED, fetch_rows
 from frazil.spark.submit.configuration import cores
@@ -45,7 +45,7 @@ class SparkStage:
             Stopped: The run was asked to stop.
             SPARK_FAILED: Spark itself failed.
         """
-        FanOut(order.specs, order.route, order.n)  # a shape that can't be met is refused here, not in every task
+        Decoder(order.specs, order.route, order.n)  # a shape that can't be met is refused here, not in every task
 
         tasks = shared_out(order.ranges, order.records_per_task, tasks_of(self._spark, order.ranges))
         order = replace(order, ranges=())

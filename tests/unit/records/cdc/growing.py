@@ -10,8 +10,9 @@ import pyarrow as pa
 from frazil.batch.schema_change import SchemaChange
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.decoder.decode import Decoder
 from frazil.records.evolution.schema_requests import apply_changes, merge_changes
+from frazil.records.model.outcome import Outcomes
 from frazil.run.staging.record_problems import record_problems
 from frazil.run.staging.record_spec import record_specs, route_of
 from tests.unit.records.cdc.landing import batch_of
@@ -23,7 +24,7 @@ class Grown:
 
     rounds: list[dict[str, tuple[SchemaChange, ...]]]
     columns: dict[str, pa.Schema]
-    outcomes: TableOutcomes
+    outcomes: Outcomes
 
 
 def grown(
@@ -38,7 +39,7 @@ def grown(
     batch, rounds = batch_of(values, keys), list[dict[str, tuple[SchemaChange, ...]]]()
     for _ in range(4):
         specs = record_specs(declared, columns)
-        outcomes = FanOut(specs, route_of(declared, columns), 7).decode(batch)
+        outcomes = Decoder(specs, route_of(declared, columns), 7).decode(batch)
         if not outcomes.demands:
             assert all(counts.is_complete for counts in outcomes.counts.values())
             return Grown(rounds, columns, outcomes)

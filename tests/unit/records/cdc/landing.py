@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.decoder.decode import Decoder
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from frazil.records.model.outcome import Outcomes
 from frazil.run.staging.record_problems import record_problems
 from frazil.run.staging.record_spec import record_specs, route_of
 from tests.unit.records.kafka_batches import kafka_batch
@@ -29,12 +30,12 @@ def pipeline(more: Mapping[str, Any] | None = None, **of: Any) -> Pipeline:
 
 def landed(
     declared: Pipeline, values: Sequence[object], keys: Sequence[object] | None = None, first_offset: int = 100
-) -> TableOutcomes:
+) -> Outcomes:
     """Decode values, and keys, in JSON; None is none. The file must have nothing to complain about."""
     assert record_problems(declared) == ()
     columns = {of.table: declared_columns(of) for of in declared.destinations}
     specs = record_specs(declared, columns)
-    outcomes = FanOut(specs, route_of(declared, columns), 7).decode(batch_of(values, keys, first_offset))
+    outcomes = Decoder(specs, route_of(declared, columns), 7).decode(batch_of(values, keys, first_offset))
     assert all(counts.is_complete for counts in outcomes.counts.values())
     return outcomes
 
@@ -49,19 +50,19 @@ def batch_of(values: Sequence[object], keys: Sequence[object] | None = None, fir
     return pa.RecordBatch.from_arrays([columns[of.name] for of in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
 
 
-def told(outcomes: TableOutcomes, *columns: str, table: str = TABLE) -> list[tuple[Any, ...]]:
+def told(outcomes: Outcomes, *columns: str, table: str = TABLE) -> list[tuple[Any, ...]]:
     """What happens to which row: op, then the columns asked for."""
     names = ["_frazil_op", *(columns or ("id", "name"))]
     return [tuple(row[name] for name in names) for row in outcomes.rows[table].to_pylist()]
 
 
-def refused(outcomes: TableOutcomes) -> list[str]:
+def refused(outcomes: Outcomes) -> list[str]:
     """Messages of dead letters."""
     found: list[str] = outcomes.dead.column("message").to_pylist()
     return found
 
 
-def filtered(outcomes: TableOutcomes) -> dict[str, int]:
+def filtered(outcomes: Outcomes) -> dict[str, int]:
     """How many records were left out on purpose, by reason."""
     found: dict[str, int] = {}
     for counts in outcomes.counts.values():

@@ -11,8 +11,9 @@ import pytest
 from frazil.batch.changes import OP
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.decoder.decode import Decoder
 from frazil.records.model.kafka_schema import UNREAD_BYTES
+from frazil.records.model.outcome import Outcomes
 from frazil.run.staging.record_spec import record_specs, route_of
 from tests.unit.records.cdc.landing import TABLE, batch_of, filtered, landed, told
 
@@ -33,7 +34,7 @@ def upsert(more: Mapping[str, Any] | None = None, others: tuple[Mapping[str, Any
     return Pipeline.model_validate({name: of for name, of in body.items() if of is not None})
 
 
-def letters(outcomes: TableOutcomes) -> list[tuple[int, str, str | None]]:
+def letters(outcomes: Outcomes) -> list[tuple[int, str, str | None]]:
     """Offset, code and path of each dead letter."""
     return [(of["offset"], of["code"], of["path"]) for of in outcomes.dead.to_pylist()]
 
@@ -197,7 +198,7 @@ def test_record_that_was_not_taken_over_deletes_nothing() -> None:
         columns = {of.table: declared_columns(of) for of in declared.destinations}
         batch = batch_of(SENT, KEYS)
         sizes = pa.array([None, None, 10**9, None], pa.int64())
-        fan_out = FanOut(record_specs(declared, columns), route_of(declared, columns), 7)
+        fan_out = Decoder(record_specs(declared, columns), route_of(declared, columns), 7)
         outcomes = fan_out.decode(batch.append_column(UNREAD_BYTES, sizes))
         assert [code for _, code, _ in letters(outcomes)] == ["RECORD_TOO_LARGE"]
         assert told(outcomes) == [CHANGED[0], CHANGED[1], CHANGED[3]]

@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.batch.schema_change import SchemaChange
-from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.decoder.decode import Decoder
 from frazil.records.evolution.schema_requests import apply_changes, merge_changes
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.frame import Frame, Transformed
+from frazil.records.model.outcome import Outcomes
 from frazil.records.model.spec import KafkaColumns, RecordSpec
 from tests.unit.records.kafka_batches import kafka_batch
 
@@ -26,7 +27,7 @@ class Landed:
 
     spec: RecordSpec
     rounds: list[tuple[SchemaChange, ...]]
-    tasks: list[TableOutcomes]
+    tasks: list[Outcomes]
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
@@ -83,7 +84,7 @@ def land(tasks: Sequence[Sequence[object]], of: RecordSpec, *, blocks: bool = Tr
     rounds: list[tuple[SchemaChange, ...]] = []
     batches = [kafka_batch([each if isinstance(each, bytes) else _json(each) for each in task]) for task in tasks]
     for _ in range(6):
-        told = [FanOut({TABLE: of}, None, 1, blocks=blocks).decode(batch) for batch in batches]
+        told = [Decoder({TABLE: of}, None, 1, blocks=blocks).decode(batch) for batch in batches]
         changes = merge_changes((change for task in told for change in task.demands.get(TABLE, ())), of)
         if not changes:
             assert not any(task.demands for task in told)
@@ -94,9 +95,9 @@ def land(tasks: Sequence[Sequence[object]], of: RecordSpec, *, blocks: bool = Tr
     raise AssertionError(f"the records never have enough: {rounds}")
 
 
-def land_still(value: bytes, of: RecordSpec) -> TableOutcomes:
+def land_still(value: bytes, of: RecordSpec) -> Outcomes:
     """Decode one value for a table that does not evolve."""
-    return FanOut({TABLE: of}, None, 1).decode(kafka_batch([value]))
+    return Decoder({TABLE: of}, None, 1).decode(kafka_batch([value]))
 
 
 def _json(value: object) -> bytes:

@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.records.decoder.decode import value_agreement
-from frazil.records.decoder.fan_out import FanOut, TableOutcomes
+from frazil.records.decoder.decode import Decoder
+from frazil.records.decoder.value_decoder import value_agreement
 from frazil.records.evolution.inferred import InferredJson
 from frazil.records.evolution.types import leaf_paths
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.frame import Transform
+from frazil.records.model.outcome import Outcomes
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import TRANSFORMS, transform
 from frazil.records.transforms.definition import TransformDefinition
@@ -60,10 +61,10 @@ def through(step: Transform, *columns: pa.Field, **options: Any) -> RecordSpec:
     return replace(made, infers=True, fields=made.columns, transforms=(step,))
 
 
-def decoded(values: list[Any], of: RecordSpec, seconds: float) -> TableOutcomes:
+def decoded(values: list[Any], of: RecordSpec, seconds: float) -> Outcomes:
     """What became of values, which takes CPU time below a bound: generous, as machines differ."""
     batch = kafka_batch([json.dumps(value).encode() for value in values])
-    decoder = FanOut({TABLE: of}, None, 1)
+    decoder = Decoder({TABLE: of}, None, 1)
     began = process_time()
     outcomes = decoder.decode(batch)
     assert process_time() - began < seconds

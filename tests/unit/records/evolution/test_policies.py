@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Terminal
-from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import Route, StaticRoute
 from frazil.records.evolution.schema_requests import apply_changes, merge_changes
 from frazil.records.model.evolution_policy import Evolution
@@ -95,7 +95,7 @@ def test_table_is_asked_for_columns_of_another_one() -> None:
     route = Route(StaticRoute(("kind",), {"a.x": "x", "a.y": "y|both", "a.z": "z|both"}))
     sent = [{"kind": "x", "n": 1}, {"kind": "y", "m": "s"}, {"kind": "z", "k": 1}, {"kind": "both", "b": 1.5}]
     batch = kafka_batch([json.dumps(of).encode() for of in sent])
-    told = FanOut(specs, route, 7).decode(batch)
+    told = Decoder(specs, route, 7).decode(batch)
     assert {table: [str(of) for of in changes] for table, changes in told.demands.items()} == {
         "a.x": ["add kind string", "add n long"],
         "a.y": ["add b digits(10,9)", "add kind string", "add m string"],
@@ -104,7 +104,7 @@ def test_table_is_asked_for_columns_of_another_one() -> None:
         name: replace(specs[name], columns=apply_changes(specs[name].columns, merge_changes(changes, specs[name])))
         for name, changes in told.demands.items()
     }
-    again = FanOut(specs, route, 7).decode(batch)
+    again = Decoder(specs, route, 7).decode(batch)
     assert not again.demands
     rows = {table: of.select(specs[table].columns.names).to_pylist() for table, of in again.rows.items()}
     assert rows == {

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.records.casting.renames import with_former
-from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.route import Route, StaticRoute, route_texts
 from frazil.records.model.format import FormatSpec, WriterSchema
 from tests.unit.records.evolution.cases import avro_field
@@ -110,7 +110,7 @@ def test_a_renamed_field_routes_no_longer() -> None:
     route = Route(StaticRoute(("kind",), {"a.t": "x"}), otherwise="filter")
     values = [versions.value(0, kind="x"), versions.value(1, type="x"), versions.value(2, type="x", kind="y")]
 
-    found = FanOut({"a.t": of}, route, 1).decode(kafka_batch(values))
+    found = Decoder({"a.t": of}, route, 1).decode(kafka_batch(values))
 
     assert found.rows["a.t"].column("kind").to_pylist() == ["x", "x"]
 

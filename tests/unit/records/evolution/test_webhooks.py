@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.batch.facts import Staged
-from frazil.records.decoder.fan_out import FanOut
+from frazil.records.decoder.decode import Decoder
 from frazil.records.evolution.schema_requests import merge_changes
 from frazil.records.evolution.types import leaf_paths
 from frazil.records.model.evolution_policy import Evolution
@@ -129,7 +129,7 @@ def test_demands_keep_the_order_of_fields_on_their_way_to_the_driver() -> None:
     wanted = spec()
     demands = []
     for task in ([{"b": {"z": 1, "a": 2}}], [{"x": 1, "a": {"q": [1.5]}}]):
-        told = FanOut({TABLE: wanted}, None, 1).decode(kafka_batch([json.dumps(each).encode() for each in task]))
+        told = Decoder({TABLE: wanted}, None, 1).decode(kafka_batch([json.dumps(each).encode() for each in task]))
         staged = Staged.from_json(Staged(demands=told.demands).to_json())
         demands += staged.demands[TABLE]
     assert merge_changes(demands, wanted) == landed.rounds[0]

@@ -16,13 +16,12 @@ from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import FORMATS
 from frazil.pipeline.syntax.types import PRIMITIVES
-from frazil.records.decoder.decode import Decoder
 from frazil.records.model.format import WriterSchema
 from frazil.run.staging.record_spec import record_spec
 from tests.unit.records.formats.case import COLUMN, Case
 from tests.unit.records.formats.cases import cases
 from tests.unit.records.formats.matrix import KINDS, matrix
-from tests.unit.records.kafka_batches import kafka_batch
+from tests.unit.records.kafka_batches import OneTable, kafka_batch
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def test_docs_promise_what_does_not_happen(case: Case) -> None:
     schemas = {} if case.schema is None else {str(case.value["registry"]): OneSchema(case.schema)}
     spec = record_spec(pipeline, columns, schemas)
     for blocks in (True, False):
-        outcomes = Decoder(spec, 1, blocks=blocks).decode(kafka_batch([case.data] * 3))
+        outcomes = OneTable(spec, 1, blocks=blocks).decode(kafka_batch([case.data] * 3))
         found = [shown(value) for value in outcomes.rows.column(COLUMN)] + outcomes.dead.column("code").to_pylist()
         assert found == [case.result] * 3
 

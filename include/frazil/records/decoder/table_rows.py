@@ -1,0 +1,135 @@
+"""What a batch of records becomes in one table: rows, rows to delete, and the reasons of records that do not fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.batch.changes import OP
+from frazil.batch.facts import TableCounts
+from frazil.records.casting.fitter import Fitted
+from frazil.records.decoder.orc_times import without_altered_times
+from frazil.records.decoder.partitions import PartitionBound, refused_by_partition
+from frazil.records.decoder.tombstones import with_deleted
+from frazil.records.model.changes import merge_columns
+from frazil.records.model.dead_letter import Reason
+from frazil.records.model.positions import distinct_positions, take_records
+from frazil.records.model.rows import Block, drop_dead_rows, in_order
+from frazil.records.model.spec import RecordSpec
+from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
+
+_ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
+"""Columns of a record that its rows carry too."""
+
+
+class TableRows:
+    """The rows of one table in one batch. Fitted rows are added group by group, then landed once.
+
+    Attributes:
+        dead: Reasons of records that do not fit the table, by position.
+        positions: int64, per landed row the position of its record, ascending.
+        unknown_fields: Fields of the landed records that no column takes.
+
+    Args:
+        spec: How records become rows of the table.
+        format_unknown: Fields of the records that the format itself has no place for.
+    """
+
+    def __init__(self, spec: RecordSpec, format_unknown: UnknownFieldPairs) -> None:
+        self._spec: Final = spec
+        self._blocks: Final[list[Block]] = []
+        self._deleted: Final[list[Block]] = []
+        self._routed: Final[list[pa.Int64Array]] = []
+        self._left_out: Final[list[pa.Int64Array]] = []
+        self.dead: Final[dict[int, Reason]] = {}
+        self.positions: pa.Int64Array = pa.array([], pa.int64())
+        # Of change events only unknown fields of rows count, not those of the envelope.
+        self._format_unknown: Final = [] if spec.tells_changes else [format_unknown]
+        self.unknown_fields = NOTHING_UNKNOWN
+
+    def add(self, fitted: Fitted, positions: pa.Int64Array, *, deletes: bool) -> None:
+        """Add rows.
+
+        Args:
+            fitted: What became of the rows that were routed to the table.
+            positions: The record of each of these.
+            deletes: Whether they are rows to delete.
+        """
+        self._routed.append(positions)
+        blocks = self._deleted if deletes else self._blocks
+        row_positions = positions.take(fitted.input_rows)
+        blocks.append(Block(fitted.rows, row_positions, fitted.ignored.map_positions(positions)))
+        for row, reason in fitted.dead.items():
+            self.dead.setdefault(positions[row].as_py(), reason)
+        if (
+            deletes or self._spec.tells_changes
+        ):  # else a row is fitted or dead, and one that is neither shows in the counts
+            is_left_out = np.ones(len(positions), np.bool_)
+            is_left_out[fitted.input_rows] = False
+            is_left_out[list(fitted.dead)] = False
+            self._left_out.append(positions.filter(pa.array(is_left_out)))
+
+    def land(self, records: pa.RecordBatch, batch_number: int, bound: PartitionBound | None) -> pa.RecordBatch:
+        """Return the rows in the order of their records; one with a partition value beyond the bound becomes a dead letter.
+
+        Args:
+            records: All records of the batch.
+            batch_number: Goes into the batch column of every row.
+            bound: Bounds the partition values of the table; None: it has none.
+        """
+        spec = self._spec
+        # A record with several rows lands whole or not at all.
+        is_several = spec.transforms or spec.tells_changes
+        block = drop_dead_rows(in_order(self._blocks, spec.block_schema), self.dead if is_several else {})
+        deleted = [drop_dead_rows(deleted_block, self.dead) for deleted_block in self._deleted]
+        block, altered = without_altered_times(spec, with_deleted(spec, block, deleted), records)
+        self.dead.update(altered)
+        rows = self._with_kafka_columns(block, records, batch_number)
+        if partition_dead := refused_by_partition(bound, rows, block.positions):
+            self.dead.update(partition_dead)
+            block = drop_dead_rows(block, partition_dead)
+            rows = self._with_kafka_columns(block, records, batch_number)
+        self.positions = block.positions
+        unknown_fields = UnknownFieldPairs.concat([*self._format_unknown, block.unknown_fields])
+        self.unknown_fields = unknown_fields.at_positions(block.positions)
+        return rows
+
+    def _with_kafka_columns(self, block: Block, records: pa.RecordBatch, batch_number: int) -> pa.RecordBatch:
+        """Return rows with their Kafka columns, the batch number, and the columns that a merge needs."""
+        names = [name for name in block.rows.schema.names if name != OP]
+        columns = [block.rows.column(name) for name in names]
+        if self._spec.kafka_columns is not None:
+            columns += take_records(records.select(_ORIGIN), block.positions).columns
+            columns.append(pa.repeat(pa.scalar(batch_number, pa.int64()), len(block.positions)))
+        if self._spec.merge is not None:
+            columns += merge_columns(self._spec.merge, block.rows, block.positions)
+        return pa.RecordBatch.from_arrays(columns, schema=self._spec.row_schema)
+
+    def without_row(self) -> set[int]:
+        """Return the positions of the records that were left out of the table on purpose: they have no row, and no reason."""
+        if not self._left_out:
+            return set()
+        left_out = pc.unique(pa.chunked_array(self._left_out, pa.int64()))
+        without_row = left_out.filter(pc.invert(pc.is_in(left_out, value_set=self.positions)))
+        return set(without_row.to_pylist()) - self.dead.keys()
+
+    def routed(self, positions: Iterable[int]) -> set[int]:
+        """Return which of these records were routed to the table."""
+        asked = pa.array(positions, pa.int64())
+        return set(asked.filter(pc.is_in(asked, value_set=self._all_routed)).to_pylist())
+
+    def counts(self, whole_dead: Collection[int]) -> TableCounts:
+        """Count the records of the table, without those that are dead as a whole."""
+        elsewhere = pa.array({*whole_dead, *self.without_row()}, pa.int64())
+        routed = pc.invert(pc.is_in(self._all_routed, value_set=elsewhere)).true_count
+        written = len(distinct_positions(self.positions))
+        return TableCounts(routed, written, len(self.dead), len(self.positions), self.unknown_fields.count())
+
+    @cached_property
+    def _all_routed(self) -> pa.Int64Array:
+        return pc.unique(pa.chunked_array(self._routed, pa.int64()))

@@ -1,0 +1,344 @@
+"""Decodes a batch once for all tables of a pipeline, and fits its rows to each group of tables that have the same columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.batch.schema_change import SchemaChange, bounded
+from frazil.errors import Terminal
+from frazil.records.casting.fitter import Fitted
+from frazil.records.decoder.route import Route, route_texts
+from frazil.records.decoder.tombstones import DeletedRowFitter, TombstoneDecoder
+from frazil.records.decoder.typed_decoder import LeftOut, RowFitter, ShapedDecoder, TypedRows
+from frazil.records.evolution.agreement import EXACT, Agreement
+from frazil.records.evolution.inferred import InferredJson
+from frazil.records.evolution.json_values import EvolvingJson
+from frazil.records.evolution.schema_requests import SchemaRequests
+from frazil.records.formats.catalogue import open_format
+from frazil.records.formats.keys import DecodedKeys, KeyColumns, KeyDecoder
+from frazil.records.formats.payload_decoder import HalfName, PayloadDecoder
+from frazil.records.json.values import JsonValues
+from frazil.records.model.dead_letter import Reason, Stage
+from frazil.records.model.format import JSON, FormatSpec
+from frazil.records.model.frame import Frame
+from frazil.records.model.positions import mask_without, take_distinct
+from frazil.records.model.rows import Block, in_order, no_rows
+from frazil.records.model.spec import RecordSpec
+from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
+from frazil.records.transforms.kinds.conditions import named_fields
+from frazil.records.transforms.kinds.nested import Flatten
+
+Dead = dict[int, Reason]
+"""Reasons by the record's position in the batch."""
+
+_NO_TEXTS: Final = pa.array([], pa.string())
+
+FitRows = Callable[[int, pa.Int64Array | None], Fitted]
+"""Fits rows, ascending (None: all), to the columns of a group of tables, by the group's index."""
+
+
+@dataclass(frozen=True)
+class DecodedGroup:
+    """Decoded rows of one schema, at least one, not yet fitted to the columns of tables.
+
+    Attributes:
+        positions: int64, per row the position of its record, ascending; rows of one record share it.
+        texts: Per row the text that routes it, null where there is none; empty if there is no route.
+        fit: Fits the rows to tables.
+        deletes: Whether these are rows to delete, of records without value.
+    """
+
+    positions: pa.Int64Array
+    texts: pa.StringArray
+    fit: FitRows
+    deletes: bool = False
+
+
+class ValueDecoder:
+    """Decodes the batches of a pipeline, and fits them to its tables.
+
+    Attributes:
+        tables_by_group: Per group of tables with the same columns, the tables' numbers.
+
+    Args:
+        specs: How records become rows, table by table.
+        route: How records find their tables; None: each goes to all.
+        blocks: Whether JSON values may be parsed as blocks where that is exact.
+
+    Raises:
+        Terminal: a spec can't be met: a type without a JSON form, a default that does not fit, a schema that is none.
+    """
+
+    def __init__(self, specs: Sequence[RecordSpec], route: Route | None = None, *, blocks: bool = True) -> None:
+        group_specs, self.tables_by_group = _tables_by_spec(specs)
+        first = specs[0]
+        self._group_specs: Final = group_specs
+        self._requests: Final = [SchemaRequests(spec.fold is not None) for spec in group_specs]
+        self._has_route: Final = route is not None
+        self._path: Final = None if route is None else route.field
+        self._fold: Final = first.field_names == "case_insensitive"
+        self._keys: Final = (
+            None
+            if first.key is None
+            else KeyDecoder(_payload_decoder("key", first, first.key, first.key_fields, blocks=blocks))
+        )
+        # JSON of one table is decoded straight into its columns, also beside a key.
+        is_direct = self._keys is None or (route is None and len(specs) == 1)
+        self._shaped: Final = (
+            None
+            if is_direct and not any(spec.is_shaped for spec in group_specs)
+            else ShapedDecoder(group_specs, _typed_values(group_specs, self._path or (), blocks=blocks), self._keys)
+        )
+        pairs = list(zip(group_specs, self._requests, strict=True))
+        self._fitters: Final = [
+            RowFitter(spec, requests, blocks=blocks) for spec, requests in pairs if self._shaped is not None
+        ]
+        self._json: Final = [
+            _json_decoder(spec.of_value, requests, blocks=blocks) for spec, requests in pairs if self._shaped is None
+        ]
+        self._key_columns: Final = KeyColumns(first) if self._shaped is None and first.of_key else None
+        self._route_decoder: Final = (
+            JsonValues(_route_spec(first, self._path), blocks=blocks) if self._path and self._shaped is None else None
+        )
+        takes = any(spec.tombstone == "delete" for spec in group_specs)
+        self._tombstones: Final = TombstoneDecoder(first, self._keys) if takes else None
+        self._deleted_row_fitters: Final = [
+            DeletedRowFitter(spec) if spec.tombstone == "delete" else None for spec in group_specs
+        ]
+
+    @property
+    def takes_tombstones(self) -> bool:
+        """Whether a record without value may delete a row of some table."""
+        return self._tombstones is not None
+
+    def demands(self) -> Iterator[tuple[int, tuple[SchemaChange, ...]]]:
+        """Yield the number of each table whose rows need schema changes, with these changes."""
+        for tables, spec, requests in zip(self.tables_by_group, self._group_specs, self._requests, strict=True):
+            if changes := requests.demands(spec):
+                yield tables[0], changes
+
+    def untyped_paths(self) -> Iterator[tuple[int, frozenset[tuple[str, ...]]]]:
+        """Yield the number of each table whose rows have values without a type and a column, with their paths."""
+        for tables, requests in zip(self.tables_by_group, self._requests, strict=True):
+            if requests.untyped_paths:
+                yield tables[0], bounded(requests.untyped_paths)
+
+    def problems(self, shape: pa.Schema | None, key_shape: pa.Schema | None = None) -> list[str]:
+        """Return which columns of the first table nothing could ever fill, and why.
+
+        Args:
+            shape: The fields that all values have before transforms; None if each says its own.
+            key_shape: The fields of keys, likewise.
+
+        Raises:
+            Terminal: a transform does not fit the fields that it gets.
+        """
+        if self._shaped is not None:
+            return self._shaped.problems(self._fitters[0], shape, key_shape)
+        return [] if key_shape is None or self._key_columns is None else self._key_columns.check(key_shape)
+
+    def decode(
+        self, records: pa.RecordBatch, present: pa.Int64Array
+    ) -> tuple[list[DecodedGroup], Dead, LeftOut, UnknownFieldPairs]:
+        """Decode the values of the records at positions `present`, which have one; forget the requests of earlier records.
+
+        Returns:
+            The rows; reasons of records that are dead as a whole; positions of those that were left out on purpose; and
+            fields that the format has no place for, whatever the columns of a table are.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses, or a transform does not fit the fields that it gets.
+        """
+        for requests in self._requests:
+            requests.clear()
+        if self._shaped is None:
+            return *self._decode_json(records, present), {}, NOTHING_UNKNOWN
+        decoded, dead, left_out, format_unknown = self._shaped.decode(records, present)
+        groups = [
+            DecodedGroup(rows.positions, self._texts(records, rows), partial(self._fit_typed, rows)) for rows in decoded
+        ]
+        return groups, dead, left_out, format_unknown
+
+    def decode_tombstones(
+        self, records: pa.RecordBatch, positions: pa.Int64Array
+    ) -> tuple[list[DecodedGroup], Dead, list[int]]:
+        """Return the rows that records without value delete, reasons of others, and positions of what was left out.
+
+        Raises:
+            Retryable: a writer schema can't be had now.
+            Terminal: the registry refuses to answer.
+        """
+        if self._tombstones is None:
+            return [], {}, []
+        frames, dead, filtered = self._tombstones.frames(records, positions)
+        groups = [
+            DecodedGroup(
+                frame.positions,
+                frame.topic if self._path is None else pa.nulls(len(frame), pa.string()),
+                partial(self._fit_tombstones, frame),
+                deletes=True,
+            )
+            for frame in frames
+        ]
+        return groups, dead, filtered
+
+    def _texts(self, records: pa.RecordBatch, rows: TypedRows) -> pa.StringArray:
+        if not self._has_route:
+            return _NO_TEXTS
+        if self._path is not None:
+            return route_texts(rows.value, self._path, case_insensitive=self._fold)
+        return records.column("topic").take(rows.positions) if rows.topic is None else rows.topic
+
+    def _fit_typed(self, typed: TypedRows, group: int, rows: pa.Int64Array | None) -> Fitted:
+        return self._fitters[group].fit(typed if rows is None else typed.take(rows))
+
+    def _fit_tombstones(self, frame: Frame, group: int, rows: pa.Int64Array | None) -> Fitted:
+        fitter = self._deleted_row_fitters[group]
+        if fitter is None:  # a table that keeps every record: a tombstone deletes nothing there
+            no_deletes = no_rows(self._group_specs[group].change_schema)
+            return Fitted(no_deletes, pa.array([], pa.int64()), {}, NOTHING_UNKNOWN)
+        return fitter.fit(frame if rows is None else frame.take(rows))
+
+    def _decode_json(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[DecodedGroup], Dead]:
+        """Decode the keys of JSON values and the field that routes them; each table then reads its columns from their bytes."""
+        values, dead, key_rows, texts = records.column("value"), dict[int, Reason](), None, _NO_TEXTS
+        if self._keys is not None:
+            key_rows, present, dead = _fit_keys(self._keys.decode(records, present), self._key_columns)
+        if self._route_decoder is not None:
+            block, failed = self._route_decoder.rows(take_distinct(values, present))
+            texts = block.rows.column(0).take(pc.index_in(pa.arange(0, len(present)), value_set=block.positions))
+            undecoded = [index for index, reason in failed.items() if reason.code.stage is Stage.DECODE]
+            if undecoded:
+                dead = {present[index].as_py(): failed[index] for index in undecoded}
+                is_good = mask_without(len(present), undecoded)
+                texts, present = texts.filter(is_good), present.filter(is_good)
+        elif self._has_route:
+            texts = records.column("topic").take(present)
+
+        def fit(group: int, rows: pa.Int64Array | None) -> Fitted:
+            chosen = present if rows is None else present.take(rows)
+            block, unfit = self._json[group].rows(take_distinct(values, chosen))
+            fitted = Fitted(block.rows, block.positions, unfit, block.unknown_fields)
+            if self._key_columns is None or key_rows is None:
+                return fitted
+            return replace(fitted, rows=self._key_columns.joined(block.rows, key_rows.take(block.positions)))
+
+        return [DecodedGroup(present, texts, fit)] if len(present) else [], dead
+
+
+def _fit_keys(keys: DecodedKeys, columns: KeyColumns | None) -> tuple[pa.RecordBatch | None, pa.Int64Array, Dead]:
+    """Return the rows of keys in their columns, if there are any; positions of the records with good keys; and dead ones."""
+    if columns is None:
+        return None, keys.alive, keys.dead
+    blocks, dead = list[Block](), dict(keys.dead)
+    for group in keys.groups:
+        fitted = columns.fit(group.columns, len(group.positions))
+        blocks.append(Block(fitted.rows, group.positions.take(fitted.input_rows)))
+        dead |= {group.positions[row].as_py(): reason for row, reason in fitted.dead.items()}
+    key_block = in_order(blocks, columns.schema)
+    return key_block.rows, key_block.positions, dead
+
+
+def _tables_by_spec(specs: Sequence[RecordSpec]) -> tuple[list[RecordSpec], list[list[int]]]:
+    """Return the distinct specs, and per spec the numbers of its tables. A table that evolves has a spec of its own."""
+    group_specs: list[RecordSpec] = []
+    tables_by_group: list[list[int]] = []
+    for number, spec in enumerate(specs):
+        plain = replace(
+            spec, kafka_columns=None, merge=None if spec.merge is None else replace(spec.merge, deleted=None)
+        )
+        # Only a table's own rows may request changes of its schema.
+        same = (
+            None
+            if spec.evolution
+            else next((index for index, group_spec in enumerate(group_specs) if group_spec == plain), None)
+        )
+        if same is None:
+            group_specs.append(plain)
+            tables_by_group.append([number])
+        else:
+            tables_by_group[same].append(number)
+    return group_specs, tables_by_group
+
+
+def _route_spec(spec: RecordSpec, path: tuple[str, ...]) -> RecordSpec:
+    """Return the spec that reads nothing but the routing field of a JSON value."""
+    return RecordSpec(
+        pa.schema([pa.field("route", pa.string())]),
+        sources={"route": path},
+        duplicate_keys=spec.duplicate_keys,
+        field_names=spec.field_names,
+        casts="text",
+        kafka_columns=None,
+    )
+
+
+def _json_decoder(spec: RecordSpec, requests: SchemaRequests, *, blocks: bool) -> JsonValues | EvolvingJson:
+    """Return the decoder of JSON values into columns; it adds the schema changes that they need to `requests`."""
+    return JsonValues(spec, blocks=blocks) if spec.evolution is None else EvolvingJson(spec, requests, blocks=blocks)
+
+
+def _typed_values(specs: Sequence[RecordSpec], route: Sequence[str], *, blocks: bool) -> PayloadDecoder:
+    """Return the decoder of values with a schema of their own; JSON has one, too, where fields are declared or inferred."""
+    spec = specs[0]
+    fields = spec.of_value.columns if spec.fields is None else spec.fields
+    agreement = value_agreement(specs, route) if spec.infers else EXACT
+    return _payload_decoder("value", spec, spec.format, fields, agreement, blocks=blocks)
+
+
+def value_agreement(specs: Sequence[RecordSpec], route: Sequence[str] = ()) -> Agreement:
+    """Return in which fields JSON values may differ that are decoded together.
+
+    Args:
+        specs: The specs of all tables.
+        route: Names from the root of a value to the field that routes it.
+    """
+    transforms = specs[0].transforms
+    named_by_transforms = named_fields(transforms)
+    flattens = [transform for transform in transforms if isinstance(transform, Flatten) and transform.target == "value"]
+    if named_by_transforms is None or len(flattens) > 1 or any(spec.whole_columns for spec in specs):
+        return EXACT
+    columns = (
+        column for spec in specs for column in spec.column_specs if column.has_default or column.steps != (column.name,)
+    )
+    exact = (
+        named_by_transforms
+        | {column.steps[0].casefold() for column in columns}
+        | {name.casefold() for name in route[:1]}
+    )
+    column_types = [{(column.name, column.type) for column in spec.columns} for spec in specs]
+    differing = (
+        set[tuple[str, pa.DataType]]()
+        .union(*column_types)
+        .difference(set[tuple[str, pa.DataType]].intersection(*column_types))
+    )
+    closed = frozenset(name.casefold() for name, _ in differing)
+    return Agreement(exact, closed, *((flattens[0].delimiter, flattens[0].depth) if flattens else ()))
+
+
+def _payload_decoder(
+    half: HalfName,
+    spec: RecordSpec,
+    format_spec: FormatSpec,
+    fields: pa.Schema | None,
+    agreement: Agreement = EXACT,
+    *,
+    blocks: bool,
+) -> PayloadDecoder:
+    if format_spec.name != JSON:
+        return PayloadDecoder(half, format_spec, open_format(format_spec))
+    if fields is not None and half == "value" and spec.infers:
+        return PayloadDecoder(half, format_spec, InferredJson(spec, fields, agreement, blocks=blocks))
+    if fields is None:
+        raise Terminal(f"record shape: nothing says which fields the JSON of a {half} has", next_step="declare them")
+    json = RecordSpec(
+        fields, duplicate_keys=spec.duplicate_keys, field_names=spec.field_names, casts=spec.casts, kafka_columns=None
+    )
+    return PayloadDecoder(half, format_spec, JsonValues(json, blocks=blocks))
