@@ -112,7 +112,7 @@ def test_no_function_is_longer_than_the_house_allows() -> None:
     assert long == {}
 
 
-def test_no_file_is_named_after_nothing() -> None:
+def test_every_file_is_named_after_a_concept() -> None:
     """A file called after no concept collects everything."""
     nothing = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
 
@@ -185,7 +185,7 @@ def test_makefile_has_few_verbs_and_explains_each() -> None:
     assert len(explained) <= MAX_VERBS
 
 
-def test_the_readme_tells_only_verbs_that_exist() -> None:
+def test_readme_names_only_verbs_that_exist() -> None:
     """The first command a newcomer types must not be a typing error of ours."""
     verbs = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     pages = "".join(page.read_text(encoding="utf-8") for page in markdown_files())
