@@ -11,7 +11,7 @@ from frazil.pipeline.syntax.interval import Interval
 START = datetime(2026, 5, 1, tzinfo=UTC)
 
 
-def test_unread_records_are_compared_over_a_gap():
+def test_unread_records_are_compared_over_adjacent_intervals_only():
     """The fewest of each interval; where nobody looked for an interval it begins anew."""
     page, every = Page(), timedelta(minutes=5)
     for minute, lag in ((0, 50), (2, 10), (4, 30), (5, 20), (9, 25), (10, 40)):
