@@ -14,7 +14,7 @@ from tests.unit.batch.kafka_facts import assert_tiles, disjoint_ranges
 
 
 @given(disjoint_ranges(), st.integers(1, 2_000_000), st.integers(1, 64))
-def test_sharing_out_loses_or_repeats_an_offset(ranges: tuple[Range, ...], records_per_task: int, tasks: int) -> None:
+def test_sharing_out_keeps_every_offset_once(ranges: tuple[Range, ...], records_per_task: int, tasks: int) -> None:
     """The ranges of all tasks tile those of the batch; no task is empty or too long, and they differ by one offset at most."""
     total = sum(r.span for r in ranges)
     longest = max(records_per_task, -(-total // 2000))  # keeps the examples small
@@ -30,7 +30,7 @@ def test_sharing_out_loses_or_repeats_an_offset(ranges: tuple[Range, ...], recor
 
 
 @given(disjoint_ranges(), st.integers(1, 50))
-def test_cut_loses_repeats_or_overfills(ranges: tuple[Range, ...], batches: int) -> None:
+def test_cut_keeps_every_offset_once_within_limits(ranges: tuple[Range, ...], batches: int) -> None:
     """Batches tile the run; none is empty, none holds more than asked, and there are no more than needed."""
     total = sum(r.span for r in ranges)
     max_records = max(1, total // batches)
@@ -43,7 +43,7 @@ def test_cut_loses_repeats_or_overfills(ranges: tuple[Range, ...], batches: int)
     assert all(Counter((r.topic, r.partition) for r in batch).most_common(1)[0][1] == 1 for batch in found)
 
 
-def test_more_partitions_than_records_make_an_empty_batch() -> None:
+def test_more_partitions_than_records_make_no_empty_batch() -> None:
     """Many short ranges under a small limit: an empty first batch would be committed again and again, forever."""
     ranges = tuple(Range("orders", partition, 7, 8) for partition in range(3))
 
@@ -51,7 +51,7 @@ def test_more_partitions_than_records_make_an_empty_batch() -> None:
     assert tuple(cut((), 5)) == ()
 
 
-def test_one_partition_runs_ahead_of_the_others() -> None:
+def test_partitions_of_a_backlog_advance_in_proportion() -> None:
     """Partitions of a backlog advance in proportion, so that rows of one moment land in one batch."""
     batches = tuple(cut((Range("orders", 0, 0, 900), Range("orders", 1, 0, 90)), 99))
 
@@ -59,7 +59,7 @@ def test_one_partition_runs_ahead_of_the_others() -> None:
 
 
 @given(st.integers(1, 10**9), st.integers(0, 10**12), st.none() | st.floats(0, 1e15))
-def test_a_huge_record_makes_a_run_that_never_ends(records: int, most_bytes: int, each: float | None) -> None:
+def test_huge_records_still_make_batches_of_one_offset(records: int, most_bytes: int, each: float | None) -> None:
     """A batch has at least one offset, or the run would commit nothing forever; and never more than asked."""
     size = BatchSize(records, most_bytes).offsets(each)
 
@@ -72,6 +72,6 @@ def test_a_huge_record_makes_a_run_that_never_ends(records: int, most_bytes: int
     [(None, 102), (100, 1000), (2048, 512), (0, 1000), (0.25, 1000), (10**9, 1)],
     ids=["nothing measured", "small", "large", "empty records", "fractions of a byte", "larger than a batch"],
 )
-def test_measured_records_do_not_bound_a_batch(each: float | None, offsets: int) -> None:
+def test_measured_record_sizes_bound_a_batch(each: float | None, offsets: int) -> None:
     """Before anything was measured records are taken to be large; afterwards the smaller bound counts."""
     assert BatchSize(1000, 1024 * 1024).offsets(each) == offsets

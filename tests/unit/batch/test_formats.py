@@ -121,19 +121,19 @@ def kept(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_text_of_an_older_frazil_is_not_read(name: str) -> None:
+def test_texts_of_older_frazil_are_readable(name: str) -> None:
     """What any released version wrote, this one reads, and it says the same."""
     assert type(WRITTEN[name]).from_json(kept(name)) == WRITTEN[name]
 
 
 @pytest.mark.parametrize("name", NEWEST)
-def test_written_form_changes_without_a_version(name: str) -> None:
+def test_written_form_changes_only_with_a_new_version(name: str) -> None:
     """An older Frazil could not read it and would not know why: raise the version, keep its reader and this text, add a new one."""
     assert WRITTEN[name].to_json() == kept(name)
 
 
 @pytest.mark.parametrize("name", NEWEST)
-def test_text_of_a_newer_frazil_is_taken_for_garbage(name: str) -> None:
+def test_text_of_newer_frazil_is_refused_with_an_upgrade_hint(name: str) -> None:
     """It is left alone, and the error says who must be upgraded."""
     body = json.loads(kept(name))
 
@@ -145,7 +145,7 @@ def test_text_of_a_newer_frazil_is_taken_for_garbage(name: str) -> None:
 
 @pytest.mark.parametrize("version", [None, "1", 0, -1, True, 1.5])
 @pytest.mark.parametrize("name", NEWEST)
-def test_version_that_is_none_is_read(name: str, version: object) -> None:
+def test_invalid_version_is_refused(name: str, version: object) -> None:
     """Neither a newer nor an older one: the text is damaged."""
     text = json.dumps(json.loads(kept(name)) | {"v": version})
 
@@ -154,7 +154,7 @@ def test_version_that_is_none_is_read(name: str, version: object) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_table_of_an_older_frazil_can_not_be_brought_up(name: str) -> None:
+def test_tables_of_older_frazil_can_be_upgraded(name: str) -> None:
     """Columns keep names, types and whether they are required; new ones are optional. Each change is kept here."""
     columns = [[of.name, str(of.field_type), of.required] for of in SCHEMAS[name].fields]
     known = json.loads(kept(name))

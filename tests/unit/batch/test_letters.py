@@ -18,7 +18,7 @@ AT = Place("orders", 0, 7)
 
 
 @given(PLACES)
-def test_ranges_lose_or_add_an_offset(places: set[Place]) -> None:
+def test_ranges_hold_exactly_the_offsets_of_dead_letters(places: set[Place]) -> None:
     """They hold exactly the places, neighbours as one, in order."""
     ranges = ranges_of(places)
 
@@ -28,7 +28,7 @@ def test_ranges_lose_or_add_an_offset(places: set[Place]) -> None:
 
 
 @given(PLACES)
-def test_spans_leave_a_letter_out(places: set[Place]) -> None:
+def test_spans_cover_every_dead_letter_of_a_partition(places: set[Place]) -> None:
     """One per partition, from its first to its last, whatever batch kept the letters."""
     found = {(r.topic, r.partition): (r.start, r.end, r.since) for r in spans(places)}
 
@@ -48,7 +48,7 @@ def test_spans_leave_a_letter_out(places: set[Place]) -> None:
     ],
     ids=["none", "one", "only a range", "a rewind that was taken back itself"],
 )
-def test_batches_that_were_taken_back_are_forgotten(
+def test_dead_letters_of_rolled_back_replays_are_open_again(
     rewinds: list[tuple[int, list[RemovedRange]]], numbers: set[int]
 ) -> None:
     """What they landed is open again; a rewind that was rolled back itself undoes nothing."""
@@ -75,17 +75,17 @@ def test_batches_that_were_taken_back_are_forgotten(
         (LetterChoice(until=NOON), False),
     ],
 )
-def test_choice_takes_others(choice: LetterChoice, *, fits: bool) -> None:
+def test_filter_selects_only_dead_letters_that_match_every_option(choice: LetterChoice, *, fits: bool) -> None:
     """Everything that is named must fit."""
     assert choice.fits(AT, "WRONG_TYPE", NOON, "shop.orders") is fits
 
 
-def test_a_whole_record_is_taken_for_a_table() -> None:
+def test_dead_letter_without_destination_matches_no_table() -> None:
     """A letter without a destination is of none, whatever table is named."""
     assert not LetterChoice(tables=frozenset(["shop.orders"])).fits(AT, "WRONG_TYPE", NOON, None)
 
 
-def test_letter_without_a_time_is_taken_for_recent() -> None:
+def test_dead_letter_without_timestamp_is_left_out_by_time_filter() -> None:
     """Nobody knows when it was, so a choice by time leaves it out."""
     assert not LetterChoice(since=NOON).fits(AT, "WRONG_TYPE", None)
     assert not LetterChoice(until=NOON).fits(AT, "WRONG_TYPE", None)

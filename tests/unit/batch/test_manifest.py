@@ -19,7 +19,7 @@ from tests.unit.batch.written_forms import manifests
 
 @given(manifests)
 @settings(max_examples=40)
-def test_manifest_changes_on_its_way_through_a_file(manifest: Manifest) -> None:
+def test_manifest_survives_a_file(manifest: Manifest) -> None:
     """Whoever rolls a batch forward gets exactly the files and marks that were decided."""
     read = Manifest.from_json(manifest.to_json())
 
@@ -29,7 +29,7 @@ def test_manifest_changes_on_its_way_through_a_file(manifest: Manifest) -> None:
 
 @given(manifests)
 @settings(max_examples=40)
-def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> None:
+def test_newer_or_truncated_manifest_is_refused(manifest: Manifest) -> None:
     """A manifest of another version, or half of one, is refused."""
     text = manifest.to_json()
 
@@ -46,7 +46,7 @@ OLD_KEYS = ("ranges", "skipped", "bytes_read", "started_by", "reason", "letter_t
 
 @given(manifests)
 @settings(max_examples=40)
-def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest) -> None:
+def test_unfinished_manifest_of_older_frazil_is_accepted(manifest: Manifest) -> None:
     """A batch that was decided by an older Frazil is rolled forward by this one: what it lacks is nothing."""
     body: dict[str, Any] = json.loads(manifest.to_json())
     for key in OLD_KEYS:
@@ -71,7 +71,7 @@ def test_manifest_that_an_upgrade_found_unfinished_is_refused(manifest: Manifest
     assert all((part.removal, part.operation, part.catalog, part.branch) == (None,) * 4 for part in read.parts)
 
 
-def test_an_operation_of_a_newer_frazil_is_done_otherwise() -> None:
+def test_operation_of_newer_frazil_is_refused() -> None:
     """What an engine must do with a part and this Frazil does not know is refused, not left out."""
     body = json.loads(manifest())
     body["followers"][0]["operation"] = {"kind": "split", "variants": []}
@@ -95,7 +95,7 @@ def manifest(**changes: Any) -> str:
     return json.dumps(json.loads(whole.to_json()) | changes)
 
 
-def test_bounds_of_a_removal_get_lost() -> None:
+def test_bounds_of_a_removal_survive_the_manifest() -> None:
     """No partition means all of them and no end means no bound: neither may turn into 0 on the way."""
     read = Manifest.from_json(manifest())
 
@@ -118,7 +118,7 @@ def test_bounds_of_a_removal_get_lost() -> None:
     ],
     ids=str,
 )
-def test_damaged_manifest_is_rolled_forward(changes: dict[str, Any]) -> None:
+def test_damaged_manifest_is_refused(changes: dict[str, Any]) -> None:
     """A part that can't be read is no part that may be left out."""
     with pytest.raises(Terminal, match="not a manifest"):
         Manifest.from_json(manifest(**changes))

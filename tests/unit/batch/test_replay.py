@@ -21,7 +21,7 @@ def ranges(topics: dict[str, PlannedTopic]) -> tuple[Range, ...]:
 
 
 @given(cluster_facts(), st.data())
-def test_replay_reads_what_was_never_landed(facts: ClusterFacts, data: st.DataObject) -> None:
+def test_replay_reads_only_landed_offsets(facts: ClusterFacts, data: st.DataObject) -> None:
     """What is read lies between both bounds, below the position and inside the log, to the last such offset."""
     position = data.draw(positions_in(facts))
     keys = [(name, n) for name, topic in facts.topics.items() for n in range(len(topic.partitions))]
@@ -46,7 +46,7 @@ def test_replay_reads_what_was_never_landed(facts: ClusterFacts, data: st.DataOb
         }
 
 
-def test_replay_begins_silently_where_the_log_begins() -> None:
+def test_replay_names_the_offsets_that_the_log_lost() -> None:
     """Rows that can't be landed again must stay: what is gone is told to its last offset, with a way to go on."""
     facts = facts_of((7, 20, 20), (0, 20, 20))
 
@@ -58,7 +58,7 @@ def test_replay_begins_silently_where_the_log_begins() -> None:
         replay_topics(position_at(10, 10), facts, {("orders", 0): 3}, {("orders", 0): 5}, "p")
 
 
-def test_partition_that_nobody_named_is_replayed() -> None:
+def test_replay_reads_only_named_partitions() -> None:
     """A partition without a start, without an end, or without either rests; so does one that was never read."""
     facts = facts_of((0, 20, 20), (0, 20, 20), (0, 20, 20), (0, 20, 20))
     starts, ends = {("orders", 0): 2, ("orders", 1): 2, ("orders", 3): 2}, {("orders", 0): 4, ("orders", 2): 4}
@@ -67,7 +67,7 @@ def test_partition_that_nobody_named_is_replayed() -> None:
     assert ranges(replay_topics(position_at(9, 9, 9), facts, starts, ends, "p")) == (Range("orders", 0, 2, 4),)
 
 
-def test_topic_that_was_never_read_is_replayed() -> None:
+def test_replay_leaves_out_topics_that_were_never_read() -> None:
     """A topic that the position does not know, and one that the broker does not have any more, rest."""
     position = Position(4, 0, CLUSTER, {"gone": TopicPosition("g", (0,), (9,))})
     starts, ends = {("orders", 0): 0, ("gone", 0): 0}, {("orders", 0): 9, ("gone", 0): 9}
@@ -75,14 +75,14 @@ def test_topic_that_was_never_read_is_replayed() -> None:
     assert replay_topics(position, TWO, starts, ends, "p") == {}
 
 
-def test_bounds_in_the_wrong_order_read_something() -> None:
+def test_replay_with_start_beyond_its_end_reads_nothing() -> None:
     """A replay from beyond its end has nothing to do."""
     assert (
         ranges(replay_topics(position_at(9), facts_of((0, 20, 20)), {("orders", 0): 6}, {("orders", 0): 3}, "p")) == ()
     )
 
 
-def test_replay_takes_rows_of_an_older_incarnation() -> None:
+def test_replay_keeps_rows_of_an_older_incarnation() -> None:
     """Only rows that batches of the present incarnation landed are replaced, in exactly the ranges that are read."""
     position = Position(9, 1, CLUSTER, {"orders": TopicPosition("id-2", (0, 0), (9, 9), since=6)})
 
