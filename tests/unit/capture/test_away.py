@@ -13,7 +13,7 @@ from frazil.errors import Retryable
 from tests.unit.capture.captured import Captured, append, capture_of
 
 
-def test_file_that_was_away_is_captured_again(tmp_path: Path) -> None:
+def test_file_that_comes_back_is_captured_from_its_position(tmp_path: Path) -> None:
     """Of a file that comes back, as a volume that is mounted late, what follows is captured; another one at its path is new."""
     away = tmp_path / "away"
     for log in (tmp_path / "a.log", away / "b.log", away / "c.log"):
@@ -36,7 +36,7 @@ def test_file_that_was_away_is_captured_again(tmp_path: Path) -> None:
     assert captured.run() == []
 
 
-def test_marks_of_removed_files_fill_the_position() -> None:
+def test_entries_of_removed_files_are_bounded() -> None:
     """They are kept for a week, the last three hundred of them."""
     marks = [FileMark(f"/{n}", f"/{n}", 1, n, 2, 1, "x", missing_since=n + 1) for n in range(GONE_MOST + 9)]
     marks_kept = decide_files(marks, (), FileContents(), GONE_MOST + 10).kept_marks
@@ -47,7 +47,7 @@ def test_marks_of_removed_files_fill_the_position() -> None:
     )
 
 
-def test_volume_that_is_not_mounted_is_taken_for_removed_files(tmp_path: Path) -> None:
+def test_unmounted_volume_is_not_taken_for_removed_files(tmp_path: Path) -> None:
     """Without any file, and without the folders they were in, nobody knows: nothing is forgotten, and another try looks again."""
     log = tmp_path / "logs" / "app.log"
     log.parent.mkdir()
