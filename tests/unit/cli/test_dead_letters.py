@@ -43,7 +43,7 @@ def letter(message: str = 'id: expected a long, found "x"', topic: str = "orders
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_shows_an_example_that_does_not_exist(frazil: Frazil, verb: str) -> None:
+def test_every_help_has_an_example_that_exists(frazil: Frazil, verb: str) -> None:
     """A reader copies the example; it must name this verb and options that it has."""
     ended = frazil("dead-letters", verb, "--help")
 
@@ -55,7 +55,7 @@ def test_help_shows_an_example_that_does_not_exist(frazil: Frazil, verb: str) ->
     assert {option for example in examples for option in re.findall(r" (--[a-z-]+)", example)} <= options
 
 
-def test_a_verb_is_lost() -> None:
+def test_all_verbs_exist() -> None:
     """Renaming a verb breaks scripts."""
     assert {"list", "show", "report"} <= set(VERBS)
 
@@ -69,27 +69,27 @@ def test_a_verb_is_lost() -> None:
         ("2026-11-20T10:00:00+02:00", datetime(2026, 11, 20, 8, tzinfo=UTC)),
     ],
 )
-def test_since_means_another_instant(text: str, expected: datetime) -> None:
+def test_since_is_an_age_or_an_instant_in_utc(text: str, expected: datetime) -> None:
     """How long ago, or an instant, in UTC unless it says otherwise."""
     assert instant_of(text, NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["latest", "earliest", "999999d"])
-def test_since_takes_what_is_no_instant(text: str) -> None:
+def test_invalid_since_is_a_usage_error(text: str) -> None:
     """A wrong use, with what was expected."""
     with pytest.raises(typer.BadParameter):
         instant_of(text, NOW)
 
 
 @pytest.mark.parametrize("text", ["soon", "7", "7w", ""])
-def test_since_takes_anything(text: str) -> None:
+def test_since_refuses_unreadable_text(text: str) -> None:
     """What can't be read is refused, not ignored."""
     with pytest.raises(Terminal):
         instant_of(text, NOW)
 
 
 @pytest.mark.parametrize("until", ["24h", "7d", "2020-01-01"])
-def test_a_time_that_ends_before_it_begins_finds_nothing_for_ever(until: str) -> None:
+def test_time_range_that_ends_before_it_begins_is_refused(until: str) -> None:
     """It is refused; so is what is no instant."""
     with pytest.raises(typer.BadParameter, match=f"--since 24h is not before --until {until}"):
         choice_of(None, None, "24h", None, until)
@@ -99,19 +99,19 @@ def test_a_time_that_ends_before_it_begins_finds_nothing_for_ever(until: str) ->
 
 
 @pytest.mark.parametrize("text", ["orders/0/1564", "orders/0:1564", " orders/0/1564 "])
-def test_a_record_can_not_be_named(text: str) -> None:
+def test_record_is_named_as_lists_and_dry_runs_print_it(text: str) -> None:
     """As the list prints it, and as dry runs do."""
     assert named_letter(text) == (Place("orders", 0, 1564), None)
 
 
 @pytest.mark.parametrize("text", ["orders", "orders/0", "a/b/0/1", "/0/1", "o/-1/1", "o/x/1", f"o/0/{2**63}"])
-def test_what_names_no_record_finds_another(text: str) -> None:
+def test_invalid_record_name_is_a_usage_error(text: str) -> None:
     """A wrong use, with the form that was expected."""
     with pytest.raises(typer.BadParameter, match="TOPIC/PARTITION/OFFSET"):
         named_letter(text)
 
 
-def test_a_letter_of_one_table_can_not_be_named() -> None:
+def test_dead_letter_of_one_table_can_be_named() -> None:
     """A record may have several: the table behind it says which; without one all are meant."""
     at = Place("orders", 0, 7)
     assert named_letter("orders/0/7/shop.orders") == (at, "shop.orders")
@@ -123,7 +123,7 @@ def test_a_letter_of_one_table_can_not_be_named() -> None:
     assert choice.tables == {"shop.audit"}
 
 
-def test_a_mistyped_code_finds_nothing_for_ever() -> None:
+def test_mistyped_code_is_refused_with_the_nearest_one() -> None:
     """It is refused with the nearest one; the case does not matter."""
     with pytest.raises(typer.BadParameter, match="did you mean INVALID_JSON"):
         choice_of(["INVALID_JSN"], None, None)
@@ -131,7 +131,7 @@ def test_a_mistyped_code_finds_nothing_for_ever() -> None:
 
 
 @pytest.mark.parametrize("options", [("--open", "--all"), ("--landed", "--all")])
-def test_contradicting_options_are_taken(frazil: Frazil, options: tuple[str, ...]) -> None:
+def test_contradicting_options_are_refused(frazil: Frazil, options: tuple[str, ...]) -> None:
     """Both can't be meant."""
     ended = frazil("dead-letters", "list", "pizzas", *options)
 
@@ -140,7 +140,7 @@ def test_contradicting_options_are_taken(frazil: Frazil, options: tuple[str, ...
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_a_long_message_breaks_the_table(
+def test_long_message_is_cut_to_fit_the_table(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is cut; the record's place, which the next command needs, never is."""
@@ -158,7 +158,7 @@ def test_a_long_message_breaks_the_table(
     assert r"\x1b[2J\nx" in lines[2]
 
 
-def test_two_letters_of_a_record_look_alike() -> None:
+def test_dead_letters_of_one_record_show_their_table() -> None:
     """With several destinations the list names the table; a letter that has its row already is marked."""
     lost = replace(letter(), destination="shop.audit", row_batch=9)
     head, first, second = letter_rows([replace(letter(), destination="shop.orders"), lost], with_landed=False)
@@ -176,7 +176,7 @@ def test_two_letters_of_a_record_look_alike() -> None:
     assert "its row is there, of batch 9" in said
 
 
-def test_a_letter_says_not_what_to_do() -> None:
+def test_dead_letter_shows_reason_and_remedy() -> None:
     """Reason, remedy, attempts, and every part of the record."""
     found = WholeLetter(letter(), "convert", b"\x00key", b'{"id":"x"}', (("trace", b"1"), ("none", None)))
 
@@ -204,13 +204,13 @@ def test_a_letter_says_not_what_to_do() -> None:
         (b"[" * 100_000, None),
     ],
 )
-def test_json_is_shown_as_something_else(value: bytes, shown: str | None) -> None:
+def test_json_is_shown_as_it_was_sent(value: bytes, shown: str | None) -> None:
     """Digits, doubled fields and escapes stay as they were sent."""
     assert as_json(value) == shown
 
 
 @given(st.binary(max_size=6000))
-def test_a_record_can_not_be_looked_at(value: bytes) -> None:
+def test_any_bytes_of_a_record_are_shown_safely(value: bytes) -> None:
     """Whatever the bytes, they are shown, within bounds and without steering the terminal."""
     lines = list(part_lines("value", value))
 
@@ -218,7 +218,7 @@ def test_a_record_can_not_be_looked_at(value: bytes) -> None:
     assert sum(map(len, lines)) < 30_000
 
 
-def test_a_dump_shifts_its_bytes() -> None:
+def test_dump_shows_offset_bytes_and_ascii() -> None:
     """Offset, 16 bytes, and their ASCII."""
     assert list(hex_lines(bytes(range(60, 78)))) == [
         "00000000  3c 3d 3e 3f 40 41 42 43 44 45 46 47 48 49 4a 4b  <=>?@ABCDEFGHIJK",
@@ -226,7 +226,7 @@ def test_a_dump_shifts_its_bytes() -> None:
     ]
 
 
-def test_a_large_value_floods_the_screen() -> None:
+def test_large_value_is_shown_in_part() -> None:
     """The first 4 KiB, and how much is left."""
     *_, last = part_lines("value", b"\x00" * 5000)
     *_, last_of_json = part_lines("value", json.dumps("x" * 5000).encode())
@@ -236,7 +236,7 @@ def test_a_large_value_floods_the_screen() -> None:
     assert shorten("abcdef", 4) == "abc…"
 
 
-def test_a_file_that_can_not_be_written_is_a_stack_trace(tmp_path: Path) -> None:
+def test_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """It is named, with what the system said."""
     from frazil.cli.reports.dead_letters import _write
 

@@ -56,7 +56,7 @@ def offline(frazil: Frazil) -> Any:
     return json.loads(ended.out)
 
 
-def test_what_did_not_change_is_told(frazil: Frazil, committed: Path) -> None:
+def test_only_changes_are_reported(frazil: Frazil, committed: Path) -> None:
     """A comment under every pull request about files that it did not touch would be read by nobody."""
     replace(committed / "pizzas.yaml", "name: pizzas", "name: pizzas  # a remark changes nothing")
 
@@ -66,7 +66,7 @@ def test_what_did_not_change_is_told(frazil: Frazil, committed: Path) -> None:
     assert "nothing changes" in frazil("validate", "--diff", "main", "--offline").out
 
 
-def test_schedule_topics_and_key_change_unnoticed(frazil: Frazil, committed: Path) -> None:
+def test_changes_of_schedule_topics_and_key_are_reported(frazil: Frazil, committed: Path) -> None:
     """What the next run would do otherwise is told in words, before it does."""
     replace(committed / "pizzas.yaml", "interval: 1m\nstart: earliest", "interval: 7m\nstart: latest")
     replace(committed / "pizzas.yaml", "completed-pizzas", "pizzas-v2")
@@ -80,7 +80,7 @@ def test_schedule_topics_and_key_change_unnoticed(frazil: Frazil, committed: Pat
     assert ("info", "offline: the tables were not looked at") in found
 
 
-def test_rename_looks_like_a_new_pipeline(frazil: Frazil, committed: Path) -> None:
+def test_rename_is_reported_as_a_rename(frazil: Frazil, committed: Path) -> None:
     """A renamed pipeline has no position: that is said, and not only that a DAG comes and another one goes."""
     replace(committed / "payments.yaml", "name: payments", "name: paid")
 
@@ -90,7 +90,7 @@ def test_rename_looks_like_a_new_pipeline(frazil: Frazil, committed: Path) -> No
     assert any(text.startswith("renamed from payments: refused") for _, text in effects(told, "paid"))
 
 
-def test_removed_pipeline_takes_its_tables_along(frazil: Frazil, committed: Path) -> None:
+def test_removed_pipeline_lists_the_tables_that_stay(frazil: Frazil, committed: Path) -> None:
     """What stays is told by name, so that nobody thinks that removing a file removes data."""
     (committed / "payments.yaml").unlink()
 
@@ -100,7 +100,7 @@ def test_removed_pipeline_takes_its_tables_along(frazil: Frazil, committed: Path
     assert any(weight == "warning" and "orders.payments__ledger" in text for weight, text in found)
 
 
-def test_comment_shows_a_secret_or_mentions_people(frazil: Frazil, committed: Path) -> None:
+def test_comment_shows_no_secret_and_mentions_nobody(frazil: Frazil, committed: Path) -> None:
     """Values of settings and of table properties are not told; an owner's @ calls nobody."""
     replace(committed / "pizzas.yaml", "owner: ", "owner: '@everyone'  # ")
     replace(committed.parent / "settings.yaml", "clusters:", "clusters:\n  other: {bootstrap_servers: 'hidden:1'}")
@@ -112,7 +112,7 @@ def test_comment_shows_a_secret_or_mentions_people(frazil: Frazil, committed: Pa
     assert "@everyone" not in comment
 
 
-def test_broken_file_is_compared(frazil: Frazil, committed: Path) -> None:
+def test_broken_file_is_reported_and_not_compared(frazil: Frazil, committed: Path) -> None:
     """A file that can't be used has no effects: what is wrong with it is told, also in the comment."""
     replace(committed / "pizzas.yaml", "owner: ", "ownr: ")
 
@@ -122,7 +122,7 @@ def test_broken_file_is_compared(frazil: Frazil, committed: Path) -> None:
     assert "ownr: unknown key, did you mean 'owner'?" in ended.out
 
 
-def test_file_that_is_no_text_ends_the_comparison(frazil: Frazil, committed: Path) -> None:
+def test_binary_file_does_not_end_the_comparison(frazil: Frazil, committed: Path) -> None:
     """A folder of a revision is taken as it is, whatever else lies in it."""
     (committed / "picture.bin").write_bytes(b"\xff\xfe\x00")
     git(committed.parent, "add", "pipelines")
@@ -131,7 +131,7 @@ def test_file_that_is_no_text_ends_the_comparison(frazil: Frazil, committed: Pat
     assert offline(frazil)["pipelines"] == []
 
 
-def test_repository_of_pipeline_files_alone_is_refused(frazil: Frazil, place: Path) -> None:
+def test_repository_of_pipeline_files_alone_is_compared(frazil: Frazil, place: Path) -> None:
     """The folder of pipelines may be the repository itself; schemas and settings beside it are in no revision of it."""
     folder = place / "pipelines"
     git(folder, "init", "--initial-branch", "main")
@@ -142,7 +142,7 @@ def test_repository_of_pipeline_files_alone_is_refused(frazil: Frazil, place: Pa
     assert [(of["name"], of["kind"]) for of in offline(frazil)["pipelines"]] == [("payments", "removed")]
 
 
-def test_revision_that_is_not_there(frazil: Frazil, committed: Path) -> None:
+def test_unknown_revision_is_named(frazil: Frazil, committed: Path) -> None:
     """A mistyped branch is named, not taken for one without files, which would make all pipelines new."""
     ended = frazil("validate", "--diff", "mian", "--offline")
 
@@ -150,7 +150,7 @@ def test_revision_that_is_not_there(frazil: Frazil, committed: Path) -> None:
     assert "no revision is named 'mian'" in ended.err
 
 
-def test_sample_workflow_does_not_run(committed: Path) -> None:
+def test_sample_workflow_runs(committed: Path) -> None:
     """Its steps that call Frazil do what they say in a repository of pipeline files."""
     replace(committed / "pizzas.yaml", "interval: 1m", "interval: 7m")
     workflow = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from frazil.cli.files.verdict import Verdict
 Frazil = Callable[..., Any]
 
 
-def test_broken_settings_end_the_doctor(frazil: Frazil, place: Path) -> None:
+def test_doctor_checks_the_machine_despite_broken_settings(frazil: Frazil, place: Path) -> None:
     """Without settings nothing else can be asked, but the machine can: all of that is said, and the exit code is 1."""
     (place / "settings.yaml").write_text("clusters: {}\n", encoding="utf-8")
 
@@ -27,7 +27,7 @@ def test_broken_settings_end_the_doctor(frazil: Frazil, place: Path) -> None:
     assert "  next: correct the file; `frazil validate` names every key" in ended.out
 
 
-def test_a_broken_pipeline_file_hides_behind_good_ones() -> None:
+def test_each_broken_pipeline_file_is_a_finding() -> None:
     """Files that can be used are counted, each other one is a finding of its own."""
     verdicts = [Verdict("s", "settings"), Verdict("a", "pipeline"), Verdict("b", "pipeline", ("name: missing",))]
 

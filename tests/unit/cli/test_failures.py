@@ -42,7 +42,7 @@ def test_the_exit_code_tells_the_caller_what_it_may_do(
     assert "next: bring it back" in ended.err
 
 
-def test_what_a_person_can_mend_comes_without_a_stack_trace(frazil: Frazil, broken: Broken) -> None:
+def test_errors_that_a_user_can_fix_come_without_a_stack_trace(frazil: Frazil, broken: Broken) -> None:
     """The message is what counts; a trace would bury it."""
     broken(Terminal("no"))
 
@@ -63,7 +63,7 @@ def test_debug_shows_the_stack_trace_wherever_it_stands(
     assert "later" in ended.err
 
 
-def test_an_unexpected_error_is_one_line_and_the_way_to_more(frazil: Frazil, broken: Broken) -> None:
+def test_unexpected_error_is_one_line_with_a_hint_for_details(frazil: Frazil, broken: Broken) -> None:
     """A bug of ours is not thrown at the reader as fifty lines, and not hidden either."""
     broken(KeyError("topics"))
 

@@ -51,7 +51,7 @@ def importing(files: Path, *options: str) -> tuple[str, ...]:
     return ("import-connector", str(files / "orders.json"), *worker, *options)
 
 
-def test_what_is_written_can_be_used(frazil: Frazil, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imported_connector_is_a_valid_project(frazil: Frazil, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its columns and its variables, an imported connector is a valid project."""
     ended = frazil(*importing(files, "--columns", str(files / "columns.yaml")))
 
@@ -75,7 +75,7 @@ def test_a_hole_is_named_and_refused_by_validation(frazil: Frazil, files: Path) 
     assert "destinations.0.columns" in checked.out
 
 
-def test_no_secret_is_in_what_is_written_or_said(frazil: Frazil, files: Path) -> None:
+def test_no_secret_is_in_files_or_output(frazil: Frazil, files: Path) -> None:
     """Reports end up in tickets, files in repositories."""
     ended = frazil(*importing(files))
     reported = frazil(*importing(files, "--json", "--force"))
@@ -124,7 +124,9 @@ def test_a_broken_file_ends_with_one_line(frazil: Frazil, files: Path, text: str
     assert "orders.json" in ended.err + ended.out
 
 
-def test_the_documented_example_is_what_happens(frazil: Frazil, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_example_has_the_documented_result(
+    frazil: Frazil, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever tries the page sees what it shows."""
     page = (project_root() / "docs" / "from-kafka-connect.md").read_text(encoding="utf-8")
     connector, worker, columns, transcript, pipeline = re.findall(
@@ -142,7 +144,7 @@ def test_the_documented_example_is_what_happens(frazil: Frazil, place: Path, mon
 
 
 @pytest.mark.parametrize("text", ["{shop.orders: {type: string, id: long}}", "{type: string, id: long}"])
-def test_a_column_called_type_is_taken_for_the_type_of_a_column(frazil: Frazil, files: Path, text: str) -> None:
+def test_column_may_be_named_type(frazil: Frazil, files: Path, text: str) -> None:
     """Columns of a table by its name, or of the one table: one of them may be called type."""
     (files / "columns.yaml").write_text(text, encoding="utf-8")
 
@@ -155,7 +157,7 @@ def test_a_column_called_type_is_taken_for_the_type_of_a_column(frazil: Frazil, 
 
 
 @pytest.mark.parametrize("text", ["{shop.orders: 7}", "{shop.orders: [id]}", "{name: x, config: {a: 7}}", "7"])
-def test_columns_of_another_shape_end_in_a_trace(frazil: Frazil, files: Path, text: str) -> None:
+def test_columns_of_another_shape_are_refused_by_name(frazil: Frazil, files: Path, text: str) -> None:
     """Whatever file is given: it is refused by name, with what is expected."""
     (files / "columns.yaml").write_text(text, encoding="utf-8")
 
@@ -166,7 +168,7 @@ def test_columns_of_another_shape_end_in_a_trace(frazil: Frazil, files: Path, te
     assert "{table: {column: type}}" in ended.err
 
 
-def test_a_file_without_connectors_is_imported(frazil: Frazil, files: Path) -> None:
+def test_file_without_connectors_is_refused(frazil: Frazil, files: Path) -> None:
     """Nothing was imported, so nothing is said to be."""
     (files / "orders.json").write_text("[]", encoding="utf-8")
 

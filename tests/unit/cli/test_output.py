@@ -63,7 +63,7 @@ def test_snapshot_ids_and_offsets_are_never_broken_over_lines(
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width
 
 
-def test_changes_of_a_table_are_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_of_a_table_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """What a batch changed stands below it, table by table."""
     changes = (SchemaChange(("at", "zip"), "add", "string"), SchemaChange(("id",), "widen", "long"))
 
@@ -115,7 +115,7 @@ def test_piped_output_has_no_control_codes_whatever_the_environment_says(
     assert "\r" not in written.out + written.err
 
 
-def test_piped_progress_says_news_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_piped_progress_prints_changes_only(capsys: pytest.CaptureFixture[str]) -> None:
     """A wait of a minute is one line in a log, not sixty."""
     with Progress() as progress:
         for _ in range(60):
@@ -191,7 +191,7 @@ def test_a_result_without_rows_still_names_its_columns(capsys: pytest.CaptureFix
     assert "0 rows" in out
 
 
-def test_table_wider_than_the_page_loses_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_wider_than_the_page_keeps_every_cell(capsys: pytest.CaptureFixture[str]) -> None:
     """However narrow the page, each row is one line with all of its cells."""
     table = Table("topic", "what happens")
     table.add_row("t" * 130, f"{'1' * 60} come again")
@@ -202,7 +202,7 @@ def test_table_wider_than_the_page_loses_words(capsys: pytest.CaptureFixture[str
     assert ("t" * 130 in line, "1" * 60 in line) == (True, True)
 
 
-def test_demo_ends_without_a_word_of_maintenance(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_ends_with_a_summary_of_maintenance(capsys: pytest.CaptureFixture[str]) -> None:
     """Health, files and snapshots before and after, and each step; a table that says nothing is said to."""
     before, after = Figures(88, 6, 9_000, 6, 0, 2, 2), Figures(100, 1, 3_000, 0, 0, 1, 3)
     steps = (StepOutcome("compaction", "done", "6 small files", 3.5, {"rewritten_data_files_count": 6}),)
@@ -218,7 +218,7 @@ def test_demo_ends_without_a_word_of_maintenance(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_names_that_producers_choose_steer_no_terminal_and_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_chosen_by_producers_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     """Lines, tables and failures show control characters as escapes, and square brackets as they are."""
     hostile = "a\x1b[2J\x9b31m\u202e[red]b[/red]\x07"
     table = Table("name")
@@ -234,7 +234,7 @@ def test_names_that_producers_choose_steer_no_terminal_and_are_no_markup(capsys:
         assert "\\x1b[2J\\x9b31m\\u202e[red]b[/red]" in text
 
 
-def test_many_changes_of_a_table_are_said_in_a_bounded_line() -> None:
+def test_many_changes_of_a_table_are_shown_in_a_bounded_line() -> None:
     """Records decide how many columns come, and how long the type of a struct is."""
     changes = [SchemaChange((f"field{number}",), "add", "struct<" + "a" * 5_000) for number in range(500)]
     assert len(listed(changes)) < 3_000

@@ -39,7 +39,7 @@ def listed(folder: Path) -> tuple[int, list[dict[str, Any]]]:
     ]
 
 
-def test_own_transform_that_imports_pandas_fails_in_commands(tmp_path: Path) -> None:
+def test_commands_can_load_a_custom_transform_that_imports_pandas(tmp_path: Path) -> None:
     """Commands leave pandas out to start sooner; with own parts installed they must not."""
     install(tmp_path, "import pandas\n\nclass Trim: ...\n", "[frazil.transforms]\nacme.Trim = acme_parts:Trim\n")
 
@@ -58,7 +58,7 @@ def test_own_transform_that_imports_pandas_fails_in_commands(tmp_path: Path) -> 
     )
 
 
-def test_part_that_can_not_be_used_looks_usable(tmp_path: Path) -> None:
+def test_unusable_plugin_is_reported(tmp_path: Path) -> None:
     """A missing class, and a name that Frazil's own format keeps, are told before a pipeline runs into them."""
     points = "[frazil.formats]\nacme.Gone = acme_parts:Gone\navro = acme_parts:Reading\n"
     install(tmp_path, "class Reading: ...\n", points)
@@ -72,13 +72,13 @@ def test_part_that_can_not_be_used_looks_usable(tmp_path: Path) -> None:
     }
 
 
-def test_kind_of_own_part_is_forgotten_in_one_place() -> None:
+def test_groups_of_plugins_are_the_same_everywhere() -> None:
     """The command line knows the groups without loading the rooms that define them, and the settings know the channels."""
     assert set(plugins.OWN_PARTS) == _OWN_PARTS
     assert set(plugins.CHANNELS) == set(get_args(ChannelSettings.model_fields["type"].annotation))
 
 
-def test_channel_without_its_package_looks_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channel_without_its_package_is_reported_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command in an environment without Airflow says so; that is no fault of an own part."""
     monkeypatch.setattr(plugins, "_version", lambda _: None)
 

@@ -9,13 +9,13 @@ import pytest
 from frazil.report.reconcile import Reconciliation, left_out
 
 
-def test_the_line_names_every_outcome() -> None:
+def test_line_of_reconciliation_names_every_outcome() -> None:
     """Rows and dead letters add up to what was produced; filtered records show only if there are any."""
     assert str(Reconciliation(100, 97, 3, 0)) == "produced 100 = rows 97 + dead letters 3"
     assert str(Reconciliation(100, 96, 3, 1)) == "produced 100 = rows 96 + dead letters 3 + filtered 1"
 
 
-def test_only_the_first_destination_is_counted() -> None:
+def test_every_destination_is_counted() -> None:
     """Of several, each has its line, and what was meant for others is no loss."""
     found = Reconciliation(100, 60, 3, 0, 37, "shop.orders")
 
@@ -48,13 +48,13 @@ INGEST = [
     ],
     ids=["one", "another", "not there yet", "alone", "the other was alone", "letters that came home", "start"],
 )
-def test_what_was_meant_for_others_is_missing(batch: list[dict[str, Any]], table: str, count: int) -> None:
+def test_records_for_other_tables_are_not_missing(batch: list[dict[str, Any]], table: str, count: int) -> None:
     """Records of a batch without a row or a letter of a table: left out on purpose, or of another one."""
     assert left_out(batch, table) == count
 
 
 @pytest.mark.parametrize(("rows", "difference"), [(96, 1), (98, -1)])
-def test_a_lost_or_doubled_record_never_reads_as_even(rows: int, difference: int) -> None:
+def test_lost_or_doubled_record_never_reads_as_even(rows: int, difference: int) -> None:
     """One record in a hundred is enough."""
     found = Reconciliation(100, rows, 3, 0)
 

@@ -58,7 +58,7 @@ def test_a_question_that_may_mean_every_column_reads_every_column(
     assert parse(connection, sql).words is None
 
 
-def test_a_question_about_some_columns_reads_no_others(connection: duckdb.DuckDBPyConnection) -> None:
+def test_question_about_some_columns_reads_no_others(connection: duckdb.DuckDBPyConnection) -> None:
     """Counting by store must not read the wide columns; upper case and quotes don't hide a column."""
     words = parse(connection, "SELECT \"Store_ID\", count(*) FROM shop.orders WHERE SAUCE = 'bbq' GROUP BY ALL").words
 

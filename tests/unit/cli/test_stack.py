@@ -17,7 +17,7 @@ catalogs: {lake: {uri: "sqlite:///c.db", warehouse: "file:///w"}}
 """
 
 
-def test_server_that_nobody_manages_is_up(place: Path, frazil: Frazil) -> None:
+def test_unmanaged_server_is_reported_as_missing(place: Path, frazil: Frazil) -> None:
     """Asked for the server alone, without an engine that has one, it says what is missing instead of doing nothing."""
     (place / "settings.yaml").write_text(SETTINGS)
 
@@ -28,7 +28,7 @@ def test_server_that_nobody_manages_is_up(place: Path, frazil: Frazil) -> None:
     assert "managed: true" in ended.err
 
 
-def test_stack_is_started_before_its_settings_are_read(place: Path, frazil: Frazil) -> None:
+def test_stack_reads_its_settings_before_it_starts(place: Path, frazil: Frazil) -> None:
     """Broken settings end `up` at once: nothing was started, and nothing has to be stopped."""
     (place / "settings.yaml").write_text("engines: 7\n")
 

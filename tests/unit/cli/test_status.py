@@ -33,7 +33,7 @@ def drawn(conditions: dict[str, Condition | None], width: int, height: int | Non
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 @pytest.mark.parametrize("height", [None, 12])
-def test_lines_run_over_the_edge(width: int, height: int | None) -> None:
+def test_lines_fit_the_width(width: int, height: int | None) -> None:
     """Whatever the width, no line is longer, a screen has one line per pipeline, and words and lags are whole."""
     found = drawn({"orders": FINE, "late": LATE, "refused": REFUSED, "new": None}, width, height)
 
@@ -50,14 +50,14 @@ def test_lines_run_over_the_edge(width: int, height: int | None) -> None:
     assert found[-1].startswith("4 pipelines: 1 Refused, 1 Behind, 1 Idle, 1 reading")
 
 
-def test_reason_is_cut_off() -> None:
+def test_reason_is_shown_whole() -> None:
     """Where there is no room beside, reasons stand below, whole."""
     text = "".join(drawn({"refused": REFUSED}, 80))
 
     assert text.count("the position says") == 9
 
 
-def test_two_hundred_pipelines_push_the_urgent_ones_out() -> None:
+def test_urgent_pipelines_come_first_among_two_hundred() -> None:
     """What does not fit on a screen is counted by word, the least urgent."""
     conditions = {f"p{n:03}": replace(FINE, pipeline=f"p{n:03}") for n in range(200)} | {"refused": REFUSED}
     found = drawn(conditions, 100, 24)
@@ -68,12 +68,12 @@ def test_two_hundred_pipelines_push_the_urgent_ones_out() -> None:
     assert found[-1] == "201 pipelines: 1 Refused, 200 Idle"
 
 
-def test_project_without_pipelines_is_an_empty_screen() -> None:
+def test_project_without_pipelines_says_so() -> None:
     """It says that there are none."""
     assert drawn({}, 80)[-1] == "there are no pipelines"
 
 
-def test_json_leaves_the_stack_out(tmp_path: Path) -> None:
+def test_json_contains_the_stack_and_every_pipeline(tmp_path: Path) -> None:
     """Programs find the stack where it was, and each pipeline with its word, and all that is known."""
     home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
     found = facts({"late": LATE, "new": None}, PROMISES, home)

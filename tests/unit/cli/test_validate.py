@@ -31,7 +31,7 @@ def test_the_project_as_it_is_can_be_used(frazil: Frazil) -> None:
     assert f"{PIPELINES + 1} files, all usable" in ended.out
 
 
-def test_an_unknown_key_is_named_with_its_path_and_the_nearest_known_one(frazil: Frazil, place: Path) -> None:
+def test_unknown_key_is_named_with_its_path_and_the_nearest_one(frazil: Frazil, place: Path) -> None:
     """A slip deep in a file is found without reading the reference."""
     replace(place / "pipelines" / "pizzas.yaml", "owner: rpc", "ownr: rpc")
     replace(place / "pipelines" / "payments.yaml", "doc: A time", "dcc: A time")
@@ -72,7 +72,7 @@ def test_a_run_with_broken_settings_says_the_same(frazil: Frazil, place: Path) -
         ("engine: flink", "engine: the settings have no 'flink' under engines, known: auto, inline, spark"),
     ],
 )
-def test_a_name_that_the_settings_lack_is_found_before_the_run(
+def test_unknown_name_in_a_pipeline_is_reported_before_the_run(
     frazil: Frazil, place: Path, line: str, said: str
 ) -> None:
     """A pipeline file can be valid by itself and still point nowhere."""
@@ -85,7 +85,7 @@ def test_a_name_that_the_settings_lack_is_found_before_the_run(
     assert said in ended.out
 
 
-def test_every_record_in_every_table_is_said_by_nobody(frazil: Frazil, place: Path) -> None:
+def test_route_that_sends_every_record_to_every_table_is_a_warning(frazil: Frazil, place: Path) -> None:
     """Several tables and no route: usable, with a warning, since it is rarely meant."""
     file = place / "pipelines" / "payments_by_type.yaml"
     file.write_text(file.read_text(encoding="utf-8").partition("route:")[0], encoding="utf-8")
@@ -96,7 +96,7 @@ def test_every_record_in_every_table_is_said_by_nobody(frazil: Frazil, place: Pa
     assert "warning: route: without it every record goes to each of 3 destinations" in ended.out
 
 
-def test_only_the_files_asked_for_are_judged(frazil: Frazil, place: Path) -> None:
+def test_only_named_files_are_validated(frazil: Frazil, place: Path) -> None:
     """An editor that checks one file is not told about the others."""
     replace(place / "pipelines" / "pizzas.yaml", "owner: rpc", "ownr: rpc")
 
@@ -106,7 +106,7 @@ def test_only_the_files_asked_for_are_judged(frazil: Frazil, place: Path) -> Non
     assert "2 files, all usable" in ended.out
 
 
-def test_a_name_taken_twice_is_found(frazil: Frazil, place: Path) -> None:
+def test_duplicate_pipeline_name_is_reported(frazil: Frazil, place: Path) -> None:
     """Two files of one pipeline would fight for its position."""
     text = (place / "pipelines" / "pizzas.yaml").read_text(encoding="utf-8")
     (place / "pipelines" / "zz.yaml").write_text(text, encoding="utf-8")
@@ -151,7 +151,7 @@ def test_programs_get_one_line_of_json(frazil: Frazil, place: Path) -> None:
         ("{fields: {a.b: long, a: 'struct<b: long>'}}", "[{type: Flatten}]", "transforms.0: Flatten: "),
     ],
 )
-def test_what_can_never_work_is_found_by_the_first_run(
+def test_impossible_combinations_are_reported_before_the_first_run(
     frazil: Frazil, tmp_path: Path, value: str, transforms: str, said: str
 ) -> None:
     """Formats, schemas, transforms and columns that don't fit together are named before anything is read."""
@@ -167,7 +167,7 @@ def test_what_can_never_work_is_found_by_the_first_run(
     assert said in ended.out
 
 
-def test_name_of_a_file_steers_no_terminal(frazil: Frazil, place: Path) -> None:
+def test_name_of_a_file_is_escaped(frazil: Frazil, place: Path) -> None:
     """Control characters in it are shown as escapes, as those of keys are."""
     (place / "pipelines" / "a\x1b[2J.yaml").write_text("name: 5\n")
     ended = frazil("validate")
