@@ -222,7 +222,7 @@ WORKER = {
 }
 
 
-def test_a_worker_gives_what_the_connector_leaves_open() -> None:
+def test_settings_of_the_worker_fill_what_the_connector_leaves_out() -> None:
     """Brokers, security and converters mostly stand in the worker's file."""
     connector = imported(
         {"value.converter": None, "value.converter.schemas.enable": None}, ImportContext(worker=WORKER)
@@ -245,7 +245,7 @@ def test_a_connector_with_a_converter_does_not_take_the_workers_options() -> Non
     assert connector.pipeline["value"]["format"] == "json-envelope"
 
 
-def test_names_with_capitals_lead_nowhere() -> None:
+def test_names_with_capitals_become_lower_case() -> None:
     """The sink makes the names of records small: the table gets its rows, and a key by another spelling has no effect."""
     dynamic = {"iceberg.tables": None, "iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}
     keys = {"iceberg.table.Shop.Orders.partition-by": "id", "iceberg.table.shop.lines.partition-by": "id"}
@@ -264,7 +264,7 @@ def test_names_with_capitals_lead_nowhere() -> None:
     assert [outcome(connector, key) for key in keys] == ["changed", "carried"]
 
 
-def test_reference_that_a_transform_would_land_is_told() -> None:
+def test_reference_in_a_landed_transform_is_reported() -> None:
     """A pipeline file takes nothing from elsewhere: what a config provider filled in is written by hand, or allowed."""
     config = {
         "transforms": "t",

@@ -87,7 +87,7 @@ def test_an_imported_connector_loads(case: str) -> None:
     assert list(unknown_names(pipeline, settings)) == []
 
 
-def test_taken_over_positions_load() -> None:
+def test_taken_over_positions_load_from_yaml() -> None:
     """Offsets are numbers by partition numbers in YAML, too."""
     connector = imported({}, ImportContext(columns=COLUMNS))
     connector.pipeline["start"] = {"offsets": {"orders": {0: 5, 1: 9}}}

@@ -59,7 +59,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_would_land_something_else_is_refused(case: str) -> None:
+def test_connector_that_would_land_other_rows_is_refused(case: str) -> None:
     """Nothing is written for a connector whose records would go elsewhere, or be decoded otherwise."""
     connector = imported(REFUSED[case])
 
@@ -105,21 +105,21 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("written", CLASSES)
-def test_a_key_is_in_the_class_of_what_becomes_of_it(written: str) -> None:
+def test_each_key_is_in_the_class_of_its_outcome(written: str) -> None:
     """Whoever reads the report knows what is left to do."""
     key, _, value = written.partition("=")
 
     assert outcome(imported({key: value}), key) == CLASSES[written]
 
 
-def test_old_names_that_the_running_sink_ignores_are_told() -> None:
+def test_old_names_that_the_running_sink_ignores_are_reported() -> None:
     """Apache's sink never routed by routeField: the pipeline would do what the connector did not."""
     connector = imported({"iceberg.tables.routeField": "t", "iceberg.table.shop.orders.routeRegex": "a"})
 
     assert any("Apache's sink ignores the old names" in note for note in connector.notes)
 
 
-def test_a_slip_in_a_key_is_told_with_the_nearest_one() -> None:
+def test_mistyped_key_is_reported_with_the_nearest_one() -> None:
     """The sink ignores unknown keys without a word; here the slip shows."""
     connector = imported({"iceberg.tables.route-fild": "x"})
 
