@@ -42,7 +42,7 @@ GOOD: dict[str, Any] = {
         ({"pyarrow": "22.0.0", "pyspark": "4.1.3"}, "failed", "pandas is missing (>=2.2)"),
     ],
 )
-def test_packages_of_other_versions_pass(installed: dict[str, str], state: str, found: str) -> None:
+def test_packages_of_other_versions_are_reported(installed: dict[str, str], state: str, found: str) -> None:
     """Each package is compared with its pin; those of an extra only where the extra is there."""
     requirements = [
         "pyarrow>=22",
@@ -56,19 +56,19 @@ def test_packages_of_other_versions_pass(installed: dict[str, str], state: str, 
     assert (finding.state, finding.observed.startswith(found)) == (state, True), finding
 
 
-def test_an_old_python_passes() -> None:
+def test_old_python_is_reported() -> None:
     """The version is compared with `requires-python`, and the way out is named."""
     assert python_finding("3.12.1", ">=3.11,<3.14").state == "ok"
     assert python_finding("3.10.9", ">=3.11,<3.14").state == "failed"
 
 
 @pytest.mark.parametrize(("free", "state"), [(2**40, "ok"), (2**31, "warning"), (2**28, "failed")])
-def test_a_full_disk_is_found_by_a_batch(free: int, state: str) -> None:
+def test_full_disk_is_reported(free: int, state: str) -> None:
     """Little room is a warning, too little a failure."""
     assert disk_finding(Path("/state"), free).state == state
 
 
-def test_a_jar_that_somebody_replaced_passes(tmp_path: Path) -> None:
+def test_replaced_jar_is_reported(tmp_path: Path) -> None:
     """Jars are compared byte by byte; those that nobody fetched yet are no failure, a run fetches them."""
     home = Home(tmp_path, tmp_path, tmp_path / "jars")
     assert [finding.state for finding in jar_findings(home, needs_spark=True)] == ["warning"]
@@ -84,19 +84,19 @@ def test_a_jar_that_somebody_replaced_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("date", "ahead"), [(100, 0), (99, 0), (102, 0), (103, 1), (98, -1), (400, 298), (0, -99)], ids=str
 )
-def test_a_slow_answer_looks_like_a_wrong_clock(date: int, ahead: float) -> None:
+def test_slow_answer_is_not_a_wrong_clock(date: int, ahead: float) -> None:
     """A date of whole seconds, stamped at some time between question and answer, proves no more than it does."""
     assert ServerTime(date, asked_at=100.0, answered_at=102.0).ahead == ahead
 
 
-def test_a_skewed_clock_passes() -> None:
+def test_skewed_clock_is_reported() -> None:
     """Seconds are tolerated, minutes are told, and a quarter of an hour is what S3 refuses."""
     assert [clock_finding("s3", ahead).state for ahead in (3, -60, 60, 1_000)] == ["ok", "warning", "warning", "failed"]
     assert "60 s behind" in clock_finding("s3", -60).observed
     assert [record_finding("local", 100 + ahead, 100).state for ahead in (-9_999, 60)] == ["ok", "warning"]
 
 
-def test_a_missing_permission_is_found_by_a_run() -> None:
+def test_missing_permission_is_reported() -> None:
     """What the brokers say that may be done is compared with what a pipeline does; brokers that do not say are believed."""
     may, may_not = TopicAccess(3, frozenset({"READ", "DESCRIBE"}), None), TopicAccess(1, frozenset({"DESCRIBE"}), None)
 
@@ -105,7 +105,7 @@ def test_a_missing_permission_is_found_by_a_run() -> None:
     assert (finding.state, finding.observed) == ("failed", "b: no READ")
 
 
-def test_a_position_that_is_gone_passes() -> None:
+def test_lost_position_is_reported() -> None:
     """The same rule as for the state word judges, and its next step is kept."""
     retention = Retention("pizzas", 0, headroom=5, seconds_left=60, cut_to_seconds=3_600)
     refused = replace(FINE, refusal="topic pizzas was recreated\n  next: frazil reset pizzas --to earliest")
@@ -116,7 +116,7 @@ def test_a_position_that_is_gone_passes() -> None:
     assert (finding.state, finding.next_step) == ("failed", "frazil reset pizzas --to earliest")
 
 
-def test_an_ill_table_is_no_news() -> None:
+def test_unhealthy_table_is_a_warning_with_its_command() -> None:
     """Below the health that the state word knows there is a warning with the command."""
     assert tables_finding("tables", "pizzas", {}).state == "ok"
     assert tables_finding("tables", "pizzas", {"rpc.pizzas": 90}).state == "ok"
@@ -137,7 +137,7 @@ def test_an_ill_table_is_no_news() -> None:
         ({"time": 400.0}, ["300 s ahead"]),
     ],
 )
-def test_an_executor_lacks_something_unnoticed(said: dict[str, Any], expected: list[str]) -> None:
+def test_executor_differences_are_reported_once(said: dict[str, Any], expected: list[str]) -> None:
     """Each executor is compared with the driver once, however many tasks it answered, and named."""
     answer = {"began": 40.0, "ended": 100.0, "told": [GOOD, GOOD, GOOD | said | {"executor": "node-2:/work/1"}]}
 
@@ -156,6 +156,6 @@ def test_an_executor_lacks_something_unnoticed(said: dict[str, Any], expected: l
         ("something else", "something else"),
     ],
 )
-def test_the_log_of_a_failed_probe_is_all_there_is(log: str, found: str) -> None:
+def test_failed_probe_is_explained_from_its_log(log: str, found: str) -> None:
     """What Spark says where no task could tell anything is put into words, else quoted."""
     assert found in failure_finding("executors", Retryable(log)).observed
