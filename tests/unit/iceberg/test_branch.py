@@ -42,7 +42,7 @@ from tests.unit.iceberg.replays import (
 )
 
 
-def test_reader_sees_rows_gone_before_the_new_ones_come(filled: Lake) -> None:
+def test_reader_sees_old_and_new_rows_change_in_one_commit(filled: Lake) -> None:
     """Old rows and new ones change places in one commit, with the properties; the branch is gone with it."""
     before = filled.load_table(TABLE).metadata.current_snapshot_id
     seen: list[list[int]] = []
@@ -63,7 +63,7 @@ def test_reader_sees_rows_gone_before_the_new_ones_come(filled: Lake) -> None:
     assert everything(filled, before) == numbered(range(10))
 
 
-def test_batch_is_not_found_behind_its_branch(filled: Lake) -> None:
+def test_batch_is_found_after_its_branch_became_main(filled: Lake) -> None:
     """What came by way of a branch of several snapshots is held and found like any other batch; the next one lands."""
     ours = replay(filled)
 
@@ -86,7 +86,7 @@ def test_batch_is_not_found_behind_its_branch(filled: Lake) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 2], ids=["making the branch", "staging", "deciding"])
-def test_stranger_on_the_way_loses_rows(filled: Lake, at: int) -> None:
+def test_foreign_append_before_any_commit_keeps_its_rows(filled: Lake, at: int) -> None:
     """A foreign append moves main before any of the three commits: prepared anew, its rows stay."""
     strangers = [Row(200, topic=None), Row(201, offset=4)]
     follow(filled, *[passed] * at, overtaken(lambda: foreign(filled, strangers)))
@@ -99,7 +99,7 @@ def test_stranger_on_the_way_loses_rows(filled: Lake, at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 2], ids=["making the branch", "staging", "deciding"])
-def test_rival_on_the_way_lands_beside_us(filled: Lake, at: int) -> None:
+def test_concurrent_batch_before_any_commit_wins_alone(filled: Lake, at: int) -> None:
     """A rival that decides before any of the three commits wins; main never sees ours."""
     ours, rival = replay(filled), change(filled, mark(2, "rival"), mark(1), [Row(300, batch=2)])
     follow(filled, *[passed] * at, overtaken(lambda: commit(elsewhere(filled), rival)))
@@ -110,7 +110,7 @@ def test_rival_on_the_way_lands_beside_us(filled: Lake, at: int) -> None:
     assert ids(filled) == [*range(10), 300]
 
 
-def test_busy_table_is_tried_forever(filled: Lake) -> None:
+def test_busy_table_is_tried_a_bounded_number_of_times(filled: Lake) -> None:
     """Main moves every time: a bounded number of attempts, one branch left for the sweep, and the error says try later."""
     number = itertools.count(200)
     moved = overtaken(lambda: foreign(filled, [Row(next(number))]))
@@ -123,7 +123,7 @@ def test_busy_table_is_tried_forever(filled: Lake) -> None:
     assert len(branches(filled)) == 1
 
 
-def test_dropped_branch_is_decided_from_something_else(filled: Lake) -> None:
+def test_dropped_branch_is_refused_at_decision(filled: Lake) -> None:
     """Somebody drops the branch before the decision: refused, and main stays as it is."""
     follow(filled, passed, passed, overtaken(lambda: drop_branch(filled)))
 
@@ -133,7 +133,7 @@ def test_dropped_branch_is_decided_from_something_else(filled: Lake) -> None:
     assert ids(filled) == list(range(10))
 
 
-def test_branch_dropped_while_staging_comes_back(filled: Lake) -> None:
+def test_branch_dropped_while_staging_stays_dropped(filled: Lake) -> None:
     """Somebody drops the branch while files are rewritten: a stage never makes it anew."""
     follow(filled, passed, overtaken(lambda: drop_branch(filled)))
 
@@ -144,7 +144,7 @@ def test_branch_dropped_while_staging_comes_back(filled: Lake) -> None:
     assert ids(filled) == list(range(10))
 
 
-def test_branch_that_somebody_wrote_to_becomes_main(filled: Lake) -> None:
+def test_branch_with_foreign_commit_never_becomes_main(filled: Lake) -> None:
     """Another engine appends to the branch before the decision: main never becomes that."""
 
     def append() -> None:
@@ -183,7 +183,7 @@ def wrong_ancestry(lake: Lake, change: Change, name: str) -> int:
 @pytest.mark.parametrize(
     ("stage", "message"), [(wrong_summary, f"lacks {KEY}"), (wrong_ancestry, "does not descend from main's head")]
 )
-def test_snapshot_of_something_else_becomes_main(filled: Lake, stage: Stage, message: str) -> None:
+def test_only_the_prepared_snapshot_becomes_main(filled: Lake, stage: Stage, message: str) -> None:
     """What a stage made is looked at before it is decided: it carries this batch and descends from the planned head."""
     with pytest.raises(Terminal, match=message):
         decide(filled, stage=stage)
@@ -191,7 +191,7 @@ def test_snapshot_of_something_else_becomes_main(filled: Lake, stage: Stage, mes
     assert ids(filled) == list(range(10))
 
 
-def test_empty_table_is_replayed_into(lake: Lake) -> None:
+def test_replay_into_an_empty_table_is_refused(lake: Lake) -> None:
     """Nothing was ever landed on main: there is nothing to replace, and the message says so."""
     create(lake, [])
 
@@ -205,7 +205,7 @@ def change_spec(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["main is where it was", "main moved, too"])
-def test_changed_table_takes_the_files(filled: Lake, *, moved: bool) -> None:
+def test_changed_table_refuses_the_files(filled: Lake, *, moved: bool) -> None:
     """The partition spec changed since the files were staged: refused, whether a branch stands already or not."""
     ours = replay(filled)
     others = [lambda: foreign(filled, [Row(200)])] if moved else []

@@ -47,7 +47,9 @@ from tests.unit.iceberg.replays import (
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("step", [answer_lost, never_arrived], ids=["landed", "did not land"])
 @pytest.mark.parametrize("at", [0, 1, 2], ids=["making the branch", "staging", "deciding"])
-def test_lost_answer_replaces_twice(filled: Lake, error: Exception, step: Callable[[Exception], Step], at: int) -> None:
+def test_lost_answer_replaces_rows_once(
+    filled: Lake, error: Exception, step: Callable[[Exception], Step], at: int
+) -> None:
     """Each of the three commits may land behind an error or not: the rows are replaced once."""
     follow(filled, *[passed] * at, step(error))
 
@@ -61,7 +63,7 @@ def test_lost_answer_replaces_twice(filled: Lake, error: Exception, step: Callab
     every_snapshot_is_readable(filled)
 
 
-def test_lost_answer_below_a_stranger_is_forgotten(filled: Lake) -> None:
+def test_lost_answer_below_a_foreign_commit_is_recognised(filled: Lake) -> None:
     """The decision landed, a stranger came on top, and only then the table is read again: decided, once."""
     follow(filled, passed, passed, answer_lost(TimeoutError("socket"), lambda: foreign(filled, [Row(200)])))
 
@@ -73,7 +75,7 @@ def test_lost_answer_below_a_stranger_is_forgotten(filled: Lake) -> None:
     assert landed_snapshot(metadata, KEY, mark(2), TABLE) == snapshot_id
 
 
-def test_late_decision_lands_on_another_head(filled: Lake) -> None:
+def test_late_decision_on_another_head_is_refused(filled: Lake) -> None:
     """A decision is applied long after it was sent, when main has moved: the catalog refuses it."""
     late: list[Callable[[], Any]] = []
 
@@ -90,7 +92,7 @@ def test_late_decision_lands_on_another_head(filled: Lake) -> None:
     assert ids(filled) == [*REPLACED, 200]
 
 
-def test_unreadable_table_after_a_lost_answer_is_called_a_failure(filled: Lake) -> None:
+def test_unreadable_table_after_a_lost_answer_is_an_unknown_outcome(filled: Lake) -> None:
     """Nobody knows whether the decision landed, and the error says so."""
     catalog = filled._catalog
     assert isinstance(catalog, UnreliableCatalog)
@@ -108,7 +110,7 @@ POINTS = [Failpoint.BRANCH_MADE, Failpoint.BRANCH_STAGED, Failpoint.DECIDE_COMMI
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_kill_on_the_way_leaves_half_a_replay(filled: Lake, monkeypatch: pytest.MonkeyPatch, point: Failpoint) -> None:
+def test_killed_replay_leaves_all_or_nothing(filled: Lake, monkeypatch: pytest.MonkeyPatch, point: Failpoint) -> None:
     """Whoever comes after a kill finds all or nothing, sweeps the branch away, and carries on."""
 
     def reached(place: Failpoint) -> None:
@@ -131,7 +133,7 @@ def test_kill_on_the_way_leaves_half_a_replay(filled: Lake, monkeypatch: pytest.
     every_snapshot_is_readable(filled)
 
 
-def test_points_are_passed_in_another_order(filled: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failpoints_of_a_branch_are_passed_in_order(filled: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The places where a test may end the process, as one attempt that is answered by an error passes them."""
     seen: list[Failpoint] = []
     monkeypatch.setattr(failpoints, "hit", seen.append)

@@ -31,7 +31,7 @@ from tests.unit.iceberg.replays import (
 
 
 @pytest.mark.parametrize("pipeline", ["orders", "a", "orders-2-1800000000000-00000000", "with-2"])
-def test_name_does_not_tell_whose_it_is(pipeline: str) -> None:
+def test_name_of_a_branch_tells_pipeline_and_batch(pipeline: str) -> None:
     """A name tells pipeline and batch, whatever a pipeline is called, and no two are equal."""
     name = branch_name(pipeline, 7)
 
@@ -45,7 +45,7 @@ def test_name_does_not_tell_whose_it_is(pipeline: str) -> None:
 @pytest.mark.parametrize(
     "name", ["main", "audit", "frazil", "frazil-orders-7", "frazil-orders-7-1-0000000g", "x-frazil-a-1-1-00000000"]
 )
-def test_branch_of_others_is_taken_for_ours(name: str) -> None:
+def test_foreign_branch_names_are_not_recognised(name: str) -> None:
     """Names that Frazil does not give."""
     assert BranchName.parse(name) is None
 
@@ -58,7 +58,7 @@ def named(pipeline: str, n: int, age_s: int) -> str:
     return f"frazil-{pipeline}-{n}-{NOW - age_s * 1000}-{0:08x}"
 
 
-def test_branch_of_others_is_swept_away(filled: Lake) -> None:
+def test_branches_of_others_are_kept(filled: Lake) -> None:
     """Stale branches of this pipeline go, in one commit; running ones, other pipelines' and people's stay."""
     stale = [named("orders", 1, 5), named("orders", 2, 5), named("orders", 3, STALE + 1)]
     others = [
@@ -79,7 +79,9 @@ def test_branch_of_others_is_swept_away(filled: Lake) -> None:
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("step", [answer_lost, never_arrived], ids=["landed", "did not land"])
-def test_lost_answer_keeps_stale_branches(filled: Lake, error: Exception, step: Callable[[Exception], Step]) -> None:
+def test_lost_answer_still_removes_stale_branches(
+    filled: Lake, error: Exception, step: Callable[[Exception], Step]
+) -> None:
     """Sweeping is repeated until the table says it is done."""
     make_branch(filled, named("orders", 1, 5))
     follow(filled, step(error))
@@ -89,7 +91,7 @@ def test_lost_answer_keeps_stale_branches(filled: Lake, error: Exception, step: 
     assert branches(filled) == []
 
 
-def test_branch_that_is_gone_already_stops_the_sweep(filled: Lake) -> None:
+def test_branch_removed_meanwhile_does_not_stop_the_cleanup(filled: Lake) -> None:
     """Somebody else sweeps at the same moment."""
     first, second = named("orders", 1, 5), named("orders", 2, 5)
     make_branch(filled, first)
@@ -105,7 +107,7 @@ def test_branch_that_is_gone_already_stops_the_sweep(filled: Lake) -> None:
     [(ERRORS[0], Retryable), (ERRORS[1], Retryable), (ERRORS[2], Retryable), (UnauthorizedError("401"), Terminal)],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
-def test_failed_sweep_is_kept_quiet(filled: Lake, error: Exception, expected: type[Exception]) -> None:
+def test_failed_cleanup_is_an_error(filled: Lake, error: Exception, expected: type[Exception]) -> None:
     """A catalog that takes no commit: the error says what the caller may do."""
     make_branch(filled, named("orders", 1, 5))
     follow(filled, *[never_arrived(error)] * ATTEMPTS)

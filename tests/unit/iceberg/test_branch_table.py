@@ -43,7 +43,7 @@ def heads(lake: Lake) -> dict[str, int]:
     return {name: ref.snapshot_id for name, ref in lake.load_table(TABLE).metadata.refs.items()}
 
 
-def test_main_moves_with_the_branch(orders: Lake, audited: PipelineCatalog) -> None:
+def test_main_stays_where_it_is_while_the_branch_moves(orders: Lake, audited: PipelineCatalog) -> None:
     """Appends, deletes, changes of columns and rollbacks of such a table are the branch's; a new column is both's."""
     before = heads(orders)[MAIN_BRANCH]
     commit_batches(audited, 2)
@@ -62,7 +62,7 @@ def test_main_moves_with_the_branch(orders: Lake, audited: PipelineCatalog) -> N
     assert audited.load_table(TABLE).scan().catalog is None
 
 
-def test_branch_that_is_dropped_meanwhile_lands_on_main(orders: Lake, audited: PipelineCatalog) -> None:
+def test_batch_on_a_dropped_branch_is_refused(orders: Lake, audited: PipelineCatalog) -> None:
     """Between look and commit: the batch is refused with the way back, and main does not get its rows."""
     change = batch(audited, mark(2), mark(1), rows(2))
     follow(audited, overtaken(lambda: orders.load_table(TABLE).manage_snapshots().remove_branch("audit").commit()))
@@ -74,7 +74,7 @@ def test_branch_that_is_dropped_meanwhile_lands_on_main(orders: Lake, audited: P
     assert ids(orders) == [1]
 
 
-def test_branch_is_begun_twice(orders: Lake) -> None:
+def test_branch_is_created_once(orders: Lake) -> None:
     """Four runs begin it at once, on an empty table: one branch, and none of them is refused."""
     together = Barrier(4)
 
@@ -97,7 +97,7 @@ def written(orders: Lake, branch: str | None) -> PipelineCatalog:
 
 @pytest.mark.parametrize("told", [None, "night"])
 @pytest.mark.parametrize("named", [None, "audit", "night"])
-def test_edit_moves_a_pipeline_to_another_branch(orders: Lake, told: str | None, named: str | None) -> None:
+def test_edited_file_leaves_a_pipeline_on_its_branch(orders: Lake, told: str | None, named: str | None) -> None:
     """What the table tells counts, also where its branch is gone; where it tells nothing, the pipeline is new."""
     assert written(orders, named).find_table(TABLE) is not None
     key = POSITION_KEY.format("orders") if told is None else BRANCH_KEY.format("orders")
@@ -115,7 +115,7 @@ def test_edit_moves_a_pipeline_to_another_branch(orders: Lake, told: str | None,
     assert head_of(orders.load_table(TABLE).metadata, "night") is None
 
 
-def test_tag_is_taken_for_a_branch(orders: Lake) -> None:
+def test_tag_is_refused_as_a_branch(orders: Lake) -> None:
     """Nothing can be written to a tag: that is said before anything is decided."""
     orders.load_table(TABLE).append(rows(1))
     table = orders.load_table(TABLE)
@@ -124,14 +124,14 @@ def test_tag_is_taken_for_a_branch(orders: Lake) -> None:
         written(orders, "audit").find_table(TABLE)
 
 
-def test_note_of_a_branch_is_written_for_main(orders: Lake) -> None:
+def test_no_branch_property_is_written_for_main(orders: Lake) -> None:
     """Tables on main carry none, so nothing changes for them."""
     assert branch_note(written(orders, None), "orders", TABLE) == {}
     assert branch_note(written(orders, "audit"), "orders", TABLE) == {"frazil.branch.orders": "audit"}
     assert branch_note(written(orders, "audit"), "orders", "shop.other") == {}
 
 
-def test_decided_place_is_asked_of_the_file(orders: Lake) -> None:
+def test_location_of_a_decided_batch_is_read_from_its_manifest(orders: Lake) -> None:
     """A batch says where its tables are; parts of an older Frazil say nothing, and the file counts."""
     opened: list[str] = []
 

@@ -25,7 +25,7 @@ def make(lake: Lake, declared: Destination, name: str = TABLE) -> None:
     lake.create_table(name, schema, declared_spec(declared, schema), TABLE_PROPERTIES)
 
 
-def test_second_creation_replaces_the_table(orders: Lake) -> None:
+def test_second_creation_gets_the_existing_table(orders: Lake) -> None:
     """Who comes second gets the table of who came first, with its rows."""
     commit_batches(orders, 1)
     first = orders.load_table(TABLE)
@@ -59,7 +59,7 @@ OPEN = [
 
 
 @pytest.mark.parametrize(("given", "problem"), OPEN)
-def test_table_that_grew_is_refused(lake: Lake, given: dict[str, Any], problem: str | None) -> None:
+def test_table_that_grew_is_accepted(lake: Lake, given: dict[str, Any], problem: str | None) -> None:
     """Of a table that follows its records, more and wider columns fit than are declared, also required ones."""
     made = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "more", LongType(), required=True))
     lake.create_table(TABLE, made, UNPARTITIONED, TABLE_PROPERTIES)
@@ -72,7 +72,7 @@ def test_table_that_grew_is_refused(lake: Lake, given: dict[str, Any], problem: 
             check_destination(lake.load_table(TABLE), wanted)
 
 
-def test_rows_lack_columns_that_the_table_got(lake: Lake) -> None:
+def test_rows_have_every_column_of_the_table(lake: Lake) -> None:
     """Rows have all columns that the table has, and nothing of Kafka's; what the file requires stays required."""
     schema = Schema(
         NestedField(1, "id", LongType()),
@@ -92,7 +92,7 @@ def test_rows_lack_columns_that_the_table_got(lake: Lake) -> None:
     assert rows(columns=declared) == [("id", "int64", False)]
 
 
-def test_table_is_made_of_nothing() -> None:
+def test_table_without_any_column_is_not_created() -> None:
     """Without columns, and with records that may bring none, there is no table to be made."""
     nothing = Destination.model_validate({"table": TABLE, "evolve": "none"})
 
@@ -100,7 +100,7 @@ def test_table_is_made_of_nothing() -> None:
         declared_spec(nothing, declared_schema(nothing))
 
 
-def test_creation_race_makes_two_tables(crowd: list[Lake]) -> None:
+def test_concurrent_creation_makes_one_table(crowd: list[Lake]) -> None:
     """All who create at the same moment hold the same table."""
     schema = declared_schema(destination())
     crowd[0].create_table("shop.other", schema, UNPARTITIONED, {})  # the namespace is there
@@ -112,7 +112,7 @@ def test_creation_race_makes_two_tables(crowd: list[Lake]) -> None:
     assert len({table.metadata_location for table in tables}) == 1
 
 
-def test_missing_table_is_called_a_fault(lake: Lake) -> None:
+def test_missing_table_is_an_error_only_where_it_is_needed(lake: Lake) -> None:
     """Looking for a table is no error, needing it is one that names what there is."""
     assert lake.find_table(TABLE) is None
     assert lake.tables() == []
@@ -126,7 +126,7 @@ def test_missing_table_is_called_a_fault(lake: Lake) -> None:
     assert "shop.pizzas" in str(caught.value)
 
 
-def test_tables_of_nested_namespaces_are_not_listed(lake: Lake) -> None:
+def test_tables_of_nested_namespaces_are_listed(lake: Lake) -> None:
     """A namespace within a namespace is made and listed like any other."""
     make(lake, destination(), "shop.eu.orders")
     make(lake, destination(), "shop.orders")
@@ -134,7 +134,7 @@ def test_tables_of_nested_namespaces_are_not_listed(lake: Lake) -> None:
     assert lake.tables() == ["shop.eu.orders", "shop.orders"]
 
 
-def test_unreachable_catalog_looks_like_an_empty_one(tmp_path: Path) -> None:
+def test_unreachable_catalog_is_a_retryable_error(tmp_path: Path) -> None:
     """A database that can't be opened is trouble that may pass, not a missing table."""
     (tmp_path / "catalog.db").mkdir()
     lake = Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/w", {})
@@ -143,7 +143,7 @@ def test_unreachable_catalog_looks_like_an_empty_one(tmp_path: Path) -> None:
         lake.find_table(TABLE)
 
 
-def test_settings_with_a_password_show_it_in_the_error(tmp_path: Path) -> None:
+def test_error_about_settings_does_not_show_their_password(tmp_path: Path) -> None:
     """An address that can't be understood is the settings' fault, and is not repeated."""
     with pytest.raises(Terminal, match="opening catalog lake") as caught:
         Lake("lake", "nonsense hunter2", f"file://{tmp_path}/w", {}).tables()
@@ -151,7 +151,7 @@ def test_settings_with_a_password_show_it_in_the_error(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_declared_columns_get_the_wrong_place(lake: Lake) -> None:
+def test_declared_columns_keep_their_place(lake: Lake) -> None:
     """Order, ids, comments and nullability are the declared ones; Kafka columns come last."""
     declared = Destination.model_validate(
         {
@@ -182,7 +182,7 @@ def test_declared_columns_get_the_wrong_place(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("write", ["append", "upsert"])
-def test_column_that_others_named_as_the_one_of_changes_takes_no_field(lake: Lake, write: str) -> None:
+def test_foreign_column_named_like_the_change_column_takes_no_field(lake: Lake, write: str) -> None:
     """Staged rows have a column of that name: a field of the record was null there, and counted nowhere."""
     declared = Destination.model_validate(
         {"table": TABLE, "evolve": "widen", "write": write, "columns": {"id": {"type": "long", "required": True}}}
@@ -205,7 +205,7 @@ def test_column_that_others_named_as_the_one_of_changes_takes_no_field(lake: Lak
         ({"v": "boolean"}, "truncate(4, v)"),
     ],
 )
-def test_transform_that_does_not_fit_its_column_makes_a_table(columns: dict[str, str], partition: str) -> None:
+def test_transform_that_does_not_fit_its_column_is_refused(columns: dict[str, str], partition: str) -> None:
     """Refused with the declared text and the column's type, also where records brought the column."""
     declared = Destination(table=TABLE, partition_by=(partition,))
 
@@ -244,7 +244,7 @@ def test_transform_that_does_not_fit_its_column_makes_a_table(columns: dict[str,
         "nested",
     ],
 )
-def test_table_that_does_not_fit_is_written(orders: Lake, changes: dict[str, Any], message: str | None) -> None:
+def test_table_that_does_not_fit_is_refused(orders: Lake, changes: dict[str, Any], message: str | None) -> None:
     """A table that exists takes the declared columns, or each difference is named."""
     table = orders.load_table(TABLE)
 
@@ -255,7 +255,7 @@ def test_table_that_does_not_fit_is_written(orders: Lake, changes: dict[str, Any
             check_destination(table, destination(**changes))
 
 
-def test_column_that_the_table_requires_is_left_empty(lake: Lake) -> None:
+def test_column_that_the_table_requires_is_reported(lake: Lake) -> None:
     """Required in the table and optional, or missing, in the pipeline: both are named at once."""
     required = Schema(
         NestedField(1, "id", IntegerType(), required=True),
@@ -269,7 +269,7 @@ def test_column_that_the_table_requires_is_left_empty(lake: Lake) -> None:
     assert "column shop: the table requires a value" in str(caught.value)
 
 
-def test_nested_types_differ_by_their_ids_only(lake: Lake) -> None:
+def test_nested_types_are_compared_without_their_ids(lake: Lake) -> None:
     """Two structs with the same fields are the same type, whatever ids a table gave them; other fields are not."""
     columns = {"a": "int", "s": "struct<x: int, y: map<string, list<long>>>"}
     make(lake, destination(columns=columns, partition_by=[]))
@@ -286,7 +286,7 @@ def test_nested_types_differ_by_their_ids_only(lake: Lake) -> None:
         )
 
 
-def test_table_with_a_time_that_spark_is_to_write_is_refused_before_any_batch(lake: Lake) -> None:
+def test_time_column_is_refused_where_spark_writes(lake: Lake) -> None:
     """Spark can't read such a table: decided rows would wait for ever. Without an engine it is a table like others."""
     made = Schema(NestedField(1, "id", LongType()), NestedField(2, "opens", TimeType()))
     lake.create_table(TABLE, made, UNPARTITIONED, TABLE_PROPERTIES)

@@ -46,7 +46,7 @@ class Guarded:
         return LocalFileSystem().get_file_info(asked)
 
 
-def test_threads_that_wait_for_a_dead_catalog_wait_one_after_the_other(
+def test_threads_waiting_for_an_unreachable_catalog_share_its_failure(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that waited while it was tried have the failure; whoever asks later tries again."""
@@ -70,7 +70,7 @@ def test_threads_that_wait_for_a_dead_catalog_wait_one_after_the_other(
     assert len(tries) == 2
 
 
-def test_connections_of_a_project_that_was_read_anew_leak(lake: Lake) -> None:
+def test_closed_catalog_releases_its_connections(lake: Lake) -> None:
     """A closed catalog lets its connections go, and opens again for who still asks."""
     lake.tables()
     pool = lake._catalog.engine.pool
@@ -82,7 +82,7 @@ def test_connections_of_a_project_that_was_read_anew_leak(lake: Lake) -> None:
     lake.close()
 
 
-def test_threads_that_open_a_new_catalog_at_once_make_its_tables_twice(tmp_path: Path) -> None:
+def test_threads_opening_a_new_catalog_share_one(tmp_path: Path) -> None:
     """Whoever comes first opens it, the others wait: all of them get the same catalog."""
     for number in range(3):
         new = Lake("lake", f"sqlite:///{tmp_path}/{number}.db", f"file://{tmp_path}/warehouse", {})
@@ -99,7 +99,7 @@ def test_threads_that_open_a_new_catalog_at_once_make_its_tables_twice(tmp_path:
         found[0].close()
 
 
-def test_process_that_opens_a_new_catalog_at_once_breaks_the_other(tmp_path: Path) -> None:
+def test_processes_may_open_a_new_catalog_at_once(tmp_path: Path) -> None:
     """A rival makes the catalog's tables after we saw that there are none: both have the catalog."""
     ours, rival = (Lake("lake", f"sqlite:///{tmp_path}/c.db", f"file://{tmp_path}/warehouse", {}) for _ in range(2))
     event.listen(SqlCatalogBaseTable.metadata, "before_create", lambda *_, **__: rival.tables(), once=True)
@@ -110,7 +110,7 @@ def test_process_that_opens_a_new_catalog_at_once_breaks_the_other(tmp_path: Pat
     rival.close()
 
 
-def test_new_database_is_made_over_the_tables_of_a_lost_one(orders: Lake, tmp_path: Path) -> None:
+def test_new_database_over_existing_tables_is_refused(orders: Lake, tmp_path: Path) -> None:
     """It would know no table, and no position: the pipelines would land everything again. What is meant is said by hand."""
     commit_batches(orders, 1)
     file, warehouse = tmp_path / "catalog.db", tmp_path / "warehouse"
@@ -131,7 +131,7 @@ def test_new_database_is_made_over_the_tables_of_a_lost_one(orders: Lake, tmp_pa
     assert _tables(orders, orders.warehouse) == []
 
 
-def test_connection_of_a_process_that_lives_makes_a_lost_database_anew(tmp_path: Path) -> None:
+def test_lost_database_is_not_recreated_by_a_running_process(tmp_path: Path) -> None:
     """A second connection, opened when the file is gone, fails: an empty file would undo the refusal for all others."""
     file = tmp_path / "cata %23?log.db"
     lake = Lake("lake", f"sqlite:///{quote(str(file))}", f"file://{tmp_path}/warehouse", {})
@@ -145,7 +145,7 @@ def test_connection_of_a_process_that_lives_makes_a_lost_database_anew(tmp_path:
     lake.close()
 
 
-def test_folder_that_nobody_may_read_refuses_a_first_start(orders: Lake, tmp_path: Path) -> None:
+def test_unreadable_folder_does_not_stop_a_first_start(orders: Lake, tmp_path: Path) -> None:
     """A disk of its own has root's lost+found. Tables in the folders beside it are found; the warehouse itself must be read."""
     commit_batches(orders, 1)
     warehouse = tmp_path / "warehouse"
@@ -157,7 +157,7 @@ def test_folder_that_nobody_may_read_refuses_a_first_start(orders: Lake, tmp_pat
         sql._any_table(Guarded("warehouse"), str(warehouse))
 
 
-def test_rival_that_begins_a_project_looks_like_a_lost_catalog(
+def test_concurrent_first_start_is_not_a_lost_catalog(
     orders: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It made database and table while we looked for both: nothing is lost."""

@@ -69,7 +69,9 @@ def rename_column(lake: Lake) -> None:
         (replace_table, "it was replaced"),
     ],
 )
-def test_files_land_in_a_table_they_do_not_fit(orders: Lake, change: Callable[[Lake], None], message: str) -> None:
+def test_changed_table_refuses_files_that_do_not_fit(
+    orders: Lake, change: Callable[[Lake], None], message: str
+) -> None:
     """A table that changed since the files were staged refuses them, and names the change."""
     ours = batch(orders, mark(1), None, rows(1))
     change(orders)
@@ -81,7 +83,7 @@ def test_files_land_in_a_table_they_do_not_fit(orders: Lake, change: Callable[[L
 
 
 @pytest.mark.parametrize("change", [add_column, rename_column, widen_column])
-def test_harmless_change_throws_staged_work_away(orders: Lake, change: Callable[[Lake], None]) -> None:
+def test_harmless_change_keeps_staged_files(orders: Lake, change: Callable[[Lake], None]) -> None:
     """Files know their columns by id: one that was added, renamed or widened meanwhile does not matter."""
     ours = batch(orders, mark(1), None, rows(1))
     change(orders)
@@ -92,7 +94,7 @@ def test_harmless_change_throws_staged_work_away(orders: Lake, change: Callable[
     assert ids(orders, "id == 1") == [1]
 
 
-def test_spec_changed_behind_a_stranger_is_overlooked(orders: Lake) -> None:
+def test_spec_change_below_a_foreign_append_is_noticed(orders: Lake) -> None:
     """The rebuild after a conflict compares the refreshed table, not the one that was loaded."""
     ours = batch(orders, mark(1), None, rows(1))
     follow(orders, overtaken(lambda: change_spec(orders), foreign_append(orders, 100)))
@@ -103,7 +105,7 @@ def test_spec_changed_behind_a_stranger_is_overlooked(orders: Lake) -> None:
     assert ids(orders) == [100]
 
 
-def test_spec_changed_without_a_new_head_hides_rows(orders: Lake) -> None:
+def test_spec_change_without_a_new_head_keeps_rows_visible(orders: Lake) -> None:
     """The head did not move, so the commit lands, under the spec its files were written for: filters find them."""
     ours = batch(orders, mark(1), None, rows(1))
     follow(orders, overtaken(lambda: change_spec(orders)))
@@ -115,7 +117,7 @@ def test_spec_changed_without_a_new_head_hides_rows(orders: Lake) -> None:
     assert ids(orders, "id = 2 and day = 'tue'") == [2]
 
 
-def test_table_replaced_between_look_and_commit_takes_the_files(orders: Lake) -> None:
+def test_table_replaced_during_a_commit_refuses_the_files(orders: Lake) -> None:
     """The commit asserts the table's UUID, and the next look names the replacement."""
     ours = batch(orders, mark(1), None, rows(1))
     follow(orders, overtaken(lambda: replace_table(orders)))
@@ -126,7 +128,7 @@ def test_table_replaced_between_look_and_commit_takes_the_files(orders: Lake) ->
     assert ids(orders) == []
 
 
-def test_rival_that_was_rolled_back_meanwhile_is_overwritten(orders: Lake) -> None:
+def test_concurrent_batch_that_was_rolled_back_is_refused(orders: Lake) -> None:
     """The head is the planned one again, but the property names a batch that was rolled back: a person must look."""
     (first,) = commit_batches(orders, 1)
     ours = batch(orders, mark(2, "b"), mark(1), rows(22))

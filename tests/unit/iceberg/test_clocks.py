@@ -36,7 +36,7 @@ def assert_java_reads(lake: Lake) -> None:
         assert all(after - before >= -JAVA_TOLERANCE_MS for before, after in pairwise(times)), times
 
 
-def test_commit_behind_a_fast_clock_follows_it(orders: Lake, clock: list[float]) -> None:
+def test_commit_after_a_fast_clock_is_dated_after_it(orders: Lake, clock: list[float]) -> None:
     """Within the tolerance: the next host's commit is dated behind the fast one's."""
     clock.append(50)
     commit_batches(orders, 1)
@@ -71,7 +71,7 @@ def test_commit_far_behind_a_fast_clock_waits(orders: Lake, clock: list[float]) 
     assert_java_reads(orders)
 
 
-def test_table_of_next_year_is_committed_to_by_the_named_property(orders: Lake, clock: list[float]) -> None:
+def test_property_in_the_error_allows_commits_to_a_table_of_next_year(orders: Lake, clock: list[float]) -> None:
     """A clock that was wrong by a year stops no pipeline for a year: what the error says works."""
     clock.append(365 * 86_400)
     commit_batches(orders, 1)
@@ -91,7 +91,7 @@ def test_table_of_next_year_is_committed_to_by_the_named_property(orders: Lake, 
         commit(orders, batch(orders, mark(3), mark(2), rows(3)))
 
 
-def test_head_that_moves_without_a_new_snapshot_is_dated_behind_the_last(orders: Lake, clock: list[float]) -> None:
+def test_head_moved_without_a_new_snapshot_is_dated_after_the_last(orders: Lake, clock: list[float]) -> None:
     """A replay makes main a snapshot that is there already; the catalog dates that move by the host's clock."""
     clock.append(50)
     commit_batches(orders, 1)
@@ -104,7 +104,7 @@ def test_head_that_moves_without_a_new_snapshot_is_dated_behind_the_last(orders:
 
 
 @pytest.mark.parametrize("message", ["Invalid update timestamp 5: before last snapshot log entry at 9"])
-def test_server_with_a_slow_clock_is_waited_for(message: str) -> None:
+def test_commit_waits_for_a_server_with_a_slow_clock(message: str) -> None:
     """Iceberg's REST server answers 400 to a commit that its own clock dates before the table's last change."""
     error = as_frazil(BadRequestError(f"IllegalArgumentException: {message}"), "committing to table t")
     assert isinstance(error, Retryable)

@@ -43,7 +43,7 @@ def metadata_files(lake: Lake) -> int:
     return len(lake.load_table(TABLE).metadata.metadata_log)
 
 
-def test_rows_and_position_land_apart(orders: Lake) -> None:
+def test_rows_and_position_land_in_one_commit(orders: Lake) -> None:
     """Rows, summary and property are one commit: there is no moment with one of them only."""
     before = metadata_files(orders)
 
@@ -63,7 +63,7 @@ def test_rows_and_position_land_apart(orders: Lake) -> None:
     assert ids(orders) == [1, 2, 3]
 
 
-def test_batch_without_files_moves_nothing(orders: Lake) -> None:
+def test_batch_without_files_moves_the_position(orders: Lake) -> None:
     """A batch whose records were all filtered still moves the position."""
     commit_batches(orders, 1)
 
@@ -73,7 +73,7 @@ def test_batch_without_files_moves_nothing(orders: Lake) -> None:
     assert ids(orders) == [1]
 
 
-def test_two_writers_from_one_base_both_land(orders: Lake) -> None:
+def test_second_of_two_batches_from_one_base_is_refused(orders: Lake) -> None:
     """The second of two batches that were planned on the same head is refused, and the table stays readable."""
     first, second = batch(orders, mark(1, "a"), None, rows(1)), batch(orders, mark(1, "b"), None, rows(2))
     commit(orders, first)
@@ -84,7 +84,7 @@ def test_two_writers_from_one_base_both_land(orders: Lake) -> None:
     assert ids(orders) == [1]
 
 
-def test_rival_between_look_and_commit_lands_beside_us(orders: Lake) -> None:
+def test_concurrent_batch_during_a_commit_refuses_ours(orders: Lake) -> None:
     """A rival that commits after our check moved the head: the check is made again, and refuses."""
     commit_batches(orders, 1)
     rival, ours = batch(orders, mark(2, "a"), mark(1), rows(21)), batch(orders, mark(2, "b"), mark(1), rows(22))
@@ -98,7 +98,7 @@ def test_rival_between_look_and_commit_lands_beside_us(orders: Lake) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before we look", "between look and commit"])
-def test_stranger_is_taken_for_a_rival(orders: Lake, late: bool) -> None:
+def test_foreign_append_is_committed_on_top_of(orders: Lake, late: bool) -> None:
     """An append of another engine moves the head, not the position: we land on top, in one commit again."""
     commit_batches(orders, 1)
     ours = batch(orders, mark(2), mark(1), rows(2))
@@ -118,7 +118,7 @@ def test_stranger_is_taken_for_a_rival(orders: Lake, late: bool) -> None:
     assert table.properties[KEY] == mirror(mark(2).to_json(), snapshot_id)
 
 
-def test_repeated_commit_lands_twice(orders: Lake) -> None:
+def test_repeated_commit_lands_once(orders: Lake) -> None:
     """The same batch again, by us or by whoever finishes our work, is the same snapshot."""
     ours = batch(orders, mark(1), None, rows(1))
     snapshot_id = commit(orders, ours)
@@ -129,7 +129,7 @@ def test_repeated_commit_lands_twice(orders: Lake) -> None:
     assert ids(orders) == [1, 100]
 
 
-def test_late_repetition_below_younger_batches_lands_twice(orders: Lake) -> None:
+def test_late_repetition_below_younger_batches_lands_once(orders: Lake) -> None:
     """A zombie that finishes an old batch finds it below the younger ones."""
     first = batch(orders, mark(1), None, rows(1))
     snapshot_id = commit(orders, first)
@@ -140,7 +140,7 @@ def test_late_repetition_below_younger_batches_lands_twice(orders: Lake) -> None
 
 
 @kinds_of_error
-def test_lost_answer_lands_twice(orders: Lake, error: Exception) -> None:
+def test_lost_answer_lands_once(orders: Lake, error: Exception) -> None:
     """The commit landed and the writer hears an error: the table is read again and knows."""
     commit_batches(orders, 1)
     follow(orders, answer_lost(error))
@@ -154,7 +154,7 @@ def test_lost_answer_lands_twice(orders: Lake, error: Exception) -> None:
 
 
 @kinds_of_error
-def test_lost_answer_below_others_lands_twice(orders: Lake, error: Exception) -> None:
+def test_lost_answer_below_other_commits_lands_once(orders: Lake, error: Exception) -> None:
     """The same, when a stranger and the next batch came on top before the table is read again."""
     first = batch(orders, mark(1), None, rows(1))
     follow(
@@ -171,7 +171,7 @@ def test_lost_answer_below_others_lands_twice(orders: Lake, error: Exception) ->
 
 
 @kinds_of_error
-def test_commit_that_never_arrived_is_given_up(orders: Lake, error: Exception) -> None:
+def test_commit_that_never_arrived_is_repeated(orders: Lake, error: Exception) -> None:
     """An error that did hide nothing: the same files are committed again, once."""
     follow(orders, never_arrived(error))
 
@@ -185,7 +185,9 @@ def test_commit_that_never_arrived_is_given_up(orders: Lake, error: Exception) -
     [(ERRORS[0], Retryable), (ERRORS[1], OutcomeUnknown), (ERRORS[3], Retryable), (ERRORS[4], Terminal)],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
-def test_catalog_that_never_answers_is_asked_forever(orders: Lake, error: Exception, expected: type[Exception]) -> None:
+def test_unresponsive_catalog_is_tried_a_bounded_number_of_times(
+    orders: Lake, error: Exception, expected: type[Exception]
+) -> None:
     """After a bounded number of attempts the error says what the caller may do; nothing landed."""
     steps = [never_arrived(error)] * 100
     follow(orders, *steps)
@@ -199,7 +201,7 @@ def test_catalog_that_never_answers_is_asked_forever(orders: Lake, error: Except
 
 
 @pytest.mark.parametrize("gone", ["the catalog", "the table"])
-def test_unreadable_table_after_a_lost_answer_is_called_a_failure(orders: Lake, gone: str) -> None:
+def test_unreadable_table_after_a_lost_answer_is_an_unknown_outcome(orders: Lake, gone: str) -> None:
     """Nobody knows whether the commit landed, and the error says so."""
     catalog = orders._catalog
     vanish = catalog.destroy_tables if gone == "the catalog" else lambda: catalog.drop_table(TABLE)
@@ -210,7 +212,7 @@ def test_unreadable_table_after_a_lost_answer_is_called_a_failure(orders: Lake, 
 
 
 @pytest.mark.parametrize("error", ERRORS[:2], ids=lambda error: type(error).__name__)
-def test_manifests_of_a_landed_commit_are_cleaned_up(orders: Lake, error: Exception) -> None:
+def test_manifests_of_a_landed_commit_are_kept(orders: Lake, error: Exception) -> None:
     """A conflict that hid a landed commit, with no retry left: PyIceberg would delete the manifests it wrote."""
     with orders.load_table(TABLE).transaction() as transaction:
         transaction.set_properties({"commit.retry.num-retries": "0"})
@@ -222,7 +224,7 @@ def test_manifests_of_a_landed_commit_are_cleaned_up(orders: Lake, error: Except
     assert len(orders.load_table(TABLE).metadata.snapshots) == 1
 
 
-def test_files_of_a_refused_attempt_are_cleaned_up(orders: Lake) -> None:
+def test_files_of_a_refused_attempt_are_kept(orders: Lake) -> None:
     """Once a commit request was sent nothing of it is deleted, also not after another attempt landed."""
     follow(orders, overtaken(foreign_append(orders, 100)))
 
@@ -232,7 +234,7 @@ def test_files_of_a_refused_attempt_are_cleaned_up(orders: Lake) -> None:
     assert len(list(metadata.glob(f"snap-{snapshot_id}-*.avro"))) == 2
 
 
-def test_every_batch_leaves_a_manifest_behind(orders: Lake) -> None:
+def test_manifests_are_merged_over_batches(orders: Lake) -> None:
     """Manifests are merged where the table asks for it, strangers' too, and every row stays."""
     commit_batches(orders, 1, 2)
     foreign_append(orders, 100)()
@@ -246,7 +248,7 @@ def test_every_batch_leaves_a_manifest_behind(orders: Lake) -> None:
     assert ids(orders, "day = 'mon' and id > 2") == [3, 4, 100]
 
 
-def test_two_who_finish_one_batch_land_it_twice(orders: Lake) -> None:
+def test_two_who_finish_one_batch_land_it_once(orders: Lake) -> None:
     """A zombie lands the very same batch between our look and our commit: its snapshot is the answer."""
     commit_batches(orders, 1)
     ours = batch(orders, mark(2), mark(1), rows(2))

@@ -23,7 +23,7 @@ def ours(lake: Lake, step: Step) -> Change:
 
 
 @pytest.mark.parametrize("step", ["decide", "follow", "record"])
-def test_step_passes_the_points_of_another(filled: Lake, monkeypatch: pytest.MonkeyPatch, step: Step) -> None:
+def test_commit_passes_its_own_failpoints_in_order(filled: Lake, monkeypatch: pytest.MonkeyPatch, step: Step) -> None:
     """Committing, a retry after somebody else came first, and done: by the step's own names."""
     seen: list[Failpoint] = []
     monkeypatch.setattr(failpoints, "hit", seen.append)
@@ -40,7 +40,7 @@ def test_step_passes_the_points_of_another(filled: Lake, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["committing", "retrying", "committed"])
-def test_kill_in_a_commit_leaves_half_of_it(filled: Lake, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_killed_commit_leaves_all_or_nothing(filled: Lake, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Rows that go and rows that come are there or not, together; whoever comes next ends with the same table."""
 
     def reached(point: Failpoint) -> None:

@@ -74,7 +74,7 @@ def table_of(lake: Lake, of: str, partition: str) -> tuple[Table, pa.Table]:
 
 
 @pytest.mark.parametrize(("of", "partition"), [case for case in PARTITIONS if case not in UNWRITABLE])
-def test_partition_value_changes_on_its_way_to_the_commit(lake: Lake, of: str, partition: str) -> None:
+def test_partition_value_survives_the_way_to_the_commit(lake: Lake, of: str, partition: str) -> None:
     """Files of every partition type land as PyIceberg made them, and filters find their rows."""
     table, data = table_of(lake, of, partition)
     files = write_rows(staging_table(TABLE, table), data)
@@ -91,7 +91,7 @@ def test_partition_value_changes_on_its_way_to_the_commit(lake: Lake, of: str, p
 
 
 @pytest.mark.parametrize(("of", "partition"), sorted(UNWRITABLE))
-def test_partition_that_cannot_be_written_is_found_out_after_staging(lake: Lake, of: str, partition: str) -> None:
+def test_partition_that_cannot_be_written_is_refused_at_creation(lake: Lake, of: str, partition: str) -> None:
     """What PyIceberg can't write is refused when the table is made, before anything is read."""
     with pytest.raises(Terminal, match="can't partition a column of type"):
         table_of(lake, of, partition)
@@ -100,7 +100,7 @@ def test_partition_that_cannot_be_written_is_found_out_after_staging(lake: Lake,
 @pytest.mark.parametrize(
     ("of", "partition"), [("string", "v"), ("timestamptz", "day(v)"), ("decimal(10,2)", "bucket(4, v)")]
 )
-def test_data_file_entry_differs_from_the_one_pyiceberg_made(lake: Lake, of: str, partition: str) -> None:
+def test_data_file_entry_equals_the_one_that_pyiceberg_made(lake: Lake, of: str, partition: str) -> None:
     """Every field of the entry survives the way through text: counts, bounds to the byte, partition, offsets."""
     table, data = table_of(lake, of, partition)
     made = list(_dataframe_to_data_files(table.metadata, data, table.io))
@@ -117,7 +117,7 @@ def test_data_file_entry_differs_from_the_one_pyiceberg_made(lake: Lake, of: str
         assert staged_file(back, table.metadata) == staged
 
 
-def test_pyiceberg_changed_what_we_rest_on() -> None:
+def test_private_names_of_pyiceberg_are_unchanged() -> None:
     """Private names of PyIceberg 0.12, by name and parameters: a new version is looked at before it is pinned."""
     assert version("pyiceberg").startswith("0.12.")
     assert list(inspect.signature(_dataframe_to_data_files).parameters) == [
@@ -144,7 +144,7 @@ def test_pyiceberg_changed_what_we_rest_on() -> None:
     assert list(inspect.signature(DataFile.from_args).parameters) == ["_table_format_version", "arguments"]
 
 
-def test_field_of_a_data_file_is_left_behind() -> None:
+def test_every_field_of_a_data_file_is_carried() -> None:
     """The layout of a v2 entry: a field that a new version adds must be carried too."""
     assert FIELDS == [
         "content",
@@ -166,7 +166,7 @@ def test_field_of_a_data_file_is_left_behind() -> None:
     ]
 
 
-def test_pyiceberg_forgets_our_hooks(orders: Lake) -> None:
+def test_hooks_of_pyiceberg_are_called(orders: Lake) -> None:
     """The hooks are called where we rely on them: the check again before the rebuild, and nothing is deleted."""
     source = inspect.getsource(Transaction._rebuild_snapshot_updates)
 
@@ -174,7 +174,7 @@ def test_pyiceberg_forgets_our_hooks(orders: Lake) -> None:
     assert "_clean_all_uncommitted" in inspect.getsource(Transaction.commit_transaction)
 
 
-def test_rows_are_held_without_a_bound(orders: Lake) -> None:
+def test_rows_held_by_a_writer_are_bounded(orders: Lake) -> None:
     """A writer writes a file whenever it holds enough, loses no row, and makes no file of nothing."""
     target = staging_table(TABLE, orders.load_table(TABLE))
     batches = [pa.record_batch({"id": pa.array([n], pa.int32()), "day": pa.array(["mon"])}) for n in range(5)]
@@ -191,7 +191,7 @@ def test_rows_are_held_without_a_bound(orders: Lake) -> None:
     assert writer.close() == files
 
 
-def test_two_tasks_write_the_same_path(orders: Lake) -> None:
+def test_two_tasks_write_different_paths(orders: Lake) -> None:
     """Writers never share a file name, within a batch and over retries."""
     target = staging_table(TABLE, orders.load_table(TABLE))
     data = pa.table({"id": pa.array([1], pa.int32()), "day": ["mon"]})
@@ -201,7 +201,7 @@ def test_two_tasks_write_the_same_path(orders: Lake) -> None:
     assert len(set(paths)) == 3
 
 
-def test_staged_files_are_visible(orders: Lake) -> None:
+def test_staged_files_are_invisible(orders: Lake) -> None:
     """Staging changes nothing that a reader sees."""
     before = orders.load_table(TABLE).metadata_location
     write_rows(
@@ -211,7 +211,7 @@ def test_staged_files_are_visible(orders: Lake) -> None:
     assert orders.load_table(TABLE).metadata_location == before
 
 
-def test_required_column_takes_null(lake: Lake) -> None:
+def test_null_in_a_required_column_is_refused(lake: Lake) -> None:
     """A null for a required column is refused when it is written, with the table's name."""
     declared = destination(columns={"id": {"type": "int", "required": True}}, partition_by=[])
     schema = declared_schema(declared)
@@ -221,7 +221,7 @@ def test_required_column_takes_null(lake: Lake) -> None:
         write_rows(staging_table(TABLE, table), pa.table({"id": pa.array([None], pa.int32())}))
 
 
-def test_storage_that_fails_looks_like_a_bug(orders: Lake, tmp_path: Any) -> None:
+def test_failing_storage_is_a_retryable_error(orders: Lake, tmp_path: Any) -> None:
     """A folder that can't be made is the storage's trouble: try again later."""
     data = tmp_path / "warehouse/shop/orders/data"
     data.write_text("a file where the folder should be")
@@ -232,7 +232,7 @@ def test_storage_that_fails_looks_like_a_bug(orders: Lake, tmp_path: Any) -> Non
         )
 
 
-def test_credentials_show_in_a_repr() -> None:
+def test_credentials_are_not_in_a_repr() -> None:
     """A staging table travels to executors and turns up in their logs: its storage properties must not."""
     target = StagingTable("t", "{}", {"s3.secret-access-key": "hunter2"})
 
@@ -240,7 +240,7 @@ def test_credentials_show_in_a_repr() -> None:
     assert "hunter2" not in f"{Lake('lake', 'postgresql://me:hunter2@db', 's3://b', {'s3.secret': 'hunter2'})!r}"
 
 
-def test_manifest_file_is_half_read(orders: Lake) -> None:
+def test_manifest_file_is_read_as_written(orders: Lake) -> None:
     """Small files beside the table's metadata come back as they were written, and can be deleted."""
     table = orders.load_table(TABLE)
     path = metadata_path(table, "frazil-orders-1-x.json")
@@ -255,7 +255,7 @@ def test_manifest_file_is_half_read(orders: Lake) -> None:
         read_text(table, path)
 
 
-def test_deleting_staged_files_takes_live_ones(orders: Lake) -> None:
+def test_deletion_of_staged_files_keeps_all_others(orders: Lake) -> None:
     """Only the files that are named go."""
     commit_batches(orders, 1)
     foreign_append(orders, 100)()

@@ -29,7 +29,7 @@ def destination(**given: Any) -> Destination:
 
 
 @pytest.mark.parametrize("declared", [{"Price": "long"}, {"id": "long", "PRICE": "double"}])
-def test_column_is_declared_in_another_case(lake: Lake, declared: dict[str, str]) -> None:
+def test_column_declared_in_another_case_is_refused(lake: Lake, declared: dict[str, str]) -> None:
     """Where case means nothing it would be the same column twice, which no record fills: named before the table gets it."""
     lake.create_table(TABLE, SCHEMA, UNPARTITIONED, TABLE_PROPERTIES)
     table, of = lake.load_table(TABLE), destination(columns=declared)
@@ -42,7 +42,7 @@ def test_column_is_declared_in_another_case(lake: Lake, declared: dict[str, str]
     assert len(declared_changes(table.schema(), of)) == 1
 
 
-def test_log_beside_a_table_lacks_a_column_of_it(lake: Lake) -> None:
+def test_log_of_a_merged_table_gets_its_declared_columns(lake: Lake) -> None:
     """A column that comes to a merged table comes to its log: both are told of it by the one list of columns."""
     given = {
         "table": TABLE,
@@ -79,7 +79,7 @@ def test_log_beside_a_table_lacks_a_column_of_it(lake: Lake) -> None:
         ("town", "truncate[2]", [], []),
     ],
 )
-def test_partition_field_of_a_renamed_column_gets_a_namesake(
+def test_partition_field_name_that_a_renamed_column_still_has_is_refused(
     lake: Lake, field: str, transform: str, partition_by: list[str], way_out: list[str], given: dict[str, Any]
 ) -> None:
     """No engine reads a table with a name twice in its spec: refused before the column is there, and the way out goes."""

@@ -96,7 +96,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES, ids=str)
-def test_change_goes_to_another_column(events: Lake, change: SchemaChange, expected: dict[str, str]) -> None:
+def test_change_reaches_exactly_its_column(events: Lake, change: SchemaChange, expected: dict[str, str]) -> None:
     """Each change makes what it says, wherever it is nested, and nothing else of the table is another one."""
     before = types(events)
 
@@ -109,7 +109,7 @@ def test_change_goes_to_another_column(events: Lake, change: SchemaChange, expec
     }
 
 
-def test_field_ids_are_given_twice(events: Lake) -> None:
+def test_field_ids_are_unique(events: Lake) -> None:
     """Every field of nested new columns gets an id of its own, never one that the table had."""
     ask(events, of("shop", "add", "struct<name: string, at: list<long>>"), of("place/zip", "add", "string"))
 
@@ -119,14 +119,14 @@ def test_field_ids_are_given_twice(events: Lake) -> None:
     assert metadata.last_column_id == 20
 
 
-def test_required_column_stays_required(events: Lake) -> None:
+def test_relaxed_column_becomes_optional(events: Lake) -> None:
     """A change that relaxes a column lets it be null."""
     assert ask(events, of("id", "optional")) == (of("id", "optional"),)
 
     assert not events.load_table(TABLE).schema().find_field("id").required
 
 
-def test_changes_are_made_again_by_the_next_run(events: Lake) -> None:
+def test_repeated_changes_make_no_commit(events: Lake) -> None:
     """What is there already makes no commit."""
     changes = [change for change, _ in CHANGES] + [of("id", "optional")]
     ask(events, *changes)
@@ -136,7 +136,7 @@ def test_changes_are_made_again_by_the_next_run(events: Lake) -> None:
     assert events.load_table(TABLE).metadata_location == there
 
 
-def test_wider_column_is_made_narrow_again(events: Lake) -> None:
+def test_wider_column_stays_wide(events: Lake) -> None:
     """A table whose column is wider than asked for stays as it is."""
     ask(events, of("id", "widen", "long"))
 
@@ -144,7 +144,7 @@ def test_wider_column_is_made_narrow_again(events: Lake) -> None:
     assert types(events)["id"] == "long"
 
 
-def test_changes_of_two_pipelines_undo_each_other(events: Lake) -> None:
+def test_changes_of_two_pipelines_are_both_kept(events: Lake) -> None:
     """A rival's change in the middle of the commit is kept: the table gets both, under ids that differ."""
     rival = elsewhere(events)
 
@@ -159,7 +159,7 @@ def test_changes_of_two_pipelines_undo_each_other(events: Lake) -> None:
     rival._catalog.close()
 
 
-def test_lost_answer_adds_the_column_twice(events: Lake) -> None:
+def test_lost_answer_adds_the_column_once(events: Lake) -> None:
     """A commit that landed although an error came is told as made, and made once."""
     follow(events, answer_lost(OSError("connection reset")))
 
@@ -182,7 +182,7 @@ def test_lost_answer_adds_the_column_twice(events: Lake) -> None:
     ],
     ids=str,
 )
-def test_column_of_another_type_is_taken_for_the_wanted_one(events: Lake, change: SchemaChange) -> None:
+def test_column_of_another_type_stays_as_it_is(events: Lake, change: SchemaChange) -> None:
     """One that somebody made of another type meanwhile stays as it is; the next look holds records against that."""
     before = types(events)
 
@@ -201,7 +201,9 @@ def test_column_of_another_type_is_taken_for_the_wanted_one(events: Lake, change
     ],
     ids=str,
 )
-def test_one_column_is_there_in_two_spellings(events: Lake, change: SchemaChange, expected: dict[str, str]) -> None:
+def test_spelling_of_a_concurrent_change_is_the_column(
+    events: Lake, change: SchemaChange, expected: dict[str, str]
+) -> None:
     """Where case means nothing, a rival's spelling is the column; twice there, no record could ever be read."""
     before = types(events)
     evolve(events, TableChanges(Destination.model_validate({"table": TABLE}), (change,), fold=True))
@@ -209,12 +211,12 @@ def test_one_column_is_there_in_two_spellings(events: Lake, change: SchemaChange
 
 
 @pytest.mark.parametrize("change", [of("gone/zip", "add", "string"), of("gone", "widen", "long")], ids=str)
-def test_column_dropped_meanwhile_stops_the_others(events: Lake, change: SchemaChange) -> None:
+def test_column_dropped_meanwhile_does_not_stop_other_changes(events: Lake, change: SchemaChange) -> None:
     """A change of a column that is not there any more is left to the next look, which asks for the whole column."""
     assert ask(events, change, of("note", "add", "string")) == (of("note", "add", "string"),)
 
 
-def test_partition_field_waits_for_another_commit(events: Lake) -> None:
+def test_partition_field_comes_in_the_commit_of_its_column(events: Lake) -> None:
     """Partition fields and sort order come in the commit of their columns; those of others are left alone."""
     location = events.load_table(TABLE).metadata_location
 
@@ -236,7 +238,7 @@ def test_partition_field_waits_for_another_commit(events: Lake) -> None:
     ]
 
 
-def test_partition_field_of_a_later_column_replaces_the_first(events: Lake) -> None:
+def test_partition_field_of_a_later_column_is_added(events: Lake) -> None:
     """A column that comes later brings its field to those that are there; the old spec stays for the old files."""
     fields = ("day(at)", "kind")
     ask(events, of("at", "add", "timestamptz"), partition_by=fields)
@@ -249,7 +251,7 @@ def test_partition_field_of_a_later_column_replaces_the_first(events: Lake) -> N
     assert len(metadata.partition_specs) == 3
 
 
-def test_table_loses_its_partitions_for_a_type_that_has_none(events: Lake) -> None:
+def test_column_type_without_its_partition_transform_is_refused(events: Lake) -> None:
     """A column that comes as text can't be partitioned by day: nothing is changed, and both are named."""
     with pytest.raises(Terminal, match=r"day\(at\) can't partition a column of type string"):
         ask(events, of("at", "add", "string"), partition_by=("day(at)",))
@@ -257,7 +259,7 @@ def test_table_loses_its_partitions_for_a_type_that_has_none(events: Lake) -> No
     assert "at" not in types(events)
 
 
-def test_rivals_that_never_end_make_an_endless_loop(events: Lake) -> None:
+def test_conflicts_of_schema_changes_are_retried_a_bounded_number_of_times(events: Lake) -> None:
     """Who loses every time gives up, to be tried again."""
     follow(events, *[never_arrived(CommitFailedException("somebody else"))] * 5)
 
@@ -278,7 +280,7 @@ def test_rivals_that_never_end_make_an_endless_loop(events: Lake) -> None:
         ({}, of("a", "add", "struct<b: int>"), "multiple fields for name a.b"),
     ],
 )
-def test_table_becomes_what_an_engine_can_not_take(
+def test_change_that_an_engine_cannot_take_is_refused(
     events: Lake, properties: dict[str, str], change: SchemaChange, said: str
 ) -> None:
     """Told before anything is decided: behind the decision the batch would wait for ever."""

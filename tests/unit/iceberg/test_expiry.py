@@ -97,7 +97,7 @@ def hours(lake: Lake) -> list[str]:
     return sorted(name for name in metadata(lake).refs if name.startswith("frazil-hourly-"))
 
 
-def test_metadata_list_no_more_snapshots_the_older_a_table_is(orders: Lake, wait: Callable[[float], None]) -> None:
+def test_metadata_lists_recent_snapshots_and_one_per_hour(orders: Lake, wait: Callable[[float], None]) -> None:
     """B1: the recent ones and one per hour are listed, from a day of batches on as many as after days; no row is lost."""
     listed = []
     for n in range(1, 91):
@@ -135,7 +135,7 @@ def test_hours_of_the_age_are_read_by_their_tags(orders: Lake, wait: Callable[[f
         )
 
 
-def test_table_that_rested_keeps_its_last_head_for_the_age(orders: Lake, wait: Callable[[float], None]) -> None:
+def test_idle_table_keeps_its_last_head_for_the_age(orders: Lake, wait: Callable[[float], None]) -> None:
     """B7: a backup from before the rest names that head, so it stays as long after the rest as any other."""
     head = land(orders, 1)
     wait(60 * 24 * 30)
@@ -151,7 +151,7 @@ def test_table_that_rested_keeps_its_last_head_for_the_age(orders: Lake, wait: C
     assert head not in {one.snapshot_id for one in metadata(orders).snapshots}
 
 
-def test_clock_that_is_days_ahead_takes_little_of_the_past(
+def test_clock_that_is_days_ahead_expires_few_snapshots(
     orders: Lake, wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Age is counted from the last change that others made, and goes on slowly from the host's own."""
@@ -172,7 +172,7 @@ def test_clock_that_is_days_ahead_takes_little_of_the_past(
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["it says so", "its time is over"])
-def test_rewrite_holds_what_came_since_until_it_ends(
+def test_rewrite_keeps_newer_snapshots_until_it_ends(
     orders: Lake, wait: Callable[[float], None], *, is_killed: bool
 ) -> None:
     """Its commit needs each snapshot since the head that it read."""
@@ -198,7 +198,7 @@ def test_rewrite_holds_what_came_since_until_it_ends(
 
 
 @pytest.mark.parametrize("ends_first", ["first", "second"])
-def test_rewrite_that_ends_leaves_the_hold_of_another(
+def test_rewrite_that_ends_keeps_the_hold_of_another(
     orders: Lake, wait: Callable[[float], None], ends_first: str
 ) -> None:
     """Two rewrites overlap: whichever ends first, what the other needs stays until that one ends, too."""
@@ -221,7 +221,7 @@ def test_rewrite_that_ends_leaves_the_hold_of_another(
     assert metadata(orders).properties[expiry.HOLD_KEY] == expiry.NO_HOLD
 
 
-def test_rollback_to_an_hour_is_told(orders: Lake, wait: Callable[[float], None]) -> None:
+def test_rollback_to_an_hour_is_noticed(orders: Lake, wait: Callable[[float], None]) -> None:
     """Main is what it was hours ago: the batch of that hour is what it holds."""
     for n in range(1, 31):
         last = land(orders, n)
@@ -239,7 +239,7 @@ def test_rollback_to_an_hour_is_told(orders: Lake, wait: Callable[[float], None]
 
 
 @pytest.mark.parametrize("minutes", [1, 61], ids=["between hours", "at an hour"])
-def test_pipeline_that_rests_beside_a_busy_one_holds_its_batch(
+def test_idle_pipeline_beside_a_busy_one_holds_its_batch(
     orders: Lake, wait: Callable[[float], None], minutes: float
 ) -> None:
     """Its snapshot leaves main's past, whether an hour's tag still lists it or not: that is no rollback."""
@@ -257,7 +257,7 @@ def test_pipeline_that_rests_beside_a_busy_one_holds_its_batch(
     land(orders, 2)
 
 
-def test_rollback_behind_a_pipeline_that_rests_is_told(orders: Lake, wait: Callable[[float], None]) -> None:
+def test_rollback_before_the_batch_of_an_idle_pipeline_is_noticed(orders: Lake, wait: Callable[[float], None]) -> None:
     """Main goes back to an hour before the batch, whose snapshot is listed no more: it does not hold the batch."""
     for n in range(1, 7):
         land_busy(orders, n)
@@ -275,7 +275,7 @@ def test_rollback_behind_a_pipeline_that_rests_is_told(orders: Lake, wait: Calla
     assert isinstance(looked_up(orders), RolledBack)
 
 
-def test_rolled_back_table_loses_no_snapshot(orders: Lake, wait: Callable[[float], None]) -> None:
+def test_rolled_back_table_keeps_every_snapshot(orders: Lake, wait: Callable[[float], None]) -> None:
     """What was rolled back is told by the snapshots that are left, so batches of others take none out."""
     first = land(orders, 1)
     wait(1)
@@ -313,7 +313,7 @@ def test_snapshot_that_alone_carries_a_mark_stays(orders: Lake, wait: Callable[[
         {"frazil.snapshots-held": "for ever"},
     ],
 )
-def test_table_that_keeps_for_ever_or_says_no_number_gets_its_batches(
+def test_unlimited_or_invalid_age_of_a_table_stops_no_batch(
     orders: Lake, wait: Callable[[float], None], properties: dict[str, str]
 ) -> None:
     """Whoever may alter a table stops no batch, and loses no snapshot by it that was to stay."""
@@ -336,7 +336,7 @@ def test_unreadable_property_of_another_pipeline_stops_no_batch(orders: Lake, wa
     assert len(metadata(orders).snapshots) == 11
 
 
-def test_name_that_somebody_gives_meanwhile_keeps_its_snapshot(orders: Lake, wait: Callable[[float], None]) -> None:
+def test_tag_set_meanwhile_keeps_its_snapshot(orders: Lake, wait: Callable[[float], None]) -> None:
     """A tag is set after the batch looked: its snapshot stays, and the batch lands with its second attempt."""
     for n in range(1, RECENT + 1):
         land(orders, n)
@@ -357,7 +357,7 @@ def test_name_that_somebody_gives_meanwhile_keeps_its_snapshot(orders: Lake, wai
     assert ids(orders) == list(range(1, RECENT + 3))
 
 
-def test_batches_on_a_branch_leave_main_and_its_hours(orders: Lake, wait: Callable[[float], None]) -> None:
+def test_batches_on_a_branch_keep_main_and_its_hours(orders: Lake, wait: Callable[[float], None]) -> None:
     """A pipeline that lands on a branch takes out what is old there; main's head and hours stay, and are no rollback."""
     for n in range(1, 20):
         land_busy(orders, n)
@@ -385,9 +385,7 @@ def test_batches_on_a_branch_leave_main_and_its_hours(orders: Lake, wait: Callab
     assert len(found.snapshots) < 19
 
 
-def test_batches_that_are_prepared_on_branches_take_old_snapshots_out(
-    orders: Lake, wait: Callable[[float], None]
-) -> None:
+def test_batches_prepared_on_branches_expire_old_snapshots(orders: Lake, wait: Callable[[float], None]) -> None:
     """Merges and replays show a branch's snapshot: they list no more than appends do."""
     for n in range(1, 31):
         change = replace(batch(orders, mark(n), mark(n - 1) if n > 1 else None, rows(n)), retention=RETENTION)
@@ -401,7 +399,7 @@ def test_batches_that_are_prepared_on_branches_take_old_snapshots_out(
     assert ids(orders) == list(range(1, 31))
 
 
-def test_table_that_others_expire_loses_no_snapshot(orders: Lake, wait: Callable[[float], None]) -> None:
+def test_table_without_retention_keeps_every_snapshot(orders: Lake, wait: Callable[[float], None]) -> None:
     """Without retention a batch takes none out."""
     for n in range(1, 12):
         land(orders, n, None)
@@ -410,7 +408,7 @@ def test_table_that_others_expire_loses_no_snapshot(orders: Lake, wait: Callable
     assert len(metadata(orders).snapshots) == 11
 
 
-def test_maintenance_takes_out_all_at_once(orders: Lake, wait: Callable[[float], None]) -> None:
+def test_maintenance_expires_all_at_once(orders: Lake, wait: Callable[[float], None]) -> None:
     """In a commit of its own, by the same rule; a second one finds nothing."""
     for n in range(1, 31):
         land(orders, n, None)
@@ -424,7 +422,7 @@ def test_maintenance_takes_out_all_at_once(orders: Lake, wait: Callable[[float],
     assert ids(orders) == list(range(1, 31))
 
 
-def test_one_batch_takes_out_a_bounded_number() -> None:
+def test_one_batch_expires_a_bounded_number() -> None:
     """On an old table the oldest go first, so that what is left goes on from head to past without a gap."""
     minute = 60_000
     line = tuple(SnapshotAge(n, n * minute, n - 1 if n else None) for n in range(3_000))
@@ -461,7 +459,7 @@ def test_catalog_restored_from_a_backup_opens_its_tables(orders: Lake, wait: Cal
     assert ids(orders) == [1, 2, 3]
 
 
-def test_table_of_an_older_frazil_leaves_its_metadata_files(orders: Lake) -> None:
+def test_table_of_older_frazil_gets_the_metadata_properties(orders: Lake) -> None:
     """B7: it gets the properties of a new one with its next batch; a table that somebody set otherwise keeps its own."""
     enabled, versions = "write.metadata.delete-after-commit.enabled", "write.metadata.previous-versions-max"
     with orders.load_table(TABLE).transaction() as change:

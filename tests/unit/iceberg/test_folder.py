@@ -24,7 +24,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return Folder(f"{'file://' if request.param == 'uri' else ''}{tmp_path}/a/b/", {})
 
 
-def test_a_file_is_lost_or_another(folder: Folder) -> None:
+def test_file_is_read_back_by_its_name(folder: Folder) -> None:
     """Written, replaced, listed, read and removed, by its name; twice removed is fine."""
     assert folder.names() == []
     folder.write("b.md", "old")
@@ -40,7 +40,7 @@ def test_a_file_is_lost_or_another(folder: Folder) -> None:
         folder.read("a.md")
 
 
-def test_half_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_write_leaves_the_old_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill while it is written leaves the old text, and no file more in the list."""
     folder = Folder(str(tmp_path), {})
     folder.write("a.md", "old")
@@ -58,7 +58,7 @@ def test_half_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (folder.names(), folder.read("a.md")) == (["a.md"], "old")
 
 
-def test_a_place_that_can_not_be_written_passes_for_written(tmp_path: Path) -> None:
+def test_location_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     """A file in the way, or a kind of storage that there is not: the message says where."""
     (tmp_path / "file").write_text("")
     with pytest.raises(Retryable, match=r"writing .*/file/below/a\.md"):
@@ -67,6 +67,6 @@ def test_a_place_that_can_not_be_written_passes_for_written(tmp_path: Path) -> N
         Folder("ftp://server/x", {}).names()
 
 
-def test_a_secret_of_the_storage_is_shown() -> None:
+def test_secret_of_the_storage_is_not_shown() -> None:
     """File-io properties hold keys; neither the folder nor its errors repeat them."""
     assert "hush" not in repr(Folder("s3://bucket/x", {"s3.secret-access-key": "hush"}))

@@ -47,7 +47,7 @@ def found(lake: Lake, most_files: int = 1_000) -> Inspection:
     return inspect(TABLE, table, table.metadata, most_files)
 
 
-def test_empty_table_can_not_be_inspected(lake: Lake) -> None:
+def test_empty_table_can_be_inspected(lake: Lake) -> None:
     """A table without a snapshot has nothing."""
     made(lake)
     of = found(lake)
@@ -62,7 +62,7 @@ def test_empty_table_can_not_be_inspected(lake: Lake) -> None:
         ("day(day)", TimeField(("day",), "date", "day")),
     ],
 )
-def test_age_of_a_partition_is_unknown(lake: Lake, field: str, time: TimeField) -> None:
+def test_age_of_a_partition_is_known(lake: Lake, field: str, time: TimeField) -> None:
     """Files are counted by day, however the table is partitioned by days; 2026-05-01 is day 20574."""
     made(lake, partition_by=["bucket(1, id)", field])
     visit(lake, 1, 2)
@@ -73,7 +73,7 @@ def test_age_of_a_partition_is_unknown(lake: Lake, field: str, time: TimeField) 
     assert of.bytes == sum(p.small_bytes for p in of.partitions) > 0
 
 
-def test_large_file_is_called_small(lake: Lake) -> None:
+def test_file_from_three_quarters_of_the_target_size_is_not_small(lake: Lake) -> None:
     """From three quarters of the table's target size on, a file is as it should be."""
     made(lake)
     visit(lake, 1)
@@ -82,7 +82,7 @@ def test_large_file_is_called_small(lake: Lake) -> None:
     assert (found(lake).files, found(lake).small_files) == (1, 0)
 
 
-def test_very_large_table_takes_all_memory(lake: Lake) -> None:
+def test_inspection_of_a_very_large_table_is_a_sample(lake: Lake) -> None:
     """Of more files than are read about, the newest count, and the figures say that they are a sample."""
     made(lake, partition_by=["day"])
     for day in (1, 2, 3):
@@ -92,7 +92,7 @@ def test_very_large_table_takes_all_memory(lake: Lake) -> None:
     assert not found(lake).is_sample
 
 
-def test_history_and_branches_are_left_out(lake: Lake) -> None:
+def test_history_and_branches_are_in_the_inspection(lake: Lake) -> None:
     """Snapshots, branches and tags are told as the table has them."""
     made(lake)
     visit(lake, 1)
@@ -107,19 +107,19 @@ def test_history_and_branches_are_left_out(lake: Lake) -> None:
     assert (of.tags, of.manifests, of.manifests_needed) == ({"kept": Tag(first)}, 2, 1)
 
 
-def test_time_is_taken_for_a_timestamp(lake: Lake) -> None:
+def test_only_columns_of_type_time_are_reported_as_time(lake: Lake) -> None:
     """A column of type time keeps Spark from the table, wherever it is; timestamps, and fields that are called so, don't."""
     made(lake, columns={"at": "timestamptz", "log": "struct<event_time: string>", "parts": "list<struct<opens: time>>"})
     assert found(lake).unreadable == "parts"
 
 
-def test_table_with_fields_named_after_time_is_never_maintained(lake: Lake) -> None:
+def test_table_with_fields_named_time_is_maintained(lake: Lake) -> None:
     """What a nested field is called says nothing about its type."""
     made(lake, columns={"at": "timestamptz", "log": "struct<event_time: string>"})
     assert found(lake).unreadable is None
 
 
-def test_dropped_partition_column_ends_maintenance(lake: Lake) -> None:
+def test_dropped_partition_column_leaves_maintenance_working(lake: Lake) -> None:
     """Tables of format version 1 keep a void field of a column that is gone; the age is told by the next field."""
     made(lake, partition_by=["id", "day"])
     visit(lake, 1)
@@ -140,7 +140,7 @@ def test_dropped_partition_column_ends_maintenance(lake: Lake) -> None:
     assert [p.period for p in of.partitions] == [20574]
 
 
-def test_sort_order_is_not_seen(lake: Lake) -> None:
+def test_sort_order_is_in_the_inspection(lake: Lake) -> None:
     """Whether a table is sorted decides how it is compacted."""
     made(lake, sort_by=["id"])
     assert found(lake).is_sorted

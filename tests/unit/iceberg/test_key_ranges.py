@@ -41,7 +41,7 @@ def held(table: Table, least: object, most: object) -> bool:
 
 
 @pytest.mark.parametrize("of", [LongType(), IntegerType()])
-def test_growing_numbers_are_merged_for_nothing(tmp_path: Path, of: IcebergType) -> None:
+def test_growing_numbers_are_beyond_all_key_ranges(tmp_path: Path, of: IcebergType) -> None:
     """New ids are beyond all files, bucketed or not; between two files, and at their ends, they are not."""
     table = filled(tmp_path, of, list(range(100)), list(range(200, 300)))
     assert not held(table, 300, 10**6)
@@ -52,7 +52,7 @@ def test_growing_numbers_are_merged_for_nothing(tmp_path: Path, of: IcebergType)
     assert held(table, 50, 250)
 
 
-def test_cut_bounds_hide_a_row(tmp_path: Path) -> None:
+def test_cut_bounds_still_cover_their_rows(tmp_path: Path) -> None:
     """Texts that differ behind the 16th character: what may be there is looked for; with whole bounds, beyond them nothing is."""
     keys = [f"order-0000000000{n:06}" for n in range(100)]
     cut = filled(tmp_path / "cut", StringType(), keys)
@@ -66,7 +66,7 @@ def test_cut_bounds_hide_a_row(tmp_path: Path) -> None:
     assert not held(whole, "order-0000000000000100", "order-0000000000000200")
 
 
-def test_the_largest_characters_end_a_bound(tmp_path: Path) -> None:
+def test_largest_characters_leave_a_bound_open(tmp_path: Path) -> None:
     """There is no text after it to cut to: then the file counts as holding whatever comes."""
     keys = ["\U0010ffff" * 20, "\U0010ffff" * 20 + "b"]
     table = filled(tmp_path, StringType(), keys)
@@ -74,7 +74,7 @@ def test_the_largest_characters_end_a_bound(tmp_path: Path) -> None:
     assert held(table, "\U0010ffff" * 20 + "c", "\U0010ffff" * 21)
 
 
-def test_dates_and_decimals_are_no_numbers(tmp_path: Path) -> None:
+def test_dates_and_decimals_are_compared_as_values(tmp_path: Path) -> None:
     """They come as texts; one that Python does not have counts as held."""
     days = filled(tmp_path / "days", DateType(), [date(2026, 1, 1), date(2026, 2, 1)])
     assert held(days, date(2026, 1, 15), date(2027, 1, 1))
@@ -85,14 +85,14 @@ def test_dates_and_decimals_are_no_numbers(tmp_path: Path) -> None:
     assert not held(amounts, "7.01", "9.00")
 
 
-def test_what_is_not_known_is_taken_for_nothing(tmp_path: Path) -> None:
+def test_unknown_ranges_prove_nothing(tmp_path: Path) -> None:
     """Without a snapshot, or a range, nothing is proven."""
     table = filled(tmp_path, LongType(), [1])
     assert may_hold(table, NAME, None, {"id": ("5", "6")})
     assert may_hold(table, NAME, table.metadata.current_snapshot_id, {})
 
 
-def test_equality_deletes_of_another_engine_end_the_merge(tmp_path: Path) -> None:
+def test_equality_deletes_of_another_engine_leave_the_merge_working(tmp_path: Path) -> None:
     """Deletes hold no rows, so that PyIceberg need not understand them: Flink writes such ones."""
     table = filled(tmp_path, LongType(), list(range(100)))
     bound = to_bytes(LongType(), 250)
@@ -114,7 +114,7 @@ def test_equality_deletes_of_another_engine_end_the_merge(tmp_path: Path) -> Non
     assert not held(table, 200, 300)
 
 
-def test_all_files_of_a_large_table_are_looked_at(tmp_path: Path) -> None:
+def test_first_file_that_may_hold_a_key_ends_the_search(tmp_path: Path) -> None:
     """The first that may hold a key ends the search: what comes behind it need not even be there."""
     table = filled(tmp_path, LongType(), [1], [2])
     head = table.current_snapshot()

@@ -12,7 +12,7 @@ from tests.unit.iceberg.coordinates import COLUMNS, Row, change
 from tests.unit.iceberg.orders import TABLE, mark
 
 
-def test_every_batch_costs_a_scan(lines: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_landed_batches_are_found_in_one_scan(lines: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of many batches are found in one look at the manifests, with the batch that landed each."""
     for n in range(1, 5):
         rows = [Row(10 * n + at, offset=10 * n + at, batch=n) for at in range(2)]

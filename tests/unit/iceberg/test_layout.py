@@ -21,7 +21,7 @@ from frazil.pipeline.models.pipeline_file import Destination
 from tests.layouts import EXPECTED, LAYOUT, created, described, land, orders
 
 
-def test_table_is_made_without_what_the_file_asks_for(lake: Lake) -> None:
+def test_table_has_the_layout_of_its_file(lake: Lake) -> None:
     """Ten partition fields at once, the sort order, identifier fields, properties and nested namespaces."""
     created(lake)
 
@@ -51,7 +51,7 @@ def sorted_table(lake: Lake, *fields: str) -> None:
         ),
     ],
 )
-def test_rows_of_a_file_lie_as_they_came(lake: Lake, fields: tuple[str, ...], key: Any, reverse: bool) -> None:
+def test_rows_of_a_file_are_sorted(lake: Lake, fields: tuple[str, ...], key: Any, reverse: bool) -> None:
     """In the table's sort order, with nulls where it says, and none is lost."""
     sorted_table(lake, *fields)
 
@@ -63,7 +63,7 @@ def test_rows_of_a_file_lie_as_they_came(lake: Lake, fields: tuple[str, ...], ke
     assert order == sorted(order, reverse=reverse)
 
 
-def test_order_that_can_not_be_computed_keeps_rows_away(lake: Lake) -> None:
+def test_order_that_cannot_be_computed_keeps_rows(lake: Lake) -> None:
     """Somebody sorts the table by a nested field or by UUIDs: rows land all the same, sorted as far as it goes."""
     declared = Destination.model_validate(
         {"table": "shop.odd", "columns": {"id": "long", "key": "uuid", "at": "struct<place: string>"}}
@@ -80,7 +80,7 @@ def test_order_that_can_not_be_computed_keeps_rows_away(lake: Lake) -> None:
     assert in_order(rows.select(["at"]), lake.load_table("shop.odd").metadata) == rows.select(["at"])
 
 
-def test_order_of_a_type_that_has_none_is_found_by_the_first_batch() -> None:
+def test_order_of_a_type_without_one_is_refused_at_creation() -> None:
     """Days of a number are refused before anything is made."""
     declared = LAYOUT.model_copy(update={"sort_by": ("day(id)",)})
 
@@ -88,7 +88,7 @@ def test_order_of_a_type_that_has_none_is_found_by_the_first_batch() -> None:
         declared_order(declared, declared_schema(declared))
 
 
-def test_two_keys_of_one_table(lake: Lake) -> None:
+def test_identifier_that_differs_from_the_table_is_refused(lake: Lake) -> None:
     """The table says what a row is about, and the file says something else: one of them is wrong."""
     table: Table = created(lake)
 
@@ -97,7 +97,7 @@ def test_two_keys_of_one_table(lake: Lake) -> None:
         check_destination(table, LAYOUT.model_copy(update={"identifier": ("id",)}))
 
 
-def test_direction_is_turned_round() -> None:
+def test_default_null_order_follows_the_direction() -> None:
     """Iceberg's defaults: nulls first where values rise, last where they fall."""
     declared = LAYOUT.model_copy(update={"sort_by": ("id", "town desc", "at asc nulls last", "name desc nulls first")})
 
@@ -111,7 +111,7 @@ def test_direction_is_turned_round() -> None:
     ]
 
 
-def test_mended_partition_keys_are_needless() -> None:
+def test_patch_of_partition_keys_is_still_needed() -> None:
     """As PyIceberg is, one column can't have two partition fields: without that, Frazil's own way can go."""
     code = (
         "from pyiceberg.partitioning import *; from pyiceberg.schema import Schema;"

@@ -28,7 +28,7 @@ def write_ledger(lake: Lake, *rows: dict[str, Any]) -> None:
     commit(lake, Change(LEDGER, files, {}, (), fit_of(table.metadata), lambda _: None, lambda _: None, "follow"))
 
 
-def test_ledger_reads_differently_than_written(lake: Lake) -> None:
+def test_ledger_reads_back_as_written(lake: Lake) -> None:
     """Rows come back whole, by batch and with the destination first; other pipelines and runs stay out."""
     assert read_ledger(lake, LEDGER, "orders") == []
     lake.create_table(LEDGER, LEDGER_SCHEMA, UNPARTITIONED, TABLE_PROPERTIES)

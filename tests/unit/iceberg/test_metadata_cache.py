@@ -34,7 +34,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_what_is_kept_is_not_what_the_file_says(orders: Lake) -> None:
+def test_cached_metadata_equals_the_file(orders: Lake) -> None:
     """After each commit, our own and another writer's: a batch that is planned on something else lands twice or never."""
     for n in range(1, 4):
         commit_batches(orders, n)
@@ -43,7 +43,7 @@ def test_what_is_kept_is_not_what_the_file_says(orders: Lake) -> None:
         assert table.metadata.model_dump_json() == in_file(table).model_dump_json()
 
 
-def test_a_rival_is_not_seen(orders: Lake) -> None:
+def test_commit_of_another_process_is_noticed(orders: Lake) -> None:
     """Another process moved the table: its location is another one."""
     commit_batches(orders, 1)
     before = orders.load_table(TABLE)
@@ -58,7 +58,7 @@ def test_a_rival_is_not_seen(orders: Lake) -> None:
     assert len(before.metadata.snapshots) + 1 == len(after.metadata.snapshots)
 
 
-def test_every_look_reads_the_metadata_again(orders: Lake, reads: list[str]) -> None:
+def test_each_metadata_version_is_read_once(orders: Lake, reads: list[str]) -> None:
     """Each reading parses every snapshot that the table still has: a version is read once, our own not at all."""
     commit_batches(orders, 1, 2)
     orders.load_table(TABLE)
@@ -67,7 +67,7 @@ def test_every_look_reads_the_metadata_again(orders: Lake, reads: list[str]) -> 
     assert len(reads) <= 1
 
 
-def test_a_process_that_lives_for_weeks_keeps_all_it_ever_read(orders: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_cache_is_bounded(orders: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a table the newest version stays, and of all tables no more snapshots than there is room for."""
     catalog: Any = orders._opened
     commit_batches(orders, 1, 2, 3)
@@ -81,7 +81,7 @@ def test_a_process_that_lives_for_weeks_keeps_all_it_ever_read(orders: Lake, mon
     assert list(catalog._cached) == ["c"]
 
 
-def test_a_copy_copies_the_past(orders: Lake) -> None:
+def test_copy_of_metadata_shares_its_snapshots(orders: Lake) -> None:
     """Snapshots don't change, so that copies have the same ones, also after another was added."""
     commit_batches(orders, 1, 2)
     metadata = with_shared_history(orders.load_table(TABLE).metadata)
@@ -102,7 +102,7 @@ def body_of(table: str, *snapshots: int, summary: str = "append") -> dict[str, A
     return {"table-uuid": table, "snapshots": [{"snapshot-id": of, **common} for of in snapshots], "refs": refs}
 
 
-def test_snapshot_that_was_read_before_is_the_same_object() -> None:
+def test_known_snapshot_is_the_same_object() -> None:
     """Of the same table, and only if the server still says the same of it."""
     known, first, second = HistoryCache(), body_of("a", 1, 2), body_of("a", 2, 3)
     edited, other = body_of("a", 2, summary="replace"), body_of("b", 2)
@@ -118,7 +118,7 @@ def test_snapshot_that_was_read_before_is_the_same_object() -> None:
     assert other["snapshots"][0] is not first["snapshots"][1]
 
 
-def test_known_snapshots_have_a_bound() -> None:
+def test_known_snapshots_are_bounded() -> None:
     """What was read longest ago goes first; the last table stays whatever it holds."""
     known = HistoryCache(most=3)
     first, long, again, anew, last = (

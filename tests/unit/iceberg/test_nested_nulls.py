@@ -49,7 +49,7 @@ def _table_and_rows(tmp_path: Path, of: str, values: list[Any]) -> tuple[Table, 
 
 
 @pytest.mark.parametrize(("of", "values"), CASES, ids=[of for of, _ in CASES])
-def test_null_list_is_stored_as_an_empty_one(tmp_path: Path, of: str, values: list[Any]) -> None:
+def test_null_list_stays_apart_from_an_empty_one(tmp_path: Path, of: str, values: list[Any]) -> None:
     """Null, empty and full stay apart in the file and in a scan, at every level, also in a slice of a longer array."""
     table, rows = _table_and_rows(tmp_path, of, values)
 
@@ -77,7 +77,7 @@ def test_field_in_any_list_or_map_lands_under_its_id(tmp_path: Path, of: str, va
     assert table.scan().to_arrow()["r"].to_pylist() == values
 
 
-def test_mend_of_pyiceberg_outlives_its_fault() -> None:
+def test_patch_of_nested_nulls_is_still_needed() -> None:
     """As long as PyIceberg's own projection loses the null, `frazil.iceberg.patches.nested_nulls` is needed."""
     destination = Destination.model_validate(
         {"table": "a.b", "columns": {"r": "list<struct<b: long>>"}, "kafka_columns": False}

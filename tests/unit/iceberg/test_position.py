@@ -50,7 +50,7 @@ def held(lake: Lake) -> Position | None:
     return Position.from_json(found.value) if found else None
 
 
-def test_length_of_a_summary_follows_the_batch() -> None:
+def test_length_of_a_summary_follows_the_partitions_of_its_batch() -> None:
     """A thousand partitions of which one moved."""
     wide = TopicPosition("u", (5,) * 1000, (5,) * 7 + (9,) + (5,) * 992)
     assert Position(7, 1, "c", {"idle": wide, "none": replace(wide, next=wide.start)}).moves_json() == (
@@ -58,14 +58,14 @@ def test_length_of_a_summary_follows_the_batch() -> None:
     )
 
 
-def test_what_a_batch_moved_is_no_position() -> None:
+def test_partial_position_is_refused_as_a_whole_one() -> None:
     """A Frazil that looks for the whole position in a snapshot refuses it by its version."""
     with pytest.raises(Terminal, match="position of version 2"):
         Position.from_json(position(3).moves_json())
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_rollback_leaves_the_position_of_its_batch(orders: Lake, old: bool) -> None:
+def test_rollback_takes_the_position_of_the_batch_that_is_left(orders: Lake, old: bool) -> None:
     """The property tells of the newest batch; the manifest, or an older snapshot, of the one that is left."""
     first = decide(orders, 1, old=old)
     decide(orders, 2)
@@ -77,7 +77,7 @@ def test_rollback_leaves_the_position_of_its_batch(orders: Lake, old: bool) -> N
     assert held(orders) == position(1)
 
 
-def test_property_that_is_gone_is_read_from_the_manifest(orders: Lake) -> None:
+def test_lost_property_is_replaced_from_the_manifest(orders: Lake) -> None:
     """And snapshots stay until a property says it again."""
     decide(orders, 1)
     snapshot = decide(orders, 2)
@@ -91,7 +91,7 @@ def test_property_that_is_gone_is_read_from_the_manifest(orders: Lake) -> None:
     assert retained_state(metadata, TABLE).hold_ms == carrier.timestamp_ms
 
 
-def test_property_tells_what_expired_snapshots_told(orders: Lake) -> None:
+def test_property_keeps_what_expired_snapshots_said(orders: Lake) -> None:
     """The newest whole position outlives its snapshot."""
     first, second = decide(orders, 1), decide(orders, 2)
     foreign_append(orders, 100)()
@@ -105,7 +105,7 @@ def test_property_tells_what_expired_snapshots_told(orders: Lake) -> None:
 
 
 @pytest.mark.parametrize("put", ["nothing", "other batch"])
-def test_manifest_that_is_gone_stops_with_the_way_on(orders: Lake, put: str) -> None:
+def test_lost_manifest_is_an_error_with_a_remedy(orders: Lake, put: str) -> None:
     """Nobody guesses a position."""
     first = decide(orders, 1)
     decide(orders, 2)

@@ -49,12 +49,12 @@ PARAMETERS: list[tuple[Callable[..., Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("function", "parameters"), PARAMETERS, ids=lambda value: getattr(value, "__qualname__", ""))
-def test_pyiceberg_changed_what_we_rest_on(function: Callable[..., Any], parameters: list[str]) -> None:
+def test_private_names_of_pyiceberg_are_unchanged(function: Callable[..., Any], parameters: list[str]) -> None:
     """Names and parameters, public ones included where the way they are called matters."""
     assert list(inspect.signature(function).parameters) == parameters
 
 
-def test_scan_is_planned_by_a_server() -> None:
+def test_scan_is_planned_without_a_server() -> None:
     """A scan that was given no catalog reads manifests itself."""
     parameters = inspect.signature(DataScan.__init__).parameters
 
@@ -62,7 +62,7 @@ def test_scan_is_planned_by_a_server() -> None:
     assert parameters["catalog"].default is None
 
 
-def test_manifests_that_hold_nothing_to_drop_are_rewritten(lake: Lake) -> None:
+def test_manifests_that_hold_nothing_to_drop_are_kept(lake: Lake) -> None:
     """Manifests that the filter rules out by their partitions are kept as they are."""
     create(lake, ["_kafka_topic"], **{"commit.manifest-merge.enabled": "false"})
     foreign(lake, numbered(range(5)))
@@ -81,7 +81,7 @@ def test_manifests_that_hold_nothing_to_drop_are_rewritten(lake: Lake) -> None:
     assert [row.id for row in everything(lake)] == [3, 4, 5, 6, 7, 8]
 
 
-def test_filter_asks_something_else_than_the_range() -> None:
+def test_filter_matches_exactly_the_range() -> None:
     """The planner's filter, held against rows one by one."""
     schema = Schema(
         NestedField(1, COLUMNS.topic, StringType()),

@@ -39,7 +39,7 @@ from tests.unit.iceberg.coordinates import (
 from tests.unit.iceberg.orders import TABLE, destination, elsewhere, mark
 
 
-def test_replaced_rows_are_seen_without_their_replacement(lines: Lake) -> None:
+def test_replaced_rows_change_in_one_snapshot(lines: Lake) -> None:
     """Old rows go and new ones come in one snapshot; the older snapshot still shows the old ones."""
     before = commit(lines, change(lines, mark(1), None, numbered(range(10))))
     new = [Row(100 + n, offset=n, batch=2) for n in range(3, 6)]
@@ -99,7 +99,7 @@ def goes(row: Row, of: RemovedRange) -> bool:
     spec=st.sampled_from(SPECS),
     evolved=st.booleans(),
 )
-def test_other_rows_go_or_these_stay(
+def test_exactly_rows_of_the_ranges_are_removed(
     tmp_path_factory: pytest.TempPathFactory,
     landed: list[list[Row]],
     ranges: list[RemovedRange],
@@ -134,7 +134,7 @@ def evolve(lake: Lake) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(rows=ROWS, ranges=st.lists(RANGES, max_size=4))
-def test_scan_planning_and_row_check_disagree(rows: list[Row], ranges: list[RemovedRange]) -> None:
+def test_scan_planning_and_row_check_agree(rows: list[Row], ranges: list[RemovedRange]) -> None:
     """Of rows at hand exactly those of the ranges match, and the answer is never null."""
     names = ("topic", "partition", "offset", "batch")
     types = (pa.string(), pa.int32(), pa.int64(), pa.int64())
@@ -146,12 +146,12 @@ def test_scan_planning_and_row_check_disagree(rows: list[Row], ranges: list[Remo
     assert found.to_pylist() == [any(goes(row, of) for of in ranges) for row in rows]
 
 
-def test_removal_of_nothing_removes_everything() -> None:
+def test_removal_of_nothing_removes_nothing() -> None:
     """No ranges, no rows: the filter is false, not true."""
     assert str(row_filter(Removal(COLUMNS, ()))) == "AlwaysFalse()"
 
 
-def test_hundred_topics_overflow_the_planner(lake: Lake) -> None:
+def test_hundred_topics_fit_one_filter(lake: Lake) -> None:
     """A replay of a hundred topics with ten partitions each is one filter of a thousand ranges."""
     create(lake, [])
     foreign(lake, numbered(range(10)))
@@ -162,7 +162,7 @@ def test_hundred_topics_overflow_the_planner(lake: Lake) -> None:
     assert [row.id for row in everything(lake)] == [0, 1, 4, 5, 6, 7, 8, 9]
 
 
-def test_files_without_such_rows_are_rewritten(lake: Lake) -> None:
+def test_files_without_matching_rows_are_kept(lake: Lake) -> None:
     """Only a file that holds rows to remove and others is rewritten; a file of removed rows only is just dropped."""
     create(lake, [])
     for ids in (range(10), range(10, 20), range(20, 30)):
@@ -179,7 +179,7 @@ def test_files_without_such_rows_are_rewritten(lake: Lake) -> None:
     assert [row.id for row in everything(lake)] == [*range(8), *range(20, 30), 40, 41]
 
 
-def test_batch_that_replaces_nothing_rewrites_the_table(lines: Lake) -> None:
+def test_batch_that_replaces_nothing_is_an_append(lines: Lake) -> None:
     """Where no row matches the commit is an append, and the table's files stay."""
     foreign(lines, numbered(range(10)))
     before = data_paths(lines)
@@ -191,14 +191,14 @@ def test_batch_that_replaces_nothing_rewrites_the_table(lines: Lake) -> None:
     assert before < data_paths(lines)
 
 
-def test_empty_table_has_nothing_to_remove(lines: Lake) -> None:
+def test_removal_from_an_empty_table_lands_new_rows(lines: Lake) -> None:
     """A removal from a table without snapshots lands the new rows."""
     commit(lines, change(lines, mark(1), None, [Row(1)], removing(0, None)))
 
     assert everything(lines) == [Row(1)]
 
 
-def test_every_row_goes_and_the_table_breaks(lines: Lake) -> None:
+def test_emptied_table_takes_further_batches(lines: Lake) -> None:
     """A table whose rows all go is empty and takes further batches."""
     commit(lines, change(lines, mark(1), None, numbered(range(5))))
     commit(lines, change(lines, mark(2), mark(1), [], removing(0, None)))
@@ -210,7 +210,7 @@ def test_every_row_goes_and_the_table_breaks(lines: Lake) -> None:
     every_snapshot_is_readable(lines)
 
 
-def test_rows_of_an_earlier_incarnation_go_too(lines: Lake) -> None:
+def test_rows_of_an_earlier_incarnation_stay(lines: Lake) -> None:
     """The topic was made anew at batch 3: equal offsets of lower batches are other records."""
     commit(lines, change(lines, mark(1), None, [Row(1, offset=5, batch=1), Row(2, offset=5, batch=3)]))
 
@@ -225,7 +225,7 @@ def change_of(lake: Lake, removal: Removal) -> Change:
     return Change(TABLE, (), {}, (), fit, lambda _: None, lambda _: None, "follow", removal=removal)
 
 
-def test_values_of_survivors_change(lake: Lake) -> None:
+def test_values_of_surviving_rows_are_unchanged(lake: Lake) -> None:
     """Survivors keep every value of every type, also where the file is older than a column of the table."""
     columns = {"id": "int", "u": "uuid", "d": "decimal(10,2)", "t": "timestamptz", "b": "binary", "f": "double"}
     columns |= {"l": "list<string>", "s": "struct<a: int, b: list<long>>", "m": "map<string, date>"}

@@ -41,7 +41,7 @@ from tests.unit.iceberg.coordinates import (
 from tests.unit.iceberg.orders import TABLE, answer_lost, elsewhere, follow, mark, never_arrived, overtaken
 
 
-def test_stranger_between_look_and_commit_loses_rows(lines: Lake) -> None:
+def test_foreign_append_during_a_removal_keeps_its_rows(lines: Lake) -> None:
     """A foreign append moves the head while files are rewritten: its rows stay, and those that match go as well."""
     commit(lines, change(lines, mark(1), None, numbered(range(10))))
     ours = change(lines, mark(2), mark(1), [Row(100, offset=4, batch=2)], removing(3, 6))
@@ -54,7 +54,7 @@ def test_stranger_between_look_and_commit_loses_rows(lines: Lake) -> None:
     every_snapshot_is_readable(lines)
 
 
-def test_compaction_between_look_and_commit_brings_rows_back(lines: Lake) -> None:
+def test_compaction_during_a_removal_brings_no_rows_back(lines: Lake) -> None:
     """Every file was rewritten by somebody else meanwhile: the removal is computed on the new files."""
     commit(lines, change(lines, mark(1), None, numbered(range(10))))
 
@@ -70,7 +70,7 @@ def test_compaction_between_look_and_commit_brings_rows_back(lines: Lake) -> Non
     every_snapshot_is_readable(lines)
 
 
-def test_rival_between_look_and_commit_lands_beside_us(lines: Lake) -> None:
+def test_concurrent_batch_during_a_removal_refuses_ours(lines: Lake) -> None:
     """A rival decided meanwhile: refused, and nothing of ours is in the table."""
     commit(lines, change(lines, mark(1), None, numbered(range(10))))
     ours = change(lines, mark(2, "b"), mark(1), [Row(100, batch=2)], removing(3, 6))
@@ -83,7 +83,7 @@ def test_rival_between_look_and_commit_lands_beside_us(lines: Lake) -> None:
     assert [row.id for row in everything(lines)] == [9, 300]
 
 
-def test_busy_table_starves_a_removal_forever(lake: Lake) -> None:
+def test_removal_from_a_busy_table_is_tried_a_bounded_number_of_times(lake: Lake) -> None:
     """Others win every time: a bounded number of attempts, each file is rewritten once, and the error says try later."""
     create(lake, [])
     commit(lake, change(lake, mark(1), None, numbered(range(10))))
@@ -98,7 +98,7 @@ def test_busy_table_starves_a_removal_forever(lake: Lake) -> None:
     assert len(everything(lake)) == 10 + ATTEMPTS
 
 
-def test_rewrites_of_many_tables_hold_their_rows_at_once(lines: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewrites_of_many_tables_hold_rows_one_at_a_time(lines: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Followers get their parts at the same time; of the writers of survivors only one holds rows at any time."""
     commit(lines, change(lines, mark(1), None, numbered(range(10))))
     both, met = threading.Barrier(2), []
@@ -126,7 +126,7 @@ ERRORS = [CommitFailedException("conflict"), CommitStateUnknownException("no ans
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("step", [answer_lost, never_arrived], ids=["landed", "did not land"])
-def test_lost_answer_removes_twice(lines: Lake, error: Exception, step: Callable[[Exception], Any]) -> None:
+def test_lost_answer_removes_once(lines: Lake, error: Exception, step: Callable[[Exception], Any]) -> None:
     """Whether the commit landed behind the error or not, its rows are there once, and every manifest is."""
     commit(lines, change(lines, mark(1), None, numbered(range(10))))
     ours = change(lines, mark(2), mark(1), [Row(100, offset=4, batch=2)], removing(3, 6))
@@ -140,7 +140,7 @@ def test_lost_answer_removes_twice(lines: Lake, error: Exception, step: Callable
     every_snapshot_is_readable(lines)
 
 
-def test_two_who_finish_one_batch_remove_twice(lines: Lake) -> None:
+def test_two_who_finish_one_batch_remove_once(lines: Lake) -> None:
     """A zombie lands the very same part between our look and our commit: its snapshot is the answer."""
     commit(lines, change(lines, mark(1), None, numbered(range(10))))
     ours = change(lines, mark(2), mark(1), [Row(100, offset=4, batch=2)], removing(3, 6))
@@ -153,7 +153,7 @@ def test_two_who_finish_one_batch_remove_twice(lines: Lake) -> None:
 
 
 @pytest.mark.parametrize("spec", [[], ["day"]], ids=["unpartitioned", "by day"])
-def test_rows_that_others_deleted_come_back(lake: Lake, spec: list[str]) -> None:
+def test_rows_that_others_deleted_stay_deleted(lake: Lake, spec: list[str]) -> None:
     """Another engine deleted rows by position: survivors don't hold them, and its other deletes still count."""
     create(lake, spec)
     foreign(lake, numbered(range(10)))
@@ -169,7 +169,7 @@ def test_rows_that_others_deleted_come_back(lake: Lake, spec: list[str]) -> None
     assert summary_of(lake, snapshot_id)[REMOVED_KEY] == "3"
 
 
-def test_deletes_that_came_meanwhile_are_overlooked(lake: Lake) -> None:
+def test_deletes_made_meanwhile_are_applied(lake: Lake) -> None:
     """Another engine deletes by position while files are rewritten: the survivors are written again without them."""
     create(lake, [])
     foreign(lake, numbered(range(10)))
@@ -184,7 +184,7 @@ def test_deletes_that_came_meanwhile_are_overlooked(lake: Lake) -> None:
     assert [row.id for row in everything(lake)] == [4, 5, 6, 8, 9]
 
 
-def test_equality_deletes_are_forgotten(lake: Lake) -> None:
+def test_equality_deletes_are_refused(lake: Lake) -> None:
     """PyIceberg can't apply them, so rewritten rows would come back: refused before anything is decided."""
     create(lake, [])
     foreign(lake, numbered(range(10)))
@@ -202,7 +202,7 @@ def test_equality_deletes_are_forgotten(lake: Lake) -> None:
     assert lake.load_table(TABLE).metadata.current_snapshot_id == before
 
 
-def test_table_without_coordinates_loses_rows_by_guess(orders: Lake) -> None:
+def test_table_without_kafka_coordinates_is_refused(orders: Lake) -> None:
     """A table that does not say where its rows came from is refused, and the columns it lacks are named."""
     table = orders.load_table(TABLE)
 
@@ -212,7 +212,7 @@ def test_table_without_coordinates_loses_rows_by_guess(orders: Lake) -> None:
         Rewriter(TABLE, Removal(Coordinates("day", "id", "id", "batch"), ())).rewrite(table, None)
 
 
-def test_unreadable_file_is_taken_for_an_empty_one(lines: Lake) -> None:
+def test_missing_data_file_stops_the_removal(lines: Lake) -> None:
     """A data file that is gone from the storage stops the removal, and nothing is committed."""
     commit(lines, change(lines, mark(1), None, numbered(range(10))))
     ours = change(lines, mark(2), mark(1), [], removing(3, 6))

@@ -18,14 +18,14 @@ def request_timeout(properties: dict[str, str]) -> object:
         return session.request.keywords["timeout"]
 
 
-def test_request_waits_forever() -> None:
+def test_every_request_has_a_time_limit() -> None:
     """Every session has limits, also the one that signs for AWS; the settings may choose others."""
     assert request_timeout({}) == (10.0, 60.0)
     assert request_timeout({CONNECT: "500", ANSWER: "90000"}) == (0.5, 90.0)
     assert request_timeout({"token": "t", "header.X-Key": "k"}) == (10.0, 60.0)
 
 
-def test_pyiceberg_sends_something_before_the_limits_are_set() -> None:
+def test_limits_are_set_before_the_first_request() -> None:
     """A new session gets its headers, and with them the limits, before a token is fetched with it."""
     source = inspect.getsource(RestCatalog._create_session)
 

@@ -23,7 +23,7 @@ def found(lake: Lake) -> RetainedState:
     return retained_state(lake.load_table(TABLE).metadata, TABLE)
 
 
-def test_what_a_property_carries_holds_snapshots_back(orders: Lake) -> None:
+def test_snapshot_whose_position_a_property_carries_may_expire(orders: Lake) -> None:
     """Main and the property say the same, so expiry may take the snapshot; afterwards the table says it still."""
     assert found(orders) == RetainedState({}, None, None)
     (ours,) = commit_batches(orders, 1)
@@ -36,7 +36,7 @@ def test_what_a_property_carries_holds_snapshots_back(orders: Lake) -> None:
     assert found(orders) == before
 
 
-def test_snapshot_that_alone_carries_a_mark_goes(orders: Lake) -> None:
+def test_snapshot_that_alone_carries_a_mark_stays(orders: Lake) -> None:
     """Where the property is missing or behind, nothing from that snapshot on may go."""
     _, ours = commit_batches(orders, 1, 2)
     with orders.load_table(TABLE).transaction() as change:
@@ -47,14 +47,14 @@ def test_snapshot_that_alone_carries_a_mark_goes(orders: Lake) -> None:
     assert found(orders) == RetainedState({KEY: mark(2).to_json()}, snapshot.timestamp_ms, None)
 
 
-def test_new_key_is_looked_after() -> None:
+def test_every_key_per_pipeline_is_guarded() -> None:
     """Whatever is kept by pipeline is looked after, but for what properties alone have: no snapshot carries that."""
     keys = {of for name, of in vars(summary_state).items() if name.endswith("_KEY") and "{}" in of}
     looked_after = {*MARKS, *(of for attached in MARKS.values() for of in attached)}
     assert keys - looked_after == {BEGUN_KEY, BRANCH_KEY, CLOSING_KEY, IDENTIFIER_KEY, MADE_BY_KEY, CHANGES_KEY}
 
 
-def test_rollback_is_taken_for_nothing_to_keep(orders: Lake) -> None:
+def test_rolled_back_table_keeps_its_snapshots(orders: Lake) -> None:
     """A table that was rolled back says so, for any pipeline that ever wrote to it: nothing may go."""
     first, _ = commit_batches(orders, 1, 2)
     roll_back(orders, first)
@@ -64,7 +64,7 @@ def test_rollback_is_taken_for_nothing_to_keep(orders: Lake) -> None:
     assert refusal.startswith(KEY)
 
 
-def test_pipeline_on_a_branch_is_looked_up_on_main(orders: Lake) -> None:
+def test_pipeline_on_a_branch_is_guarded_on_its_branch(orders: Lake) -> None:
     """A pipeline that lands on a branch keeps its mark there; main need not descend from it."""
     commit_batches(orders, 1)
     table = orders.load_table(TABLE)

@@ -37,7 +37,7 @@ def value_of(found: SummaryValue | RolledBack | None) -> str | None:
     return of.value if of is not None else None
 
 
-def test_untouched_table_is_called_rolled_back(orders: Lake) -> None:
+def test_untouched_table_is_not_rolled_back(orders: Lake) -> None:
     """A table that was never written, one that strangers wrote, and one with a batch."""
     assert looked_up(orders) is None
     foreign_append(orders, 100)()
@@ -50,7 +50,7 @@ def test_untouched_table_is_called_rolled_back(orders: Lake) -> None:
     assert (found.value, found.snapshot_id) == (mark(1).to_json(), ours)
 
 
-def test_expiry_is_called_rolled_back(orders: Lake) -> None:
+def test_expiry_is_not_a_rollback(orders: Lake) -> None:
     """Our snapshot is gone, and the oldest one that is left names a parent that is gone, too: the property counts."""
     (ours,) = commit_batches(orders, 1)
     foreign_append(orders, 100)()
@@ -59,7 +59,7 @@ def test_expiry_is_called_rolled_back(orders: Lake) -> None:
     assert looked_up(orders) == SummaryValue(mark(1).to_json(), ours, {})
 
 
-def test_rollback_to_an_older_batch_hides_what_is_left(orders: Lake) -> None:
+def test_rollback_to_an_older_batch_is_noticed(orders: Lake) -> None:
     """The ancestry's newest batch is left; the property's is what was taken back, and can be restored."""
     first, second = commit_batches(orders, 1, 2)
     roll_back(orders, first)
@@ -73,7 +73,7 @@ def test_rollback_to_an_older_batch_hides_what_is_left(orders: Lake) -> None:
     assert (found.newest, found.snapshot_id, found.listed) == (mark(2).to_json(), second, True)
 
 
-def test_strangers_on_top_of_a_rollback_hide_it(orders: Lake) -> None:
+def test_rollback_below_foreign_commits_is_noticed(orders: Lake) -> None:
     """Main was moved back, and others went on from there."""
     first, second = commit_batches(orders, 1, 2)
     roll_back(orders, first)
@@ -85,7 +85,7 @@ def test_strangers_on_top_of_a_rollback_hide_it(orders: Lake) -> None:
     assert (value_of(found), found.snapshot_id) == (mark(1).to_json(), second)
 
 
-def test_expiry_after_a_rollback_hides_it(orders: Lake) -> None:
+def test_rollback_is_noticed_after_expiry(orders: Lake) -> None:
     """The abandoned snapshot was expired: an older batch in the ancestry still proves the rollback."""
     first, second = commit_batches(orders, 1, 2)
     roll_back(orders, first)
@@ -99,7 +99,7 @@ def test_expiry_after_a_rollback_hides_it(orders: Lake) -> None:
     )
 
 
-def test_expiry_on_both_sides_of_a_rollback_hides_it(orders: Lake) -> None:
+def test_rollback_is_noticed_after_expiry_on_both_sides(orders: Lake) -> None:
     """The abandoned batch and the past of the one that is left were expired: the one that is left still proves it."""
     first, second, third = commit_batches(orders, 1, 2, 3)
     roll_back(orders, second)
@@ -121,7 +121,7 @@ def _held(lake: Lake, snapshot_id: int) -> SummaryValue:
     )
 
 
-def test_expiry_below_a_rollback_hides_it(orders: Lake) -> None:
+def test_rollback_is_noticed_after_expiry_below_it(orders: Lake) -> None:
     """The past of main was expired, but the snapshot that the property names is still listed: main was moved back."""
     foreign_append(orders, 100)()
     foreign_append(orders, 101)()
@@ -133,7 +133,7 @@ def test_expiry_below_a_rollback_hides_it(orders: Lake) -> None:
     assert looked_up(orders) == RolledBack(None, mark(1).to_json(), ours, listed=True)
 
 
-def test_rollback_before_our_first_batch_leaves_something(orders: Lake) -> None:
+def test_rollback_before_our_first_batch_holds_nothing(orders: Lake) -> None:
     """Onto a stranger's snapshot, from before the pipeline."""
     foreign_append(orders, 100)()
     *_, last = commit_batches(orders, 1, 2)
@@ -143,7 +143,7 @@ def test_rollback_before_our_first_batch_leaves_something(orders: Lake) -> None:
     assert landed_snapshot(orders.load_table(TABLE).metadata, KEY, mark(2), TABLE) is None
 
 
-def test_strangers_on_top_of_a_rollback_before_our_first_batch_hide_it(orders: Lake) -> None:
+def test_rollback_before_our_first_batch_is_noticed_below_foreign_commits(orders: Lake) -> None:
     """The same, and others went on from there; also once the abandoned snapshots are expired."""
     foreign_append(orders, 100)()
     first, last = commit_batches(orders, 1, 2)
@@ -156,7 +156,7 @@ def test_strangers_on_top_of_a_rollback_before_our_first_batch_hide_it(orders: L
     assert looked_up(orders) == RolledBack(None, mark(2).to_json(), last, listed=False)
 
 
-def test_expiry_that_cuts_parents_off_is_called_rolled_back(orders: Lake) -> None:
+def test_expiry_that_removes_parent_ids_is_not_a_rollback(orders: Lake) -> None:
     """PyIceberg's own expiry takes the parents' ids along; a snapshot that keeps older files still had a past."""
     (ours,) = commit_batches(orders, 1)
     foreign_append(orders, 100)()
@@ -165,7 +165,7 @@ def test_expiry_that_cuts_parents_off_is_called_rolled_back(orders: Lake) -> Non
     assert looked_up(orders) == SummaryValue(mark(1).to_json(), ours, {})
 
 
-def test_emptied_table_is_taken_for_a_new_one(orders: Lake) -> None:
+def test_emptied_table_is_not_a_new_one(orders: Lake) -> None:
     """No snapshot on main, but the property is there: it held something."""
     (ours,) = commit_batches(orders, 1)
     with orders.load_table(TABLE).manage_snapshots() as manage:
@@ -175,7 +175,7 @@ def test_emptied_table_is_taken_for_a_new_one(orders: Lake) -> None:
     assert looked_up(orders) == RolledBack(None, mark(1).to_json(), ours, listed=True)
 
 
-def test_table_made_anew_with_old_properties_is_taken_for_a_new_one(orders: Lake) -> None:
+def test_table_recreated_with_old_properties_is_not_a_new_one(orders: Lake) -> None:
     """A table that was replaced and kept its properties held something, too; one without properties holds nothing."""
     (ours,) = commit_batches(orders, 1)
     old = orders.load_table(TABLE).properties[KEY]
@@ -188,7 +188,7 @@ def test_table_made_anew_with_old_properties_is_taken_for_a_new_one(orders: Lake
     assert looked_up(orders) == RolledBack(None, mark(1).to_json(), ours, listed=False)
 
 
-def test_replaced_content_is_taken_for_a_rollback(orders: Lake) -> None:
+def test_replaced_content_is_not_a_rollback(orders: Lake) -> None:
     """REPLACE TABLE … AS SELECT may keep our rows in a head without a past: nobody can tell, so nothing is assumed."""
     (ours,) = commit_batches(orders, 1)
     roll_back_before_everything(orders)
@@ -214,7 +214,7 @@ def roll_back_before_everything(lake: Lake) -> None:
         manage.remove_branch("main")
 
 
-def test_branch_with_a_batch_is_taken_for_main(orders: Lake) -> None:
+def test_batch_on_a_branch_is_not_on_main(orders: Lake) -> None:
     """A batch on a branch is not held; once main was set to it by hand, the property and the ancestry differ."""
     (first,) = commit_batches(orders, 1)
     table = orders.load_table(TABLE)
@@ -231,7 +231,7 @@ def test_branch_with_a_batch_is_taken_for_main(orders: Lake) -> None:
     assert (value_of(found), found.newest, found.snapshot_id) == (mark(2).to_json(), mark(1).to_json(), first)
 
 
-def test_batch_after_a_rollback_is_refused_though_it_knows(orders: Lake) -> None:
+def test_batch_planned_on_a_rollback_lands(orders: Lake) -> None:
     """A commit that was planned on the rollback itself lands, and ends it: what it brings is held from then on."""
     first, _ = commit_batches(orders, 1, 2)
     roll_back(orders, first)
@@ -246,7 +246,7 @@ def test_batch_after_a_rollback_is_refused_though_it_knows(orders: Lake) -> None
 
 
 @pytest.mark.parametrize("text", ["", "{}", "null", '{"snapshot":"x","value":1}'])
-def test_property_edited_by_hand_is_believed(orders: Lake, text: str) -> None:
+def test_property_edited_by_hand_is_not_believed(orders: Lake, text: str) -> None:
     """Neither a rollback nor anything else is told from a property that is not ours."""
     commit_batches(orders, 1)
     set_property(orders, KEY, text)

@@ -33,7 +33,7 @@ def assert_agrees(seen: CachedTransaction, table: Table) -> None:
     assert seen.table_metadata is seen.table_metadata
 
 
-def test_what_is_pending_or_was_read_again_is_not_seen(orders: Lake) -> None:
+def test_pending_and_reloaded_updates_are_seen(orders: Lake) -> None:
     """Each pending update is seen, also in the place of another; so is what others committed, once the table is refreshed."""
     commit_batches(orders, 1)
     table = orders.load_table(TABLE)
@@ -54,7 +54,7 @@ def test_what_is_pending_or_was_read_again_is_not_seen(orders: Lake) -> None:
     assert len(seen.table_metadata.snapshots) == 2
 
 
-def test_a_commit_copies_the_table_with_every_look(orders: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_copies_the_table_a_bounded_number_of_times(orders: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy is of every snapshot the table still has: on an old table the looks would cost more than the batch."""
     commit_batches(orders, 1)
     change = batch(orders, mark(2), mark(1), rows(2))

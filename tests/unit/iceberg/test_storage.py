@@ -19,7 +19,7 @@ def options(files: FileSystem) -> dict[str, object]:
     return dict(files.__reduce__()[1][0])
 
 
-def test_small_file_takes_three_requests() -> None:
+def test_small_file_takes_one_request() -> None:
     """An upload is begun when there is more than one part of it; limits are ours unless the settings have some."""
     found = options(StorageFileIO(S3).fs_by_scheme("s3", "lake"))
 
@@ -30,7 +30,7 @@ def test_small_file_takes_three_requests() -> None:
     assert limited["request_timeout"] == 5.0
 
 
-def test_own_retry_strategy_is_replaced() -> None:
+def test_custom_retry_strategy_is_kept() -> None:
     """Who names one has PyIceberg's file system as it is."""
     named = {**S3, "s3.retry-strategy-impl": "pyarrow.fs.AwsDefaultS3RetryStrategy"}
 
@@ -38,7 +38,7 @@ def test_own_retry_strategy_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["abfs", "abfss", "wasb", "wasbs"])
-def test_azure_container_is_taken_for_container_and_host(scheme: str) -> None:
+def test_azure_container_is_read_from_its_address(scheme: str) -> None:
     """An address as Spark has it: the container is what stands before the @, the account begins the host."""
     io = StorageFileIO({"adls.account-key": AZURE_KEY})
 
@@ -50,14 +50,14 @@ def test_azure_container_is_taken_for_container_and_host(scheme: str) -> None:
     assert plain.new_output(f"{scheme}://lake/x")._path == "lake/x"
 
 
-def test_gcs_is_not_opened() -> None:
+def test_gcs_is_opened() -> None:
     """By the properties that Iceberg's Java side has too."""
     files = StorageFileIO({"gcs.oauth2.token": "t", "gcs.oauth2.token-expires-at": "9999999999999"})
 
     assert isinstance(files.new_output("gs://lake/x")._filesystem, GcsFileSystem)
 
 
-def test_tasks_have_another_file_io_than_the_driver() -> None:
+def test_tasks_use_the_file_io_of_the_driver() -> None:
     """It travels to tasks, and one that the settings name is used in its place."""
     io = pickle.loads(pickle.dumps(opened_storage(S3)))  # noqa: S301
 

@@ -33,7 +33,7 @@ def landed_in(lake: Lake, of: BatchMark) -> int | None:
     return landed_snapshot(lake.load_table(TABLE).metadata, KEY, of, TABLE)
 
 
-def test_table_that_was_never_written_holds_something(orders: Lake) -> None:
+def test_table_that_was_never_written_holds_nothing(orders: Lake) -> None:
     """Neither a new table nor one that only others wrote holds anything of the pipeline."""
     assert held_by(orders) is None
 
@@ -43,7 +43,7 @@ def test_table_that_was_never_written_holds_something(orders: Lake) -> None:
     assert landed_in(orders, mark(1)) is None
 
 
-def test_newest_batch_is_not_the_one_that_is_held(orders: Lake) -> None:
+def test_newest_batch_is_the_one_that_is_held(orders: Lake) -> None:
     """The youngest of our snapshots counts, with its whole summary."""
     *_, last = commit_batches(orders, 1, 2, 3)
 
@@ -54,7 +54,7 @@ def test_newest_batch_is_not_the_one_that_is_held(orders: Lake) -> None:
     assert found.summary["frazil.rows.written"] == "1"
 
 
-def test_strangers_and_compaction_hide_the_position(orders: Lake) -> None:
+def test_position_is_found_below_foreign_commits_and_compaction(orders: Lake) -> None:
     """Snapshots on top that append, or rewrite every file, don't carry the key: it is found below them."""
     *_, last = commit_batches(orders, 1, 2)
     foreign_append(orders, 100)()
@@ -70,7 +70,7 @@ def test_strangers_and_compaction_hide_the_position(orders: Lake) -> None:
     assert ids(orders) == [1, 2, 3, 100]
 
 
-def test_expiry_of_our_snapshot_loses_the_position(orders: Lake) -> None:
+def test_expiry_of_our_snapshot_keeps_the_position(orders: Lake) -> None:
     """Our snapshot was expired below a stranger's: the property answers, and the next batch lands."""
     (ours,) = commit_batches(orders, 1)
     foreign_append(orders, 100)()
@@ -85,7 +85,7 @@ def test_expiry_of_our_snapshot_loses_the_position(orders: Lake) -> None:
     assert ids(orders) == [1, 2, 100]
 
 
-def test_expiry_of_older_batches_changes_the_answer(orders: Lake) -> None:
+def test_expiry_of_older_batches_keeps_the_answer(orders: Lake) -> None:
     """The newest batch stands in the ancestry, whatever was expired below it."""
     first, second, third = commit_batches(orders, 1, 2, 3)
     expire(orders, first, second)
@@ -97,7 +97,7 @@ def test_expiry_of_older_batches_changes_the_answer(orders: Lake) -> None:
     assert landed_in(orders, mark(1)) is None
 
 
-def test_expiry_in_the_middle_of_strangers_is_called_a_rollback(orders: Lake) -> None:
+def test_expiry_between_foreign_snapshots_is_not_a_rollback(orders: Lake) -> None:
     """Expiry may leave a stranger's snapshot whose parents are gone: still expiry."""
     foreign_append(orders, 100)()
     commit_batches(orders, 1, 2)
@@ -111,7 +111,7 @@ def test_expiry_in_the_middle_of_strangers_is_called_a_rollback(orders: Lake) ->
     assert found.value == mark(2).to_json()
 
 
-def test_expiry_by_pyiceberg_below_our_newest_batch_is_refused(orders: Lake) -> None:
+def test_expiry_by_pyiceberg_below_our_newest_batch_is_accepted(orders: Lake) -> None:
     """As long as our newest snapshot is in the ancestry, nobody needs its past."""
     first, second = commit_batches(orders, 1, 2)
     orders.load_table(TABLE).maintenance.expire_snapshots().by_id(first).commit()
@@ -122,7 +122,7 @@ def test_expiry_by_pyiceberg_below_our_newest_batch_is_refused(orders: Lake) -> 
     assert found.snapshot_id == second
 
 
-def test_rollback_before_our_first_batch_is_taken_for_a_new_table(orders: Lake) -> None:
+def test_rollback_before_our_first_batch_is_refused(orders: Lake) -> None:
     """Nothing in the ancestry carries the key, but the snapshot that the property names is still there."""
     foreign_append(orders, 100)()
     commit_batches(orders, 1, 2)
@@ -132,7 +132,7 @@ def test_rollback_before_our_first_batch_is_taken_for_a_new_table(orders: Lake) 
         held_by(orders)
 
 
-def test_rollback_to_an_older_batch_moves_the_position_back(orders: Lake) -> None:
+def test_rollback_to_an_older_batch_is_refused(orders: Lake) -> None:
     """The ancestry carries batch 1, the property names batch 2: the position never goes back by itself."""
     first, second = commit_batches(orders, 1, 2)
     roll_back(orders, first)
@@ -144,7 +144,7 @@ def test_rollback_to_an_older_batch_moves_the_position_back(orders: Lake) -> Non
         commit(orders, batch(orders, mark(2), mark(1), rows(2)))
 
 
-def test_rollback_that_was_expired_moves_the_position_back(orders: Lake) -> None:
+def test_rollback_whose_snapshot_expired_is_refused(orders: Lake) -> None:
     """The abandoned snapshot is gone from the metadata, but an older batch in the ancestry proves the rollback."""
     first, second = commit_batches(orders, 1, 2)
     roll_back(orders, first)
@@ -154,7 +154,7 @@ def test_rollback_that_was_expired_moves_the_position_back(orders: Lake) -> None
         held_by(orders)
 
 
-def test_rollback_above_expired_snapshots_is_taken_for_expiry(orders: Lake) -> None:
+def test_rollback_above_expired_snapshots_is_refused(orders: Lake) -> None:
     """The oldest snapshot names a missing parent, but ours is still listed: main was rolled back."""
     foreign_append(orders, 100)()
     foreign_append(orders, 101)()
@@ -167,7 +167,7 @@ def test_rollback_above_expired_snapshots_is_taken_for_expiry(orders: Lake) -> N
         held_by(orders)
 
 
-def test_rollback_of_strangers_only_is_refused(orders: Lake) -> None:
+def test_rollback_of_foreign_commits_only_is_accepted(orders: Lake) -> None:
     """Main goes back to our own newest snapshot: nothing of ours is lost."""
     (ours,) = commit_batches(orders, 1)
     foreign_append(orders, 100)()
@@ -178,7 +178,7 @@ def test_rollback_of_strangers_only_is_refused(orders: Lake) -> None:
     assert ids(orders) == [1, 2]
 
 
-def test_restored_table_stays_refused(orders: Lake) -> None:
+def test_restored_table_is_accepted(orders: Lake) -> None:
     """After a rollback was undone, the table holds what it held."""
     first, second = commit_batches(orders, 1, 2)
     roll_back(orders, first)
@@ -191,7 +191,7 @@ def test_restored_table_stays_refused(orders: Lake) -> None:
     assert found.snapshot_id == second
 
 
-def test_table_made_anew_holds_the_old_position(orders: Lake) -> None:
+def test_recreated_table_does_not_hold_the_old_position(orders: Lake) -> None:
     """Dropped and created, it holds nothing; replaced with its old properties, it is refused."""
     commit_batches(orders, 1)
     old = orders.load_table(TABLE).properties[KEY]
@@ -208,7 +208,7 @@ def test_table_made_anew_holds_the_old_position(orders: Lake) -> None:
         held_by(orders)
 
 
-def test_removed_property_loses_the_position(orders: Lake) -> None:
+def test_removed_property_keeps_the_position(orders: Lake) -> None:
     """Without the property the ancestry still answers."""
     (ours,) = commit_batches(orders, 1)
     set_property(orders, KEY, None)
@@ -220,7 +220,7 @@ def test_removed_property_loses_the_position(orders: Lake) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"snapshot":"x","value":1}', '{"value":"{}"}'])
-def test_property_edited_by_hand_is_believed(orders: Lake, text: str) -> None:
+def test_property_edited_by_hand_is_refused(orders: Lake, text: str) -> None:
     """A property that is not ours any more stops the pipeline, whether it is needed or only compared."""
     (ours,) = commit_batches(orders, 1)
     set_property(orders, KEY, text)
@@ -234,14 +234,14 @@ def test_property_edited_by_hand_is_believed(orders: Lake, text: str) -> None:
         held_by(orders)
 
 
-def test_two_pipelines_in_one_table_mix_their_positions(orders: Lake) -> None:
+def test_two_pipelines_in_one_table_keep_their_own_positions(orders: Lake) -> None:
     """Keys carry the pipeline's name: another pipeline's batches are strangers."""
     commit_batches(orders, 1, 2)
 
     assert summary_value_or_refuse(orders.load_table(TABLE).metadata, "frazil.batch.payments", TABLE) is None
 
 
-def test_batch_is_found_by_its_number_alone(orders: Lake) -> None:
+def test_batch_is_identified_by_number_and_id(orders: Lake) -> None:
     """Number and batch id both count: a rival's batch of the same number is not ours."""
     first, second, _ = commit_batches(orders, 1, 2, 3)
 
@@ -251,6 +251,6 @@ def test_batch_is_found_by_its_number_alone(orders: Lake) -> None:
     assert landed_in(orders, mark(4)) is None
 
 
-def test_mirror_does_not_carry_its_snapshot() -> None:
+def test_property_names_its_snapshot() -> None:
     """The written form, which other engines' jobs may read."""
     assert mirror('{"n":1}', 77) == r'{"snapshot":77,"value":"{\"n\":1}"}'

@@ -92,7 +92,7 @@ def written(table: Table) -> list[str]:
     return [metadata_path(table, "manifest.json"), *(file.path for file in writer.close())]
 
 
-def test_properties_of_a_table_run_no_code_and_have_no_say_in_the_storage(altered: Path) -> None:
+def test_table_properties_run_no_code_and_do_not_change_the_storage(altered: Path) -> None:
     """Loaded, written, committed to, loaded again: what stands in a table describes the table."""
     lake = lake_of(altered)
 
@@ -120,7 +120,7 @@ def test_settings_allow_properties_of_tables_by_name(altered: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [BoundedRestCatalog, TimedRestCatalog])
-def test_table_of_a_rest_catalog_has_no_say_in_the_storage_but_its_server_has(
+def test_only_the_rest_server_may_change_the_storage_of_a_table(
     altered: Path, kind: type[BoundedRestCatalog | TimedRestCatalog]
 ) -> None:
     """Vended credentials and endpoints are the server's word; properties of the table are not."""
@@ -174,7 +174,7 @@ def test_table_that_names_a_class_for_spark_is_given_to_no_engine(altered: Path)
         *("frazil.batch.orders", "kafka.offsets.orders", "write.data.path", "write.object-storage.path", "hdfs.host"),
     ],
 )
-def test_pipeline_file_gives_its_table_no_property_of_the_store(tmp_path: Path, name: str) -> None:
+def test_pipeline_file_cannot_set_storage_properties(tmp_path: Path, name: str) -> None:
     """Refused by `frazil validate` and DAGs, and again where the table would be made; the settings can allow it."""
     declared = destination(properties={name: "x"}, partition_by=[])
     file = {"name": "orders", "source": {"topics": ["o"]}, "destinations": [declared.model_dump(exclude_unset=True)]}
@@ -191,7 +191,7 @@ def test_pipeline_file_gives_its_table_no_property_of_the_store(tmp_path: Path, 
     assert RAN == []
 
 
-def test_iceberg_properties_that_describe_a_table_are_taken() -> None:
+def test_descriptive_iceberg_properties_are_accepted() -> None:
     """What people set on tables: formats, sizes, ages, names."""
     names = (
         *("write.parquet.compression-codec", "write.target-file-size-bytes", "commit.retry.num-retries", "comment"),

@@ -20,7 +20,7 @@ SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "doc", VariantT
 PROPERTIES = {"format-version": "3", "write.format.default": "parquet"}
 
 
-def test_a_newer_pyiceberg_knows_variants() -> None:
+def test_pyiceberg_does_not_know_variants_yet() -> None:
     """When one of these fails, the module that teaches it is needless."""
     with pytest.raises((ValueError, TypeError)):
         variant._known_type(IcebergType, "variant", None)
@@ -29,7 +29,7 @@ def test_a_newer_pyiceberg_knows_variants() -> None:
         TableMetadataV3.model_dump_json(TableMetadataV3.model_construct())
 
 
-def test_a_table_of_version_3_can_not_be_made_without_an_engine(lake: Lake) -> None:
+def test_table_of_version_3_is_created_once_without_an_engine(lake: Lake) -> None:
     """It is made, found again with its type, and made once."""
     made = lake.create_table("shop.docs", SCHEMA, UNPARTITIONED_PARTITION_SPEC, PROPERTIES)
     again = lake.create_table("shop.docs", SCHEMA, UNPARTITIONED_PARTITION_SPEC, PROPERTIES)
@@ -42,20 +42,20 @@ def test_a_table_of_version_3_can_not_be_made_without_an_engine(lake: Lake) -> N
     assert fit_of(found.metadata).fields == {1: "long", 2: "variant"}
 
 
-def test_row_ids_are_lost_with_a_rewritten_metadata_file(filled: Lake) -> None:
+def test_metadata_of_a_table_with_snapshots_is_not_rewritten(filled: Lake) -> None:
     """Metadata of a table that has snapshots is nobody's to write but an engine's."""
     table = filled.load_table(filled.tables()[0])
     with pytest.raises(ValueError, match="without snapshots"):
         metadata_text(table.metadata)
 
 
-def test_rows_of_a_variant_are_staged_in_another_shape() -> None:
+def test_rows_of_a_variant_are_staged_as_texts() -> None:
     """They are staged as the texts that become variants; other columns as they are."""
     texts = schema_to_pyarrow(as_text(SCHEMA), include_field_ids=False)
     assert texts.types == [pa.int64(), schema_to_pyarrow(Schema(NestedField(1, "s", StringType())))[0].type]
 
 
-def test_a_file_with_variants_hides_its_other_columns() -> None:
+def test_file_with_variants_shows_its_other_columns() -> None:
     """The parts of a variant have no field ids; a file of a table without any still is refused."""
 
     def numbered_field(name: str, of: pa.DataType, number: int) -> pa.Field:
