@@ -51,7 +51,7 @@ def fail(lab: Lab) -> Admin:
     return asked
 
 
-def test_each_question_opens_a_connection() -> None:
+def test_all_requests_of_a_cluster_share_one_client() -> None:
     """All questions to a cluster go to one client, whoever asks meanwhile; other addresses or credentials are another one."""
     lab = Lab()
     with lab.admins.lent(HERE) as first, lab.admins.lent(HERE) as second:
@@ -60,7 +60,7 @@ def test_each_question_opens_a_connection() -> None:
     assert len({id(of) for of in (lab.ask(), lab.ask(THERE), lab.ask(NEW_PASSWORD))}) == 3
 
 
-def test_old_complaints_explain_a_new_failure() -> None:
+def test_old_client_errors_do_not_explain_a_new_failure() -> None:
     """What a client reported while nobody asked is forgotten before the next question, and never while others ask."""
     lab = Lab()
     with lab.admins.lent(HERE) as asked, lab.admins.lent(HERE):
@@ -68,7 +68,7 @@ def test_old_complaints_explain_a_new_failure() -> None:
     assert lab.ask().begun_anew == 1
 
 
-def test_client_that_failed_is_asked_again() -> None:
+def test_failed_client_is_replaced() -> None:
     """After a failure the next question has a new client; the old one is closed when its last user is through."""
     lab = Lab()
     with lab.admins.lent(HERE) as other:
@@ -80,7 +80,7 @@ def test_client_that_failed_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "is_kept"), [(IDLE_SECONDS - 1, True), (IDLE_SECONDS, False)])
-def test_idle_clients_pile_up(seconds: float, *, is_kept: bool) -> None:
+def test_idle_clients_are_closed(seconds: float, *, is_kept: bool) -> None:
     """A client that nobody asked for a minute is closed by the next question, to whichever cluster."""
     lab = Lab()
     first = lab.ask()
@@ -89,7 +89,7 @@ def test_idle_clients_pile_up(seconds: float, *, is_kept: bool) -> None:
     assert first.closed == (not is_kept)
 
 
-def test_renewed_certificate_is_never_read() -> None:
+def test_busy_client_is_replaced_in_time_for_renewed_certificates() -> None:
     """A client that is asked all the time is replaced in the end, for certificates and addresses that changed."""
     lab = Lab()
     first = lab.ask()
@@ -100,7 +100,7 @@ def test_renewed_certificate_is_never_read() -> None:
     assert first.closed == 1
 
 
-def test_forked_child_uses_or_closes_its_parents_client() -> None:
+def test_forked_child_opens_a_client_of_its_own() -> None:
     """A child has no threads of its parent's client: it opens one of its own, and never closes that one, which would hang."""
     lab = Lab()
     parents = lab.ask()

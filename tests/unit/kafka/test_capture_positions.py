@@ -24,7 +24,9 @@ def found(monkeypatch: pytest.MonkeyPatch, *policies: str) -> None:
 
 
 @pytest.mark.parametrize("policies", [("compact", "delete"), ("delete",), ()])
-def test_position_is_forgotten_with_time(policies: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topic_that_deletes_old_records_is_refused_for_positions(
+    policies: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where Kafka removes old records too, the position of a capture that pauses is lost: refused."""
     found(monkeypatch, *policies)
     with pytest.raises(Terminal, match=f"found {','.join(policies) or 'none'}"):
@@ -33,7 +35,7 @@ def test_position_is_forgotten_with_time(policies: tuple[str, ...], monkeypatch:
     ready_positions(CLUSTER, "positions")
 
 
-def test_each_run_reads_the_positions_of_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topic_of_positions_has_short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka cleans no segment that is still written, so they are short; and begins early."""
     found(monkeypatch, "compact")
     made: dict[str, str] = {}

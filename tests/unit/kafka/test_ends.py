@@ -37,7 +37,7 @@ class Broken:
         pass
 
 
-def test_session_asks_a_client_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_never_reuses_a_failed_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look has a loan of its own: a client that failed is not lent to the next one, nor kept by a session."""
     made: list[Cluster] = []
 

@@ -34,7 +34,7 @@ CASES: list[tuple[int, type[FrazilError], str]] = [
 
 
 @pytest.mark.parametrize(("code", "kind", "says"), CASES)
-def test_error_gets_the_wrong_class(code: int, kind: type[FrazilError], says: str) -> None:
+def test_every_error_code_has_its_class(code: int, kind: type[FrazilError], says: str) -> None:
     """Each code has its class, names the cluster and servers, and always says what to do."""
     failure = translate(KafkaException(KafkaError(code)), CLUSTER, topic="orders", partition=3)
 
@@ -44,12 +44,12 @@ def test_error_gets_the_wrong_class(code: int, kind: type[FrazilError], says: st
     assert failure.next_step
 
 
-def test_fatal_error_is_retried() -> None:
+def test_fatal_error_is_terminal() -> None:
     """An error after which the client can't go on needs a person, whatever its code."""
     assert type(translate(KafkaError(KafkaError._FAIL, "x", fatal=True), CLUSTER)) is Terminal
 
 
-def test_wrong_password_looks_like_an_outage() -> None:
+def test_wrong_password_is_terminal() -> None:
     """The reason behind a time-out, reported on the side, decides: no retry with bad credentials."""
     side = [
         KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"),
@@ -62,7 +62,7 @@ def test_wrong_password_looks_like_an_outage() -> None:
     assert f"SASL authentication error: bad {MASK}" in failure.message
 
 
-def test_outage_hides_its_reason() -> None:
+def test_outage_names_its_reason() -> None:
     """What connections failed with is part of the message, other reports are not."""
     side = [
         KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"),
@@ -76,7 +76,7 @@ def test_outage_hides_its_reason() -> None:
     assert "frazil up --only kafka" in (failure.next_step or "")
 
 
-def test_missing_topic_gives_no_way_out() -> None:
+def test_missing_topic_is_reported_with_a_command() -> None:
     """The next step is a command with this cluster's servers and the topic."""
     failure = translate(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), CLUSTER, topic="orders")
 
@@ -92,7 +92,7 @@ def test_missing_topic_gives_no_way_out() -> None:
         (KafkaError.REBALANCE_IN_PROGRESS, Terminal, "has active members"),
     ],
 )
-def test_group_error_does_not_name_the_group(code: int, kind: type[FrazilError], says: str) -> None:
+def test_group_error_names_the_group(code: int, kind: type[FrazilError], says: str) -> None:
     """Who reads it must know which group to free or to have granted."""
     failure = translate_group(KafkaError(code), CLUSTER, "frazil-orders")
 
@@ -103,7 +103,7 @@ def test_group_error_does_not_name_the_group(code: int, kind: type[FrazilError],
     assert "frazil-orders" in (failure.next_step or "")
 
 
-def test_group_error_of_a_topic_is_one_of_the_topic() -> None:
+def test_topic_error_of_a_group_request_means_the_topic() -> None:
     """What is not about the group means what it means elsewhere."""
     failure = translate_group(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), CLUSTER, "g", topic="orders")
     loading = translate_group(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS), CLUSTER, "g")
@@ -113,7 +113,7 @@ def test_group_error_of_a_topic_is_one_of_the_topic() -> None:
     assert type(loading) is Retryable
 
 
-def test_transaction_that_is_not_allowed_names_the_grant_that_it_lacks() -> None:
+def test_transaction_without_permission_names_the_missing_grant() -> None:
     """Of the topic, or of the transactional id."""
     codes = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 

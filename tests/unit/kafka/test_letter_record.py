@@ -34,7 +34,7 @@ def sent(**changes: Any) -> OutgoingRecord:
     return record
 
 
-def test_header_is_not_what_kafka_connect_writes() -> None:
+def test_headers_are_those_of_kafka_connect() -> None:
     """Names and values to the byte: UTF-8 texts, numbers in decimals, stages by Kafka Connect's names."""
     assert sent().headers == (
         ("__connect.errors.topic", b"orders"),
@@ -52,13 +52,13 @@ def test_header_is_not_what_kafka_connect_writes() -> None:
     )
 
 
-def test_consumer_cant_tell_which_table_a_letter_is_of() -> None:
+def test_dead_letter_header_names_its_table() -> None:
     """Letters of one record for two tables differ in a header; one of the whole record has none."""
     assert sent(destination="shop.orders").headers[-1] == ("frazil.destination", b"shop.orders")
     assert "frazil.destination" not in dict(sent(destination=None).headers)
 
 
-def test_record_changes_on_its_way() -> None:
+def test_record_survives_the_dead_letter_topic() -> None:
     """Key, value, headers (repeated, null and empty ones, even named like Kafka Connect's) and time in milliseconds."""
     own = [("a", b"1"), ("a", None), ("", b""), ("__connect.errors.topic", b"first")]
 
@@ -71,7 +71,7 @@ def test_record_changes_on_its_way() -> None:
 
 @pytest.mark.parametrize("key", [None, b"", b"k"])
 @pytest.mark.parametrize("value", [None, b""])
-def test_null_becomes_empty(key: bytes | None, value: bytes | None) -> None:
+def test_null_stays_null(key: bytes | None, value: bytes | None) -> None:
     """A tombstone stays one, and nothing stays nothing."""
     found = sent(key=key, value=value)
 
@@ -81,11 +81,11 @@ def test_null_becomes_empty(key: bytes | None, value: bytes | None) -> None:
 @pytest.mark.parametrize(
     ("timestamp", "sent_as"), [(None, None), (0, None), (-1_000, None), (1_000, 1), (2**62, 2**62 // 1_000)]
 )
-def test_odd_time_fails_the_letter(timestamp: int | None, sent_as: int | None) -> None:
+def test_invalid_timestamp_still_makes_a_dead_letter(timestamp: int | None, sent_as: int | None) -> None:
     """No time, one that Kafka takes for none, and one that Python has no date for."""
     assert sent(timestamp=timestamp).timestamp_ms == sent_as
 
 
-def test_stage_has_no_name_at_kafka_connect() -> None:
+def test_every_stage_has_a_name_of_kafka_connect() -> None:
     """A new stage needs one."""
     assert set(STAGES) == set(Stage)

@@ -28,7 +28,7 @@ def rows(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return batch.to_pylist()
 
 
-def test_null_and_empty_become_one() -> None:
+def test_null_and_empty_stay_apart() -> None:
     """No key or value is null, an empty one is empty."""
     found = rows({"key": None, "value": b""}, {"key": b"", "value": None})
 
@@ -39,7 +39,7 @@ def test_null_and_empty_become_one() -> None:
     ]
 
 
-def test_headers_lose_order_or_nulls() -> None:
+def test_headers_keep_order_and_nulls() -> None:
     """Headers keep order, repeated names and null values; a record without any has null."""
     found = rows({"headers": [("b", b"1"), ("a", None), ("b", b"")]}, {"headers": None})
 
@@ -51,7 +51,7 @@ def test_headers_lose_order_or_nulls() -> None:
     assert found[1]["headers"] is None
 
 
-def test_time_is_off_by_a_unit_or_type() -> None:
+def test_timestamp_keeps_unit_and_type() -> None:
     """Milliseconds become microseconds UTC, the type gets Kafka's number."""
     ms = 1_663_027_200_123
     found = rows(
@@ -68,7 +68,7 @@ def test_time_is_off_by_a_unit_or_type() -> None:
     ]
 
 
-def test_broken_clock_stops_the_batch() -> None:
+def test_invalid_timestamp_becomes_null() -> None:
     """A time beyond what microseconds can hold is null; its record and the others stay."""
     found = rows({"timestamp": (TIMESTAMP_CREATE_TIME, 1_663_027_200_123_000_000)}, {"value": b"v"})
 
@@ -81,7 +81,7 @@ def message(offset: int, **parts: Any) -> Message:
     return Message(topic="t", partition=3, offset=offset, timestamp=(TIMESTAMP_CREATE_TIME, 0), **parts)
 
 
-def test_record_above_the_limit_keeps_only_its_size_and_place() -> None:
+def test_record_above_the_limit_keeps_only_size_and_coordinates() -> None:
     """Key, value, names and values of headers count together; the limit itself is allowed."""
     at_the_limit = message(0, key=b"k" * 10, value=b"v" * 80, headers=[("name", b"123456")])
     above = [message(1, value=b"v" * 101), message(2, key=b"k" * 101), message(3, headers=[("n", b"x" * 100)])]

@@ -50,7 +50,7 @@ def message(offset: int, code: int | None = None) -> Message:
         ([message(9), message(12)], 13),
     ],
 )
-def test_end_of_partition_counts_as_a_record(messages: list[Message], reached: int) -> None:
+def test_end_of_partition_is_not_a_record(messages: list[Message], reached: int) -> None:
     """The end of the partition says which offset comes next; a record says that the one after it does."""
     of = reading()
     of.records_in_ranges(messages)
@@ -58,7 +58,7 @@ def test_end_of_partition_counts_as_a_record(messages: list[Message], reached: i
     assert of.reached[PLACE] == reached
 
 
-def test_records_around_the_range_are_handed_out() -> None:
+def test_records_outside_the_range_are_left_out() -> None:
     """Records before and behind it, and of partitions that nobody asked for, stay out."""
     other = Message(topic="t", partition=4, offset=5)
     of = reading()
@@ -79,20 +79,20 @@ def test_records_around_the_range_are_handed_out() -> None:
     ],
 )
 @pytest.mark.parametrize("last", [6, 9, 12])
-def test_error_among_records_is_passed_over(code: int, kind: type[Exception], last: int) -> None:
+def test_error_among_records_ends_the_range(code: int, kind: type[Exception], last: int) -> None:
     """An error ends the range with its coordinates, whatever comes behind it: also the last record of the range."""
     with pytest.raises(kind, match=r"topic 't', partition 3"):
         reading().records_in_ranges([message(4), message(5, code), message(last)])
 
 
-def test_a_range_ends_with_an_error_behind_it() -> None:
+def test_error_behind_a_finished_range_is_ignored() -> None:
     """What a partition reports once its range has been read is of no matter."""
     of = reading()
 
     assert [record.offset() for record in of.records_in_ranges([message(9), message(10, KafkaError._BAD_MSG)])] == [9]
 
 
-def test_cause_of_a_silence_is_lost() -> None:
+def test_silence_is_reported_with_its_cause() -> None:
     """An error of no partition is told if nothing comes any more."""
     of = reading()
 

@@ -28,7 +28,7 @@ CLUSTER = Cluster("local", {"bootstrap.servers": "127.0.0.1:1"})
     ],
     ids=["allowed", "not allowed", "a broker without an authorizer"],
 )
-def test_producer_needs_write_and_nothing_else(
+def test_producer_needs_only_the_write_permission(
     allowed: set[AclOperation], refused: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever only sends reads nothing."""

@@ -16,18 +16,18 @@ def description(uuid: Uuid, numbers: list[int]) -> Any:
     return SimpleNamespace(name="t", topic_id=uuid, partitions=[SimpleNamespace(id=number) for number in numbers])
 
 
-def test_zero_is_taken_for_an_id() -> None:
+def test_zero_uuid_is_no_topic_id() -> None:
     """Brokers before topic ids answer the zero UUID: two such topics must not look like the same one."""
     assert topic_id(Uuid(0, 0)) is None
     assert topic_id(Uuid(0, 1)) is not None
 
 
-def test_ids_are_written_in_another_alphabet() -> None:
+def test_topic_ids_have_the_spelling_of_kafka_tools() -> None:
     """Kafka's tools write the alphabet for URLs; an id in two spellings would look recreated."""
     assert topic_id(Uuid(-1, -1)) == "_" * 21 + "w"
 
 
-def test_topic_without_id_loses_its_partitions() -> None:
+def test_topic_without_id_keeps_its_partitions() -> None:
     """Everything but the id is there, at the index of its partition."""
     offsets = {("t", number): PartitionFacts(number, 10, 10) for number in range(3)}
 
