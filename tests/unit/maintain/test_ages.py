@@ -23,7 +23,7 @@ def gone(found: Inspection, **rules: Any) -> set[int]:
     return set(expirable(found, Expiry.model_validate({"older_than": "24h", **rules}), NOW))
 
 
-def test_head_goes_because_it_is_old() -> None:
+def test_head_stays_however_old() -> None:
     """The head stays, however old; its past goes once it was not the head for so long."""
     assert gone(with_snapshots(90, 80, 70)) == {1, 2}
     assert gone(with_snapshots(90, 23, 1)) == set()
@@ -31,12 +31,12 @@ def test_head_goes_because_it_is_old() -> None:
 
 
 @pytest.mark.parametrize(("keep", "expected"), [(1, {1, 2}), (2, {1}), (5, set())])
-def test_fewer_stay_than_asked_for(keep: int, expected: set[int]) -> None:
+def test_configured_number_of_snapshots_stays(keep: int, expected: set[int]) -> None:
     """So many stay whatever their age."""
     assert gone(with_snapshots(90, 80, 70), keep=keep) == expected
 
 
-def test_property_of_the_table_is_not_heard() -> None:
+def test_age_property_of_the_table_is_respected() -> None:
     """A table that says how much it keeps is believed, unless the pipeline file says otherwise."""
     found = with_snapshots(
         90, 80, 70, properties={"history.expire.min-snapshots-to-keep": "3", "history.expire.max-snapshot-age-ms": "1"}
@@ -45,7 +45,7 @@ def test_property_of_the_table_is_not_heard() -> None:
     assert expirable(found, Expiry(keep=2), NOW) == {1}
 
 
-def test_branch_and_tag_lose_their_snapshots() -> None:
+def test_branch_and_tag_keep_their_snapshots() -> None:
     """A tagged snapshot stays, and so does what a branch says of itself."""
     found = with_snapshots(90, 80, 70, 60)
     assert gone(replace(found, tags={"report": Tag(2)})) == {1, 3}
@@ -54,14 +54,14 @@ def test_branch_and_tag_lose_their_snapshots() -> None:
     assert gone(replace(found, branches={"main": BranchRules(4, max_age_ms=75 * HOUR)})) == {1, 2}
 
 
-def test_snapshot_that_no_branch_has_goes_at_once() -> None:
+def test_snapshot_outside_of_branches_stays_for_its_age() -> None:
     """What was prepared and dropped goes by its age alone."""
     found = with_snapshots(90, 80, 1)
     dropped = (*line(80, first=7), *line(1, first=8))
     assert gone(replace(found, snapshots=(*found.snapshots, *dropped))) == {1, 7}
 
 
-def test_chain_that_ends_in_an_expired_parent_is_followed_for_ever() -> None:
+def test_chain_ends_at_an_expired_parent() -> None:
     """The oldest snapshot names a parent that is gone."""
     found = with_snapshots(90, 80)
     cut = SnapshotAge(1, found.snapshots[0].made_ms, 99)

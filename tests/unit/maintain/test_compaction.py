@@ -19,14 +19,14 @@ def calls(found: Inspection, branch: str | None = None, **rules: Any) -> list[di
     return compaction_arguments(found, Compaction.model_validate(rules), NOW, branch=branch)
 
 
-def test_partition_that_is_written_to_comes_first() -> None:
+def test_closed_partitions_are_compacted_first() -> None:
     """Closed partitions have a call of their own before all others."""
     first, second = calls(table(small(6, TODAY), small(7, TODAY - 1), time_field=DAY))
     assert first["where"] == Before(("at",), "timestamptz", datetime(2026, 5, 15, tzinfo=UTC))
     assert "where" not in second
 
 
-def test_run_writes_more_bytes_than_it_may() -> None:
+def test_run_rewrites_no_more_bytes_than_its_limit() -> None:
     """The first portion takes its share, the second what is left, in files; a third has to wait for the next run."""
     found = table(small(10, TODAY - 1), small(10, TODAY), time_field=DAY)
     first, second = calls(found, max_bytes=16_000)
@@ -36,21 +36,21 @@ def test_run_writes_more_bytes_than_it_may() -> None:
     assert only["options"]["max-files-to-rewrite"] == "7"
 
 
-def test_deleted_rows_stay_because_their_files_are_large() -> None:
+def test_delete_files_make_large_files_due() -> None:
     """With delete files due, every data file that rows were deleted from is taken, in all partitions."""
     (call,) = calls(table(small(1, TODAY), time_field=DAY, position_deletes=10), partitions="closed")
     assert call["options"]["delete-file-threshold"] == "1"
     assert "where" not in call
 
 
-def test_sort_order_is_lost() -> None:
+def test_sort_order_is_kept() -> None:
     """A sorted table stays sorted, unless the file says otherwise."""
     assert calls(table(small(9), is_sorted=True))[0]["strategy"] == "sort"
     assert calls(table(small(9), is_sorted=True), strategy="bin-pack")[0]["strategy"] == "binpack"
     assert calls(table(small(9)), strategy="z-order", columns=["a", "b"])[0]["sort_order"] == ZOrder(("a", "b"))
 
 
-def test_main_is_rewritten_in_place_of_the_branch() -> None:
+def test_branch_of_the_pipeline_is_rewritten() -> None:
     """Where the pipeline lands on a branch, its files are meant."""
     assert calls(table(small(9)), branch="audit")[0]["branch"] == "audit"
 
@@ -64,12 +64,12 @@ def test_main_is_rewritten_in_place_of_the_branch() -> None:
         ("hour", TODAY * 24 + 10, datetime(2026, 5, 15, 10, tzinfo=UTC)),
     ],
 )
-def test_present_partition_is_called_closed(unit: str, periods: int, start: datetime) -> None:
+def test_present_partition_is_not_closed(unit: str, periods: int, start: datetime) -> None:
     """Periods count as Iceberg's transforms do, and begin where the present one does."""
     assert (period(unit, NOW), period_start(unit, NOW)) == (periods, start)
 
 
-def test_every_small_file_gets_a_commit() -> None:
+def test_small_files_share_one_commit() -> None:
     """Kilobytes are one commit; of many gigabytes each part has its own, so that a kill does not cost all."""
     (few,) = calls(table(small(100)))
     (many,) = calls(table(small(100, size=2**28)), max_bytes=8 * 2**30)
