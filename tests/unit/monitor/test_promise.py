@@ -48,7 +48,7 @@ instants = st.datetimes(datetime(2026, 1, 5), datetime(2027, 1, 5)).map(lambda i
 @pytest.mark.parametrize("cron", CRONS)
 @few
 @given(at=instants)
-def test_a_pipeline_that_makes_up_for_one_failure_wakes_somebody(cron: str, at: datetime) -> None:
+def test_pipeline_that_recovers_from_one_failure_is_on_time(cron: str, at: datetime) -> None:
     """While the run of the last time is at work, and the one before it failed, nothing is late."""
     _, third, _, _ = due(cron, at)
 
@@ -58,14 +58,14 @@ def test_a_pipeline_that_makes_up_for_one_failure_wakes_somebody(cron: str, at: 
 @pytest.mark.parametrize("cron", CRONS)
 @few
 @given(at=instants)
-def test_a_pipeline_that_missed_two_runs_is_told_the_next_morning(cron: str, at: datetime) -> None:
+def test_pipeline_that_missed_two_runs_is_late_at_the_third(cron: str, at: datetime) -> None:
     """When the third is due, it is late at once: however long the night before, or after, is."""
     fourth, _, _, newest = due(cron, at)
 
     assert newest - fourth > promised(cron, newest) or newest - fourth <= LEAST
 
 
-def test_a_night_without_runs_is_promised_all_day() -> None:
+def test_night_without_runs_is_allowed_at_night_only() -> None:
     """Every five minutes from eight to seven: a quarter of an hour by day, the night in the first minutes only."""
     cron, hours = "*/5 8-18 * * *", timedelta(hours=1)
 
@@ -76,13 +76,13 @@ def test_a_night_without_runs_is_promised_all_day() -> None:
 
 
 @pytest.mark.parametrize(("interval", "seconds"), [("1m", 600), ("5m", 900), ("1h", 10_800), ("1d", 259_200)])
-def test_promise_ignores_the_interval(interval: str, seconds: float) -> None:
+def test_slo_follows_the_interval(interval: str, seconds: float) -> None:
     """Three intervals, ten minutes at least."""
     assert promise_of(pipeline(interval), BEGIN).seconds == seconds
 
 
 @pytest.mark.parametrize("cron", ["0 6 31 2 *", "0 6 * * 1-5#2"])
-def test_a_schedule_that_never_comes_stops_whoever_looks(cron: str) -> None:
+def test_schedule_that_never_fires_is_survived(cron: str) -> None:
     """No file may say it; if one gets through all the same, no run ends a span of time."""
     never = Interval(cron=cron)
 
@@ -93,7 +93,7 @@ def test_a_schedule_that_never_comes_stops_whoever_looks(cron: str) -> None:
 @pytest.mark.parametrize("interval", [*CRONS, "1m", "7m", "1h"])
 @few
 @given(instant=instants, minutes=st.integers(1, 30))
-def test_looks_are_compared_over_a_gap(interval: str, instant: datetime, minutes: int) -> None:
+def test_instants_fall_into_adjacent_spans(interval: str, instant: datetime, minutes: int) -> None:
     """An instant is in its span, none is shorter than two looks, and the last instant before it is in the one before."""
     every, least = parse_interval(interval), timedelta(minutes=minutes)
     span = span_at(every, instant, least)
@@ -107,7 +107,7 @@ def test_looks_are_compared_over_a_gap(interval: str, instant: datetime, minutes
 
 
 @pytest.mark.parametrize("text", ["5m", "*/5 * * * *"])
-def test_what_is_due_now_counts_as_to_come(text: str) -> None:
+def test_run_due_this_second_is_due(text: str) -> None:
     """To the second."""
     ticks = [BEGIN - number * timedelta(minutes=5) for number in range(3)]
 

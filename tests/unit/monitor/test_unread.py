@@ -31,7 +31,7 @@ def condition(through: float | None = None, n: int | None = 7) -> Condition:
     return Condition("orders", "shop", NOW, n=n, complete_through=instant)
 
 
-def test_clock_of_a_producer_makes_a_pipeline_late() -> None:
+def test_producer_clock_does_not_make_a_pipeline_late() -> None:
     """Records wait no longer than since the last instant through which all was in, and none waits since the future."""
     behind = lag(partition(0, 5, (0, 9, 9)))
 
@@ -42,7 +42,7 @@ def test_clock_of_a_producer_makes_a_pipeline_late() -> None:
     assert with_ages(condition(None), behind, {("orders", 0): None}, {}).lag_seconds is None
 
 
-def test_one_topic_hides_another() -> None:
+def test_each_topic_has_its_own_lag() -> None:
     """Each topic has its own lag; the pipeline's is that of the oldest record."""
     behind = lag(partition(0, 5, (0, 9, 9)), partition(0, 1, (0, 3, 3), "b"), partition(0, 4, (0, 4, 4), "c"))
     condition_read = with_ages(condition(), behind, {("orders", 0): ms(20), ("b", 0): ms(50)}, {})
@@ -51,7 +51,7 @@ def test_one_topic_hides_another() -> None:
     assert (condition_read.lag_seconds, condition_read.complete_through) == (50, NOW - timedelta(seconds=50))
 
 
-def test_open_transaction_is_called_complete() -> None:
+def test_open_transaction_is_not_complete() -> None:
     """Nobody knows since when records are held back: the instant is not moved beyond what a batch said."""
     open_lag = lag(partition(0, 5, (0, 9, 12)))
 
@@ -60,12 +60,12 @@ def test_open_transaction_is_called_complete() -> None:
     )
 
 
-def test_markers_count_as_records_that_wait() -> None:
+def test_transaction_markers_do_not_count_as_waiting_records() -> None:
     """Offsets without a record, as those of transaction markers, wait for nobody."""
     assert with_ages(condition(600), lag(partition(0, 5, (0, 9, 9))), {}, {}).lag_seconds == 0
 
 
-def test_most_urgent_partition_is_the_last() -> None:
+def test_most_urgent_partition_comes_first() -> None:
     """Lost records come first, then the least time; topics that keep all, or whose configuration is hidden, come last."""
     behind = lag(
         partition(0, 5, (0, 9, 9)),
@@ -92,7 +92,7 @@ def test_most_urgent_partition_is_the_last() -> None:
     )
 
 
-def test_pipeline_that_never_ran_is_complete() -> None:
+def test_pipeline_that_never_ran_is_not_complete() -> None:
     """Before the first run nothing is in, however young what waits is."""
     condition_read = with_ages(
         condition(n=None), lag(PartitionLag("orders", 0, None, PartitionFacts(0, 9, 9), None, "new")), {}, {}
