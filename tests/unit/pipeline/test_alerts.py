@@ -34,7 +34,7 @@ SETTINGS = AlertSettings.model_validate({"channels": CHANNELS})
         ({"channels": CHANNELS, "every": "10s"}, "alerts.every: '10s' is shorter than a minute"),
     ],
 )
-def test_a_wrong_key_of_alerts_is_found_when_nobody_is_told(tmp_path: Path, alerts: Any, complaint: str):
+def test_wrong_key_of_alerts_is_refused(tmp_path: Path, alerts: Any, complaint: str):
     """The file is refused, by key path, with what was meant."""
     raw = {"clusters": {"c": {"bootstrap_servers": "x"}}, "catalogs": {"l": {"type": "rest", "uri": "http://x"}}}
     path = tmp_path / "settings.yaml"
@@ -46,7 +46,7 @@ def test_a_wrong_key_of_alerts_is_found_when_nobody_is_told(tmp_path: Path, aler
     assert complaint in str(refused.value)
 
 
-def test_one_channel_is_not_enough():
+def test_every_channel_is_notified_by_default():
     """Without a word in the pipeline file every channel is told what its severity lets through."""
     assert channels_for(Alerts(), SETTINGS, "stale", "critical") == ["mail", "pager"]
     assert channels_for(Alerts(), SETTINGS, "lag", "warning") == ["mail"]
@@ -54,7 +54,7 @@ def test_one_channel_is_not_enough():
     assert channels_for(Alerts(), None, "stale", "critical") == []
 
 
-def test_a_pipeline_can_not_choose_who_is_told():
+def test_pipeline_chooses_its_channels_and_kinds():
     """Named channels only, with a severity and kinds of their own; silent kinds nobody; `false` nothing."""
     chosen = Alerts.model_validate({"channels": {"pager": {"severity": "warning", "kinds": ["lag", "stale"]}}})
 
@@ -64,7 +64,7 @@ def test_a_pipeline_can_not_choose_who_is_told():
     assert channels_for(False, SETTINGS, "stale", "critical") == []  # noqa: FBT003 - as the file says it
 
 
-def test_a_channel_that_the_settings_lack_is_told_of_nothing():
+def test_unknown_channel_is_refused_with_the_nearest_name():
     """The pipeline is refused by key path, with the nearest name."""
     chosen = Alerts.model_validate({"channels": {"pagr": {}}})
 
@@ -73,6 +73,6 @@ def test_a_channel_that_the_settings_lack_is_told_of_nothing():
     ]
 
 
-def test_a_pipeline_with_channels_breaks_where_nobody_is_told():
+def test_pipeline_with_channels_is_accepted_without_alert_settings():
     """Settings without alerts, such as those of a developer's machine, take it as it is."""
     assert list(unknown_channels(Alerts.model_validate({"channels": {"pager": {}}}), None)) == []

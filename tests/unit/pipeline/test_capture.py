@@ -51,19 +51,19 @@ def problems(tmp_path: Path, of: dict[str, Any]) -> str:
         ({**BY_TIME, "delay": "soon"}, "delay: 'soon' is no duration"),
     ],
 )
-def test_capture_that_can_not_run_is_accepted(tmp_path: Path, of: dict[str, Any], said: str) -> None:
+def test_capture_that_cannot_run_is_refused(tmp_path: Path, of: dict[str, Any], said: str) -> None:
     """Every complaint begins with its key."""
     assert said in problems(tmp_path, of)
 
 
-def test_shipped_examples_are_refused() -> None:
+def test_shipped_examples_are_valid_and_inactive() -> None:
     """They can be used as they are, and are not in force."""
     found = [load_capture(path, NOTHING) for path in sorted((ROOT / "include" / "captures").glob("*.example"))]
     assert [type(of) for of in found] == [FileCapture, JdbcCapture]
     assert load_captures(ROOT / "include" / "captures", NOTHING).usable == {}
 
 
-def test_two_captures_share_a_position(tmp_path: Path) -> None:
+def test_duplicate_capture_names_are_refused(tmp_path: Path) -> None:
     """Files of one name: none of them runs. Without a folder there are none."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(json.dumps(LOGS))
@@ -72,7 +72,7 @@ def test_two_captures_share_a_position(tmp_path: Path) -> None:
     assert load_captures(tmp_path / "none", NOTHING).usable == {}
 
 
-def test_password_of_a_database_is_shown() -> None:
+def test_password_of_a_database_is_not_shown() -> None:
     """Neither in the representation of settings nor in a complaint; options of the source can't be set twice."""
     database = {"url": "jdbc:x://h/d?password=hush", "password": "hush", "driver": "x", "properties": {"k": "hush"}}
     settings = Settings.model_validate(

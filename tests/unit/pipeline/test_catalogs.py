@@ -25,14 +25,14 @@ def pipeline(*catalogs: str | None, **of: Any) -> Pipeline:
     return Pipeline.model_validate({"name": "p", "source": {"topics": ["t"]}, "destinations": destinations} | of)
 
 
-def test_ledger_is_looked_for_beside_another_table() -> None:
+def test_ledger_is_in_the_catalog_of_the_first_destination() -> None:
     """It is where the first destination is; the pipeline's catalog is for those that name none."""
     found = pipeline("cloud", None, "mirror", "cloud")
     assert (found.home_catalog, found.catalogs) == ("cloud", ("cloud", "lake", "mirror"))
     assert (pipeline(None).home_catalog, pipeline(None).catalogs) == ("lake", ("lake",))
 
 
-def test_unknown_catalog_is_found_by_the_first_run() -> None:
+def test_unknown_catalog_is_refused_by_its_key() -> None:
     """Each by its key; the pipeline's own only where a destination is in it."""
     assert list(unknown_names(pipeline("cloud", "miror"), SETTINGS)) == [
         "destinations.1.catalog: the settings have no 'miror' under catalogs, did you mean 'mirror'?"
@@ -40,7 +40,7 @@ def test_unknown_catalog_is_found_by_the_first_run() -> None:
     assert [of.partition(":")[0] for of in unknown_names(pipeline("cloud", None), SETTINGS)] == ["catalog"]
 
 
-def test_one_name_in_two_catalogs() -> None:
+def test_one_table_name_in_two_catalogs_is_refused() -> None:
     """The ledger knows tables by their names, so two of one name would be taken for each other."""
     same = [{"table": "shop.t", "columns": {"id": "long"}, "catalog": of} for of in ("cloud", "mirror")]
     with pytest.raises(ValidationError, match="must be 4 tables"):
@@ -56,9 +56,7 @@ def test_one_name_in_two_catalogs() -> None:
         ("rest", "3", "add", False),
     ],
 )
-def test_table_that_can_not_follow_its_records_is_found_by_them(
-    kind: str, version: str, evolve: str, is_refused: bool
-) -> None:
+def test_table_that_cannot_evolve_is_refused(kind: str, version: str, evolve: str, is_refused: bool) -> None:
     """Without a server nobody here can change a table of version 3: told before the first run, by its key."""
     settings = Settings.model_validate(
         {

@@ -63,7 +63,7 @@ def pipeline(engine: str = "spark", **of: Any) -> Pipeline:
         ),
     ],
 )
-def test_a_table_can_not_be_merged_and_nobody_says_so(of: dict[str, Any], said: str) -> None:
+def test_table_that_cannot_be_merged_is_refused(of: dict[str, Any], said: str) -> None:
     """Said when the file is read, not when the first change comes."""
     with pytest.raises(ValidationError, match=re.escape(said)):
         pipeline(**of)
@@ -81,13 +81,13 @@ def test_a_table_can_not_be_merged_and_nobody_says_so(of: dict[str, Any], said: 
         ({"format": "envelope", "values": {"truncate": ["all"]}}, "values.truncate"),
     ],
 )
-def test_changes_are_told_in_two_ways(changes: dict[str, Any], said: str) -> None:
+def test_changes_are_described_in_exactly_one_way(changes: dict[str, Any], said: str) -> None:
     """A format that describes itself takes no words of the file, and one that does not needs them."""
     with pytest.raises(ValidationError, match=re.escape(said)):
         pipeline(write="cdc", identifier=["id"], changes=changes)
 
 
-def test_soft_deletes_have_no_column() -> None:
+def test_soft_deletes_have_a_column() -> None:
     """A table whose deleted rows stay has a mark for them; the others have none."""
     merged = {"write": "cdc", "identifier": ["id"], "changes": DEBEZIUM}
     soft, hard = pipeline(**merged, deletes="soft"), pipeline(**merged)
@@ -103,7 +103,7 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize("parts", BLOCKS, ids=", ".join)
-def test_example_of_the_page_is_refused(parts: dict[str, Any]) -> None:
+def test_example_of_the_page_is_valid(parts: dict[str, Any]) -> None:
     """What is copied from the docs must be a destination, or a part of one."""
     around = {name: part for name, part in parts.items() if "destinations" in parts and name != "destinations"}
     [shown] = parts.get("destinations", [parts])

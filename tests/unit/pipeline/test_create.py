@@ -45,19 +45,19 @@ def pipeline(listed: tuple[str, ...] = (), create: dict[str, Any] | None = None,
         ),
     ],
 )
-def test_a_template_that_can_not_be(options: dict[str, Any], said: str) -> None:
+def test_impossible_template_is_refused(options: dict[str, Any], said: str) -> None:
     """Said when the file is read, not when a record names a table."""
     with pytest.raises(ValidationError, match=said):
         pipeline(**options)
 
 
-def test_no_table_at_all() -> None:
+def test_pipeline_without_any_table_is_refused() -> None:
     """A file without destinations needs to say that it makes some."""
     with pytest.raises(ValidationError, match=r"at least one, or route\.create"):
         pipeline(route={"create": None})
 
 
-def test_tables_that_were_made_are_no_destinations() -> None:
+def test_created_tables_follow_the_destinations_of_the_file() -> None:
     """They follow those of the file, in one order, as far as the route still lets records go there."""
     file = pipeline(("shop.listed",))
     told = file.with_made(["shop.b", "shop.a", "shop.secret", "shop.listed", "shop.b"])
@@ -68,14 +68,14 @@ def test_tables_that_were_made_are_no_destinations() -> None:
     assert told.with_made(["shop.c"]).tables == ("shop.listed", "shop.c")
 
 
-def test_the_key_that_a_table_told_is_lost() -> None:
+def test_created_tables_leave_the_key_of_a_listed_table() -> None:
     """A listed destination whose key is the table's keeps it when further tables are made."""
     file = pipeline(("shop.a",))
     keyed = file.model_copy(update={"destinations": (file.destinations[0].keyed(("id",)),)})
     assert keyed.with_made(["shop.b"]).with_made(["shop.b", "shop.c"]).destination("shop.a").identifier == ("id",)
 
 
-def test_a_table_that_is_made_changes_the_file() -> None:
+def test_created_tables_leave_the_fingerprint_of_the_file() -> None:
     """Fingerprint, home and namespace are the file's, however many tables were made."""
     for file in (pipeline(), pipeline(("eu.listed",), create={"columns": {"id": "long"}})):
         told = file.with_made(["shop.a"])
@@ -88,18 +88,18 @@ def test_a_table_that_is_made_changes_the_file() -> None:
         assert told.file == file
 
 
-def test_the_home_moves_with_the_first_destination() -> None:
+def test_namespace_of_the_file_holds_ledger_and_dead_letters() -> None:
     """A namespace that the file names holds ledger and dead letters whatever is listed."""
     assert pipeline(("eu.a",)).ledger_table == "shop.orders__ledger"
     assert pipeline(("eu.a",), create={"columns": {"id": "long"}}).ledger_table == "eu.orders__ledger"
 
 
-def test_a_file_that_makes_none_any_more_keeps_them() -> None:
+def test_created_tables_are_ignored_without_create() -> None:
     """Without `create` the tables that were made are no destinations."""
     assert pipeline(("shop.a",), route={"create": None}).with_made(["shop.b"]).tables == ("shop.a",)
 
 
-def test_a_misspelled_template_is_found_by_records() -> None:
+def test_misspelled_column_of_a_template_is_reported() -> None:
     """`validate` holds the template's columns against the fields of the values, as it does those of a destination."""
     wrong = pipeline(
         create={"namespace": "shop", "columns": {"idd": "long"}},
@@ -109,14 +109,14 @@ def test_a_misspelled_template_is_found_by_records() -> None:
     assert record_problems(wrong) == ("route.create.columns.idd: no value has the field 'idd', did you mean 'id'?",)
 
 
-def test_records_may_write_anywhere_unnoticed() -> None:
+def test_route_that_allows_any_table_is_a_warning() -> None:
     """An `allow` that lets any name through is rarely meant; one of a namespace needs no warning."""
     assert not remarks(pipeline())
     anywhere = pipeline(route={"field": FIELD | {"allow": [r"\w+\.\w+"]}})
     assert "in any namespace" in remarks(anywhere)[0]
 
 
-def test_a_topic_names_no_table_unnoticed() -> None:
+def test_topic_without_a_namespace_is_a_warning() -> None:
     """A topic without a namespace in its name needs a `rename`."""
     bare = pipeline(route={"field": None, "topic": {}})
     assert "orders names no table" in remarks(bare)[0]

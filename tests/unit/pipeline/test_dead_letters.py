@@ -27,7 +27,7 @@ destinations: [{table: shop.orders, columns: {id: long}}]
         ({"tolerance": {"max_count": 3}}, Tolerance(max_rate=0.1, min_records=1000, max_count=3)),
     ],
 )
-def test_a_word_for_a_tolerance_means_other_limits(written: dict[str, Any], limits: Tolerance) -> None:
+def test_short_forms_of_tolerance_mean_their_limits(written: dict[str, Any], limits: Tolerance) -> None:
     """`none` lets not a single one through, also of a small batch; `all` lets a batch through that is nothing else."""
     assert DeadLetters.model_validate(written).limits == limits
 
@@ -50,7 +50,7 @@ def test_a_word_for_a_tolerance_means_other_limits(written: dict[str, Any], limi
         ("{log: 7}", "dead_letters.log: Input should be a valid boolean"),
     ],
 )
-def test_a_wrong_word_gets_through(tmp_path: Path, text: str, expected: str) -> None:
+def test_invalid_word_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     """One complaint, with its key path and what was expected."""
     file = tmp_path / "orders.yaml"
     file.write_text(f"{GOOD}dead_letters: {text}\n")
@@ -62,7 +62,7 @@ def test_a_wrong_word_gets_through(tmp_path: Path, text: str, expected: str) -> 
     assert problem.startswith(expected)
 
 
-def test_a_name_for_a_topic_is_another_topic() -> None:
+def test_bare_topic_name_is_the_short_form_of_a_mapping() -> None:
     """A bare name is the short form of a mapping."""
     assert DeadLetters.model_validate({"topic": "letters"}).topic == DeadLetterTopic(name="letters")
     assert DeadLetters().topic is None

@@ -35,19 +35,19 @@ def files() -> list[Path]:
 
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.stem)
-def test_editor_underlines_a_delivered_pipeline(file: Path) -> None:
+def test_editor_accepts_shipped_pipelines(file: Path) -> None:
     """A schema that complains about what runs is switched off by its reader."""
     assert problems(PIPELINE, yaml.safe_load(file.read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize("file", ["include/settings.yaml", "docker/settings.yaml"])
-def test_editor_underlines_delivered_settings(file: str) -> None:
+def test_editor_accepts_shipped_settings(file: str) -> None:
     """The settings hold references where values are expected."""
     assert problems(SETTINGS, yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize("page", ["formats.md", "transforms.md"])
-def test_editor_underlines_examples_of_the_docs(page: str) -> None:
+def test_editor_accepts_examples_of_the_docs(page: str) -> None:
     """Short forms, and both spellings of options, are what a reader copies."""
     parts = [yaml.safe_load(of) for of in BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))]
     examples = [SHAPE | part for part in parts if "registries" not in part]
@@ -68,7 +68,7 @@ def test_editor_underlines_examples_of_the_docs(page: str) -> None:
         ),
     ],
 )
-def test_editor_shows_no_mistake(wrong: dict[str, Any], at: str) -> None:
+def test_editor_underlines_mistakes(wrong: dict[str, Any], at: str) -> None:
     """Looser than the models is right, empty is not: an unknown key and a wrong type are seen while they are typed."""
     found = problems(PIPELINE, SHAPE | wrong)
 
@@ -76,6 +76,6 @@ def test_editor_shows_no_mistake(wrong: dict[str, Any], at: str) -> None:
     assert at in found[0]
 
 
-def test_reference_in_place_of_a_number_is_underlined() -> None:
+def test_editor_accepts_a_reference_in_place_of_a_number() -> None:
     """`${env:…}` is replaced before the models see the file."""
     assert problems(PIPELINE, SHAPE | {"limits": {"max_records": "${env:MAX_RECORDS}"}}) == []

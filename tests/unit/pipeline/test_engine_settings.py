@@ -15,7 +15,7 @@ ELSE = {
 }
 
 
-def test_an_engine_starts_spark_unless_it_says_otherwise() -> None:
+def test_engine_starts_spark_by_default() -> None:
     """Settings files that were written before keep their meaning."""
     assert EngineSettings.model_validate({"master": "yarn"}).type == "submit"
 
@@ -28,7 +28,7 @@ def test_an_engine_starts_spark_unless_it_says_otherwise() -> None:
         {"type": "connect", "managed": True, "master": "local[4]", "driver_memory": "2g"},
     ],
 )
-def test_server_that_fits_is_refused(given: dict[str, Any]) -> None:
+def test_valid_server_is_accepted(given: dict[str, Any]) -> None:
     """What the documentation shows is taken as it is."""
     assert EngineSettings.model_validate(given).model_dump(exclude_unset=True) == given
 
@@ -49,20 +49,20 @@ def test_server_that_fits_is_refused(given: dict[str, Any]) -> None:
         ({"type": "connect", "managed": True, "connection": "c"}, "connection: a managed server has no such key"),
     ],
 )
-def test_key_of_another_type_does_nothing_in_silence(given: dict[str, Any], expected: str) -> None:
+def test_key_of_another_engine_type_is_refused(given: dict[str, Any], expected: str) -> None:
     """What an engine can't use is refused by name."""
     with pytest.raises(ValidationError, match=expected):
         EngineSettings.model_validate(given)
 
 
-def test_two_managed_servers_fight_for_a_port() -> None:
+def test_second_managed_server_is_refused() -> None:
     """There is one; the message names both."""
     managed = {"type": "connect", "managed": True}
     with pytest.raises(ValidationError, match=r"a, b are managed"):
         Settings.model_validate(ELSE | {"engines": {"a": managed, "b": managed}})
 
 
-def test_token_is_shown() -> None:
+def test_token_is_not_shown() -> None:
     """Settings are logged where something fails; parameters of the address are headers, which may be tokens of a proxy."""
     url = "sc://a:1/;x-key=hunter2"
     assert "hunter2" not in repr(EngineSettings(type="connect", url=url, token="hunter2"))

@@ -35,7 +35,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_task_of_one_pipeline_reads_five_hundred_files(tmp_path: Path, read: list[str]) -> None:
+def test_task_of_one_pipeline_reads_one_file(tmp_path: Path, read: list[str]) -> None:
     """One pipeline costs one file, however many lie beside it; a name that is nobody's costs them all, and is told."""
     for name in ("orders", "pizzas", "returns"):
         (tmp_path / f"{name}.yaml").write_text(FILE.format(name))
@@ -60,7 +60,7 @@ def test_task_of_one_pipeline_reads_five_hundred_files(tmp_path: Path, read: lis
         FILE.format("orders").replace("name: orders", 'name: "ord\\x65rs"\ndescription: "\nname: other\n"'),
     ],
 )
-def test_copy_that_writes_its_name_otherwise_runs_as_well(tmp_path: Path, read: list[str], copy: str) -> None:
+def test_two_spellings_of_one_name_are_both_refused(tmp_path: Path, read: list[str], copy: str) -> None:
     """Neither of two files with one name runs, however they write it, also where only one pipeline is asked for."""
     (tmp_path / "a.yaml").write_text(FILE.format("orders"))
     (tmp_path / "b.yaml").write_text(copy)
@@ -72,13 +72,13 @@ def test_copy_that_writes_its_name_otherwise_runs_as_well(tmp_path: Path, read: 
     assert [error.file.name for error in found.broken] == ["a.yaml", "b.yaml"]
 
 
-def test_mistyped_folder_looks_like_a_project_without_pipelines(tmp_path: Path) -> None:
+def test_missing_folder_is_refused(tmp_path: Path) -> None:
     """A folder that is not there is refused: else a typo or a failed mount would quietly stop all ingestion."""
     with pytest.raises(Terminal, match=r"is not there: .*nowhere"):
         load_pipelines(tmp_path / "nowhere", References({}, {}))
 
 
-def test_two_files_with_one_name_run_by_turns(tmp_path: Path) -> None:
+def test_two_files_with_one_name_are_both_refused(tmp_path: Path) -> None:
     """Neither of two files with one name runs: a copy must not carry on from the other's position."""
     (tmp_path / "a.yaml").write_text(FILE.format("orders"))
     (tmp_path / "b.yaml").write_text(FILE.format("orders") + "owner: copy\n")
@@ -90,7 +90,7 @@ def test_two_files_with_one_name_run_by_turns(tmp_path: Path) -> None:
     assert all("a.yaml" in str(error) and "b.yaml" in str(error) for error in found.broken)
 
 
-def test_folder_without_pipelines_is_an_error(tmp_path: Path) -> None:
+def test_folder_without_pipelines_is_valid(tmp_path: Path) -> None:
     """A new project has no pipelines yet; asking for one says so."""
     with pytest.raises(Terminal, match=r"'orders'(.|\n)*known pipelines: none"):
         load_pipelines(tmp_path, NONE).get("orders")

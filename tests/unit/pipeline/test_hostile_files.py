@@ -102,7 +102,7 @@ def test_imports_of_imports_are_read_in_any_depth(pipelines: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("unexpected", [OverflowError, ValueError, RecursionError])
-def test_what_a_reader_did_not_foresee_names_the_file_and_no_value(
+def test_unforeseen_error_names_the_file_and_quotes_no_value(
     pipelines: Path, unexpected: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error's own text may quote what a reference stands for."""

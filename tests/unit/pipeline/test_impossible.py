@@ -75,7 +75,7 @@ def found(tmp_path: Path, **parts: Any) -> list[str]:
 @pytest.mark.parametrize("half", ["value", "key"])
 @pytest.mark.parametrize("option", MEANT)
 @pytest.mark.parametrize("name", FORMATS)
-def test_an_option_of_another_format_is_passed_over(tmp_path: Path, half: str, option: str, name: str) -> None:
+def test_option_of_another_format_is_refused(tmp_path: Path, half: str, option: str, name: str) -> None:
     """Who writes it means something by it."""
     given, formats = MEANT[option]
     if name in formats or (half == "key" and option == "duplicate_keys"):
@@ -89,7 +89,7 @@ def test_an_option_of_another_format_is_passed_over(tmp_path: Path, half: str, o
 
 @pytest.mark.parametrize("by", TAKEN)
 @pytest.mark.parametrize("of", TYPES)
-def test_a_table_is_partitioned_by_what_can_not_partition_it(tmp_path: Path, by: str, of: str) -> None:
+def test_column_that_cannot_partition_a_table_is_refused(tmp_path: Path, by: str, of: str) -> None:
     """The catalog would refuse to make the table, after the first records were read."""
     field = {"identity": "c", "bucket": "bucket(4, c)", "truncate": "truncate(4, c)"}.get(by, f"{by}(c)")
     told = found(tmp_path, table={"partition_by": ["id", field]}, **column(type=of))
@@ -103,13 +103,13 @@ def test_a_table_is_partitioned_by_what_can_not_partition_it(tmp_path: Path, by:
 
 
 @pytest.mark.parametrize(("parts", "expected"), IMPOSSIBLE, ids=[expected for _, expected in IMPOSSIBLE])
-def test_what_can_not_be_is_found_by_the_first_batch(tmp_path: Path, parts: dict[str, Any], expected: str) -> None:
+def test_impossible_file_is_refused_by_its_key(tmp_path: Path, parts: dict[str, Any], expected: str) -> None:
     """One complaint, which begins with the key."""
     assert [line[: len(expected)] for line in found(tmp_path, **parts)] == [expected]
 
 
 @pytest.mark.parametrize("kind", ["DebeziumTransform", "DmsTransform", "MongoDebezium"])
-def test_an_envelope_of_plain_json_has_no_fields(tmp_path: Path, kind: str) -> None:
+def test_envelope_of_undeclared_json_before_transforms_is_refused(tmp_path: Path, kind: str) -> None:
     """Before transforms a JSON value has the fields of the columns, unless it declares others: no envelope comes through."""
     *lacking, remedy = found(tmp_path, transforms=[{"type": kind}])
 
@@ -141,6 +141,6 @@ POSSIBLE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("parts", POSSIBLE)
-def test_what_can_be_is_refused(tmp_path: Path, parts: dict[str, Any]) -> None:
+def test_possible_files_are_accepted(tmp_path: Path, parts: dict[str, Any]) -> None:
     """Nothing is told unless it is sure."""
     assert found(tmp_path, **parts) == []

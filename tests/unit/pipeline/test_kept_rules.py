@@ -64,7 +64,7 @@ MERGED = {
         pipeline(key={"format": "avro", "schema_file": "order.avsc"}),
     ],
 )
-def test_rules_come_back_by_their_hash(tmp_path: Path, file: dict[str, Any]) -> None:
+def test_rules_are_read_back_by_their_hash(tmp_path: Path, file: dict[str, Any]) -> None:
     """Whatever the present file and the schema files say: the parts that decide outcomes are those of then."""
     schemas = tmp_path / "schemas"
     schemas.mkdir()
@@ -92,7 +92,7 @@ def test_rules_come_back_by_their_hash(tmp_path: Path, file: dict[str, Any]) -> 
         ("map<int, int>", "{1: 1}"),
     ],
 )
-def test_times_that_yaml_reads_come_back(tmp_path: Path, kind: str, default: str) -> None:
+def test_dates_of_yaml_are_read_back(tmp_path: Path, kind: str, default: str) -> None:
     """YAML makes times and dates of them, also of keys: they are kept as the hash has them."""
     file = pipeline(destinations=[{"table": "a.b", "columns": {"x": {"type": kind, "default": "DEFAULT"}}}])
     path = tmp_path / "p.yaml"
@@ -104,7 +104,7 @@ def test_times_that_yaml_reads_come_back(tmp_path: Path, kind: str, default: str
 
 
 @pytest.mark.parametrize("value", ["${env:TOKEN}", "x ${env:QUOTED} ${env:TOKEN} y", "${env:DOLLAR}$${env:TOKEN}"])
-def test_no_value_of_a_reference_is_kept(tmp_path: Path, value: str) -> None:
+def test_value_of_a_reference_is_not_stored(tmp_path: Path, value: str) -> None:
     """The reference is, and stands for the same value when it is read again."""
     former = loaded(tmp_path, inserting(value), SECRET)
     text = rules_text(former)
@@ -114,7 +114,7 @@ def test_no_value_of_a_reference_is_kept(tmp_path: Path, value: str) -> None:
     assert pipeline_of(text, former, former.outcome_fingerprint, SECRET).transforms == former.transforms
 
 
-def test_value_that_a_validator_changes_is_not_kept(tmp_path: Path) -> None:
+def test_types_are_stored_as_written(tmp_path: Path) -> None:
     """A type is kept as it is written, not as it is understood."""
     references = References({"TYPE": "DECIMAL( 9 ,2 )"}, {}, frozenset({"env:TYPE"}))
     former = loaded(tmp_path, pipeline(value={"fields": {"a": "${env:TYPE}"}}), references)
@@ -152,7 +152,7 @@ def test_other_values_of_references_are_refused(tmp_path: Path, later: Reference
         ('"parts": {', '"parts": {"value": {"format": "avro"}, '),
     ],
 )
-def test_spoiled_text_is_refused(tmp_path: Path, old: str, new: str | None) -> None:
+def test_damaged_text_is_refused(tmp_path: Path, old: str, new: str | None) -> None:
     """By whatever is wrong with it, and without a traceback of its content."""
     former = loaded(tmp_path, inserting("web"))
     text = rules_text(former)
@@ -162,7 +162,7 @@ def test_spoiled_text_is_refused(tmp_path: Path, old: str, new: str | None) -> N
         pipeline_of("" if new is None else text.replace(old, new), former, former.outcome_fingerprint, PLAIN)
 
 
-def test_maintenance_knows_the_files_by_name() -> None:
+def test_maintenance_recognises_rule_files_by_name() -> None:
     """Whatever the pipeline is called; manifests and other files are none."""
     assert is_rules_file(f"s3://lake/shop/ledger/metadata/{rules_file('orders_2', '0123456789ab')}")
     assert not is_rules_file("s3://lake/metadata/frazil-orders-7-0b7f1e0a-3f52-4a53-9d5e-0d7a3c1b2f44.json")

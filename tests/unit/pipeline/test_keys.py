@@ -48,7 +48,7 @@ def load(tmp_path: Path, columns: dict[str, Any] | None = None, **more: Any) -> 
         ),
     ],
 )
-def test_impossible_key_is_found_by_the_first_batch(tmp_path: Path, parts: dict[str, Any], expected: str) -> None:
+def test_impossible_key_is_refused(tmp_path: Path, parts: dict[str, Any], expected: str) -> None:
     """Each complaint begins with the path of what is wrong."""
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, **parts)
@@ -65,7 +65,7 @@ def test_impossible_key_is_found_by_the_first_batch(tmp_path: Path, parts: dict[
         {"transforms": [{"type": "ValueToKey", "fields": "id"}]},
     ],
 )
-def test_possible_key_is_refused(tmp_path: Path, parts: dict[str, Any]) -> None:
+def test_possible_key_is_accepted(tmp_path: Path, parts: dict[str, Any]) -> None:
     """A key of any format, and one that a transform makes."""
     columns = OF_KEY if "key" in parts else {"id": "long", "customer": {"type": "long", "from": "id", "of": "key"}}
     assert record_problems(load(tmp_path, columns, **parts)) == ()
@@ -83,7 +83,7 @@ def test_possible_key_is_refused(tmp_path: Path, parts: dict[str, Any]) -> None:
         ({"format": "avro", "schema": "{"}, {"type": "long"}, "key: Avro schema: "),
     ],
 )
-def test_column_that_no_key_can_fill(tmp_path: Path, key: Any, column: Any, expected: str) -> None:
+def test_column_that_no_key_can_fill_is_refused(tmp_path: Path, key: Any, column: Any, expected: str) -> None:
     """Where all keys have one shape, validation knows it."""
     columns = {"id": "long", "customer": {"from": "value", "of": "key", **column}}
     found = record_problems(load(tmp_path, columns, key=key))
@@ -91,7 +91,7 @@ def test_column_that_no_key_can_fill(tmp_path: Path, key: Any, column: Any, expe
     assert [problem[: len(expected)] for problem in found] == [expected]
 
 
-def test_registry_of_the_key_is_not_looked_for(tmp_path: Path) -> None:
+def test_unknown_registry_of_the_key_is_refused(tmp_path: Path) -> None:
     """Keys may be in another registry than values; both must be in the settings."""
     settings = Settings.model_validate(
         {
@@ -107,7 +107,7 @@ def test_registry_of_the_key_is_not_looked_for(tmp_path: Path) -> None:
     ]
 
 
-def test_schema_file_of_the_key_decides_nothing(tmp_path: Path) -> None:
+def test_schema_file_of_the_key_changes_the_fingerprint(tmp_path: Path) -> None:
     """Its text is part of what decides outcomes, as that of the value."""
     (tmp_path / "schemas").mkdir()
     (tmp_path / "schemas" / "key.avsc").write_text('"long"')

@@ -40,13 +40,13 @@ def destination(**of: Any) -> Destination:
         ),
     ],
 )
-def test_layout_that_can_not_be_made_is_found_by_the_first_run(of: dict[str, Any], said: str) -> None:
+def test_layout_that_cannot_be_made_is_refused(of: dict[str, Any], said: str) -> None:
     """Said when the file is read, with what to write instead where that can be told."""
     with pytest.raises(ValidationError, match=re.escape(said)):
         destination(**of)
 
 
-def test_a_name_or_a_spelling_of_iceberg_is_refused() -> None:
+def test_every_spelling_of_iceberg_is_accepted() -> None:
     """Fields may be named, identity may be written out, blanks and capitals do not matter."""
     named = parse_partition_field(" Bucket( 16 ,id ) AS shard ")
     assert (named.name, named.column, named.transform, named.size) == ("shard", "id", "bucket", 16)
@@ -69,13 +69,13 @@ def test_a_name_or_a_spelling_of_iceberg_is_refused() -> None:
         ("desc", SortField(column="desc")),
     ],
 )
-def test_sort_field_is_misread(text: str, expected: SortField) -> None:
+def test_sort_field_is_read_in_all_forms(text: str, expected: SortField) -> None:
     """Iceberg's own syntax, in all its forms."""
     assert parse_sort_field(text) == expected
 
 
 @pytest.mark.parametrize("branch", ["frazil-orders-3-1-00000000", "a b", "", "ä", "a/b", "-a"])
-def test_branch_that_is_none_or_frazil_s_own_is_landed_on(branch: str) -> None:
+def test_invalid_or_reserved_branch_is_refused(branch: str) -> None:
     """Names that are taken out as leftovers of a killed run, or that other engines can't spell, are refused."""
     with pytest.raises(ValidationError, match="is not a branch name"):
         destination(branch=branch)
@@ -83,7 +83,7 @@ def test_branch_that_is_none_or_frazil_s_own_is_landed_on(branch: str) -> None:
     assert destination(branch="audit_2.b-c").branch == "audit_2.b-c"
 
 
-def test_number_among_the_properties_is_refused() -> None:
+def test_number_among_the_properties_is_accepted() -> None:
     """YAML reads 3 and true as what they look like; properties are texts."""
     made = destination(properties={"format-version": 3, "write.x": True, "write.y": "Z"})
     assert made.properties == {"format-version": "3", "write.x": "true", "write.y": "Z"}

@@ -55,7 +55,7 @@ def complaints(tmp_path: Path, load: Load) -> Complaints:
     return of
 
 
-def test_short_file_means_something_else(load: Load) -> None:
+def test_defaults_are_the_documented_ones(load: Load) -> None:
     """What a file leaves out has the documented defaults."""
     orders = load(GOOD)
 
@@ -90,7 +90,7 @@ def test_short_file_means_something_else(load: Load) -> None:
         ),
     ],
 )
-def test_misspelt_key_is_ignored(complaints: Complaints, text: str, expected: list[str]) -> None:
+def test_misspelt_key_is_refused_with_the_nearest_one(complaints: Complaints, text: str, expected: list[str]) -> None:
     """An unknown key is an error with its path, and the nearest known key of that very place."""
     found = complaints(text)
 
@@ -141,14 +141,14 @@ def test_misspelt_key_is_ignored(complaints: Complaints, text: str, expected: li
         (GOOD + "dead_letters: {tolerance: {max_rate: .nan}}\n", "dead_letters.tolerance.max_rate: Input should be"),
     ],
 )
-def test_wrong_value_gets_through(complaints: Complaints, text: str, expected: str) -> None:
+def test_invalid_value_is_refused_once(complaints: Complaints, text: str, expected: str) -> None:
     """One complaint per mistake, with its key path, what was expected and what was found."""
     (problem,) = complaints(text)
 
     assert problem.startswith(expected)
 
 
-def test_all_mistakes_are_told_at_once(complaints: Complaints) -> None:
+def test_all_mistakes_are_reported_at_once(complaints: Complaints) -> None:
     """A file is mended in one go."""
     text = GOOD.replace("long", "lng").replace("[orders]", "[orders], clustr: a") + "start: x\n"
 
@@ -181,14 +181,14 @@ def test_all_mistakes_are_told_at_once(complaints: Complaints) -> None:
         (GOOD + "start: &a [*a]\n", "line 6: alias *a has no anchor before it, or is part"),
     ],
 )
-def test_file_that_is_no_yaml_stops_everything(complaints: Complaints, text: str, expected: str) -> None:
+def test_file_that_is_no_yaml_is_reported_with_its_name(complaints: Complaints, text: str, expected: str) -> None:
     """Whatever stands in a file, the answer is a complaint with the file's name, and the line where there is one."""
     (problem,) = complaints(text)
 
     assert problem.startswith(expected)
 
 
-def test_merge_keys_are_taken_for_a_mistake(load: Load) -> None:
+def test_merge_keys_of_yaml_are_accepted(load: Load) -> None:
     """YAML's own `<<` takes keys over, and written keys win over merged ones."""
     text = GOOD.replace("{id: long,", "{<<: {id: int, more: date}, id: long,")
 
@@ -216,7 +216,7 @@ def test_merge_keys_are_taken_for_a_mistake(load: Load) -> None:
         ("${env:TRICKY}", "${env:OWNER}"),
     ],
 )
-def test_reference_stands_for_something_else(load: Load, text: str, expected: str) -> None:
+def test_references_are_resolved_once(load: Load, text: str, expected: str) -> None:
     """Values replace references once: what an environment variable holds is not read as a reference again."""
     assert load(GOOD + f"owner: '{text}'\n").owner == expected
 
@@ -229,19 +229,19 @@ def test_reference_stands_for_something_else(load: Load, text: str, expected: st
         ("${vault:x}", "owner: ${vault:x}: unknown kind 'vault'; known: env, file, airflow, local"),
     ],
 )
-def test_missing_reference_becomes_empty_text(complaints: Complaints, text: str, expected: str) -> None:
+def test_missing_reference_is_reported(complaints: Complaints, text: str, expected: str) -> None:
     """A reference that stands for nothing is a complaint with its key path."""
     assert complaints(GOOD + f"owner: '{text}'\n") == [expected]
 
 
-def test_missing_references_are_told_one_by_one(complaints: Complaints) -> None:
+def test_missing_references_are_reported_together(complaints: Complaints) -> None:
     """All missing variables of a file, also in lists, in one complaint."""
     found = complaints(GOOD.replace("[orders]", "['${env:A}', '${env:B}']") + "owner: ${env:C}\n")
 
     assert [problem.split(":")[0] for problem in found] == ["source.topics.0", "source.topics.1", "owner"]
 
 
-def test_file_that_is_not_utf8_stops_everything(tmp_path: Path) -> None:
+def test_file_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     """A file in another encoding, or a folder of that name, is a complaint like any other."""
     (tmp_path / "latin.yaml").write_bytes(GOOD.encode() + b"owner: M\xfcller\n")
     (tmp_path / "folder.yaml").mkdir()
@@ -251,7 +251,7 @@ def test_file_that_is_not_utf8_stops_everything(tmp_path: Path) -> None:
             load_pipeline(tmp_path / name, REFERENCES)
 
 
-def test_one_broken_file_hides_the_good_ones(tmp_path: Path) -> None:
+def test_one_broken_file_leaves_the_good_ones_usable(tmp_path: Path) -> None:
     """Good files stay usable whatever lies beside them, and the complaints are kept."""
     (tmp_path / "orders.yaml").write_text(GOOD)
     (tmp_path / "pizzas.yml").write_text(GOOD.replace("name: orders", "name: pizzas"))
@@ -280,7 +280,7 @@ def test_one_broken_file_hides_the_good_ones(tmp_path: Path) -> None:
     assert "known pipelines: orders, pizzas" in str(caught.value)
 
 
-def test_fingerprint_does_not_tell_pipelines_apart(load: Load) -> None:
+def test_fingerprint_follows_the_file(load: Load) -> None:
     """The same file gives the same hash, another column type another one."""
     assert load(GOOD).outcome_fingerprint == load(GOOD + "# a comment\n").outcome_fingerprint
     assert load(GOOD).outcome_fingerprint == load(GOOD.replace("id: long", "id: {type: LONG}")).outcome_fingerprint

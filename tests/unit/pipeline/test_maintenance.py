@@ -28,13 +28,13 @@ def maintenance(**of: Any) -> Maintenance:
         ({"stats": {"min_change": 0}}, "greater than 0"),
     ],
 )
-def test_impossible_value_is_found_at_night(given: dict[str, Any], said: str) -> None:
+def test_impossible_value_is_refused(given: dict[str, Any], said: str) -> None:
     """What can't be meant is refused when the file is read. Orphans younger than three days may be a batch's."""
     with pytest.raises(ValidationError, match=said):
         maintenance(**given)
 
 
-def test_table_of_its_own_loses_the_steps_of_the_pipeline() -> None:
+def test_step_of_a_table_replaces_that_of_the_pipeline() -> None:
     """A step that a table names stands instead of the pipeline's; the others stay; `false` leaves the table alone."""
     found = maintenance(
         compaction={"min_files": 3},
@@ -50,7 +50,7 @@ def test_table_of_its_own_loses_the_steps_of_the_pipeline() -> None:
     assert found.for_table("a.c") is None
 
 
-def test_misspelt_table_is_never_maintained() -> None:
+def test_misspelt_table_is_refused() -> None:
     """A table that the pipeline does not have is refused, with those that it has."""
     body = {
         "name": "orders",

@@ -25,7 +25,7 @@ from frazil.pipeline.files.files import stated_owner
         ("owner: 7\n", None),
     ],
 )
-def test_nobody_is_named_in_the_alert_of_a_broken_file(tmp_path: Path, text: str, owner: str | None) -> None:
+def test_owner_of_a_broken_file_is_still_read(tmp_path: Path, text: str, owner: str | None) -> None:
     """What stands behind `owner:` is the owner, also where the rest is not even YAML; what can't be told is not guessed."""
     file = tmp_path / "orders.yaml"
     file.write_text(text)
@@ -33,7 +33,7 @@ def test_nobody_is_named_in_the_alert_of_a_broken_file(tmp_path: Path, text: str
     assert stated_owner(file) == owner
 
 
-def test_file_that_is_gone_stops_the_alert(tmp_path: Path) -> None:
+def test_missing_file_has_no_owner(tmp_path: Path) -> None:
     """It went between two looks, or is no text: nobody is named, and the alert is sent."""
     (tmp_path / "binary.yaml").write_bytes(b"owner: \xff\n")
 

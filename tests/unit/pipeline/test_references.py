@@ -15,7 +15,7 @@ def resolved(text: str, env: dict[str, str] | None = None) -> str:
     return REFERENCE.sub(References(env or {}, {}).resolve, text)
 
 
-def test_secret_file_is_not_read_as_kafka_connect_reads_it(tmp_path: Path) -> None:
+def test_secret_file_is_read_as_kafka_connect_reads_it(tmp_path: Path) -> None:
     """A key of a properties file, its escapes and blanks included; what it holds is not read as a reference again."""
     file = tmp_path / "secrets.properties"
     file.write_text("# comment\nkafka.owner = a\\u0062c \\\n  d=e\nother: ${env:OWNER}\n")
@@ -36,7 +36,7 @@ def test_secret_file_is_not_read_as_kafka_connect_reads_it(tmp_path: Path) -> No
         ("${airflow::password}", "expected ${airflow:CONNECTION:FIELD}"),
     ],
 )
-def test_secret_that_is_missing_is_empty_or_told_with_others(tmp_path: Path, written: str, says: str) -> None:
+def test_missing_secret_is_reported_without_its_file_content(tmp_path: Path, written: str, says: str) -> None:
     """A missing file or key, a relative path, a file that is none: each is a complaint that quotes nothing of the file."""
     (tmp_path / "secrets.properties").write_text("password=hunter2\n")
     (tmp_path / "broken.properties").write_text("password=hunter2 \\u00zz\n")
@@ -48,7 +48,7 @@ def test_secret_that_is_missing_is_empty_or_told_with_others(tmp_path: Path, wri
     assert "hunter2" not in caught.value.args[0]
 
 
-def test_connection_is_asked_where_it_is_not_known() -> None:
+def test_unknown_connection_falls_back_to_default_or_stays_a_reference() -> None:
     """Its variable says it, or the default; else the reference stays as it is, for whoever needs the entry."""
     text = "${airflow:kafka-prod:password}"
     variable = connection_variable("kafka-prod", "password")
@@ -62,7 +62,7 @@ def test_connection_is_asked_where_it_is_not_known() -> None:
     assert list(connection_fields(settings)) == [("kafka-prod", "password")]
 
 
-def test_two_connections_are_one_variable(tmp_path: Path) -> None:
+def test_two_connections_of_one_variable_are_refused(tmp_path: Path) -> None:
     """Which of them it held would be chance: the file is refused, and both are named. The same one twice is no matter."""
     file = tmp_path / "settings.yaml"
     file.write_text('{clusters: {a: "${airflow:kafka-prod:password} ${airflow:kafka-prod:password}"}}')
@@ -78,7 +78,7 @@ def test_two_connections_are_one_variable(tmp_path: Path) -> None:
         load_settings(file, References({}, {}))
 
 
-def test_written_properties_are_read_as_others() -> None:
+def test_written_properties_are_read_back_unchanged() -> None:
     """Whatever keys and values hold, Java's rules for what is special included."""
     given = {"a=b: c": " #!\\ x\t\r\n", "ü": "", "plain": "a=b:c"}
 

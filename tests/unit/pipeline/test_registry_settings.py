@@ -13,12 +13,12 @@ ELSE = {
 }
 
 
-def test_there_need_not_be_a_registry() -> None:
+def test_registry_is_optional() -> None:
     """Settings files that were written before stay valid."""
     assert Settings.model_validate(ELSE).registries == {}
 
 
-def test_keys_reach_the_client_by_its_own_names() -> None:
+def test_keys_reach_the_client_under_its_own_names() -> None:
     """A credential under a name that the client does not know is no credential."""
     settings = RegistrySettings(
         url="https://a",
@@ -40,7 +40,7 @@ def test_keys_reach_the_client_by_its_own_names() -> None:
     }
 
 
-def test_no_secret_shows_in_the_repr() -> None:
+def test_no_secret_is_in_the_repr() -> None:
     """Settings are logged where something fails."""
     settings = RegistrySettings(
         url="https://me:hunter1@a",
@@ -66,7 +66,7 @@ def test_no_secret_shows_in_the_repr() -> None:
         ({}, "url"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(given: dict[str, object], expected: str) -> None:
+def test_contradicting_registry_settings_are_refused(given: dict[str, object], expected: str) -> None:
     """Found at validation, not by the first batch."""
     with pytest.raises(ValidationError, match=expected):
         RegistrySettings.model_validate(given)

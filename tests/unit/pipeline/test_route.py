@@ -29,13 +29,13 @@ def pipeline(tables: tuple[str, ...] = ("shop.a", "shop.b"), **more: Any) -> Pip
         ({"static": {"field": "kind", "tables": {}}}, "at least 1 item"),
     ],
 )
-def test_a_route_leads_nowhere(route: dict[str, Any], said: str) -> None:
+def test_route_that_leads_nowhere_is_refused(route: dict[str, Any], said: str) -> None:
     """Said when the file is read, not when a record comes."""
     with pytest.raises(ValidationError, match=said.replace("(", r"\(")):
         pipeline(route=route)
 
 
-def test_a_listed_table_is_never_reached() -> None:
+def test_listed_table_with_capitals_is_refused_under_lower_case_names() -> None:
     """Names that are made lower-case are never those of a table with capitals, however often records bring them."""
     route = {"field": {"name": "to", "lower_case": True}}
     with pytest.raises(ValidationError, match=r"no record goes to shop\.B"):
@@ -44,27 +44,27 @@ def test_a_listed_table_is_never_reached() -> None:
     assert pipeline(("shop.B",), route={"field": {"name": "to"}}).tables == ("shop.B",)
 
 
-def test_two_destinations_are_one_table() -> None:
+def test_two_destinations_of_one_table_are_refused() -> None:
     """A table named twice would get every record twice."""
     with pytest.raises(ValidationError, match="must be 4 tables"):
         pipeline(("shop.a", "shop.a"))
 
 
-def test_every_record_goes_to_each_unnoticed() -> None:
+def test_several_destinations_without_a_route_are_a_warning() -> None:
     """Several destinations without a route are rarely meant; one, or several with a route, need no warning."""
     assert "every record goes to each of 2 destinations" in remarks(pipeline())[0]
     assert not remarks(pipeline(("shop.a",)))
     assert not remarks(pipeline(route={"topic": {}}))
 
 
-def test_an_edit_that_changes_nothing_changes_the_fingerprint() -> None:
+def test_fingerprint_changes_only_with_a_route() -> None:
     """Files without a route keep theirs; a route decides outcomes, so it has another one."""
     alone = pipeline(("shop.a",))
     assert alone.outcome_fingerprint == pipeline(("shop.a",), owner="ann").outcome_fingerprint
     assert alone.outcome_fingerprint != pipeline(("shop.a",), route={"topic": {}}).outcome_fingerprint
 
 
-def test_a_field_is_lost_before_it_routes() -> None:
+def test_route_field_unknown_after_transforms_is_refused() -> None:
     """With transforms nothing says which field of a JSON value decides, unless the file declares the fields."""
     steps = [{"type": "ReplaceField", "exclude": ["x"]}]
     route = {"static": {"field": "kind", "tables": {"shop.a": "a"}}}

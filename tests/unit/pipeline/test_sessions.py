@@ -46,7 +46,7 @@ def plan(records: int, *, waits: bool = False) -> RunPlan:
     )
 
 
-def test_a_session_is_scheduled_by_its_interval() -> None:
+def test_session_is_scheduled_by_its_own_interval() -> None:
     """Airflow starts a run when the one before it is over; without a session at every interval."""
     kept = pipeline(interval="10s", session_for="10m")
 
@@ -69,7 +69,7 @@ def test_a_session_is_scheduled_by_its_interval() -> None:
         ({"interval": "10s", "session_for": "10m", "trigger": {"records": 5}}, "looks what waits at every tick"),
     ],
 )
-def test_a_session_that_makes_no_sense_runs_in_its_own_way(keys: dict[str, Any], said: str) -> None:
+def test_invalid_session_is_refused(keys: dict[str, Any], said: str) -> None:
     """What does not go together is refused before anything runs."""
     with pytest.raises(ValidationError, match=said):
         pipeline(**keys)
@@ -86,7 +86,7 @@ def test_a_session_that_makes_no_sense_runs_in_its_own_way(keys: dict[str, Any],
         ({"engine": "spark"}, 5, False, "spark", ""),
     ],
 )
-def test_a_run_takes_the_slow_engine_or_one_that_cannot_write(
+def test_auto_chooses_the_engine_by_records_and_tables(
     keys: dict[str, Any], records: int, waits: bool, chosen: str, why: str
 ) -> None:
     """`auto` takes this process for few records, unless Spark writes the tables; other engines are what the file says."""
@@ -96,14 +96,14 @@ def test_a_run_takes_the_slow_engine_or_one_that_cannot_write(
     assert why in engine.description
 
 
-def test_a_session_keeps_an_engine_that_the_next_tick_does_not_need() -> None:
+def test_session_keeps_only_an_engine_that_it_needs() -> None:
     """Chosen run by run, Spark goes after a backlog; where it writes the tables it stays."""
     assert not keeps_engine(pipeline(engine="auto"))
     assert keeps_engine(pipeline(engine="auto", **MERGED))
     assert keeps_engine(pipeline(engine="spark"))
 
 
-def test_auto_stands_for_an_engine_that_nobody_knows() -> None:
+def test_engine_behind_auto_must_exist() -> None:
     """The settings' own name is checked as soon as a pipeline means it."""
     wrong = Settings.model_validate(SETTINGS | {"auto": {"engine": "sparc"}})
 

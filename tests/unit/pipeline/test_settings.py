@@ -33,7 +33,7 @@ def load_settings_text(tmp_path: Path, text: str) -> Settings:
     return load_settings(path, References(env={}, local={"kafka": "127.0.0.1:9092"}))
 
 
-def test_secret_shows_in_the_repr_of_settings(tmp_path: Path) -> None:
+def test_secret_is_not_in_the_repr_of_settings(tmp_path: Path) -> None:
     """Passwords, keys and database addresses are in the settings, and in no text made of them."""
     settings = load_settings_text(tmp_path, SETTINGS)
 
@@ -59,7 +59,7 @@ def test_secret_shows_in_the_repr_of_settings(tmp_path: Path) -> None:
         (SETTINGS.replace("{sasl.username: me, sasl.password: hunter2}", "314159"), "clusters.local.properties"),
     ],
 )
-def test_secret_shows_in_a_complaint(tmp_path: Path, text: str, place: str) -> None:
+def test_secret_is_not_in_an_error_about_settings(tmp_path: Path, text: str, place: str) -> None:
     """A password of digits only is a number to YAML: neither the complaint nor its traceback shows it."""
     with pytest.raises(ConfigError) as caught:
         load_settings_text(tmp_path, text)
@@ -69,7 +69,7 @@ def test_secret_shows_in_a_complaint(tmp_path: Path, text: str, place: str) -> N
     assert "314159" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_settings_without_a_cluster_are_used(tmp_path: Path) -> None:
+def test_settings_without_a_cluster_are_refused(tmp_path: Path) -> None:
     """A file without clusters or catalogs, or with an unknown key, is refused with its key paths."""
     with pytest.raises(ConfigError) as caught:
         load_settings_text(tmp_path, "clusters: {}\ncatalogs: {lake: {uri: x, warehouse: y, tpye: jdbc}}\n")
@@ -80,14 +80,14 @@ def test_settings_without_a_cluster_are_used(tmp_path: Path) -> None:
     ]
 
 
-def test_project_without_engines_can_not_run(tmp_path: Path) -> None:
+def test_engines_are_optional(tmp_path: Path) -> None:
     """Engines may be left out: there is always one called `spark`."""
     settings = load_settings_text(tmp_path, SETTINGS[: SETTINGS.index("engines:")])
 
     assert settings.engines["spark"].master == "local[2]"
 
 
-def test_rest_catalog_is_asked_for_a_place_for_data(tmp_path: Path) -> None:
+def test_rest_catalog_needs_no_warehouse(tmp_path: Path) -> None:
     """A server may know where data is stored, a SQL database does not: then the key is missed by its path."""
     rest = "type: rest\n    uri: https://me:hunter2@catalog.example.org"
     text = SETTINGS.replace("uri: postgresql://me:hunter2@db/lake\n    warehouse: s3://lake", rest)
@@ -108,7 +108,7 @@ CATALOG = "uri: postgresql://me:hunter2@db/lake\n    warehouse: s3://lake"
 @pytest.mark.parametrize(
     "kind", ["hadoop", "Hive", "glue", "dynamodb", "bigquery", "nessie", "polaris", "s3tables", "sql"]
 )
-def test_catalog_that_nobody_tested_is_taken(tmp_path: Path, kind: str) -> None:
+def test_unsupported_catalog_is_refused(tmp_path: Path, kind: str) -> None:
     """Refused by its key, with the reason and what to use in its place; the page says more."""
     with pytest.raises(ConfigError) as caught:
         load_settings_text(tmp_path, SETTINGS.replace(CATALOG, f"type: {kind}\n    {CATALOG}"))
@@ -122,7 +122,7 @@ def test_catalog_that_nobody_tested_is_taken(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     "uri", ["mysql://me:hunter2@db/lake", "jdbc:postgresql://db/lake", "postgres://me:hunter2@db/lake"]
 )
-def test_database_that_nobody_tested_is_taken(tmp_path: Path, uri: str) -> None:
+def test_unsupported_database_is_refused_without_its_address(tmp_path: Path, uri: str) -> None:
     """Refused without the address, which has a password; and so is Spark's own spelling."""
     with pytest.raises(ConfigError, match="must begin with sqlite:/// or postgresql://") as caught:
         load_settings_text(tmp_path, SETTINGS.replace("postgresql://me:hunter2@db/lake", uri))

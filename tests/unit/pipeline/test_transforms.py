@@ -57,7 +57,7 @@ EVERY_KIND = [
 
 
 @pytest.mark.parametrize("given", EVERY_KIND, ids=lambda given: given["type"])
-def test_file_says_what_no_transform_takes(given: dict[str, Any]) -> None:
+def test_every_transform_of_the_model_is_in_the_catalogue(given: dict[str, Any]) -> None:
     """Every entry that the model takes makes a transform of the catalogue, or a predicate."""
     (step,) = STEPS.validate_python([given])
     when = step.when and predicate(step.when.predicate, step.when.options)
@@ -68,7 +68,7 @@ def test_file_says_what_no_transform_takes(given: dict[str, Any]) -> None:
     assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - what was pickled here; executors get it that way
 
 
-def test_transform_is_missing_in_the_file() -> None:
+def test_every_transform_of_the_catalogue_has_a_model() -> None:
     """Every transform and predicate of the catalogue has a model with its options, and the other way round."""
     assert set(KINDS) == set(TRANSFORMS)
     for name, of in KINDS.items():
@@ -79,7 +79,7 @@ def test_transform_is_missing_in_the_file() -> None:
 
 
 @pytest.mark.parametrize("of", [*KINDS.values(), transforms.OwnTransform], ids=lambda of: of.__name__)
-def test_key_has_no_meaning(of: Any) -> None:
+def test_every_key_has_a_description(of: Any) -> None:
     """Every key has a sentence, and every model."""
     assert of.__doc__
     assert all(field.description for field in of.model_fields.values())
@@ -128,7 +128,9 @@ def test_key_has_no_meaning(of: Any) -> None:
         ({"type": "Sql"}, ("Sql",), "nothing to do"),
     ],
 )
-def test_impossible_transform_is_found_at_night(given: dict[str, Any], where: tuple[str, ...], message: str) -> None:
+def test_impossible_transform_is_refused_at_its_place(
+    given: dict[str, Any], where: tuple[str, ...], message: str
+) -> None:
     """What can't work is refused with the place where it is written."""
     with pytest.raises(ValidationError) as refused:
         STEPS.validate_python([given])
@@ -137,7 +139,7 @@ def test_impossible_transform_is_found_at_night(given: dict[str, Any], where: tu
     assert found[0]["loc"][: len(where) + 1] == (0, *where)
 
 
-def test_own_transform_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_transform_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What another package brings is taken by the name of its entry point, with whatever options."""
     own = EntryPoints([EntryPoint("acme.Hide", "acme.frazil:Hide", "frazil.transforms")])
     monkeypatch.setattr(transforms, "entry_points", lambda group: own.select(group=group))
@@ -145,7 +147,7 @@ def test_own_transform_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (step.name, step.options) == ("acme.Hide", {"deep": [1]})
 
 
-def test_fingerprint_misses_an_edit() -> None:
+def test_fingerprint_includes_every_option_of_a_transform() -> None:
     """The models' JSON holds every option, whichever kind they are of."""
     steps = STEPS.validate_python(EVERY_KIND)
     assert STEPS.validate_json(STEPS.dump_json(steps)) == steps

@@ -33,13 +33,13 @@ column_types = st.recursive(
 
 
 @given(column_types)
-def test_type_changes_when_written_and_read(of: ColumnType) -> None:
+def test_type_survives_writing_and_reading(of: ColumnType) -> None:
     """The spelling that is kept in the model, hashed and compared, reads as the same type."""
     assert parse_type(str(of)) == of
 
 
 @given(st.text(alphabet="listmapucdeong<>(),:[]1230 _", max_size=30))
-def test_garbage_ends_in_a_foreign_exception(text: str) -> None:
+def test_invalid_type_is_a_value_error(text: str) -> None:
     """Any text is a type, or a ValueError that the loader turns into a complaint with file and key."""
     try:
         parsed = parse_type(text)
@@ -59,7 +59,7 @@ def test_garbage_ends_in_a_foreign_exception(text: str) -> None:
         ("struct<a:int,B: struct<list: list<date>>>", "struct<a: int, B: struct<list: list<date>>>"),
     ],
 )
-def test_spelling_matters(text: str, expected: str) -> None:
+def test_only_field_names_are_case_sensitive_in_types(text: str, expected: str) -> None:
     """Blanks and capitals of type names don't matter, capitals of field names do."""
     assert str(parse_type(text)) == expected
 
@@ -97,7 +97,7 @@ def test_spelling_matters(text: str, expected: str) -> None:
         ("list<" * 5000, "too deeply nested"),
     ],
 )
-def test_wrong_type_is_taken_for_another(text: str, message: str) -> None:
+def test_wrong_type_is_refused_at_its_wrong_part(text: str, message: str) -> None:
     """The message names the part that is wrong and what belongs there."""
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         parse_type(text)
@@ -118,7 +118,9 @@ def test_wrong_type_is_taken_for_another(text: str, message: str) -> None:
         ("truncate(4, name)", "name", "truncate", 4, "name_truncate"),
     ],
 )
-def test_partition_field_is_misread(text: str, column: str, transform: str, size: int | None, name: str) -> None:
+def test_partition_field_is_read_in_all_forms(
+    text: str, column: str, transform: str, size: int | None, name: str
+) -> None:
     """Iceberg's own syntax, in all its forms."""
     field = parse_partition_field(text)
 
@@ -142,7 +144,7 @@ def test_partition_field_is_misread(text: str, column: str, transform: str, size
         "truncate(x, a)",
     ],
 )
-def test_wrong_partition_field_becomes_a_column(text: str) -> None:
+def test_wrong_partition_field_is_refused(text: str) -> None:
     """No bucket of zero, no unknown transform, no two columns."""
     with pytest.raises(ValueError, match="no partition field"):
         parse_partition_field(text)
@@ -164,7 +166,7 @@ def test_wrong_partition_field_becomes_a_column(text: str) -> None:
         ("@hourly", Interval(cron="@hourly")),
     ],
 )
-def test_interval_is_misread(text: str, expected: Interval) -> None:
+def test_interval_is_read_in_all_forms(text: str, expected: Interval) -> None:
     """Durations and cron expressions, each in its forms."""
     assert parse_interval(text) == expected
 
@@ -199,7 +201,7 @@ def test_interval_is_misread(text: str, expected: Interval) -> None:
         ("0 6 31 2 *", "can be scheduled"),
     ],
 )
-def test_wrong_interval_breaks_the_schedule_later(text: str, message: str) -> None:
+def test_wrong_interval_is_refused(text: str, message: str) -> None:
     """A schedule that Airflow would refuse when it parses the DAG is refused with the file's name."""
     with pytest.raises(ValueError, match=message):
         parse_interval(text)
@@ -209,7 +211,7 @@ def test_wrong_interval_breaks_the_schedule_later(text: str, message: str) -> No
     ("text", "expected"),
     [("1s", timedelta(seconds=1)), (" 10 s ", timedelta(seconds=10)), ("2m", timedelta(minutes=2))],
 )
-def test_the_time_between_two_looks_is_misread(text: str, expected: timedelta) -> None:
+def test_poll_interval_is_read_in_all_forms(text: str, expected: timedelta) -> None:
     """Shorter than an interval may be, in the same words."""
     assert Trigger(records=1, every=text).pause == expected
 
@@ -228,7 +230,7 @@ def test_the_time_between_two_looks_is_misread(text: str, expected: timedelta) -
         ({"record": 1}, "record"),
     ],
 )
-def test_a_trigger_that_never_or_always_fires_is_taken(given: dict[str, Any], message: str) -> None:
+def test_trigger_that_never_or_always_fires_is_refused(given: dict[str, Any], message: str) -> None:
     """It says how much must wait, and looks at sensible times."""
     with pytest.raises(ValueError, match=message):
         Trigger.model_validate(given)

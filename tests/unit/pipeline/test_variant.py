@@ -29,7 +29,7 @@ def table(columns: dict[str, Any] | None = None, **changes: Any) -> dict[str, An
     return {"table": "shop.docs", "columns": {"doc": DOC} if columns is None else columns} | changes
 
 
-def test_a_variant_reaches_the_decoder_unnamed() -> None:
+def test_variant_reaches_the_decoder_by_name() -> None:
     """What must be held against the rule of variants is known to the decoder, and to the engine."""
     made = pipeline(table({"doc": DOC, "text": {"type": "string", "from": []}}))
     spec = record_spec(made, pa.schema([("doc", pa.string()), ("text", pa.string())]))
@@ -40,7 +40,7 @@ def test_a_variant_reaches_the_decoder_unnamed() -> None:
     assert operation.variants == ("doc",)
 
 
-def test_a_table_that_pyiceberg_can_not_write_decides() -> None:
+def test_variant_table_keeps_its_position_in_the_ledger() -> None:
     """Its pipeline keeps the position in the ledger, though it has one destination; a plain one keeps it there."""
     found = dict.fromkeys(("shop.docs", "shop.docs__ledger"))
     assert closing_table(pipeline(table()), found) == "shop.docs__ledger"
@@ -51,7 +51,7 @@ def test_a_table_that_pyiceberg_can_not_write_decides() -> None:
     assert closing_table(pipeline(orc), found) == "shop.docs__ledger"
 
 
-def test_a_table_that_keeps_the_position_becomes_one_that_can_not() -> None:
+def test_table_that_keeps_the_position_cannot_become_a_variant_table() -> None:
     """It was declared as Parquet when the pipeline began: commits that move the position are PyIceberg's."""
     orc = pipeline(table({"id": "long"}, properties={"write.format.default": "orc"}))
 
@@ -80,20 +80,20 @@ def test_a_table_that_keeps_the_position_becomes_one_that_can_not() -> None:
         ),
     ],
 )
-def test_what_can_not_be_decided_is_found_after_the_decision(destination: dict[str, Any], said: str) -> None:
+def test_impossible_variant_table_is_refused(destination: dict[str, Any], said: str) -> None:
     """A file that asks for what the table can't be is refused."""
     with pytest.raises(ValidationError, match=said):
         pipeline(destination)
 
 
-def test_a_pipeline_without_an_engine_waits_for_ever() -> None:
+def test_variant_table_without_an_engine_is_refused() -> None:
     """The inline engine can't bring rows into such a table."""
     with pytest.raises(ValidationError, match=r"inline can't write shop\.docs, of format version 3"):
         pipeline(table(), engine="inline")
     assert pipeline(table({"id": "long"}), engine="inline").engine == "inline"
 
 
-def test_fields_of_values_are_variants() -> None:
+def test_fields_of_values_cannot_be_variants() -> None:
     """Only whole values have that type."""
     with pytest.raises(ValidationError, match="a field has no type variant"):
         pipeline(table(), value={"fields": {"a": "list<variant>"}})
