@@ -23,7 +23,7 @@ def counted(of: list[float | None]) -> dict[int, int]:
 
 
 @given(st.floats(0, 1.7e9).map(lambda age: round(age, 6)))
-def test_class_stands_for_another_age(of: float) -> None:
+def test_age_class_is_precise_to_five_percent(of: float) -> None:
     """What a class tells is 5 % of the age, or 50 ms, from each age that it counts: so every quantile is."""
     (age,) = counted([of])
 
@@ -31,7 +31,7 @@ def test_class_stands_for_another_age(of: float) -> None:
 
 
 @given(st.lists(st.lists(st.floats(0, 1e6), max_size=20), max_size=5), st.randoms(use_true_random=False))
-def test_cut_of_the_records_decides_what_is_counted(parts: list[list[float]], random: object) -> None:
+def test_counts_do_not_depend_on_how_records_are_split(parts: list[list[float]], random: object) -> None:
     """Tasks end in any order, and a retry cuts otherwise: the sum is the count of the whole."""
     whole = counted([age for part in parts for age in part])
     each = [counted(list(part)) for part in parts]
@@ -43,7 +43,7 @@ def test_cut_of_the_records_decides_what_is_counted(parts: list[list[float]], ra
     assert ages_from(ages_json(whole)) == whole
 
 
-def test_record_without_a_time_counts_as_old() -> None:
+def test_record_without_a_timestamp_is_not_counted() -> None:
     """No timestamp is no age; Spark gives -1 ms in its place. A clock that is ahead makes a record young."""
     assert counted([None]) == {}
     assert record_ages(pa.array([-1000], pa.int64()).cast(TIMESTAMP), AT) == {}
@@ -51,13 +51,13 @@ def test_record_without_a_time_counts_as_old() -> None:
     assert counted([]) == {}
 
 
-def test_record_of_the_last_century_has_a_class_of_its_own() -> None:
+def test_number_of_age_classes_is_bounded() -> None:
     """However old records are, there are 256 classes at most."""
     assert record_ages(pa.array([0], pa.int64()).cast(TIMESTAMP), datetime(9999, 1, 1, tzinfo=UTC)) == {LAST: 1}
 
 
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=9))
-def test_timestamp_of_nonsense_stops_a_batch(written: list[int | None]) -> None:
+def test_invalid_timestamp_is_counted(written: list[int | None]) -> None:
     """Producers may send any number: it is counted somewhere, and never a reason to fail."""
     found = record_ages(pa.array(written, pa.int64()).cast(TIMESTAMP), AT)
 
@@ -65,7 +65,7 @@ def test_timestamp_of_nonsense_stops_a_batch(written: list[int | None]) -> None:
     assert all(0 <= age <= LAST for age in found)
 
 
-def test_steady_stream_fills_the_ledger() -> None:
+def test_counts_of_a_million_records_fit_a_kilobyte() -> None:
     """A million records of five minutes are told in less than a kilobyte."""
     text = ages_json(counted([n * 300 / 1e5 for n in range(100_000)]))
 
@@ -73,7 +73,7 @@ def test_steady_stream_fills_the_ledger() -> None:
     assert len(text) < 1_000
 
 
-def test_batch_without_records_is_young() -> None:
+def test_batch_without_records_has_no_age() -> None:
     """Without records nothing is said, also where older ledgers did not count."""
     assert ages_json({}) is None
     assert ages_from(None) == {}

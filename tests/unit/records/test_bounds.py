@@ -192,7 +192,7 @@ def test_27_megabytes_of_distinct_names_take_less_than_a_gigabyte():
     assert int(done.stdout) < 1_024
 
 
-def test_demands_of_many_tasks_are_kept_in_a_bounded_number():
+def test_number_of_requested_columns_is_bounded():
     """Changes of columns that are there go before those that bring more."""
     adds = {SchemaChange((f"a{at}",), "add", "long") for at in range(REMEMBERED + 10)}
     others = {SchemaChange(("z",), "widen", "long"), SchemaChange(("z",), "optional")}

@@ -57,13 +57,13 @@ NAMES = DeclaredNames.from_specs([SPEC])
         (f"key.{SECRET}", "key.…"),
     ],
 )
-def test_a_path_tells_what_came_with_the_record(path: str, shown: str) -> None:
+def test_path_shows_declared_names_only(path: str, shown: str) -> None:
     """Keys of maps and undeclared names come with it; what is declared and where in a list it is stays."""
     assert NAMES.visible_path(path) == shown
 
 
 @given(st.text(alphabet='id.[]"labels34\\…', max_size=20))
-def test_a_strange_path_ends_the_run(path: str) -> None:
+def test_any_path_is_shown_safely(path: str) -> None:
     """A path may hold any name: whatever it is, some of it is shown, or nothing."""
     NAMES.visible_path(path)
 
@@ -79,7 +79,9 @@ def test_a_strange_path_ends_the_run(path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("tables", [1, 2])
-def test_a_letter_of_a_secret_tells_its_name(tables: int, value: Any, code: DeadCode, path: str) -> None:
+def test_redacted_dead_letter_keeps_the_declared_part_of_its_path(
+    tables: int, value: Any, code: DeadCode, path: str
+) -> None:
     """Through the decoder: a letter keeps its code and the declared part of its path."""
     decoder = FanOut({f"a.t{number}": SPEC for number in range(tables)}, None, 1)
     found = redacted(decoder.decode(kafka_batch([json.dumps(value).encode()])).dead, "redacted", decoder.declared)
@@ -88,7 +90,7 @@ def test_a_letter_of_a_secret_tells_its_name(tables: int, value: Any, code: Dead
     assert SECRET not in str(found.to_pylist())
 
 
-def test_a_local_schema_declares_nothing() -> None:
+def test_local_schema_declares_its_fields() -> None:
     """The fields of one schema of all values are declared as well as those of columns; so are those of a key."""
     fields = [{"name": "card", "type": {"type": "map", "values": "long"}}]
     schema = json.dumps({"type": "record", "name": "R", "fields": fields})

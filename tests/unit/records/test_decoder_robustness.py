@@ -34,7 +34,7 @@ def test_no_input_breaks_a_promise(subject: Subject):
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=[cell.name for cell in CELLS])
-def test_each_record_has_one_outcome_on_every_way_to_a_table(cell: Subject):
+def test_each_record_has_one_outcome_on_every_write_path(cell: Subject):
     """In each format: declared columns, followed ones, behind SQL, merged, for ORC files and version 3."""
     found = fuzz(cell, INPUTS_OF_CELL, seed=9)
     assert found.broken == []
@@ -42,7 +42,7 @@ def test_each_record_has_one_outcome_on_every_way_to_a_table(cell: Subject):
 
 
 @pytest.mark.full
-def test_two_thousand_records_of_each_way_stay_below_a_gigabyte():
+def test_two_thousand_records_of_each_path_stay_below_a_gigabyte():
     """The whole room, in one process whose memory is looked at in the end."""
     inputs = str(2_000 * len(EVERY))
     command = [sys.executable, "-m", "tests.fuzz.decoders", "--inputs", inputs, "--seed", "11", "--memory", "1024"]
@@ -83,7 +83,7 @@ class _Forgetful(Decoder):
         return super().decode(batch.slice(0, max(1, len(batch) - 1)))
 
 
-def test_the_promises_can_be_broken():
+def test_decoder_that_forgets_a_record_fails_the_promises():
     """A decoder that forgets a record is found out."""
     subject, rng = SUBJECTS[0], Random(1)
     values = [subject.good(rng.randrange(100)) for _ in range(5)]

@@ -53,7 +53,7 @@ def decode(
     return found
 
 
-def test_a_record_lands_in_a_table_it_is_not_meant_for() -> None:
+def test_record_lands_in_exactly_its_tables() -> None:
     """A record goes to every table whose expression matches the whole value, and to no other."""
     found = decode([value(id=1, kind="refund"), value(id=2, kind="strict"), value(id=3, kind="refunds")])
 
@@ -61,7 +61,7 @@ def test_a_record_lands_in_a_table_it_is_not_meant_for() -> None:
     assert letters(found) == [(102, None, "UNROUTED")]
 
 
-def test_a_record_that_is_bad_for_one_table_is_lost_to_the_other() -> None:
+def test_record_may_be_row_and_dead_letter_of_two_tables() -> None:
     """A record may be a row of one table and a dead letter of another."""
     found = decode([value(id="x", kind="order"), value(id="7", kind="text")])
 
@@ -72,7 +72,7 @@ def test_a_record_that_is_bad_for_one_table_is_lost_to_the_other() -> None:
     assert (found.tables["a.numbers"].dead, found.tables["a.texts"].written, found.whole_dead) == (1, 2, 0)
 
 
-def test_a_field_that_one_table_takes_is_left_out_of_the_other_unsaid() -> None:
+def test_each_table_counts_the_fields_it_leaves_out() -> None:
     """Each table counts what it leaves out of the records that landed there; the batch counts each record once."""
     specs = SPECS | {"a.numbers": RecordSpec(NOTED)}
     values = [
@@ -91,7 +91,7 @@ def test_a_field_that_one_table_takes_is_left_out_of_the_other_unsaid() -> None:
     assert found.unknown_fields == UnknownFields(2, {"tip": 2, "note": 1})
 
 
-def test_typed_fields_of_several_tables_are_left_out_unsaid() -> None:
+def test_each_table_counts_typed_fields_it_leaves_out() -> None:
     """The same of values that bring their own columns: each table counts what its columns leave."""
     proto = 'syntax = "proto3"; message R { int64 id = 1; string kind = 2; string note = 3; }'
     how = FormatSpec("protobuf", schema=proto, message="R")
@@ -105,7 +105,7 @@ def test_typed_fields_of_several_tables_are_left_out_unsaid() -> None:
     assert found.unknown_fields == UnknownFields(2, {"note": 1, "#7": 1})
 
 
-def test_what_nobody_can_read_is_a_letter_of_every_table() -> None:
+def test_undecodable_record_is_one_dead_letter_of_the_whole() -> None:
     """A record that can't be decoded is one letter, of the record as a whole, routed or not."""
     for by in (KIND, None, TopicRoute({"orders": "a.numbers"})):
         found = decode([b"{broken", value(id=None, kind="order")], by)
@@ -117,7 +117,7 @@ def test_what_nobody_can_read_is_a_letter_of_every_table() -> None:
 
 @pytest.mark.parametrize("bad", [value(id=1), value(id=1, kind=None), value(id=1, kind="none"), value(id=1, kind="")])
 @pytest.mark.parametrize("otherwise", ["dead_letter", "filter", "fail"])
-def test_a_record_without_a_table_is_lost(bad: bytes, otherwise: Otherwise) -> None:
+def test_record_without_a_table_follows_its_policy(bad: bytes, otherwise: Otherwise) -> None:
     """No match and no value: a dead letter, a counted filter, or the end of the run, as the pipeline says."""
     values = [value(id=1, kind="refund"), bad]
     if otherwise == "fail":
@@ -132,7 +132,7 @@ def test_a_record_without_a_table_is_lost(bad: bytes, otherwise: Otherwise) -> N
     assert letters(found) == ([(101, None, "UNROUTED")] if otherwise == "dead_letter" else [])
 
 
-def test_a_secret_stands_in_the_error_of_a_run() -> None:
+def test_error_of_a_run_shows_no_value_of_a_record() -> None:
     """A record that ends the run is told by its coordinates and the path, whatever dead letters may keep of values."""
     with pytest.raises(Terminal, match="offset 100: its field kind names no destination") as refused:
         decode([value(id=1, kind="4111-1111")], otherwise="fail")
@@ -140,7 +140,7 @@ def test_a_secret_stands_in_the_error_of_a_run() -> None:
     assert "4111" not in str(refused.value)
 
 
-def test_topic_data_chooses_any_table() -> None:
+def test_topic_data_chooses_allowed_tables_only() -> None:
     """A field names its table only where the pipeline allows it; denied ones and others are not written."""
     by = FieldRoute(("kind",), allow=("a\\..*",), deny=(".*strict",))
     found = decode([value(id=1, kind=of) for of in ("a.numbers", "a.strict", "b.numbers", "A.numbers")], by)
@@ -149,7 +149,7 @@ def test_topic_data_chooses_any_table() -> None:
     assert [of[0] for of in letters(found)] == [101, 102, 103]
 
 
-def test_a_route_that_lists_no_tables_allows_none() -> None:
+def test_route_without_allow_permits_every_destination_not_denied() -> None:
     """Without `allow` the field names any destination, but a denied one."""
     names = ("a.numbers", "a.strict", "b.numbers")
     found = decode([value(id=1, kind=of) for of in names], FieldRoute(("kind",), allow=(), deny=(".*strict",)))
@@ -158,7 +158,7 @@ def test_a_route_that_lists_no_tables_allows_none() -> None:
     assert [of[0] for of in letters(found)] == [101, 102]
 
 
-def test_a_daily_topic_finds_no_table() -> None:
+def test_daily_topic_finds_its_table() -> None:
     """A topic is renamed by full match; one that names a destination itself needs no rule."""
     by = TopicRoute({"events\\.\\d{8}": "a.texts"})
     batch = kafka_batch([value(id=1)] * 3, [("events.20261121", 0), ("a.numbers", 1), ("events.1", 0)])
@@ -168,7 +168,7 @@ def test_a_daily_topic_finds_no_table() -> None:
     assert letters(found) == [(100, "a.texts", "WRONG_TYPE"), (102, None, "UNROUTED")]
 
 
-def test_a_letter_of_one_table_lands_in_all() -> None:
+def test_replayed_dead_letter_lands_in_its_own_table_only() -> None:
     """Asked for one table alone, the rows of the others are not made."""
     found = decode([value(id=5, kind="order"), value(id=5, kind="strict")], only="a.numbers")
 
@@ -176,7 +176,7 @@ def test_a_letter_of_one_table_lands_in_all() -> None:
     assert found.counts[TopicPartition("orders", 0)].filtered
 
 
-def test_exploded_rows_find_tables_of_their_own() -> None:
+def test_exploded_rows_are_routed_together_or_dead_whole() -> None:
     """Rows of one record may go to several tables; if one of them has none, the record is dead as a whole."""
     fields = pa.schema(
         [pa.field("lines", pa.list_(pa.struct([pa.field("id", pa.int64()), pa.field("kind", pa.string())])))]
@@ -203,7 +203,7 @@ documents = st.one_of(st.builds(lambda kind, of: value(kind=kind, id=of), kinds,
 
 
 @given(st.lists(documents, max_size=12), st.sampled_from([KIND, None]), st.sampled_from(["dead_letter", "filter"]))
-def test_a_record_has_no_outcome_or_two(values: list[bytes | None], by: Any, otherwise: Otherwise) -> None:
+def test_record_has_one_outcome_per_table(values: list[bytes | None], by: Any, otherwise: Otherwise) -> None:
     """Per table that a record is meant for: a row or a letter, and what a pipeline of that table alone would make of it."""
     found = decode(values, by, otherwise)
     exact = FanOut(SPECS, Route(by, otherwise) if by else None, 7, blocks=False).decode(kafka_batch(values))

@@ -45,7 +45,7 @@ def test_empty_batches_and_batches_of_unknown_fields_fit(size: int) -> None:
     assert (len(fitted.rows), len(fitted.dead), len(fitted.ignored)) == (0, size, 0)
 
 
-def test_missing_fields_are_defaults_nulls_or_letters() -> None:
+def test_missing_fields_are_defaults_nulls_or_dead_letters() -> None:
     """A required column never becomes null, a default never replaces a null that may be."""
     schema = pa.schema([pa.field(name, INT, nullable=name < "c") for name in "abcd"])
     columns = specs(
@@ -61,7 +61,7 @@ def test_missing_fields_are_defaults_nulls_or_letters() -> None:
     assert null.rows.to_pylist() == [{"a": None, "b": None, "c": 3, "d": 4}]
 
 
-def test_steps_walk_structs_and_a_null_on_the_way_is_an_absent_field() -> None:
+def test_null_within_a_path_is_an_absent_field() -> None:
     """What the way ends at is the value; where it ends early, the default stands."""
     shape = pa.schema([("a", pa.struct([("b", pa.struct([("c", INT)]))]))])
     batch = _rows([{"a": {"b": {"c": 7}}}, {"a": {"b": None}}, {"a": None}, {"a": {"b": {"c": None}}}], shape)
@@ -72,7 +72,7 @@ def test_steps_walk_structs_and_a_null_on_the_way_is_an_absent_field() -> None:
     assert fit_both((column,), schema, batch.slice(1)).rows.column(0).to_pylist() == [9, 9, None]
 
 
-def test_value_on_the_way_to_a_field_is_a_letter() -> None:
+def test_plain_value_within_a_path_is_a_dead_letter() -> None:
     """A text has no fields: not a null, not a default."""
     column = ColumnSpec("c", INT, required=False, source=("a", "b"), has_default=True, default=9)
     batch = _rows([{"a": "x"}, {"a": None}], pa.schema([("a", TEXT)]))
@@ -247,7 +247,7 @@ def test_json_text_keeps_every_digit() -> None:
     assert {name: read[name] for name in expected} == expected
 
 
-def test_impossible_columns_are_told_before_any_record() -> None:
+def test_impossible_columns_are_reported_before_any_record() -> None:
     """Validation names what no record could ever fill."""
     shape = pa.schema([("note", pa.list_(INT)), ("a", pa.struct([("x", TEXT)])), ("d", pa.date32())])
     schema = pa.schema(

@@ -127,7 +127,7 @@ def test_anything_else_is_a_dead_letter_with_its_bytes(value: bytes, code: DeadC
     ],
     ids=str,
 )
-def test_broken_neighbours_do_not_make_a_good_record(parts: tuple[bytes, bytes]) -> None:
+def test_broken_neighbours_stay_two_dead_letters(parts: tuple[bytes, bytes]) -> None:
     """Two broken values that are good JSON together stay two dead letters."""
     outcomes = decode_both(SPEC, kafka_batch([b'{"a":7}', *parts, b'{"a":8}']))
     assert outcomes.rows.column("a").to_pylist() == [7, 8]

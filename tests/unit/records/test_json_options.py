@@ -213,7 +213,7 @@ def test_struct_fields_that_differ_in_case_can_not_be_folded() -> None:
     ],
     ids=["a time", "a name"],
 )
-def test_a_letter_repeats_the_payload(spec: RecordSpec, value: bytes) -> None:
+def test_dead_letter_quotes_a_bounded_part_of_the_payload(spec: RecordSpec, value: bytes) -> None:
     """Message and path quote some characters, however long the text or the name is."""
     letter = decode_both(spec, kafka_batch([value])).dead.to_pylist()[0]
 

@@ -84,7 +84,7 @@ def letters(outcomes: Outcomes) -> list[tuple[int, str, str | None]]:
     ids=["long", "json", "avro"],
 )
 @pytest.mark.parametrize("value", ["json", "long"])
-def test_key_goes_to_another_record(spec: RecordSpec, good: bytes, broken: bytes, value: str) -> None:
+def test_each_row_has_the_key_of_its_own_record(spec: RecordSpec, good: bytes, broken: bytes, value: str) -> None:
     """Broken keys, null keys, tombstones and broken values in between: each row has the key of its own record."""
     of = {"json": order, "long": long}[value]
     if value == "long":
@@ -100,7 +100,7 @@ def test_key_goes_to_another_record(spec: RecordSpec, good: bytes, broken: bytes
     assert outcomes.counts[TopicPartition("t", 0)].is_complete
 
 
-def test_letter_does_not_say_that_it_is_the_key() -> None:
+def test_dead_letter_of_a_key_names_the_key() -> None:
     """Code and path say that it is the key, the message why."""
     outcomes = Decoder(AVRO_KEY, 1).decode(records((avro(9, 5), order(1))))
 
@@ -109,7 +109,7 @@ def test_letter_does_not_say_that_it_is_the_key() -> None:
     assert letter["message"] == "key: UNKNOWN_SCHEMA: expected a registered schema, found id 9"
 
 
-def test_key_that_does_not_fit_its_column_blames_the_value() -> None:
+def test_key_that_does_not_fit_names_the_key() -> None:
     """The reason is the one a value would have, its path begins at the key; the other columns don't matter."""
     small = replace(JSON_KEY, columns=pa.schema([("id", pa.int64()), ("customer", pa.int32())]))
 
@@ -144,7 +144,7 @@ def test_whole_key_of_none_is_an_empty_object() -> None:
     assert rows(outcomes) == [(0, 1, '{"no":5}'), (1, 2, None), (2, 3, '{"no":6,"more":7}')]
 
 
-def test_json_values_lose_their_options_beside_a_key() -> None:
+def test_json_values_keep_their_options_beside_a_key() -> None:
     """Sources, rescued fields and whole values are as they are without keys."""
     columns = pa.schema([("id", pa.int64()), ("customer", pa.int64()), ("_rescued", pa.string())])
     sources = {"id": ("order", "id"), "customer": ("no",)}
@@ -156,7 +156,7 @@ def test_json_values_lose_their_options_beside_a_key() -> None:
     assert (row["id"], row["customer"], row["_rescued"]) == (1, 3, '{"more":true}')
 
 
-def test_field_of_the_key_is_unknown_to_the_value() -> None:
+def test_fields_of_key_and_value_are_separate() -> None:
     """Names of both halves don't meet: neither as columns, nor as unknown fields."""
     spec = replace(JSON_KEY, unknown_fields="fail", sources={"customer": ("id",)}, key_fields=COLUMNS)
 
@@ -165,7 +165,7 @@ def test_field_of_the_key_is_unknown_to_the_value() -> None:
     assert (rows(outcomes), letters(outcomes)) == ([(0, 1, 8)], [])
 
 
-def test_exploded_rows_lose_their_key() -> None:
+def test_exploded_rows_keep_their_key() -> None:
     """Each row of a record has the key of the record, changed by transforms, also where some have no key."""
     spec = replace(
         JSON_KEY,
@@ -190,7 +190,7 @@ def test_exploded_rows_lose_their_key() -> None:
     assert letters(outcomes) == [(2, "TRANSFORM_FAILED", "no")]
 
 
-def test_key_made_of_the_value_is_out_of_reach() -> None:
+def test_key_made_of_the_value_is_available() -> None:
     """ValueToKey makes keys without any being decoded."""
     spec = replace(BESIDE, key=None, transforms=(ValueToKey(("id",)),), sources={"customer": ("id",)})
 
@@ -202,7 +202,9 @@ VALUES = st.sampled_from([None, b"", b"{", order(1), avro(1, 5), avro(2, 6, 7), 
 
 
 @given(st.lists(st.tuples(KEYS, VALUES), max_size=12), st.sampled_from(["json", "avro"]))
-def test_neighbours_decide_what_becomes_of_a_record(sent: list[tuple[bytes | None, bytes | None]], value: str) -> None:
+def test_outcome_of_a_keyed_record_does_not_depend_on_its_neighbours(
+    sent: list[tuple[bytes | None, bytes | None]], value: str
+) -> None:
     """Alone or among others of any kind, a record has one outcome, and the same."""
     spec = AVRO_KEY if value == "json" else replace(AVRO_KEY, format=FormatSpec("avro", Writers()))
     if value == "avro":
@@ -217,7 +219,7 @@ def test_neighbours_decide_what_becomes_of_a_record(sent: list[tuple[bytes | Non
     assert all(counts.is_complete for counts in together.counts.values())
 
 
-def test_fingerprint_tells_keys_and_limits_of_records_apart() -> None:
+def test_fingerprint_includes_keys_and_record_limits() -> None:
     """They decide outcomes, as the version of the rules does; limits of batches do not."""
     parts: dict[str, Any] = {
         "name": "orders",

@@ -106,7 +106,7 @@ SPECS: dict[str, RecordSpec] = {
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
-def test_a_neighbour_decides_what_a_record_has(chain: tuple[Transform, ...], spec: RecordSpec) -> None:
+def test_fields_of_a_record_do_not_depend_on_its_neighbours(chain: tuple[Transform, ...], spec: RecordSpec) -> None:
     """A field that only a neighbour has would be null, rather than missing: another row, letter, count or JSON text."""
     shaped = RecordSpec(**{**{name: getattr(spec, name) for name in spec.__slots__}, "transforms": chain})
 
@@ -128,7 +128,7 @@ IMAGES = pa.schema(
 
 
 @pytest.mark.parametrize("handling", ["none", "drop", "rewrite"])
-def test_a_deleted_row_gives_its_fields_to_others(handling: Literal["none", "drop", "rewrite"]) -> None:
+def test_deleted_row_keeps_its_fields_to_itself(handling: Literal["none", "drop", "rewrite"]) -> None:
     """Which fields a row has is told by the schema of its envelope, not by whether another row was deleted."""
     images: list[dict[str, Any]] = [
         {"op": "c", "after": {"id": 1, "new": "n"}},
@@ -175,7 +175,7 @@ PARTED = RecordSpec(
 
 
 @pytest.mark.parametrize("tables", [1, 2])
-def test_rows_of_one_record_are_of_two_shapes(tables: int) -> None:
+def test_record_with_rows_of_two_shapes_lands_whole_or_not(tables: int) -> None:
     """The record is still one: it lands with all rows or none, also where only a row of another shape fails."""
     specs = {f"t{number}": PARTED for number in range(tables)}
     route = None if tables == 1 else Route(StaticRoute(("to",), {"t0": "x", "t1": ".*"}), "dead_letter")
@@ -189,7 +189,7 @@ def test_rows_of_one_record_are_of_two_shapes(tables: int) -> None:
     assert [letter for letter in together.dead if "'OUT_OF_RANGE'" in letter]
 
 
-def test_a_row_of_another_shape_is_kept_where_its_record_fails() -> None:
+def test_failing_record_takes_rows_of_every_shape() -> None:
     """A row that fails on a transform takes those of its record with it that are in another frame by then."""
     spec = RecordSpec(PARTED.columns, fields=LISTS, transforms=(*PARTED.transforms, Cast({"n": "int8"})))
 

@@ -39,11 +39,11 @@ def check(data: st.DataObject, encoder: str) -> None:
 @pytest.mark.parametrize("encoder", ENCODERS)
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())
-def test_another_batch_boundary_gives_another_outcome(encoder: str, data: st.DataObject) -> None:
+def test_outcomes_do_not_depend_on_batch_boundaries(encoder: str, data: st.DataObject) -> None:
     """Rows, letters, filters and unknown fields are those of the records one by one."""
     check(data, encoder)
 
 
-def test_a_new_transform_is_in_no_chain() -> None:
+def test_random_chains_contain_every_transform() -> None:
     """Random chains know every transform that comes with Frazil."""
     assert set(TRANSFORMS) == NAMES

@@ -43,7 +43,7 @@ def codes(found: TableOutcomes) -> list[tuple[int, str]]:
     return list(zip(found.dead.column("offset").to_pylist(), found.dead.column("code").to_pylist(), strict=True))
 
 
-def test_a_table_that_is_not_there_is_not_asked_for() -> None:
+def test_missing_tables_are_requested_once() -> None:
     """Each name that the route lets through is told once, in order; names of tables that are there are not."""
     values = [value("shop.b"), value("shop.a"), value("shop.b"), value("shop.there"), value("other.a")]
     found = decode(values, NewTables(SPEC), ["shop.there"])
@@ -69,7 +69,7 @@ def test_a_table_that_is_not_there_is_not_asked_for() -> None:
         "",
     ],
 )
-def test_a_name_that_no_table_must_have(name: str) -> None:
+def test_invalid_or_reserved_table_name_is_a_dead_letter(name: str) -> None:
     """What is no name, or is of Frazil's own tables, is a dead letter, whatever the route allows."""
     assert unfit_because(name)
     found = decode([value(name)], NewTables(SPEC), by=FieldRoute(("to",), (".*",)))
@@ -83,7 +83,7 @@ def test_names_keep_their_case_and_their_levels() -> None:
 
 
 @pytest.mark.parametrize(("otherwise", "dead"), [("dead_letter", 2), ("filter", 0)])
-def test_a_refused_table_is_asked_for_again(otherwise: Any, dead: int) -> None:
+def test_refused_table_is_not_requested_again(otherwise: Any, dead: int) -> None:
     """Names that were refused, and all others once no more are made, become what the file says, each with its reason."""
     found = decode([value("shop.theirs"), value("shop.new")], SHUT, otherwise=otherwise)
     assert not found.asks
@@ -94,7 +94,7 @@ def test_a_refused_table_is_asked_for_again(otherwise: Any, dead: int) -> None:
         assert ["it is theirs" in said[0], "no more" in said[1]] == [True, True]
 
 
-def test_a_refused_table_lets_a_run_go_on_that_wants_to_fail() -> None:
+def test_refused_table_fails_a_run_that_wants_to_fail() -> None:
     """`fail` ends the run at the first record whose table is refused; one that is asked for ends nothing."""
     assert decode([value("shop.new")], NewTables(SPEC), otherwise="fail").new_tables == ("shop.new",)
     with pytest.raises(Terminal, match="offset 101"):
@@ -112,7 +112,7 @@ def test_topics_name_tables_by_groups() -> None:
     assert [code for _, code in codes(found)] == ["UNROUTED"]
 
 
-def test_without_any_table_nothing_can_be_read() -> None:
+def test_records_are_read_by_the_template_before_any_table_exists() -> None:
     """Before the first table is made, the template says what a record is: a broken one is a letter of the whole."""
     found = decode([b"{broken", value("shop.a", "x")], NewTables(SPEC))
     assert found.new_tables == ("shop.a",)
@@ -128,13 +128,13 @@ def test_typed_values_name_tables_before_there_is_one() -> None:
     assert [offset for offset, _ in codes(found)] == [101]
 
 
-def test_a_letter_of_one_table_makes_another() -> None:
+def test_dead_letter_of_one_table_creates_no_other() -> None:
     """A letter that is tried for its own table asks for no other one: its record stays a letter."""
     found = decode([value("shop.new")], NewTables(SPEC), ["shop.there"], only="shop.there")
     assert (found.new_tables, codes(found)) == ((), [(100, "TABLE_NOT_MADE")])
 
 
-def test_millions_of_names_fill_the_memory() -> None:
+def test_number_of_requested_tables_is_bounded() -> None:
     """Tasks tell the first names in their order; put together in any order and cut, they are the same."""
     names = [f"shop.t{number:05}" for number in range(3 * NAMES_TOLD)]
     tasks = [
@@ -149,7 +149,7 @@ def test_millions_of_names_fill_the_memory() -> None:
 @given(
     st.lists(st.sampled_from(["shop.a", "shop.b", "shop.theirs", "x", "shop.secret", None, "shop.a.b"]), max_size=12)
 )
-def test_neighbours_decide_about_a_record(names: list[str | None]) -> None:
+def test_requested_table_does_not_depend_on_neighbours(names: list[str | None]) -> None:
     """Read alone or together, a record asks for the same table, or is the same letter."""
     new = NewTables(SPEC, {"shop.theirs": "it is theirs"})
     together = decode([value(of) for of in names], new, ["shop.a.b"])

@@ -71,7 +71,7 @@ def test_times_at_the_edges_land(shape: str, at: int) -> None:
     assert without_altered_times(spec, block, kafka_batch([b"", b""])) == (block, {})
 
 
-def test_record_with_a_time_that_orc_loses_is_a_letter_that_says_what_to_do() -> None:
+def test_record_with_a_time_that_orc_loses_is_a_dead_letter() -> None:
     """In a table of Parquet files it lands."""
     batch = kafka_batch([BAD_TIME, GOOD_TIME])
     outcomes = decode_both(IN_ORC, batch)
@@ -83,7 +83,7 @@ def test_record_with_a_time_that_orc_loses_is_a_letter_that_says_what_to_do() ->
     assert len(decode_both(replace(IN_ORC, file_format="parquet"), batch).rows) == 2
 
 
-def test_timestamp_of_kafka_that_orc_loses_makes_a_letter() -> None:
+def test_kafka_timestamp_that_orc_loses_makes_a_dead_letter() -> None:
     """A producer chooses it; without Kafka columns it lands nowhere."""
     batch = kafka_batch([GOOD_TIME, GOOD_TIME])
     far = pa.array([0, FAR + 1], batch.column("timestamp").type)
@@ -95,7 +95,7 @@ def test_timestamp_of_kafka_that_orc_loses_makes_a_letter() -> None:
     assert len(Decoder(replace(IN_ORC, kafka_columns=None), 7).decode(batch).rows) == 2
 
 
-def test_of_two_tables_only_the_one_of_orc_files_refuses_the_record() -> None:
+def test_only_the_table_of_orc_files_refuses_the_record() -> None:
     """One outcome for each table."""
     specs = {"a.orc": IN_ORC, "a.parquet": replace(IN_ORC, file_format="parquet")}
     found = FanOut(specs, None, 7).decode(kafka_batch([BAD_TIME, GOOD_TIME]))
@@ -120,7 +120,7 @@ def test_file_format_of_the_pipeline_file_reaches_the_decoder() -> None:
 
 
 @pytest.mark.parametrize("at", ["1969-12-31T23:59:59.5Z", "1677-01-01T00:00:00Z", "2263-01-01T00:00:00Z"])
-def test_verify_expects_such_letters(at: str) -> None:
+def test_verify_expects_dead_letters_for_times_that_orc_loses(at: str) -> None:
     """At any depth, and in tables of ORC files only."""
     columns = {"x": Column(type="list<struct<at: timestamptz>>")}
     value = json.dumps({"x": [{"at": at}]}).encode()

@@ -64,7 +64,7 @@ def test_dead_letter_keeps_the_whole_record() -> None:
         (b'{"a":"\\ud800"}', "a", 'found text "\\ud800"'),
     ],
 )
-def test_message_says_where_what_was_expected_and_what_was_found(value: bytes, path: str, said: str) -> None:
+def test_message_names_place_expected_and_actual_value(value: bytes, path: str, said: str) -> None:
     """Whoever reads the dead letter can mend the producer without decoding its bytes."""
     inner = pa.struct([pa.field("m", pa.map_(pa.string(), pa.int32()))])
     spec = RecordSpec(A.append(pa.field("n", pa.list_(inner))))
@@ -89,7 +89,7 @@ def test_tombstones_are_dead_letters_where_the_pipeline_says_so() -> None:
     assert outcomes.dead.select(["code", "value"]).to_pylist() == [{"code": "NULL_VALUE", "value": None}]
 
 
-def test_rows_and_letters_stay_in_the_order_of_offsets() -> None:
+def test_rows_and_dead_letters_stay_in_the_order_of_offsets() -> None:
     """Block rows, exact rows and dead letters are decided in turns and must not show it."""
     random.seed(3)
     kinds = [b'{"a":%d}', b'{"a":%d.0}', b'{"a":"%d"}', b'{"a":%d,}', b'{"a":%d,"a":1}']
@@ -228,7 +228,7 @@ def test_spec_travels_to_executors() -> None:
     assert pickle.loads(pickle.dumps(spec)) == spec  # noqa: S301 - our own bytes
 
 
-def test_batch_of_an_engine_with_other_arrow_types_is_taken() -> None:
+def test_arrow_types_of_another_engine_are_accepted() -> None:
     """Spark's batches have nullable fields, may have large types, and more columns."""
     batch = kafka_batch([b'{"a":1}'])
     fields = [field.with_nullable(True) for field in KAFKA_SCHEMA]  # noqa: FBT003
@@ -256,7 +256,7 @@ def test_every_code_says_what_it_means_and_what_to_do(code: DeadCode) -> None:
 @pytest.mark.parametrize("payload", ["full", "redacted", "none"])
 @pytest.mark.parametrize("tombstone", ["filter", "dead_letter"])
 @pytest.mark.parametrize("tables", [1, 2])
-def test_record_that_was_not_taken_over_is_a_letter_with_its_size(
+def test_record_above_the_size_limit_is_a_dead_letter_with_its_size(
     blocks: bool,
     payload: Payload,
     tombstone: Literal["filter", "dead_letter"],
@@ -288,7 +288,7 @@ def test_record_that_was_not_taken_over_is_a_letter_with_its_size(
 
 
 @pytest.mark.parametrize("value", [b'{"a":1}', b"", None])
-def test_record_whose_headers_cannot_be_read_is_a_letter_with_key_and_value(value: bytes | None) -> None:
+def test_record_with_unreadable_headers_keeps_key_and_value_in_dead_letter(value: bytes | None) -> None:
     """It has one outcome, whatever its value would be."""
     records = kafka_batch([value]).append_column(UNREAD_BYTES, pa.array([BAD_HEADERS], pa.int64()))
 
@@ -300,7 +300,7 @@ def test_record_whose_headers_cannot_be_read_is_a_letter_with_key_and_value(valu
     assert all(counts.is_complete for counts in outcomes.counts.values())
 
 
-def test_letter_with_a_time_beyond_year_9999_is_told() -> None:
+def test_dead_letter_with_a_time_beyond_year_9999_is_named() -> None:
     """Python knows no such instant; Kafka and the table do."""
     records = kafka_batch([b"broken", b'{"a":1}'])
     late = pa.array([9_000_000_000_000_000_000, 1_000_000], pa.int64()).cast(KAFKA_SCHEMA.field("timestamp").type)

@@ -151,7 +151,7 @@ def test_expression_that_backtracks_is_refused_by_validate_with_its_key(
         (r"shop", r"s.t", "shop2", None),
     ],
 )
-def test_groups_are_taken_up_as_before(pattern: str, name: str, topic: str, expected: str | None) -> None:
+def test_named_and_numbered_groups_are_used(pattern: str, name: str, topic: str, expected: str | None) -> None:
     """By number and by name, as files have them today; the check of what landed reads them by itself."""
     tables = [expected or "s.t", "other.t"]
 
@@ -195,7 +195,7 @@ def test_bracket_that_is_text_begins_no_named_group() -> None:
     assert [matches(pattern, text) for text in ("<b>x", "P<b>x")] == [True, False]
 
 
-def test_expression_that_backtracks_is_a_terminal_error_wherever_it_is_asked() -> None:
+def test_expression_that_backtracks_is_a_terminal_error_everywhere() -> None:
     """Also where nobody validated the file."""
     with pytest.raises(Terminal, match="is not a regular expression that RE2 takes"):
         matches("(?=a)b", "b")

@@ -41,7 +41,7 @@ ONE = (f"k{SECRET}".encode(), f'{{"card": "{SECRET}"}}'.encode(), [{"key": SECRE
 
 
 @pytest.mark.parametrize("payload", ["redacted", "none"])
-def test_a_letter_leaks_its_record(payload: Payload) -> None:
+def test_redacted_dead_letter_shows_nothing_of_its_record(payload: Payload) -> None:
     """Key, value and headers hold secrets, and so does a message that quotes them."""
     declared = DeclaredNames.from_specs([RecordSpec(pa.schema([("card", pa.int64())]))])
     found = redacted(letters(ONE), payload, declared)
@@ -53,12 +53,12 @@ def test_a_letter_leaks_its_record(payload: Payload) -> None:
     assert row["path"] == ("card" if payload == "redacted" else None)
 
 
-def test_a_letter_that_may_keep_all_loses_something() -> None:
+def test_full_dead_letter_keeps_everything() -> None:
     """`full` is the default; bytes are untouched."""
     assert redacted(letters(ONE), "full") == letters(ONE)
 
 
-def test_redacted_says_nothing_about_the_record() -> None:
+def test_redacted_dead_letter_keeps_sizes_and_hashes() -> None:
     """Sizes tell a cut value; equal hashes tell equal records."""
     (row,) = redacted(letters((None, b"abc", None)), "redacted").to_pylist()
 
@@ -68,7 +68,7 @@ def test_redacted_says_nothing_about_the_record() -> None:
     ]
 
 
-def test_letters_without_their_record_are_decoded_again() -> None:
+def test_dead_letters_without_their_record_are_not_decoded_again() -> None:
     """A null value would read as a tombstone, and be left out for good; a real tombstone and a forged header stay."""
     forged = (None, b"{}", [{"key": "frazil.payload", "value": b"none"}])
     tombstone = (b"k", None, None)
@@ -84,7 +84,7 @@ BYTES = st.none() | st.binary(max_size=5)
 
 
 @given(BYTES, BYTES, st.none() | st.lists(HEADER, max_size=3), st.sampled_from(["full", "redacted", "none"]))
-def test_verify_expects_something_else(
+def test_verify_expects_the_same_redaction(
     key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, payload: Payload
 ) -> None:
     """The check has its own code for the same promise: both must say the same of any record."""

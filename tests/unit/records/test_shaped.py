@@ -41,7 +41,7 @@ def landed(outcomes: Outcomes) -> list[tuple[Any, ...]]:
     return [(row["_kafka_offset"], row["id"], row["items"]) for row in rows]
 
 
-def test_as_many_rows_as_records_hide_who_is_whose() -> None:
+def test_rows_keep_their_record_where_counts_coincide() -> None:
     """One record of two rows and one of none: the rows still say where they came from, and the counts are of records."""
     outcomes = Decoder(EXPLODED, 7).decode(records(order(1), order(2, 5, 6)))
 
@@ -50,7 +50,7 @@ def test_as_many_rows_as_records_hide_who_is_whose() -> None:
     assert (counts.read, counts.written, counts.filtered) == (2, 1, {FilterReason.TRANSFORM: 1})
 
 
-def test_tombstones_and_broken_ones_shift_the_others() -> None:
+def test_tombstones_and_broken_records_leave_positions_of_others() -> None:
     """Positions are those of the batch, whatever was left out before a value was decoded."""
     outcomes = Decoder(EXPLODED, 7).decode(records(None, b"{", order(3, 1), None, order(4, 2)))
 
@@ -60,7 +60,7 @@ def test_tombstones_and_broken_ones_shift_the_others() -> None:
 
 
 @pytest.mark.parametrize("values", [(), (None, None), (b"{", b"[")], ids=["empty", "tombstones", "broken"])
-def test_batch_without_any_row(values: tuple[bytes | None, ...]) -> None:
+def test_batch_without_any_row_has_outcomes_for_every_record(values: tuple[bytes | None, ...]) -> None:
     """Rows of the right columns, none of them, and an outcome for each record."""
     outcomes = Decoder(EXPLODED, 7).decode(records(*values))
 
@@ -82,7 +82,7 @@ def test_null_within_an_envelope_is_no_tombstone(tombstone: Any, dead: int, filt
     assert (counts.written, sum(counts.dead.values()), sum(counts.filtered.values())) == (1, dead, filtered)
 
 
-def test_spec_does_not_travel_to_executors() -> None:
+def test_spec_with_transforms_travels_to_executors() -> None:
     """Formats, transforms and predicates are plain data until a worker opens them."""
     kept = When(Filter(), TopicNameMatches("other"))
     spec = RecordSpec(EXPLODED.columns, fields=ITEMS, transforms=(*EXPLODED.transforms, kept))

@@ -64,14 +64,14 @@ def test_ignored_fields_leave_no_trace() -> None:
 
 
 @pytest.mark.parametrize("policy", ["rescue", "fail"])
-def test_fields_that_are_kept_or_refused_are_called_left_out(policy: Any) -> None:
+def test_rescued_or_refused_fields_are_not_counted_as_left_out(policy: Any) -> None:
     """A rescued field is not lost, nor is that of a dead letter."""
     spec = RecordSpec(PLAIN.append(pa.field("r", TEXT)), unknown_fields=policy, rescued_column="r")
 
     assert decode_both(spec, kafka_batch([b'{"a":1,"x":1}', b'{"a":1}'])).unknown_fields == UnknownFields()
 
 
-def test_a_producer_that_adds_a_field_slows_its_topic_down() -> None:
+def test_new_unknown_field_keeps_values_decoded_as_blocks() -> None:
     """Values with fields that no column takes are still decoded as blocks, whether the batch before had any or not."""
     decoder = typed_decoder(RecordSpec(PLAIN))
     assert decoder is not None
@@ -83,7 +83,7 @@ def test_a_producer_that_adds_a_field_slows_its_topic_down() -> None:
         assert block.unknown_fields.count().records == records
 
 
-def test_names_fill_the_memory() -> None:
+def test_unknown_names_are_kept_in_a_bounded_number() -> None:
     """Names that are values, a new one in every record, are kept in a bounded number and length; records are not."""
     whole = UnknownFields()
     for batch in range(20):
@@ -98,7 +98,7 @@ def test_names_fill_the_memory() -> None:
     assert next(iter(whole.shown.names)) == "each"
 
 
-def test_the_line_for_people_is_wrong() -> None:
+def test_line_about_unknown_fields_is_shown_only_where_needed() -> None:
     """It is there only if there is something to say."""
     assert UnknownFields().summary is None
     assert UnknownFields(1).summary == "1 record with fields that no column takes"
@@ -141,7 +141,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_fields_outside_of_the_schema_or_the_columns_are_left_out_unseen(case: str) -> None:
+def test_fields_outside_of_schema_or_columns_are_counted(case: str) -> None:
     """What the schema has and no column takes, and what the schema does not even have, is counted alike."""
     how, plain, more, names = CASES[case]
 
@@ -149,7 +149,7 @@ def test_fields_outside_of_the_schema_or_the_columns_are_left_out_unseen(case: s
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_fields_outside_of_the_schema_pass_where_they_are_refused(case: str) -> None:
+def test_fields_outside_of_the_schema_are_refused_on_request(case: str) -> None:
     """`fail` makes a dead letter of each such record and lets the others land."""
     how, plain, more, _ = CASES[case]
 
@@ -160,7 +160,7 @@ def test_fields_outside_of_the_schema_pass_where_they_are_refused(case: str) -> 
     assert done.unknown_fields == UnknownFields()
 
 
-def test_what_can_not_be_rescued_is_lost_unseen() -> None:
+def test_field_that_cannot_be_rescued_is_counted() -> None:
     """A field of an unknown number has no name and no type to keep it by: it is counted."""
     how, plain, more, _ = CASES["protobuf"]
     columns = COLUMNS.append(pa.field("_rescued", TEXT))
@@ -201,7 +201,7 @@ L_DEEP, M_DEEP = b"\x00\x04\x02\x02\x04\x00\x00\x00", b"\x00\x00\x02\x02k\x02\x0
     ],
     ids=["structs", "all of them", "as text", "one by path", "both by path", "whole value"],
 )
-def test_a_field_inside_of_a_struct_is_left_out_unseen(
+def test_unknown_field_of_a_struct_is_counted(
     policy: Any, columns: list[tuple[str, pa.DataType]], sources: Any, names: dict[str, int]
 ) -> None:
     """Each record counts once, wherever the struct is: in a field, in a list, in a map. Rescuing can't keep these."""
@@ -220,7 +220,7 @@ def test_a_field_inside_of_a_struct_is_left_out_unseen(
 
 
 @pytest.mark.parametrize("policy", ["ignore", "fail", "rescue"])
-def test_what_a_message_does_not_say_counts(policy: Any) -> None:
+def test_unset_protobuf_field_is_not_counted(policy: Any) -> None:
     """A Protobuf field without presence always has a value; where it was not sent it is no field that is left out."""
     proto = (
         'syntax = "proto3"; enum E { NONE = 0; SOME = 1; } message S { int64 b = 1; string z = 2; } message R { int64 a = 1;'
@@ -251,7 +251,7 @@ def test_what_a_message_does_not_say_counts(policy: Any) -> None:
 
 
 @pytest.mark.parametrize(("policy", "dead", "records"), [("ignore", 0, 2), ("fail", 2, 0)])
-def test_fields_that_are_not_declared_before_transforms_pass_unseen(policy: Any, dead: int, records: int) -> None:
+def test_undeclared_fields_before_transforms_are_counted(policy: Any, dead: int, records: int) -> None:
     """JSON that goes through transforms first has fields of its own, and others beside them."""
     values = [b'{"a":1}', b'{"a":2,"x":1}', b'{"a":3.0,"x":1}']
     fields = pa.schema([pa.field("a", INT)])
@@ -262,7 +262,7 @@ def test_fields_that_are_not_declared_before_transforms_pass_unseen(policy: Any,
     assert (len(done.dead), done.unknown_fields.records) == (dead, records)
 
 
-def test_an_exploded_record_counts_once_per_row() -> None:
+def test_exploded_record_counts_once() -> None:
     """Counts are of records."""
     fields = pa.schema([pa.field("a", pa.list_(INT)), pa.field("x", INT)])
     spec = RecordSpec(pa.schema([pa.field("a", INT)]), fields=fields, transforms=(Explode("a"),))

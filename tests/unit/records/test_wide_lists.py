@@ -139,7 +139,7 @@ def test_record_whose_lists_fill_too_many_cells_is_a_dead_letter(
 
 
 @pytest.mark.parametrize("way", ["json", "avro", "protobuf", "table wider than the values"])
-def test_record_within_the_bound_lands_whatever_is_beside_it(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_within_the_limit_lands_beside_any_others(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that are too wide together are decoded in smaller steps: each has the outcome that it has alone."""
     wanted, value = WAYS[way]
     monkeypatch.setattr(cells, "STEP_BYTES", 1 << 20)
@@ -260,7 +260,7 @@ def test_long_list_beside_a_large_record_explodes() -> None:
 
 
 @pytest.mark.parametrize("beside", ["field", "key"])
-def test_what_stands_beside_a_long_list_is_not_repeated_beyond_the_memory(beside: str) -> None:
+def test_fields_beside_a_long_list_are_repeated_within_memory(beside: str) -> None:
     """A megabyte for each of 10,000 elements would be 10 GB."""
     columns = pa.schema([("id", pa.int64()), ("items", pa.int64()), ("big", pa.string())])
     wanted = RecordSpec(columns, fields=columns, infers=True, transforms=(Explode("items"),))

@@ -147,7 +147,7 @@ def test_a_type_within_itself_is_json_from_there_on(decode: Any) -> None:
     ]
 
 
-def test_single_object_encoding_is_taken_off_where_the_fingerprint_fits(decode: Any) -> None:
+def test_single_object_encoding_is_recognised_by_its_fingerprint(decode: Any) -> None:
     """The fingerprint of `"int"` is the one that the specification's algorithm gives; another one is no head."""
     decoder = AvroFormat.of_schema('"int"')
     fingerprint = (0x7275D51A3F395C8F).to_bytes(8, "little")
@@ -188,7 +188,7 @@ def test_a_value_cut_anywhere_is_dead(decode: Any) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=64), min_size=100, max_size=100))
-def test_no_bytes_make_it_fail_and_good_neighbours_survive(values: list[bytes]) -> None:
+def test_arbitrary_bytes_never_fail_and_good_neighbours_land(values: list[bytes]) -> None:
     """Ten thousand values of noise, framed, between two good ones."""
     datum = written(MIXED, GOOD)
     batch = pa.array([datum, *values, datum], pa.binary())

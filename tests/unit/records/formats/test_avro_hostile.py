@@ -90,7 +90,7 @@ HOSTILE: list[tuple[str, Any, bytes, DeadCode | None]] = [
 
 @pytest.mark.parametrize("count", [1, 40])
 @pytest.mark.parametrize(("schema", "value", "code"), [c[1:] for c in HOSTILE], ids=[c[0] for c in HOSTILE])
-def test_a_hostile_schema_or_value_ends_in_a_verdict(
+def test_every_record_of_a_hostile_schema_has_an_outcome(
     schema: Any, value: bytes, code: DeadCode | None, count: int, schemas: Any, decode: Any
 ) -> None:
     """One by one or many at once: a row or a dead letter; values of another schema land."""

@@ -141,7 +141,7 @@ def test_anything_else_is_dead_and_alone(value: bytes, code: DeadCode, options: 
     assert all(len(reason.message) < 200 for reason in decoded.dead.values())
 
 
-def test_broken_neighbours_do_not_make_a_good_record() -> None:
+def test_broken_neighbours_stay_two_dead_letters() -> None:
     """Two broken lines that are a good one together stay two dead letters."""
     assert rows(decode([b'1,2,"a', b'b"', b"1,2", b"3"])) == {}
 
@@ -153,7 +153,7 @@ def test_one_field_may_be_nothing_but_a_line_break() -> None:
     assert decoded.dead[1].code is DeadCode.EMPTY_VALUE
 
 
-def test_message_says_what_was_found() -> None:
+def test_message_names_the_actual_value() -> None:
     """Whoever reads the message knows what to look for."""
     found = decode([b"1,2", b'1,"2"x', b'"' + b"x" * 1000, b"1,2,3,4", b"1,2,3\nrest", b"1,\xff,3"]).dead
     assert [reason.message[:70] for reason in found.values()] == [
@@ -213,7 +213,7 @@ def test_message_names_the_column_that_differs() -> None:
     ],
     ids=str,
 )
-def test_signs_that_can_not_be_told_apart_are_refused(options: dict[str, object]) -> None:
+def test_ambiguous_separators_are_refused(options: dict[str, object]) -> None:
     """A declaration that means two things is refused before the first record."""
     with pytest.raises(Terminal):
         DelimitedFormat(**options)

@@ -52,7 +52,7 @@ FRAMES: dict[str, tuple[bytes, DeadCode]] = {
 
 
 @pytest.mark.parametrize(("value", "code"), FRAMES.values(), ids=FRAMES.keys())
-def test_what_is_no_envelope_is_dead_and_alone(value: bytes, code: DeadCode) -> None:
+def test_invalid_envelope_is_a_dead_letter_alone(value: bytes, code: DeadCode) -> None:
     """Whatever comes instead of an envelope has its reason, and good records before and behind are rows."""
     decoded = decode([GOOD, value, GOOD])
     assert {position: reason.code for position, reason in decoded.dead.items()} == {1: code}

@@ -121,6 +121,8 @@ BAD: dict[str, tuple[Schema | None, str, DeadCode]] = {
 
 
 @pytest.mark.parametrize(("schema", "payload", "code"), BAD.values(), ids=BAD.keys())
-def test_what_can_not_be_held_is_dead_and_alone(schema: Schema | None, payload: str, code: DeadCode) -> None:
+def test_value_that_cannot_be_stored_is_a_dead_letter_alone(
+    schema: Schema | None, payload: str, code: DeadCode
+) -> None:
     """A value that contradicts its schema, or no table holds, has its reason; its neighbours are rows."""
     assert bare(schema, payload) == (pa.null(), code)

@@ -187,7 +187,7 @@ DEAD = [
 
 
 @pytest.mark.parametrize(("schema", "value", "valid", "converted"), [c[1:] for c in DEAD], ids=[c[0] for c in DEAD])
-def test_what_a_schema_forbids_or_no_column_holds_is_dead(
+def test_value_that_violates_its_schema_is_a_dead_letter(
     schema: Any, value: str, valid: DeadCode | None, converted: DeadCode | None, schemas: Any, decode: Any
 ) -> None:
     """Validation decides first; without it, the conversion does. The neighbour lands."""
@@ -313,7 +313,7 @@ NOISE = st.binary(max_size=40) | st.from_regex(r'\{"f": ?[\[\]{}0-9a-z",.:-]{0,2
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(NOISE, min_size=100, max_size=100))
-def test_no_bytes_make_it_fail_and_good_neighbours_survive(values: list[bytes]) -> None:
+def test_arbitrary_bytes_never_fail_and_good_neighbours_land(values: list[bytes]) -> None:
     """Ten thousand values of noise and near misses between two good ones."""
     good = HEAD + b'{"f": [1]}'
     batch = pa.array([good, *(HEAD + value for value in values), good], pa.binary())

@@ -123,7 +123,7 @@ HOSTILE: list[tuple[str, Any, Any, DeadCode | None]] = [
 
 
 @pytest.mark.parametrize(("schema", "value", "code"), [c[1:] for c in HOSTILE], ids=[c[0] for c in HOSTILE])
-def test_a_hostile_schema_ends_in_a_verdict(
+def test_every_record_of_a_hostile_schema_has_an_outcome(
     schema: Any, value: Any, code: DeadCode | None, schemas: Any, decode: Any
 ) -> None:
     """Valid, dead or unusable, but never a task that hangs; records of another schema land."""
@@ -135,7 +135,7 @@ def test_a_hostile_schema_ends_in_a_verdict(
     assert second == {"value": 7}
 
 
-def test_a_reference_within_itself_ends_in_a_verdict(schemas: Any, decode: Any) -> None:
+def test_recursive_reference_has_an_outcome(schemas: Any, decode: Any) -> None:
     """What a schema refers to is bounded as the schema is."""
     twice = within_itself({"anyOf": [{"$ref": "other.json"}] * 2})
     schemas.add(
@@ -158,7 +158,7 @@ def test_a_number_of_any_length_is_compared(number: str, schemas: Any, decode: A
     assert (outcome == VIOLATION) is number.startswith("-")
 
 
-def test_a_value_too_large_for_its_rules_is_dead_and_the_letter_names_both(schemas: Any) -> None:
+def test_value_too_large_for_its_rules_is_dead_and_names_both(schemas: Any) -> None:
     """Rules times bytes are bounded; a smaller value of the same schema lands."""
     schemas.add(1, "JSON", json.dumps({"items": {"anyOf": [{"const": str(at)} for at in range(1_000)]}}))
     large = HEAD + json.dumps(["0"] * 30_000).encode()
@@ -171,7 +171,7 @@ def test_a_value_too_large_for_its_rules_is_dead_and_the_letter_names_both(schem
     assert not JsonSchemaFormat(schemas, validate=False).decode(pa.array([large])).dead
 
 
-def test_a_violation_under_many_rules_names_no_place_but_is_dead(schemas: Any) -> None:
+def test_violation_under_many_rules_is_dead_without_a_place(schemas: Any) -> None:
     """To look for the place costs much more than the verdict."""
     schemas.add(1, "JSON", json.dumps({"items": {"anyOf": [{"const": str(at)} for at in range(300)]}}))
     (reason,) = JsonSchemaFormat(schemas).decode(pa.array([HEAD + b'["x"]'])).dead.values()

@@ -68,7 +68,7 @@ def test_a_schema_that_does_not_compile_kills_its_records_only(
         ProtobufFormat.of_schema(text, "M", tuple(references))
 
 
-def test_messages_of_the_reference_serializer_land_by_their_way(schemas: Any, decode: Any) -> None:
+def test_messages_of_the_reference_serializer_land_by_their_index(schemas: Any, decode: Any) -> None:
     """First, later and nested messages of one file, and another writer schema, in one batch."""
     context = SerializationContext("t", MessageField.VALUE)
 
@@ -131,7 +131,7 @@ def test_a_message_cut_anywhere_is_dead_or_a_message_of_fewer_fields(decode: Any
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=64), min_size=100, max_size=100))
-def test_no_bytes_make_it_fail_and_good_neighbours_survive(values: list[bytes]) -> None:
+def test_arbitrary_bytes_never_fail_and_good_neighbours_land(values: list[bytes]) -> None:
     """Ten thousand values of noise between two good ones."""
     batch = pa.array([good(), *values, good()], pa.binary())
     decoded = decoder().decode(batch)

@@ -55,7 +55,7 @@ HOSTILE: list[tuple[str, str, bytes, DeadCode | None]] = [
 
 
 @pytest.mark.parametrize(("text", "value", "code"), [c[1:] for c in HOSTILE], ids=[c[0] for c in HOSTILE])
-def test_a_hostile_schema_or_message_ends_in_a_verdict(
+def test_every_record_of_a_hostile_schema_has_an_outcome(
     text: str, value: bytes, code: DeadCode | None, schemas: Any, decode: Any
 ) -> None:
     """A row or a dead letter; messages of another schema land, and no file is read but those of the schema."""

@@ -107,7 +107,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("of", "value", "wanted", "expected"), CASES, ids=lambda x: str(x)[:30])
-def test_cast_changes_a_value_unseen(frame: Build, of: Any, value: Any, wanted: str, expected: Any) -> None:
+def test_cast_is_exact_or_a_dead_letter(frame: Build, of: Any, value: Any, wanted: str, expected: Any) -> None:
     """A value becomes what Java makes of it, or its record is a dead letter; null stays null beside it."""
     done = run(Cast({"a": wanted}), frame(value={"a": pa.array([None, value], of), "b": [1, 2]}))
     kept = done.frame.value.to_pylist()
@@ -128,13 +128,13 @@ def test_whole_value_is_cast_as_a_field() -> None:
         Cast({})
 
 
-def test_bare_value_is_not_cast(frame: Build) -> None:
+def test_bare_value_is_cast(frame: Build) -> None:
     """A bare value takes the one type; a value with fields under it is a dead letter."""
     assert run(Cast("int32"), frame(value={"value": ["1", "x"]})).frame.value.to_pylist() == [{"value": 1}]
     assert set(run(Cast("int32"), frame(value={"a": ["1", "2"]})).dead) == {0, 1}
 
 
-def test_key_is_taken_for_value(frame: Build) -> None:
+def test_key_is_cast_only_by_target(frame: Build) -> None:
     """With `target: key` only the key changes; without keys the pipeline file is at fault."""
     done = run(Cast({"a": "string"}, target="key"), frame(value={"a": [1]}, key={"a": [1]}))
     assert (done.frame.value.to_pylist(), done.frame.key.to_pylist()) == ([{"a": 1}], [{"a": "1"}])
@@ -146,7 +146,7 @@ def test_key_is_taken_for_value(frame: Build) -> None:
     texts=st.lists(st.one_of(st.text(), st.integers().map(str), st.floats().map(str)), min_size=1, max_size=8),
     wanted=st.sampled_from(["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string"]),
 )
-def test_text_leaves_the_record(frame: Build, texts: list[str], wanted: str) -> None:
+def test_any_text_is_cast_or_a_dead_letter_alone(frame: Build, texts: list[str], wanted: str) -> None:
     """Any text is cast or a dead letter, and the records beside it come to the same as alone."""
     done = run(Cast({"a": wanted}), frame(value={"a": pa.array(texts, pa.string())}))
     alone = [run(Cast({"a": wanted}), frame(value={"a": pa.array([text], pa.string())})) for text in texts]
@@ -156,7 +156,7 @@ def test_text_leaves_the_record(frame: Build, texts: list[str], wanted: str) -> 
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=5), st.lists(st.floats(width=32), min_size=1, max_size=5))
-def test_number_written_as_text_loses_digits(frame: Build, doubles: list[float], singles: list[float]) -> None:
+def test_number_written_as_text_keeps_its_digits(frame: Build, doubles: list[float], singles: list[float]) -> None:
     """Java's spelling of a number reads as the same number."""
     for of, numbers, wanted in ((pa.float64(), doubles, "float64"), (pa.float32(), singles, "float32")):
         there = run(Cast({"a": "string"}), frame(value={"a": pa.array(numbers, of)})).frame

@@ -67,7 +67,7 @@ def test_half_an_envelope_fails_alone(change: dict[str, object], message: str):
     assert len(dead_messages(done)[1]) < 200
 
 
-def test_events_that_tell_of_no_row_are_filtered():
+def test_events_without_a_row_are_filtered():
     """Truncates and messages have no images, and are no bad records."""
     empty = {"before": None, "after": None, "source": None}
 

@@ -119,7 +119,7 @@ def test_an_update_without_its_row_is_merged(update: dict[str, object], before: 
         assert done.frame.value["before"].to_pylist() == [before, None]
 
 
-def test_an_envelope_that_tells_nothing_fails_unless_its_op_is_of_no_row():
+def test_envelope_without_content_fails_unless_its_op_has_no_row():
     """The sink stops at such a record."""
     empty = {"after": None, "op": "u", "source": None}
 

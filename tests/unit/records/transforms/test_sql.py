@@ -170,7 +170,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("select", "where", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_what_no_single_record_can_answer_is_refused(select: str, where: str | None, message: str):
+def test_expression_over_several_records_is_refused(select: str, where: str | None, message: str):
     """At validation time, with DuckDB's own message where it has one."""
     with pytest.raises(Terminal) as refused:
         Sql(select, where).check(SHAPE)
@@ -201,7 +201,7 @@ FAILING = [
 
 
 @pytest.mark.parametrize(("select", "message"), [row[1:] for row in FAILING], ids=[row[0] for row in FAILING])
-def test_a_row_that_fails_is_a_dead_letter_and_its_neighbours_go_on(select: str, message: str):
+def test_failing_row_is_a_dead_letter_and_its_neighbours_land(select: str, message: str):
     """Told with DuckDB's words for this row."""
     texts = [str(n) if n != 5 else "x" for n in range(12)]
 
@@ -223,7 +223,7 @@ def test_a_condition_that_fails_kills_its_row_only_and_spares_rows_it_excludes()
 
 
 @pytest.mark.parametrize("where", ["k = 'n' AND t::INT > 5", "k <> 'o' AND (t = 'y' OR t::INT > 5)"])
-def test_a_failing_neighbour_makes_a_letter_of_what_is_left_out(where: str):
+def test_records_left_out_stay_left_out_beside_a_failure(where: str):
     """Once one row fails, the others are still asked from left to right, however many are under suspicion."""
     others: list[dict[str, object]] = [{"t": "x", "k": "o"}] * 12
 
@@ -232,13 +232,13 @@ def test_a_failing_neighbour_makes_a_letter_of_what_is_left_out(where: str):
     assert (set(done.dead), done.filtered) == ({0}, set(range(1, 13)))
 
 
-def test_a_field_has_the_name_of_a_word():
+def test_field_named_like_an_sql_word_is_read():
     """A field goes before a word of SQL."""
     assert Sql("current_date AS d").check(pa.schema([("current_date", pa.int64())])).field("d").type == pa.int64()
     assert Sql("age('2026-01-02'::DATE, '2026-01-01'::DATE)::VARCHAR AS x").check(SHAPE).names == ["x"]
 
 
-def test_many_failing_rows_are_found_without_asking_for_each():
+def test_many_failing_rows_are_found_in_few_queries():
     """A tenth of the rows fails; the first letters quote DuckDB."""
     rows = [{"t": str(n) if n % 10 else "x"} for n in range(2000)]
 
@@ -383,7 +383,7 @@ BOUNDED = [
 
 
 @pytest.mark.parametrize("select", GROWING)
-def test_expression_whose_result_a_record_can_make_as_large_as_it_likes_is_refused(select: str):
+def test_expression_with_an_unbounded_result_is_refused(select: str):
     """DuckDB's own bound does not hold for what functions return: validate refuses them, and says how to bound them."""
     for asked in (Sql(select), Sql("*", f"({select}) IS NULL"))[: 1 if " AS " in select else 2]:
         with pytest.raises(Terminal, match=r"expected at most|expected a text with widths|takes") as refused:

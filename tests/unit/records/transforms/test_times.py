@@ -67,7 +67,7 @@ def micros(moment: dt.datetime) -> int:
         ("yyyy.MM", "2024x01", NOT_READ),
     ],
 )
-def test_text_is_read_as_another_moment(pattern: str, text: str, expected: Any) -> None:
+def test_text_is_read_as_its_own_moment(pattern: str, text: str, expected: Any) -> None:
     """A text that fits the pattern to its end is that moment, another one is none."""
     read = DatePattern(pattern).read(pa.array([text, None])).to_pylist()
     assert read == [None if expected is None else micros(expected), None]
@@ -86,7 +86,7 @@ def test_text_is_read_as_another_moment(pattern: str, text: str, expected: Any) 
         ("yyyy", dt.datetime(7, 1, 1), "0007"),
     ],
 )
-def test_moment_is_written_as_another_text(pattern: str, moment: dt.datetime, expected: Any) -> None:
+def test_moment_is_written_as_java_writes_it(pattern: str, moment: dt.datetime, expected: Any) -> None:
     """A moment is written as SimpleDateFormat writes it in UTC."""
     assert DatePattern(pattern).write(pa.array([micros(moment), None])).to_pylist() == [expected, None]
 
@@ -94,7 +94,7 @@ def test_moment_is_written_as_another_text(pattern: str, moment: dt.datetime, ex
 @pytest.mark.parametrize(
     "pattern", ["YYYY-MM-dd", "yyyy-DDD", "yyyy 'open", "", "-", "EEE", "yyyy yyyy", "HH XXXX", "ww"]
 )
-def test_pattern_means_something_else(pattern: str) -> None:
+def test_unsupported_pattern_is_refused(pattern: str) -> None:
     """A letter that is not read here is refused before any record is."""
     with pytest.raises(Terminal, match="date pattern"):
         DatePattern(pattern)
@@ -112,7 +112,7 @@ def test_pattern_means_something_else(pattern: str) -> None:
         ]
     ),
 )
-def test_moment_changes_on_its_way_through_text(times: list[dt.datetime], pattern: str) -> None:
+def test_moment_survives_the_way_through_text(times: list[dt.datetime], pattern: str) -> None:
     """What is written is read as the same moment, in any year."""
     numbers = [micros(moment) for moment in times]
     dates = DatePattern(pattern)
@@ -120,7 +120,7 @@ def test_moment_changes_on_its_way_through_text(times: list[dt.datetime], patter
 
 
 @given(moments, st.timedeltas(dt.timedelta(hours=-23), dt.timedelta(hours=23)))
-def test_offset_is_taken_the_wrong_way(moment: dt.datetime, offset: dt.timedelta) -> None:
+def test_offset_is_applied_as_python_does(moment: dt.datetime, offset: dt.timedelta) -> None:
     """Texts with an offset are the moment that Python reads in them."""
     zone = dt.timezone(dt.timedelta(minutes=offset // dt.timedelta(minutes=1)))
     there = moment.replace(tzinfo=zone, microsecond=0)
@@ -132,7 +132,7 @@ def test_offset_is_taken_the_wrong_way(moment: dt.datetime, offset: dt.timedelta
     st.lists(st.text(alphabet="0123456789-:. TZ+", max_size=24), min_size=1),
     st.sampled_from(["yyyy-MM-dd HH:mm", "s.SSS", "y-M-d", "HHmmZ"]),
 )
-def test_garbled_time_leaves_the_record(texts: list[str], pattern: str) -> None:
+def test_any_text_is_a_moment_or_none(texts: list[str], pattern: str) -> None:
     """Any text is a moment or none."""
     assert len(DatePattern(pattern).read(pa.array(texts))) == len(texts)
 
@@ -177,7 +177,7 @@ FAILS = "a dead letter"
         (pa.float64(), 1.0, {"target_type": "Date"}, FAILS),
     ],
 )
-def test_time_moves_between_its_forms(
+def test_time_keeps_its_moment_in_every_form(
     frame: Build, of: Any, value: Any, options: dict[str, Any], expected: Any
 ) -> None:
     """A time means the same in its new form, or its record is a dead letter and the null beside it stays null."""
@@ -189,7 +189,7 @@ def test_time_moves_between_its_forms(
         assert done.frame.value.to_pylist() == [{"at": expected}, {"at": None}]
 
 
-def test_missing_field_kills_records(frame: Build) -> None:
+def test_missing_field_is_left_alone(frame: Build) -> None:
     """A field that is not there does nothing; a bare value is converted without one."""
     given_frame = frame(value={"a": [1]})
     assert run(TimestampConverter("Date", "b"), given_frame).frame is given_frame
@@ -202,14 +202,14 @@ def test_missing_field_kills_records(frame: Build) -> None:
 @pytest.mark.parametrize(
     "options", [{"target_type": "string"}, {"target_type": "date"}, {"target_type": "Date", "unix_precision": "ms"}]
 )
-def test_converter_can_not_work_at_all(options: dict[str, Any]) -> None:
+def test_impossible_converter_is_refused(options: dict[str, Any]) -> None:
     """What no record can be converted with is refused before any is."""
     with pytest.raises(Terminal, match="TimestampConverter"):
         TimestampConverter(field="a", **options)
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
-def test_moment_far_away_stops_the_batch(numbers: list[int]) -> None:
+def test_moment_far_away_has_a_text_or_none(numbers: list[int]) -> None:
     """Every 64-bit number of microseconds has a text, or none outside of years 1 to 9999."""
     written = DatePattern("EEE MMMM d yyyy HH:mm:ss.SSS a").write(pa.array(numbers, pa.int64()))
     assert written.is_valid().to_pylist() == [FIRST <= number <= LAST for number in numbers]
@@ -220,7 +220,7 @@ def test_moment_far_away_stops_the_batch(numbers: list[int]) -> None:
     st.sampled_from(get_args(TimeForm)),
     st.sampled_from(get_args(UnixPrecision)),
 )
-def test_number_is_taken_for_another_moment(frame: Build, numbers: list[int | None], form: Any, unit: Any) -> None:
+def test_number_is_read_as_its_own_moment(frame: Build, numbers: list[int | None], form: Any, unit: Any) -> None:
     """A number becomes the moment it is since 1970, rounded down, or its record is a dead letter; none wraps around."""
     converter = TimestampConverter("Timestamp", "at", unix_precision=unit)
     done = run(converter, frame(value={"at": pa.array(numbers, pa.int64())}))
