@@ -33,7 +33,7 @@ Finish = Callable[..., None]
 DAY = timedelta(days=1)
 
 
-def test_old_reports_fill_the_disk_or_the_last_one_goes(project: Project, append: Append, finish: Finish) -> None:
+def test_old_reports_are_deleted_but_never_the_last(project: Project, append: Append, finish: Finish) -> None:
     """Those beyond the number and the age go, with all their files; the newest stays, whatever its age."""
     project = with_settings(project, "reports: {keep: 1, older_than: 7d}\n")
     finish(batch(1))
@@ -54,13 +54,15 @@ def test_old_reports_fill_the_disk_or_the_last_one_goes(project: Project, append
 
 
 @pytest.mark.parametrize("name", ["../../settings", "20261121T120000000Z/../x", "", "20261121T120000000Z"])
-def test_a_name_leads_out_of_the_folder(project: Project, name: str) -> None:
+def test_names_stay_within_the_folder(project: Project, name: str) -> None:
     """Names come from addresses that anybody can write."""
     with pytest.raises(Terminal, match="has no report"):
         open_report(project, project.pipeline("orders"), name)
 
 
-def test_reports_lie_where_nobody_said(project: Project, append: Append, finish: Finish, tmp_path: Path) -> None:
+def test_reports_are_stored_in_the_configured_folder(
+    project: Project, append: Append, finish: Finish, tmp_path: Path
+) -> None:
     """In the state folder, or where the settings say, as a path or a URI; never with what opens the catalog."""
     finish(batch(1))
     append(letter(0))
@@ -74,7 +76,7 @@ def test_reports_lie_where_nobody_said(project: Project, append: Append, finish:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"pipeline": "orders"}'])
-def test_a_garbled_report_makes_all_letters_new(project: Project, append: Append, finish: Finish, text: str) -> None:
+def test_damaged_report_is_an_error(project: Project, append: Append, finish: Finish, text: str) -> None:
     """It can't be told where the next begins: a person looks, and the message says at what."""
     finish(batch(1))
     append(letter(0))
@@ -86,7 +88,7 @@ def test_a_garbled_report_makes_all_letters_new(project: Project, append: Append
         made(project, NOW + DAY)
 
 
-def test_people_are_told_twice_or_not_at_all(project: Project, append: Append, finish: Finish) -> None:
+def test_each_channel_is_notified_once_of_a_report(project: Project, append: Append, finish: Finish) -> None:
     """A report is owed until all channels were told; which were is on record. Below the threshold nobody is."""
     finish(batch(1))
     append(letter(0), letter(1))
@@ -109,7 +111,7 @@ def test_people_are_told_twice_or_not_at_all(project: Project, append: Append, f
     assert (small.is_due, small.is_owed) == (False, False)
 
 
-def test_a_notice_leaves_out_what_a_person_needs(project: Project, append: Append, finish: Finish) -> None:
+def test_notice_contains_figures_and_next_command(project: Project, append: Append, finish: Finish) -> None:
     """How many, in which batches, of which kinds, what was before, the next command, and the page."""
     finish(batch(1))
     append(letter(0), letter(1, landed_batch=9), letter(2, code="TOO_DEEP", destination="shop.orders"))
@@ -135,7 +137,7 @@ def test_a_notice_leaves_out_what_a_person_needs(project: Project, append: Appen
     assert letters_notice(pipeline, many, "", None).cause.splitlines()[-1] == "and 60 of 30 other kinds"
 
 
-def test_the_page_hides_how_it_develops(project: Project, append: Append, finish: Finish) -> None:
+def test_page_shows_the_reports_before(project: Project, append: Append, finish: Finish) -> None:
     """Bars of the reports before, this one last, and commands that lead on; a first report has no bars."""
     finish(batch(1))
     append(letter(0))
@@ -162,18 +164,18 @@ def test_the_page_hides_how_it_develops(project: Project, append: Append, finish
     ("count", "short"),
     [(0, "0"), (999, "999"), (1_000, "1k"), (1_250, "1.2k"), (99_999, "99k"), (1_234_567, "1.2M"), (5 * 10**9, "5G")],
 )
-def test_numbers_over_bars_run_into_each_other(count: int, short: str) -> None:
+def test_figures_over_bars_are_short(count: int, short: str) -> None:
     """Four signs or less, cut and not rounded up."""
     assert Bar(NOW, count, 1).short == short
 
 
 @given(st.integers(0, 10**12))
-def test_a_number_over_a_bar_is_wide(count: int) -> None:
+def test_figure_over_any_bar_has_four_characters_at_most(count: int) -> None:
     """Whatever the number, up to billions."""
     assert len(Bar(NOW, count, 1).short) <= 5
 
 
-def test_names_of_reports_sort_unlike_their_times(project: Project, append: Append, finish: Finish) -> None:
+def test_names_of_reports_sort_by_time(project: Project, append: Append, finish: Finish) -> None:
     """Also where the clock has another zone, and within a second."""
     finish(batch(1))
     append(letter(0))
