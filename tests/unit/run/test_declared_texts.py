@@ -42,7 +42,7 @@ TEXTS = b'{"op": "c", "after": "{\\"id\\": \\"a\\"}", "source": {"db": "shop", "
         ),
     ],
 )
-def test_a_declared_text_is_none_for_transforms(
+def test_declared_text_is_a_text_for_transforms(
     fields: dict[str, str], steps: list[dict[str, Any]], sent: bytes
 ) -> None:
     """Texts of tables are of another Arrow type than those of formats, and so their fields would be refused."""

@@ -35,7 +35,7 @@ def lake(tmp_path: Path) -> Lake:
     return Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", {})
 
 
-def test_a_table_without_rows_so_far_is_no_destination() -> None:
+def test_table_without_rows_so_far_is_a_destination() -> None:
     """An engine gives it its mark with its first rows; until then the ledger names it, so that verify counts it in."""
     ledger = TablePart("a.l", "ledger", Fit("u", 0, {}), None, ())
     position = Position(1, 0, "c", {"t": TopicPosition("i", (5,), (9,))})
@@ -58,7 +58,7 @@ def test_a_table_without_rows_so_far_is_no_destination() -> None:
 
 @pytest.mark.parametrize("kind", ["ingest", "replay", "reset", "repair", "settle", "dead_letters"])
 @pytest.mark.parametrize("table", ["a.first", "a.second"])
-def test_a_column_that_a_table_got_without_rows_is_on_no_record(kind: Kind, table: str) -> None:
+def test_column_of_a_table_without_rows_is_recorded(kind: Kind, table: str) -> None:
     """The ledger tells it of the table, and whoever sees the batch from there sees what he saw without."""
     position = Position(1, 0, "c", {"t": TopicPosition("i", (5,), (9,))})
     first = TablePart("a.first", "destination", Fit("u", 0, {}), None, (StagedFile("f", 4, 9, "{}"),))
@@ -86,7 +86,7 @@ def test_a_column_that_a_table_got_without_rows_is_on_no_record(kind: Kind, tabl
     )
 
 
-def test_inserts_and_deletes_can_t_be_told_apart() -> None:
+def test_inserts_and_deletes_are_counted_separately() -> None:
     """The ledger counts what was staged for a merged table by what it does there; of rows that are added it says nothing."""
     ledger = TablePart("a.l", "ledger", Fit("u", 0, {}), None, ())
     coordinates = Coordinates("t", "p", "o", "b")
@@ -118,7 +118,7 @@ def test_inserts_and_deletes_can_t_be_told_apart() -> None:
     assert ledger_rows(rows).num_rows == len(rows)
 
 
-def test_staged_changes_are_not_counted(lake: Lake) -> None:
+def test_staged_changes_are_counted(lake: Lake) -> None:
     """Who writes them counts them, and the counts come back from executors."""
     table = created(lake, LAYOUT)
     writer = RowFileWriter(staging_table(LAYOUT.table, table))

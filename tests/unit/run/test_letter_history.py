@@ -48,7 +48,7 @@ def ledger(tmp_path: Path) -> Lake:
 
 
 @pytest.mark.parametrize("name", LEDGERS)
-def test_a_look_at_letters_says_otherwise_than_the_ledger(ledger: Lake, name: str) -> None:
+def test_dead_letter_history_agrees_with_the_ledger(ledger: Lake, name: str) -> None:
     """What is left out changes nothing: not what was taken back, came twice or was landed, and not the last position."""
     for rows in reversed(LEDGERS[name]):
         write_ledger(ledger, *reversed(rows), *(row | {"pipeline": "other", "n": 99} for row in rows))
@@ -60,14 +60,14 @@ def test_a_look_at_letters_says_otherwise_than_the_ledger(ledger: Lake, name: st
     assert rows == in_order(list(reversed(rows)))
 
 
-def test_a_look_at_letters_reads_every_batch_that_ever_was(ledger: Lake) -> None:
+def test_dead_letter_history_reads_only_batches_with_dead_letters(ledger: Lake) -> None:
     """Batches that only ingested stay in the table, but for the last."""
     write_ledger(ledger, *(row for n in range(1, 50) for row in batch(n, at=n)))
 
     assert {row["n"] for row in read_letter_rows(ledger, LEDGER, "orders")} == {49}
 
 
-def test_letters_without_a_ledger_are_an_error(ledger: Lake) -> None:
+def test_missing_ledger_has_no_dead_letter_history(ledger: Lake) -> None:
     """An empty ledger, or none, says nothing of letters."""
     assert read_letter_rows(ledger, LEDGER, "orders") == []
     assert read_letter_rows(ledger, "shop.none__ledger", "orders") == []

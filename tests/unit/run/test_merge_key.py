@@ -60,7 +60,7 @@ def create(lake: PipelineCatalog, *identifier: int, town: IcebergType | None = N
     lake.create_table(TABLE, Schema(*fields, identifier_field_ids=list(identifier)), UNPARTITIONED, {})
 
 
-def test_the_key_of_the_table_is_asked_for_in_the_file(lake: PipelineCatalog) -> None:
+def test_merge_key_comes_from_the_table(lake: PipelineCatalog) -> None:
     """The file names no key: rows are merged, and verified, by the table's; the file stays known as the same one."""
     create(lake, 2, 1)
     made = pipeline()
@@ -77,7 +77,7 @@ def test_the_key_of_the_table_is_asked_for_in_the_file(lake: PipelineCatalog) ->
     assert operation.merge.keys == ("town", "id")
 
 
-def test_two_keys_are_mixed_up(lake: PipelineCatalog) -> None:
+def test_different_keys_of_file_and_table_are_refused(lake: PipelineCatalog) -> None:
     """File and table name different ones: both are told."""
     create(lake, 2)
     made = checked(lake, pipeline(identifier=["id", "town"]))
@@ -86,7 +86,7 @@ def test_two_keys_are_mixed_up(lake: PipelineCatalog) -> None:
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_rows_are_merged_by_no_key(lake: PipelineCatalog, is_there: bool) -> None:
+def test_merge_without_a_key_is_refused(lake: PipelineCatalog, is_there: bool) -> None:
     """Neither file nor table names one: that is refused before anything is made."""
     if is_there:
         create(lake)
@@ -96,14 +96,14 @@ def test_rows_are_merged_by_no_key(lake: PipelineCatalog, is_there: bool) -> Non
     assert lake.tables() == ([TABLE] if is_there else [])
 
 
-def test_the_table_s_key_can_be_no_key_of_a_merge(lake: PipelineCatalog) -> None:
+def test_table_key_that_cannot_merge_is_refused(lake: PipelineCatalog) -> None:
     """The file does not declare it as one: a row might be without it, or could not be told apart by it."""
     create(lake, 1)
     with pytest.raises(Terminal, match="'town', which is not required"):
         checked(lake, pipeline(columns=COLUMNS | {"town": "string"}))
 
 
-def test_a_required_column_keeps_deletes_from_staying(lake: PipelineCatalog) -> None:
+def test_required_column_refuses_soft_deletes_once_the_key_is_known(lake: PipelineCatalog) -> None:
     """What is required beside the key can be told only once the key is known."""
     create(lake, 2)
     with pytest.raises(Terminal, match=r"columns\.town\.required"):
@@ -112,14 +112,14 @@ def test_a_required_column_keeps_deletes_from_staying(lake: PipelineCatalog) -> 
     assert checked(lake, create_key).destinations[0].identifier == ("id",)
 
 
-def test_verify_guesses_a_key(lake: PipelineCatalog) -> None:
+def test_verify_without_a_key_says_so(lake: PipelineCatalog) -> None:
     """It finds none: it says so."""
     create(lake, town=DoubleType())
     with pytest.raises(Terminal, match="no identifier fields"):
         with_key(pipeline(), TABLE, lake.load_table(TABLE))
 
 
-def test_rows_were_landed_by_another_key(lake: PipelineCatalog) -> None:
+def test_table_with_rows_of_another_key_is_refused(lake: PipelineCatalog) -> None:
     """Appended, merged by another key, or merged and now to be appended: each is refused once the table has rows."""
     create(lake)
     every = [pipeline(write="append"), pipeline(identifier=["id"]), pipeline(identifier=["town", "id"])]
@@ -136,7 +136,7 @@ def test_rows_were_landed_by_another_key(lake: PipelineCatalog) -> None:
     assert identifier_property("customers", TablePart(TABLE, "dead_letters", Fit("u", 0, {}), None, ())) == {}
 
 
-def test_a_person_can_t_say_that_keys_are_unique(lake: PipelineCatalog) -> None:
+def test_property_in_the_refusal_confirms_unique_keys(lake: PipelineCatalog) -> None:
     """The refusal says how: the property that it names, with the value that it names, lets the pipeline go on."""
     create(lake)
     lake.load_table(TABLE).append(pa.table({"town": ["a"], "id": [1], "name": ["b"]}, _rows(lake)))

@@ -25,7 +25,7 @@ def pipeline(**of: Any) -> Pipeline:
     return Pipeline.model_validate({"name": "customers", "source": {"topics": ["c"]}, "destinations": [destination]})
 
 
-def test_a_batch_forgets_how_it_is_merged() -> None:
+def test_manifest_has_everything_for_the_merge() -> None:
     """The manifest has all that the engine needs: which rows are one, and what their offsets mean by now."""
     made = pipeline(write="cdc", changes=DEBEZIUM, deletes="soft").destinations[0]
     topics = {"anew": TopicPosition("b", (0,), (3,), since=7), "c": TopicPosition("a", (0,), (3,))}
@@ -35,7 +35,7 @@ def test_a_batch_forgets_how_it_is_merged() -> None:
     assert operation == Operation("merge", (), merge)
 
 
-def test_a_merged_table_decides() -> None:
+def test_merged_table_keeps_its_position_in_the_ledger() -> None:
     """Its rows come by Spark, so the ledger keeps the position; where rows were appended before, it can't become one."""
     made = pipeline(write="upsert")
     table, ledger = made.tables[0], made.ledger_table
@@ -44,7 +44,7 @@ def test_a_merged_table_decides() -> None:
         refuse_other_closing(made, table)
 
 
-def test_the_ledger_is_in_another_namespace_than_new_tables_say() -> None:
+def test_ledger_in_another_namespace_is_reported_with_a_remedy() -> None:
     """The file can say where it is, so that is what to do: the pipeline lost nothing."""
     create = {"namespace": "ops", "columns": COLUMNS}
     route = {"field": {"name": "to", "allow": ["shop.*"]}, "create": create}
@@ -55,7 +55,7 @@ def test_the_ledger_is_in_another_namespace_than_new_tables_say() -> None:
     assert "route.create.namespace: shop" in refusal.value.next_step
 
 
-def test_rows_of_other_records_are_taken_out() -> None:
+def test_rows_of_a_merged_table_are_never_removed_by_offset() -> None:
     """A row of a merged table is what all changes of its key made of it: none goes because its last one comes again."""
     removed = (RemovedRange("c", 0, 0, None, 0),)
     assert row_removal(pipeline(write="upsert"), "shop.customers", removed) is None
@@ -70,13 +70,13 @@ def test_rows_of_other_records_are_taken_out() -> None:
         ({"write": "cdc", "changes": DEBEZIUM, "deletes": "soft"}, False),
     ],
 )
-def test_old_changes_bring_deleted_rows_back(of: dict[str, Any], is_forgotten: bool) -> None:
+def test_replay_that_would_restore_deleted_rows_is_refused(of: dict[str, Any], is_forgotten: bool) -> None:
     """Only where nothing is left of them is a replay refused."""
     made = pipeline(**of)
     assert made.forgets_deletes(made.destinations[0]) == is_forgotten
 
 
-def test_text_keys_that_begin_alike_are_in_every_file() -> None:
+def test_text_keys_have_whole_bounds() -> None:
     """Their bounds are whole, so that a merge can tell which files hold none of its keys."""
     columns = {**COLUMNS, "code": {"type": "string", "required": True}}
     made = pipeline(write="upsert", columns=columns, identifier=["id", "code"]).destinations[0]

@@ -50,7 +50,7 @@ def named(options: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "options", "key", "said"), NAMING)
-def test_a_misspelled_field_kills_every_record(kind: str, options: dict[str, Any], key: str, said: str) -> None:
+def test_misspelled_field_is_reported(kind: str, options: dict[str, Any], key: str, said: str) -> None:
     """The step, its option and the near name are told; the right name is not refused."""
     (found,) = problems({"type": kind, **named(options, "custmer")})
 
@@ -59,7 +59,7 @@ def test_a_misspelled_field_kills_every_record(kind: str, options: dict[str, Any
     assert problems({"type": kind, **named(options, "customer")}) == ()
 
 
-def test_a_misspelled_list_is_not_exploded() -> None:
+def test_misspelled_list_is_reported() -> None:
     """Only a list can be exploded, so it has a field of its own here."""
     assert problems({"type": "Explode", "field": "line"}) == (
         "transforms.0.field: Explode: no field 'line' here; near: lines",
@@ -68,7 +68,7 @@ def test_a_misspelled_list_is_not_exploded() -> None:
 
 
 @pytest.mark.parametrize(("kind", "fields"), ENVELOPES)
-def test_an_envelope_lacks_what_makes_it_one(kind: str, fields: dict[str, str]) -> None:
+def test_envelope_without_its_fields_is_reported(kind: str, fields: dict[str, str]) -> None:
     """Nobody names these fields in the transform, and without one of them no record becomes a row."""
     assert problems({"type": kind}, value={"fields": fields}) == ()
     for name in fields:
@@ -79,7 +79,7 @@ def test_an_envelope_lacks_what_makes_it_one(kind: str, fields: dict[str, str]) 
 
 
 @pytest.mark.parametrize("name", ["data", "metadata", "metadata.schema-name", "metadata.table-name"])
-def test_a_change_of_dms_lacks_what_makes_it_one(name: str) -> None:
+def test_change_of_dms_without_its_fields_is_reported(name: str) -> None:
     """Its names have a hyphen, which the types of a pipeline file take between backticks."""
     parts = [part for part in ("schema-name", "table-name") if f"metadata.{part}" != name]
     fields = {"data": pa.struct([("id", pa.int64())]), "metadata": pa.struct([(part, pa.string()) for part in parts])}
@@ -92,7 +92,7 @@ def test_a_change_of_dms_lacks_what_makes_it_one(name: str) -> None:
     assert list(missing_fields([dms], pa.schema(whole), None)) == []
 
 
-def test_a_new_transform_is_not_checked() -> None:
+def test_every_transform_is_checked() -> None:
     """Each transform either is in a table above, or reads no field; and none is in both."""
     told = {kind for kind, *_ in [*NAMING, *ENVELOPES]} | {"Explode", "DmsTransform"}
 
@@ -150,7 +150,7 @@ def test_a_new_transform_is_not_checked() -> None:
         ),
     ],
 )
-def test_a_field_is_gone_before_it_is_read(steps: list[dict[str, Any]], expected: str) -> None:
+def test_field_dropped_by_an_earlier_step_is_reported(steps: list[dict[str, Any]], expected: str) -> None:
     """Each step is held against what the one before it left."""
     (found,) = problems(*steps)
 
@@ -161,12 +161,12 @@ def test_a_field_is_gone_before_it_is_read(steps: list[dict[str, Any]], expected
     ("value", "name"),
     [(JSON, "custmer"), (CSV, "custmer"), ({"format": "string"}, "valeu"), ({"fields": {"a": "long"}}, "x")],
 )
-def test_a_shape_is_not_known(value: dict[str, Any], name: str) -> None:
+def test_fields_of_every_shape_are_known(value: dict[str, Any], name: str) -> None:
     """Declared fields, the columns of a line and values without fields are all there is."""
     assert problems({"type": "ExtractField", "field": name}, value=value)[0].startswith("transforms.0.field: ")
 
 
-def test_a_field_that_nobody_decodes_is_read() -> None:
+def test_field_that_is_not_decoded_is_reported() -> None:
     """Without declared fields a JSON value is read as the columns are, and no other field gets to transforms."""
     step = {"type": "CopyValue", "source.field": "other", "target.field": "all"}
 
@@ -176,7 +176,7 @@ def test_a_field_that_nobody_decodes_is_read() -> None:
     )
 
 
-def test_a_misspelled_field_of_the_key_is_told() -> None:
+def test_misspelled_field_of_the_key_is_reported() -> None:
     """Keys have fields of their own, or those that ValueToKey gave them."""
     wrong = {"type": "ExtractField$Key", "field": "numbr"}
 
@@ -188,7 +188,7 @@ def test_a_misspelled_field_of_the_key_is_told() -> None:
 WHEN = {"predicate": "TopicNameMatches", "pattern": "other"}
 
 
-def test_a_transform_of_some_records_is_not_looked_at() -> None:
+def test_transform_under_a_predicate_is_checked() -> None:
     """A predicate can't be asked without records, so the transform counts as applied, and as not applied."""
     rename = {"type": "ReplaceField", "renames": "customer:buyer", "when": WHEN}
     mask = {"type": "MaskField", "fields": "customer, buyer"}
@@ -205,7 +205,7 @@ def test_a_transform_of_some_records_is_not_looked_at() -> None:
     assert problems({"type": "Filter", "when": WHEN}, mask | {"fields": "customer"}) == ()
 
 
-def test_a_column_that_only_some_records_fill_is_refused() -> None:
+def test_column_that_only_some_records_fill_is_accepted() -> None:
     """Records of another topic may be the only ones; a column that nobody fills is told, whatever the topic."""
     rename = {"type": "ReplaceField", "renames": "customer:buyer", "when": WHEN}
     columns = {"buyer": {"type": "string", "required": True}}
@@ -234,6 +234,6 @@ def test_a_column_that_only_some_records_fill_is_refused() -> None:
         ),
     ],
 )
-def test_what_may_work_is_refused(steps: list[dict[str, Any]], more: dict[str, Any]) -> None:
+def test_possible_transforms_are_accepted(steps: list[dict[str, Any]], more: dict[str, Any]) -> None:
     """Nothing is told unless it is sure."""
     assert problems(*steps, **more) == ()

@@ -48,14 +48,14 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[type], None]:
     return install
 
 
-def test_an_own_transform_must_tell_more_than_it_knows(own: Callable[[type], None]) -> None:
+def test_custom_transform_without_declared_fields_is_accepted(own: Callable[[type], None]) -> None:
     """One that has no `lacks` may leave any fields; of steps behind it nothing is told."""
     own(Silent)
 
     assert problems({"type": "acme.Own"}, {"type": "MaskField", "fields": "custmer"}) == ()
 
 
-def test_an_own_transform_can_not_tell_what_it_needs(own: Callable[[type], None]) -> None:
+def test_custom_transform_may_declare_its_fields(own: Callable[[type], None]) -> None:
     """One that has `lacks` is held against the fields like any other, and so are the steps behind it."""
     own(Telling)
     step = {"type": "acme.Own", "options": {"field": "custmer"}}

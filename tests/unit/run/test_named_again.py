@@ -56,25 +56,25 @@ BACK = (RemovedRange("t", 0, 2, None, 0),)
     ],
     ids=["forward", "duplicates allowed", "both ways", "back", "another topic", "a new partition"],
 )
-def test_a_reset_that_names_a_table_again_doubles_or_loses_its_rows(
+def test_reset_of_an_earlier_table_keeps_each_row_once(
     batch: Batch, expected: dict[tuple[str, int], tuple[int, int]]
 ) -> None:
     """What an earlier reset lets come again goes; what this one moves back over, and what rests, goes by its own order."""
     assert again(batch) == expected
 
 
-def test_rows_go_that_no_reset_passed_by() -> None:
+def test_rows_outside_of_every_reset_stay() -> None:
     """The mark is of the present epoch, so nothing comes again but what this reset takes out itself."""
     assert again(reset(moved((9, 4))), epoch=1) == {}
     assert again(reset(moved((2, 3)), BACK), epoch=1) == {}
 
 
-def test_the_way_on_for_rows_without_coordinates_is_barred() -> None:
+def test_reset_that_allows_duplicates_needs_no_coordinates() -> None:
     """A reset that allows duplicates is what a table without Kafka columns is told to do."""
     assert again(reset(moved((2, 1))), has_columns=False) == {}
 
 
-def test_a_batch_doubles_what_it_brings_again() -> None:
+def test_batch_removes_rows_that_it_reads_again() -> None:
     """Where a batch begins, rows of before the reset go."""
     topics = {"t": TopicPosition(None, (4, 1), (9, 9))}
     batch = Batch("ingest", "r", replace(BEFORE, n=6, topics=topics), "now")

@@ -168,7 +168,7 @@ def test_record_beyond_the_limit_of_one_table_lands_in_others(tmp_path: Path) ->
     assert {name: found.rows(name) for name in tables} == {"shop.days": 10, "shop.months": 30, "shop.plain": 30}
 
 
-def test_message_says_what_to_do_and_quotes_no_value(tmp_path: Path) -> None:
+def test_message_names_the_remedy_and_quotes_no_value(tmp_path: Path) -> None:
     found = staged(2, {TABLE: table_of(tmp_path, ["town"])}, range(1, 4))
     sample = found.samples["TOO_MANY_PARTITIONS"]
     assert (sample.topic, sample.partition, sample.offset) == ("orders", 0, 102)
@@ -194,7 +194,7 @@ LONG_VALUES: dict[str, tuple[str, str, str, str]] = {
 
 @pytest.mark.parametrize(("field", "kind", "short", "long"), LONG_VALUES.values(), ids=LONG_VALUES.keys())
 @pytest.mark.parametrize("options", [FOLDERS, PATHS], ids=["folders", "paths"])
-def test_value_that_names_no_folder_is_a_dead_letter_where_spark_writes(
+def test_value_too_long_for_a_folder_is_a_dead_letter_under_spark(
     tmp_path: Path, field: str, kind: str, short: str, long: str, options: dict[str, Any]
 ) -> None:
     """`town=` and the value as Java escapes it have 255 bytes at most; a refused value takes no room from others."""

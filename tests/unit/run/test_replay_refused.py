@@ -23,14 +23,14 @@ def scope(**template: Any) -> RunContext:
     return cast("RunContext", SimpleNamespace(pipeline=Pipeline.model_validate(given)))
 
 
-def test_old_changes_for_tables_that_are_not_made_yet() -> None:
+def test_replay_into_tables_not_yet_created_is_refused_for_changes() -> None:
     """A replay may make them, and then brings deleted rows back as it would in a listed one."""
     with pytest.raises(Terminal, match=r"route\.create keeps nothing of deleted rows"):
         refuse_forgotten_deletes(scope(**MERGED))
     refuse_forgotten_deletes(scope(**MERGED, deletes="soft"))
 
 
-def test_tables_that_are_not_made_yet_and_have_no_kafka_columns() -> None:
+def test_replay_into_tables_not_yet_created_needs_kafka_columns() -> None:
     """Rows that they get could not be replaced by the next replay."""
     with pytest.raises(Terminal, match=r"route\.create has no Kafka columns"):
         refuse_without_coordinates(scope(kafka_columns=False))

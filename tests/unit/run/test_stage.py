@@ -48,7 +48,7 @@ def order(tolerance: Tolerance | None) -> StageOrder:
     ],
     ids=["none", "max_count", "alert", "rate", "dry run"],
 )
-def test_a_task_reads_on_although_nothing_can_be_published(tolerance: Tolerance | None, batches: int) -> None:
+def test_task_stops_at_the_limit_of_dead_letters(tolerance: Tolerance | None, batches: int) -> None:
     """It stops behind the batch of records that makes too many; without a limit of the number it reads all."""
     taken: list[int] = []
 
@@ -64,7 +64,7 @@ def test_a_task_reads_on_although_nothing_can_be_published(tolerance: Tolerance 
     assert staged.samples["INVALID_JSON"].offset == 100
 
 
-def test_records_are_counted_by_age_in_no_engine() -> None:
+def test_every_engine_counts_records_by_age() -> None:
     """What every engine does with its records counts them, once, if it is told when the ends were fixed."""
     batches = [kafka_batch([GOOD, BAD]), kafka_batch([GOOD])]
     fixed_at = datetime.fromtimestamp(0, UTC) + timedelta(days=365 * 100)
@@ -107,7 +107,7 @@ def orders(tmp_path: Path) -> StageOrder:
     )
 
 
-def test_task_lands_a_part_of_what_must_be_read_again(orders: StageOrder) -> None:
+def test_task_that_needs_a_column_lands_nothing(orders: StageOrder) -> None:
     """Where a record needs a column, nothing of its task counts: it tells all that is needed, and to read its ranges again."""
     # Two stretches of one partition: what lies between them is another task's, which may have landed it.
     ranges = (Range("t", 0, 0, 3), Range("t", 0, 40, 42))
@@ -120,7 +120,7 @@ def test_task_lands_a_part_of_what_must_be_read_again(orders: StageOrder) -> Non
     assert staged.again == ranges
 
 
-def test_files_of_such_a_task_are_forgotten(orders: StageOrder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_task_that_needs_a_column_are_listed(orders: StageOrder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that were written before the record came are told, so that somebody deletes them."""
     monkeypatch.setattr(stage, "TableWriters", partial(TableWriters, held_bytes=1))
 

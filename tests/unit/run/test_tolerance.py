@@ -25,7 +25,7 @@ ORDERS = {
         ({"tolerance": {"max_count": 9}, "on_exceed": "dead_letter_and_alert"}, Tolerance(0.1, 1000, 9, fails=False)),
     ],
 )
-def test_a_batch_is_judged_by_other_limits(dead_letters: dict[str, object], tolerance: Tolerance) -> None:
+def test_batch_is_judged_by_limits_of_the_file(dead_letters: dict[str, object], tolerance: Tolerance) -> None:
     """The audit takes what the pipeline file says."""
     assert tolerance_of(Pipeline.model_validate(ORDERS | {"dead_letters": dead_letters})) == tolerance
 
@@ -35,7 +35,7 @@ def staged(first: int, count: int) -> Staged:
     return Staged({("t", 0): Counts(count, 0, count)}, named=names, samples={"BAD": DeadSample("t", 0, first, "m")})
 
 
-def test_a_log_grows_with_the_damage() -> None:
+def test_logged_dead_letters_are_bounded() -> None:
     """Of two tasks together, a hundred letters are named and the rest counted; the first ones come first."""
     whole = staged(0, 70).merge(staged(70, 70))
     lines = list(named_letters(whole))
@@ -46,12 +46,12 @@ def test_a_log_grows_with_the_damage() -> None:
     assert whole.samples["BAD"].offset == 0
 
 
-def test_letters_are_named_unasked() -> None:
+def test_dead_letters_are_logged_only_on_request() -> None:
     """Without `log` nothing is named, so nothing is counted either."""
     assert list(named_letters(Staged({("t", 0): Counts(5, 0, 5)}))) == []
 
 
-def test_letters_of_several_tables_are_left_out_of_the_count() -> None:
+def test_dead_letters_of_several_tables_are_all_counted() -> None:
     """A record that fits no table has a letter of each: the log counts letters, and says of which table each is."""
     named = tuple(NamedLetter("BAD", "t", 0, 7, of) for of in ("a.b", "a.c"))
     tables = {of: TableCounts(5, 3, 2, 3) for of in ("a.b", "a.c")}
@@ -65,6 +65,6 @@ def test_letters_of_several_tables_are_left_out_of_the_count() -> None:
     assert Staged.from_json(whole.to_json()) == whole
 
 
-def test_names_are_lost_on_the_way_to_the_driver() -> None:
+def test_logged_names_survive_the_way_to_the_driver() -> None:
     """Executors hand back text."""
     assert Staged.from_json(staged(0, 3).to_json()) == staged(0, 3)
