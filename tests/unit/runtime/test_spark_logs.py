@@ -10,7 +10,7 @@ from frazil.runtime.home import Home
 from frazil.spark.submit.submission import KEPT_LOGS, log_of
 
 
-def test_logs_fill_the_disk(tmp_path: Path) -> None:
+def test_logs_are_bounded_per_pipeline(tmp_path: Path) -> None:
     """The last ones of the pipeline stay; those of others, also of names that begin alike, and of processes are not its own."""
     home = replace(Home.resolve({}), root=tmp_path)
     home.logs.mkdir()
