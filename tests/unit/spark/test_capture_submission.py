@@ -30,7 +30,7 @@ databases: {{shop: {{url: "jdbc:sqlite:x", driver: org.sqlite.JDBC, jars: [{__fi
     return capture_submission(Project.load({key: str(folder / name) for key, name in own.items()}), CAPTURE, "a run")
 
 
-def test_rows_are_sorted_by_local_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_sorted_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the engine says, the session of a capture has UTC: the order of times as text is theirs."""
     job = job_of(tmp_path, {ZONE: "Europe/Berlin", "spark.a": "1"}, monkeypatch)
 
@@ -38,7 +38,7 @@ def test_rows_are_sorted_by_local_time(tmp_path: Path, monkeypatch: pytest.Monke
     assert job.conf[OPTIONS] == "-Duser.timezone=UTC"
 
 
-def test_options_of_executors_become_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_executors_stay_out_of_the_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an engine says of them may be secret: it comes to Spark by the private file, with the clock."""
     job = job_of(tmp_path, {OPTIONS: "-Dkey=hunter2"}, monkeypatch)
 

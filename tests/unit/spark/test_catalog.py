@@ -17,7 +17,7 @@ def entry(**of: Any) -> CatalogSettings:
     return CatalogSettings.model_validate({"uri": "sqlite:////x/catalog.db", "warehouse": "file:///x"} | of)
 
 
-def test_password_is_in_the_address_of_a_database() -> None:
+def test_password_is_not_in_the_address_of_a_database() -> None:
     """PostgreSQL: user, password and options are properties, the driver is Java's, odd characters stay what they are."""
     found = catalog_properties(
         entry(uri="postgresql+psycopg2://ann%40x:s3%3Fcr%25t@db.example.org:5433/lake%20one?sslmode=require")
@@ -36,7 +36,7 @@ def test_password_is_in_the_address_of_a_database() -> None:
         ("sqlite:////x/catalog.db", "sqlite:////x/catalog.db"),
     ],
 )
-def test_postgres_is_opened_with_a_driver_that_is_not_there(uri: str, address: str) -> None:
+def test_postgres_is_opened_with_the_installed_driver(uri: str, address: str) -> None:
     """The one that comes with `frazil[postgres]`, unless the address names one."""
     assert entry(uri=uri).address == address
 
@@ -78,7 +78,7 @@ STORES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_spark_looks_for_tables_elsewhere(store: str) -> None:
+def test_spark_finds_tables_where_pyiceberg_does(store: str) -> None:
     """PyIceberg's properties, and what Java calls otherwise; what the settings say themselves stays."""
     warehouse, properties, added = STORES[store]
 
@@ -88,7 +88,7 @@ def test_spark_looks_for_tables_elsewhere(store: str) -> None:
     assert found == own | properties | added | {"uri": "jdbc:sqlite:/x/catalog.db", "jdbc.schema-version": "V1"}
 
 
-def test_spark_lacks_a_jar() -> None:
+def test_spark_gets_the_jars_that_its_catalogs_need() -> None:
     """Those of S3 and PostgreSQL come where a catalog of the settings needs them, and nowhere else."""
 
     def sets(*catalogs: CatalogSettings) -> tuple[str, ...]:

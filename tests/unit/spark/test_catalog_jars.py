@@ -19,7 +19,7 @@ from frazil.spark.submit.configuration import jar_sets
         ({"type": "rest", "uri": "https://catalog.example.org", "properties": {"s3.region": "eu-central-1"}}, True),
     ],
 )
-def test_spark_can_not_reach_s3_or_fetches_its_jars_for_nothing(catalog: dict[str, Any], needs: bool) -> None:
+def test_spark_gets_s3_jars_only_where_needed(catalog: dict[str, Any], needs: bool) -> None:
     """They are as large as all others together, and without them a merge fails after everything was read."""
     settings = Settings.model_validate(
         {"clusters": {"local": {"bootstrap_servers": "b:9092"}}, "catalogs": {"lake": catalog}}

@@ -26,7 +26,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, project: Project, said: str) -> str:
     return str(told.value)
 
 
-def test_master_that_is_away_shows_as_frames_of_java(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_master_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark itself says only that it has stopped: the error says why, and where to look."""
     said = heard(monkeypatch, Project.load({}), GIVEN_UP)
 
@@ -35,7 +35,7 @@ def test_master_that_is_away_shows_as_frames_of_java(monkeypatch: pytest.MonkeyP
     assert "IllegalStateException" not in said
 
 
-def test_spark_that_cannot_start_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_that_cannot_start_names_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any other reason is told as it came, in one line."""
     said = heard(monkeypatch, Project.load({}), "no space\nleft on device")
 

@@ -17,7 +17,7 @@ ValueError: a@b.example
 java.io.IOException: No space left on device: /lake/mail=a@b.example"""
 
 
-def test_names_of_a_failure_are_told_and_its_values_are_not() -> None:
+def test_error_names_are_shown_without_values() -> None:
     """Exceptions, conditions and places in Frazil's own code; no word of a row."""
     found = ", ".join(names_in(FAILURE))
     for name in (
@@ -35,7 +35,7 @@ def test_names_of_a_failure_are_told_and_its_values_are_not() -> None:
     assert "example" not in found
 
 
-def test_end_of_a_log_is_told_without_values() -> None:
+def test_end_of_a_log_is_shown_without_values() -> None:
     """What spark-submit says of its own arguments is told as it is: no record was read yet."""
     refused = (
         'Exception in thread "main" org.apache.spark.SparkException: Master must start with yarn, spark, k8s, or local'

@@ -13,7 +13,7 @@ from frazil.spark.submit import handover as handovers
 from frazil.spark.submit.handover import handed_over
 
 
-def test_a_result_of_a_killed_run_is_taken_for_that_of_its_retry(tmp_path: Path) -> None:
+def test_result_of_a_killed_run_is_removed(tmp_path: Path) -> None:
     """A file that was left behind under the same id is removed before the job begins."""
     home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
     with handed_over(home, "orders", "manual__1", "{}") as handover:
@@ -25,7 +25,7 @@ def test_a_result_of_a_killed_run_is_taken_for_that_of_its_retry(tmp_path: Path)
         assert handover.read_result() is None
 
 
-def test_secrets_of_a_killed_submitter_stay_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_a_killed_submitter_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next hand-over, of whichever pipeline, removes them, half-written ones too; those of a job that starts now stay."""
     home, conf = Home.resolve({"FRAZIL_HOME": str(tmp_path)}), {"spark.own": "hunter2"}
     with handed_over(home, "orders", "manual__1", "{}", conf) as other:
@@ -46,7 +46,7 @@ def test_secrets_of_a_killed_submitter_stay_for_ever(tmp_path: Path, monkeypatch
     assert list((tmp_path / "plans").iterdir()) == []
 
 
-def test_odd_defaults_of_spark_end_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_defaults_without_utf8_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A spark-defaults.conf that is no UTF-8 is read as Spark reads it."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     (tmp_path / "spark-defaults.conf").write_bytes(b"spark.app.name caf\xe9\n")

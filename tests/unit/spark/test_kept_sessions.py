@@ -11,7 +11,7 @@ import pytest
 from frazil.spark.connect.session import lend_session
 
 
-def test_session_serves_two_jobs_at_once(tmp_path: Path) -> None:
+def test_session_serves_one_job_at_a_time(tmp_path: Path) -> None:
     """An id is one job's alone; when it has ended the next job has it."""
     with lend_session(tmp_path) as first, lend_session(tmp_path) as second:
         assert first.id != second.id
@@ -22,7 +22,7 @@ def test_session_serves_two_jobs_at_once(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_session_that_was_never_fit_is_taken_over(tmp_path: Path) -> None:
+def test_session_that_was_never_released_is_not_reused(tmp_path: Path) -> None:
     """Nobody said that it may be kept: the next job begins with a new one."""
     with lend_session(tmp_path) as unfit:
         pass
@@ -31,7 +31,7 @@ def test_session_that_was_never_fit_is_taken_over(tmp_path: Path) -> None:
         assert session.id != unfit.id
 
 
-def test_failed_job_costs_the_server_its_session(tmp_path: Path) -> None:
+def test_session_of_a_failed_job_is_reused(tmp_path: Path) -> None:
     """Whether a session can be used again is not a matter of how its job ended: the next one has it."""
     ids = []
 
@@ -48,7 +48,7 @@ def test_failed_job_costs_the_server_its_session(tmp_path: Path) -> None:
     assert ids[0] == ids[1]
 
 
-def test_session_is_taken_over_after_its_server_ended_it(tmp_path: Path) -> None:
+def test_session_that_its_server_ended_is_not_reused(tmp_path: Path) -> None:
     """An id that nobody used for days is of no use to anybody, and its file goes."""
     with lend_session(tmp_path) as old:
         old.is_kept = True

@@ -35,7 +35,7 @@ from frazil.spark.submit.configuration import cores, is_local
         ({}, 1),
     ],
 )
-def test_a_batch_leaves_cores_idle(configured: dict[str, str], expected: int) -> None:
+def test_batch_uses_every_core(configured: dict[str, str], expected: int) -> None:
     """A task for each core that the configuration promises, on each kind of master by its own keys."""
     assert cores(lambda key: configured.get(key, "")) == expected
 
@@ -50,6 +50,6 @@ def test_a_batch_leaves_cores_idle(configured: dict[str, str], expected: int) ->
         ("spark://a:7077", False),
     ],
 )
-def test_a_cluster_is_left_without_a_word(master: str, expected: bool) -> None:
+def test_cluster_is_recognised_by_its_master(master: str, expected: bool) -> None:
     """Only what ends with the job's own JVM is taken for local: executors of their own are a cluster."""
     assert is_local(master) is expected

@@ -81,7 +81,7 @@ MASTERS = {
 
 
 @pytest.mark.parametrize("engine", RENDERED)
-def test_a_cluster_is_asked_for_something_else(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_gets_exactly_its_configuration(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Master and every property of the job are those that the settings and the kind of cluster ask for, no more and no less."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     (tmp_path / "pipelines").mkdir()
@@ -105,7 +105,7 @@ def test_a_cluster_is_asked_for_something_else(engine: str, tmp_path: Path, monk
     assert job.command(["--plan", "@file"])[1:3] == ["--master", MASTERS[engine]]
 
 
-def test_code_that_is_sent_is_yesterdays(tmp_path: Path) -> None:
+def test_current_code_is_shipped(tmp_path: Path) -> None:
     """The archive holds this very code and what it reads, is made once, and importing it makes no difference."""
     home = Home(tmp_path, tmp_path, tmp_path)
     archive = code_archive(home)
@@ -123,7 +123,7 @@ def test_code_that_is_sent_is_yesterdays(tmp_path: Path) -> None:
     assert said.stdout.strip() == digest()
 
 
-def test_a_driver_that_nobody_hears_is_accepted(tmp_path: Path) -> None:
+def test_deploy_mode_cluster_is_refused(tmp_path: Path) -> None:
     """The deploy mode cluster is refused where the file is checked, with the reason and the way to do it."""
     settings = EXAMPLE.read_text().replace("spark.yarn.queue: ingest", "spark.submit.deployMode: cluster")
     (tmp_path / "settings.yaml").write_text(settings)

@@ -10,7 +10,7 @@ import frazil
 from frazil.spark.submit.sources import digest
 
 
-def test_process_that_waited_puts_back_the_server_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upgraded_code_is_noticed_by_a_waiting_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upgrade while a session waits for records is seen: the server is asked for with the code that is there now."""
     code = tmp_path / "__init__.py"
     code.write_text("before = 1\n")

@@ -37,7 +37,7 @@ def project(tmp_path: Path) -> Project:
     return Project.load({key: str(tmp_path / name) for key, name in own.items()})
 
 
-def test_token_is_an_argument_of_the_job(project: Project) -> None:
+def test_token_is_in_the_environment_of_the_job(project: Project) -> None:
     """Everybody on a machine reads arguments; the job gets the token in its environment, and needs neither Java nor jars."""
     job = maintenance_submission(project, project.pipeline("orders"), "a run", on_server=True)
 
@@ -49,7 +49,7 @@ def test_token_is_an_argument_of_the_job(project: Project) -> None:
     assert "hunter2" not in " ".join(command)
 
 
-def test_conf_of_the_engine_is_an_argument_of_the_job(tmp_path: Path) -> None:
+def test_conf_of_the_engine_is_in_a_private_file(tmp_path: Path) -> None:
     """It may hold secrets, under any name: it comes to Spark by a file of its owner's, behind Spark's own defaults, and is gone."""
     secret = "a=b: #\\ ü\nhunter2"
     job = Submission(
@@ -71,7 +71,7 @@ def test_conf_of_the_engine_is_an_argument_of_the_job(tmp_path: Path) -> None:
     assert not handover.properties.exists()
 
 
-def test_file_of_the_engines_conf_hides_sparks_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conf_of_the_engine_comes_after_spark_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a file, spark-submit doesn't read its defaults; they are in it, and the engine's own words win."""
     (tmp_path / "spark-defaults.conf").write_text("spark.a   1\nspark.b   2")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
