@@ -38,7 +38,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(DIFFERENT, 2)))
-def test_different_values_have_one_hash(one: object, other: object) -> None:
+def test_different_values_have_different_hashes(one: object, other: object) -> None:
     """Python calls some of them equal; a table does not."""
     assert digest(one) != digest(other)
     assert digest(one) == digest(one)
@@ -77,12 +77,12 @@ NESTED = pa.struct([("u", pa.binary(16)), ("b", pa.large_list(pa.struct([("c", p
         ),
     ],
 )
-def test_stored_values_take_another_form(of: str, array: pa.Array, expected: list[Any]) -> None:
+def test_stored_values_have_one_form(of: str, array: pa.Array, expected: list[Any]) -> None:
     """Whole numbers, bytes and tuples, however Arrow hands values out."""
     assert list(map(repr, column_values(array, parse_type(of)))) == list(map(repr, expected))
 
 
-def test_a_difference_shows_a_whole_payload_or_hides_the_rest() -> None:
+def test_difference_is_cut_and_counted() -> None:
     """Long values are cut, all differences are counted, the first are kept."""
     findings = Findings()
     findings.extend(Difference("missing", "a", "b", "t", 0, offset) for offset in range(DESCRIBED_DIFFERENCES + 5))

@@ -103,7 +103,7 @@ FORMATS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
 @pytest.mark.parametrize("order_by", [None, "place"])
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_one_of_two_readings_is_wrong(name: str, order_by: str | None, data: st.DataObject) -> None:
+def test_two_readings_of_a_change_agree(name: str, order_by: str | None, data: st.DataObject) -> None:
     """Of any record, sound or broken, both say the same rows, or that it is no good."""
     changes, values = FORMATS[name]
     declared = pipeline(changes=changes, columns=COLUMNS, order_by=order_by)

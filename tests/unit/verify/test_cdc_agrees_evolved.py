@@ -101,7 +101,7 @@ def assert_same_readings(name: str, sent: list[Any]) -> None:
 @pytest.mark.parametrize(
     "columns", [{}, {"_cdc": "string"}, {"fact": {"type": "long", "from": ["_cdc", "x"]}}], ids=str
 )
-def test_field_named_as_facts_is_the_record_s_own_where_none_are_taken(columns: dict[str, Any]) -> None:
+def test_field_named_like_metadata_is_read_from_the_record(columns: dict[str, Any]) -> None:
     """Records that are rows tell no facts."""
     declared = pipeline(write="upsert", columns={"id": {"type": "int", "required": True}, **columns}, evolve="widen")
     sent = {"id": 1, "_cdc": {"x": 5} if "fact" in columns else "mine"}

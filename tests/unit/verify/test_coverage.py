@@ -27,7 +27,7 @@ STEPS = st.lists(st.tuples(st.booleans(), OFFSETS, OFFSETS, st.integers(0, 12)),
 
 
 @given(STEPS, st.integers(1, 9))
-def test_an_offset_is_lost_or_read_twice_in_the_arithmetic(steps: list[tuple[bool, int, int, int]], size: int) -> None:
+def test_arithmetic_keeps_each_offset_once(steps: list[tuple[bool, int, int, int]], size: int) -> None:
     """Segments say of every offset what a plain set of batches per offset says, in windows of any size too."""
     segments: list[Segment] = []
     plain: dict[int, list[int]] = {offset: [] for offset in range(31)}
@@ -47,7 +47,7 @@ def test_an_offset_is_lost_or_read_twice_in_the_arithmetic(steps: list[tuple[boo
     assert all(w.end - w.start <= size for w in windows(segments, size))
 
 
-def test_what_is_not_covered_is_looked_at_too() -> None:
+def test_uncovered_offsets_are_checked_too() -> None:
     """Gaps between spans, before and behind them, up to the bound or without one."""
     assert gaps([(2, 4), (4, 6), (9, 10)], 0, None) == [(0, 2), (6, 9), (10, None)]
     assert gaps([(0, 5)], 0, 5) == []
@@ -88,14 +88,14 @@ def test_ranges_count_more_than_the_position() -> None:
     assert covered(START, FIRST, row) == [(5, 10, (1,)), (14, 20, (2,))]
 
 
-def test_a_replay_adds_a_second_outcome() -> None:
+def test_replay_leaves_one_outcome() -> None:
     """It takes out what it reads again; the rest keeps its batch."""
     row = batch(3, "replay", 20, 20, ranges='[["t",0,8,12]]', removed='[["t",0,8,12,0]]')
 
     assert covered(START, FIRST, SECOND, row) == [(5, 8, (1,)), (8, 12, (3,)), (12, 20, (2,))]
 
 
-def test_a_backward_reset_leaves_what_it_took_out() -> None:
+def test_backward_reset_removes_what_lies_beyond() -> None:
     """What lies beyond goes, and is read once more; with duplicates allowed it is expected twice."""
     again = batch(4, "ingest", 8, 20)
     removing = batch(3, "reset", 8, 8, removed='[["t",0,8,null,0]]')
@@ -109,7 +109,7 @@ def test_a_backward_reset_leaves_what_it_took_out() -> None:
     ]
 
 
-def test_a_rewind_forgets_to_undo_what_was_rolled_back() -> None:
+def test_rewind_undoes_what_was_rolled_back() -> None:
     """Batches above the one that main went back to are undone: what they read, and what they took out."""
     replay = batch(3, "replay", 20, 20, ranges='[["t",0,6,12]]', removed='[["t",0,6,12,0]]')
     rewind = batch(5, "rewind", 10, 10, removed='[["t",null,0,null,2]]')
@@ -119,7 +119,7 @@ def test_a_rewind_forgets_to_undo_what_was_rolled_back() -> None:
     assert covered(START, FIRST, SECOND, rolled_back) == [(5, 10, (1,))]
 
 
-def test_a_rewind_over_a_replay_leaves_letters_that_are_gone() -> None:
+def test_rewind_over_a_replay_drops_its_dead_letters() -> None:
     """A replay took letters out that no rollback brings back: the rewind goes back to where it began, in both tables."""
     replay = batch(3, "replay", 20, 20, ranges='[["t",0,6,12]]', removed='[["t",0,6,12,0]]')
     rewind = batch(4, "rewind", 6, 6, removed='[["t",null,0,null,3],["t",0,6,null,0]]')
@@ -127,7 +127,7 @@ def test_a_rewind_over_a_replay_leaves_letters_that_are_gone() -> None:
     assert covered(START, FIRST, SECOND, replay, rewind) == [(5, 6, (1,))]
 
 
-def test_a_rewind_keeps_what_it_skipped() -> None:
+def test_rewind_keeps_what_kafka_no_longer_has() -> None:
     """What can't come again stays where a table has it, under the number of the batch that was undone."""
     removed = '[["t",null,0,10,2],["t",0,14,null,2]]'
     rewind = batch(3, "rewind", 14, 14, removed=removed, skipped='[["t",0,10,14]]')
@@ -135,7 +135,7 @@ def test_a_rewind_keeps_what_it_skipped() -> None:
     assert covered(START, FIRST, SECOND, rewind) == [(5, 10, (1,)), (10, 14, (2,))]
 
 
-def test_a_rewind_that_was_rolled_back_undoes_nothing() -> None:
+def test_rewind_that_was_rolled_back_undoes_nothing() -> None:
     """Only the last rollback says what the closing table holds."""
     first = batch(3, "rewind", 10, 10, removed='[["t",null,0,null,2]]')
     second = batch(4, "rewind", 20, 20, removed='[["t",null,0,null,3]]')
@@ -143,7 +143,7 @@ def test_a_rewind_that_was_rolled_back_undoes_nothing() -> None:
     assert covered(START, FIRST, SECOND, first, second) == [(5, 10, (1,)), (10, 20, (2,))]
 
 
-def test_a_settle_takes_out_what_it_brings_back() -> None:
+def test_repair_restores_without_removing() -> None:
     """Letters are staged again under the numbers they had; rows never moved. What it gives up is on record."""
     settled = batch(3, "settle", 20, 20, removed='[["t",null,0,null,1]]', skipped='[["t",0,8,12]]')
 
@@ -154,7 +154,7 @@ def test_a_settle_takes_out_what_it_brings_back() -> None:
     assert unrecorded_batches(read(START, FIRST, batch(5, "settle", 10, 10, abandoned=3))) == {2, 3, 4}
 
 
-def test_an_older_incarnation_is_answered_for() -> None:
+def test_older_incarnation_is_left_out() -> None:
     """Batches before the one that adopted the recreated topic read other records."""
     adopted = batch(3, "reset", 0, 0, since=3)
 

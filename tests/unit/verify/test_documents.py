@@ -8,7 +8,7 @@ from frazil.verify.values import json_document as documents
 from frazil.verify.values.json_document import EACH_ONCE, LAST_COUNTS, Unfit, object_of
 
 
-def test_every_table_parses_a_value_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_is_parsed_once_for_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Route and row of every destination ask for the same value one after the other; it is parsed once per reading."""
     parsed: list[str] = []
     monkeypatch.setattr(documents, "_depth", lambda text: parsed.append(text) or 1)

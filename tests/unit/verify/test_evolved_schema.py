@@ -59,7 +59,7 @@ def columns(**given: Any) -> dict[str, tuple[str, bool]]:
     return {name: (str(of.parsed), of.required) for name, of in compared_columns(destination, SCHEMA, Value()).items()}
 
 
-def test_columns_that_nobody_declared_are_left_unchecked() -> None:
+def test_undeclared_columns_are_checked() -> None:
     """All that the table has is compared: but for Kafka's columns, rescued fields, and types that can't be read here."""
     assert columns() == {
         "id": ("long", True),
@@ -71,7 +71,7 @@ def test_columns_that_nobody_declared_are_left_unchecked() -> None:
     }
 
 
-def test_declared_column_that_was_widened_is_read_as_it_was_declared() -> None:
+def test_widened_column_is_read_by_the_type_of_the_table() -> None:
     """The table's type counts, with the file's options; a declared column that must be there must be."""
     declared = {"count": {"type": "int", "required": True}, "seen": {"type": "timestamptz", "unit": "ms"}}
     destination = Destination.model_validate({"table": "a.b", "columns": declared, "evolve": "add"})
@@ -94,12 +94,12 @@ def test_declared_column_that_was_widened_is_read_as_it_was_declared() -> None:
         ("", ""),
     ],
 )
-def test_value_that_tells_no_type_is_taken_for_a_lost_one(value: Any, expected: Any) -> None:
+def test_value_without_a_type_counts_as_null(value: Any, expected: Any) -> None:
     """Empty lists, maps and structs count as null, at any level; what holds a value stays."""
     assert null_empty_values(value) == expected
 
 
-def test_lost_value_of_an_inferred_column_is_overlooked() -> None:
+def test_lost_value_of_an_inferred_column_is_noticed() -> None:
     """What a record has must be in its row; only what holds nothing may be null."""
     destination = Destination.model_validate({"table": "a.b", "on_incompatible": "dead_letter"})
     schema = Schema(
@@ -112,7 +112,7 @@ def test_lost_value_of_an_inferred_column_is_overlooked() -> None:
     assert isinstance(grown.row(json.dumps({"a": "x"}).encode()), Bad)
 
 
-def test_batches_before_a_new_column_may_say_anything() -> None:
+def test_batches_before_a_new_column_may_lack_only_that_column() -> None:
     """Of an earlier batch only columns that were others then may be null: its snapshot says which, or any of all schemas."""
     columns = [
         NestedField(1, "id", LongType(), required=True),
@@ -163,9 +163,7 @@ def _struct(*fields: NestedField) -> StructType:
         pytest.param(_placed(LongType()), Schema(NestedField(0, "other", LongType())), True, True, id="another name"),
     ],
 )
-def test_a_value_is_lost_in_a_column_that_was_always_there(
-    then: Schema, now: Schema, changed: bool, added: bool
-) -> None:
+def test_lost_value_in_an_old_column_is_noticed(then: Schema, now: Schema, changed: bool, added: bool) -> None:
     """A comment, a promotion, or that null is allowed now, is no reason why a value of an earlier batch may be missing."""
     schemas = [then.model_copy(update={"schema_id": 0}), now.model_copy(update={"schema_id": 1})]
     metadata = new_table_metadata(now, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "file:///t", {})
@@ -176,7 +174,7 @@ def test_a_value_is_lost_in_a_column_that_was_always_there(
     assert (bool(found.changed), bool(found.added)) == (changed, added)
 
 
-def test_a_lost_value_of_a_widened_column_is_overlooked() -> None:
+def test_lost_value_of_a_widened_column_is_noticed() -> None:
     """Records of such a batch may have been dead letters, so it is lenient; its rows must have their values all the same."""
     pipeline = Pipeline.model_validate(
         {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b", "evolve": "add"}]}

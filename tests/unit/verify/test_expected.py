@@ -140,7 +140,7 @@ def test_a_value_is_read_as_promised(of: str, value: str, expected: object) -> N
         b"{'x': 1}",
     ],
 )
-def test_what_is_no_json_object_is_expected_as_a_row(raw: bytes) -> None:
+def test_value_that_is_no_json_object_is_expected_as_dead_letter(raw: bytes) -> None:
     """Such a record is a dead letter, whatever its columns."""
     assert isinstance(Expectation({"x": Column(type="long")}).row(raw), Bad)
 
@@ -151,14 +151,14 @@ def test_a_byte_order_mark_and_repeated_keys_are_read_as_the_writer_does() -> No
 
 
 @pytest.mark.parametrize(("depth", "is_bad"), [(MAX_DEPTH, False), (MAX_DEPTH + 1, True)])
-def test_the_deepest_value_is_taken_for_a_letter(depth: int, is_bad: bool) -> None:
+def test_deepest_value_is_expected_as_a_row(depth: int, is_bad: bool) -> None:
     """The limit is part of the promise; brackets inside texts don't count."""
     raw = b'{"t": "' + b"[" * 600 + b'", "x": ' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
 
     assert isinstance(Expectation({"x": Column(type="string")}).row(raw), Bad) is is_bad
 
 
-def test_a_required_field_is_let_through_without_value() -> None:
+def test_required_field_without_value_is_bad() -> None:
     """Missing and null are both bad where a value is required."""
     expectation = Expectation({"x": Column(type="long", required=True)})
 
@@ -167,7 +167,7 @@ def test_a_required_field_is_let_through_without_value() -> None:
     assert isinstance(expectation.row(b'{"x": null}'), Bad)
 
 
-def test_one_bad_cell_hides_the_good_ones() -> None:
+def test_one_bad_cell_leaves_the_good_ones_compared() -> None:
     """Under an older file a row may lack what is bad today; the other cells are still compared."""
     columns = {"x": Column(type="long"), "y": Column(type="long")}
 
@@ -254,7 +254,7 @@ def outcomes(values: list[bytes]) -> list[tuple[Any, ...] | str]:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(RECORDS | RECORDS | CUT, min_size=1, max_size=12))
-def test_any_value_is_expected_otherwise_than_it_is_written(values: list[bytes]) -> None:
+def test_values_are_expected_as_they_are_written(values: list[bytes]) -> None:
     """Two decoders written apart agree on every generated value: which are bad, and every cell of the good ones."""
     expectation = Expectation(DESTINATION.columns)
     expected = [BAD if isinstance(row, Bad) else row for row in map(expectation.row, values)]

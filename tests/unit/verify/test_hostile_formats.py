@@ -145,7 +145,7 @@ def varint(number: int) -> bytes:
         ('"string"', b"\1", "length"),
     ],
 )
-def test_what_avro_claims_is_bounded(schema: str, value: bytes, why: str) -> None:
+def test_sizes_that_avro_claims_are_bounded(schema: str, value: bytes, why: str) -> None:
     """No record crashes the check or holds it up: what is beyond the bounds is not judged, and the reason says why."""
     decode = of_registry("avro", schema)
 
@@ -184,7 +184,7 @@ def test_all_digits_of_a_decimal_are_read() -> None:
     assert python_value(Primitive("decimal", (38, 2)), number) == Decimal(f"{number}e-2")
 
 
-def test_way_to_a_message_is_short() -> None:
+def test_message_index_is_bounded() -> None:
     """A number of the way has at most ten bytes, and the way as many numbers as there are."""
     for path in (b"\xff" * 400_000 + b"\1", varint(1 << 60)):
         with pytest.raises((UnjudgedError, Unfit), match="number"):

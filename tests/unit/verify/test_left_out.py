@@ -14,7 +14,7 @@ from tests.unit.verify.test_coverage import FIRST, START, batch, read
 FILTERED = batch(1, "ingest", 0, 5, ranges='[["t",0,0,5]]', records_written=3, records_filtered=2, rows=3)
 
 
-def test_more_records_are_left_out_than_the_ledger_says() -> None:
+def test_more_records_left_out_than_recorded_are_reported() -> None:
     """So many may be without outcome; the next one is missing."""
     left_out = FilteredCounts.from_ledger(read(START, FILTERED))
 
@@ -33,7 +33,7 @@ def test_more_records_are_left_out_than_the_ledger_says() -> None:
         (1, {("t", 0): 0}, set(), False),
     ],
 )
-def test_fewer_records_are_left_out_than_the_ledger_says(
+def test_fewer_records_left_out_than_recorded_are_reported(
     found: int, held: dict[Any, int], of: set[int], is_told: bool
 ) -> None:
     """Then some of them have an outcome; where Kafka may hold fewer records than were read, nothing is known."""
@@ -84,12 +84,12 @@ EXPLODE = {"type": "Explode", "field": "a"}
         ),
     ],
 )
-def test_values_that_nobody_else_can_read_are_compared(given: dict[str, Any], because: str | None) -> None:
+def test_values_that_cannot_be_read_are_named(given: dict[str, Any], because: str | None) -> None:
     """Values of all formats are, behind the short transforms too; what is not is named."""
     assert unread_because(pipeline(**given)) == because
 
 
-def test_doubles_are_taken_for_rows_of_a_list() -> None:
+def test_duplicate_is_not_taken_for_a_row_of_a_list() -> None:
     """A batch has several rows of a record if the ledger says so, and its file could make them."""
     plain, exploding = pipeline(), pipeline(transforms=[EXPLODE])
     more = {"rows": 9}

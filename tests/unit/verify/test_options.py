@@ -116,7 +116,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("column", "value", "raw", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_an_option_is_read_otherwise_than_promised(
+def test_options_are_read_as_documented(
     column: dict[str, Any], value: dict[str, Any], raw: str, expected: object
 ) -> None:
     """The check must expect what the pipeline reference promises, or it cries wolf."""
@@ -125,7 +125,7 @@ def test_an_option_is_read_otherwise_than_promised(
     assert (found, repr(found)) == (expected, repr(expected))
 
 
-def test_a_default_that_is_no_value_is_expected_in_rows() -> None:
+def test_invalid_default_is_refused() -> None:
     """Such a file can't have landed anything; a check under it has no meaning."""
     with pytest.raises(Terminal, match="default of column x"):
         Expectation({"x": Column(type="int", default="one")})
@@ -144,7 +144,7 @@ LOOSE = [
 
 
 @pytest.mark.parametrize(("column", "value", "raw", "expected"), [c[1:] for c in LOOSE], ids=[c[0] for c in LOOSE])
-def test_what_another_file_allowed_is_called_wrong(
+def test_older_batches_are_judged_by_every_file(
     column: dict[str, Any], value: dict[str, Any], raw: str, expected: object
 ) -> None:
     """Rows of older batches are held only to what every file says."""

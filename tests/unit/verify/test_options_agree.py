@@ -217,7 +217,7 @@ def expected(pipeline: Pipeline, values: list[bytes | None]) -> list[Any]:
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data(), st.booleans())
-def test_any_option_is_expected_otherwise_than_it_is_written(data: st.DataObject, blocks: bool) -> None:
+def test_options_are_expected_as_they_are_written(data: st.DataObject, blocks: bool) -> None:
     """Two readings written apart agree on what any file makes of any value."""
     pipeline = data.draw(pipelines())
     values = data.draw(values_of(pipeline))

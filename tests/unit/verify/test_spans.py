@@ -26,7 +26,7 @@ def passes(of: Segments) -> dict[int, tuple[int, ...]]:
 
 @example([Segment(0, 2, (1,))], 1, 1)
 @given(segments(), st.integers(0, LAST), st.integers(0, LAST))
-def test_a_cut_loses_an_offset(of: Segments, start: int, end: int) -> None:
+def test_cut_keeps_every_offset(of: Segments, start: int, end: int) -> None:
     """What lies between two offsets is there, with its passes, and nothing else."""
     cut = clip(of, start, end)
 
@@ -35,7 +35,7 @@ def test_a_cut_loses_an_offset(of: Segments, start: int, end: int) -> None:
 
 
 @given(st.lists(segments(), min_size=1, max_size=4), st.integers(1, 20))
-def test_what_one_table_wants_is_not_read_or_read_twice(several: list[Segments], size: int) -> None:
+def test_windows_read_each_requested_offset_once(several: list[Segments], size: int) -> None:
     """The windows over all tables hold each wanted offset once, none is larger than allowed."""
     every = union_of_segments(several)
     found = list(windows(every, size))
@@ -52,6 +52,6 @@ def test_what_one_table_wants_is_not_read_or_read_twice(several: list[Segments],
 
 
 @given(segments())
-def test_an_only_table_is_read_in_other_windows(of: Segments) -> None:
+def test_single_table_is_read_by_its_own_segments(of: Segments) -> None:
     """One table's own segments are what is read."""
     assert union_of_segments([of]) == of

@@ -19,13 +19,13 @@ def told(*rows: dict[str, Any], rows_of: dict[int, int], **given: Any) -> list[i
     return [of.batch for of in total_differences(read(*rows), ("a.b", "a.d"), counted, **terms)]
 
 
-def test_a_batch_with_fewer_or_more_rows_is_believed() -> None:
+def test_batch_with_fewer_or_more_rows_is_reported() -> None:
     """Rows and letters of each batch are held against its counts."""
     assert told(START, FIRST, SECOND, rows_of={1: 5, 2: 10}) == []
     assert told(START, FIRST, SECOND, rows_of={1: 4, 2: 11}) == [2, 1]
 
 
-def test_a_lost_row_of_an_exploded_list_is_believed() -> None:
+def test_lost_row_of_an_exploded_list_is_reported() -> None:
     """Rows are counted as rows, which may be more than records."""
     assert told(START, FIRST | {"rows": 9}, SECOND, rows_of={1: 9, 2: 10}) == []
     assert told(START, FIRST | {"rows": 9}, SECOND, rows_of={1: 8, 2: 10}) == [1]
@@ -42,12 +42,12 @@ def test_a_lost_row_of_an_exploded_list_is_believed() -> None:
         batch(3, "rewind", 5, 5, removed='[["t",null,0,null,1]]'),
     ],
 )
-def test_a_batch_of_which_rows_were_taken_out_is_called_wrong(last: dict[str, Any]) -> None:
+def test_batch_with_removed_rows_is_accepted(last: dict[str, Any]) -> None:
     """Its counts are no promise any more."""
     assert told(START, FIRST, SECOND, last, rows_of={3: 1}) == []
 
 
-def test_a_batch_that_lies_elsewhere_is_called_wrong() -> None:
+def test_batch_outside_of_the_check_is_accepted() -> None:
     """Outside of what was asked for, of an older incarnation, or with differences that say more."""
     assert told(START, FIRST, SECOND, rows_of={1: 5}, requested={("t", 0): (0, 19)}) == []
     assert told(START, FIRST, SECOND, rows_of={1: 5}, live={"t": 3}) == []

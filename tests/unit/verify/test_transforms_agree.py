@@ -126,6 +126,6 @@ def test_transforms_give_what_the_decoder_gives(name: str) -> None:
     assert expectation.unjudged == {}
 
 
-def test_every_own_transform_is_held_against_the_decoder() -> None:
+def test_every_own_transform_is_compared_with_the_decoder() -> None:
     """A transform without a case here would be believed."""
     assert {step["type"] for steps, _ in STEPS.values() for step in steps} == APPLIED.keys()

@@ -40,7 +40,7 @@ def grown(n: int, begin: int, kind: str = "ingest") -> dict[str, Any]:
         ((START, FIRST, batch(2, "reset", 3, 3), batch(3, "ingest", 4, 9)), [(3, 4)]),
     ],
 )
-def test_offsets_that_nobody_read_are_passed_over(rows: tuple[dict[str, Any], ...], expected: list[Any]) -> None:
+def test_offsets_that_nobody_read_are_reported(rows: tuple[dict[str, Any], ...], expected: list[Any]) -> None:
     """Whatever takes rows out or moves the position, the next batch must go on right there."""
     assert left(*rows) == {0: expected}
 
@@ -58,12 +58,12 @@ def test_offsets_that_nobody_read_are_passed_over(rows: tuple[dict[str, Any], ..
         (FIRST, batch(4, "settle", 14, 14, abandoned=3), batch(5, "ingest", 14, 16)),
     ],
 )
-def test_what_was_given_up_or_jumped_over_is_called_a_hole(rows: tuple[dict[str, Any], ...]) -> None:
+def test_recorded_skips_are_not_reported(rows: tuple[dict[str, Any], ...]) -> None:
     """Retention, forward resets and lost ledger rows are on record."""
     assert left(*rows) == {}
 
 
-def test_a_jump_that_was_rolled_back_still_excuses() -> None:
+def test_skip_that_was_rolled_back_excuses_nothing() -> None:
     """The reset that jumped over 10 to 14 is undone, so they are owed again."""
     jump, rewind = batch(2, "reset", 15, 15), batch(3, "rewind", 10, 10, removed=UNDONE)
 
@@ -71,12 +71,12 @@ def test_a_jump_that_was_rolled_back_still_excuses() -> None:
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("ingest", {1: [(0, 50)]}), ("reset", {})])
-def test_a_partition_that_appeared_is_begun_in_its_middle(kind: str, expected: dict[int, Any]) -> None:
+def test_new_partition_must_be_read_from_its_beginning(kind: str, expected: dict[int, Any]) -> None:
     """It is taken from its beginning, unless a reset says otherwise: what is still in the log below was never read."""
     assert left(START, FIRST, grown(2, 50, kind)) == expected
 
 
-def test_a_topic_that_came_back_is_not_owed() -> None:
+def test_vanished_topic_that_came_back_is_not_reported() -> None:
     """It vanished unread: the position stays while the rest is skipped on record, and is read when the topic is there."""
     vanished = batch(2, "ingest", 10, 10, ranges="[]", skipped='[["t",0,10,20]]')
 

@@ -25,7 +25,7 @@ def settled(**columns: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("closing", ["a.one", "ledger"])
-def test_rows_given_up_by_one_table_hide_losses_of_another(closing: str) -> None:
+def test_rows_given_up_by_one_table_excuse_no_other(closing: str) -> None:
     """What a settle gave up is given up in its own table, whether the other one closes or has no row at all."""
     other = settled(table="a.one", table_ranges="[]") if closing == "a.one" else settled(table="a.l", role="ledger")
 
@@ -33,7 +33,7 @@ def test_rows_given_up_by_one_table_hide_losses_of_another(closing: str) -> None
     assert given_up_offsets(seen("a.two", other, settled())) == {("t", 0): [(5, 9, 2)]}
 
 
-def test_lost_letters_or_a_lost_ledger_are_forgotten_by_a_table() -> None:
+def test_lost_dead_letters_or_ledger_count_for_every_table() -> None:
     """Those are of all tables: whoever closes, each of them sees what was given up."""
     letters = settled(table="a.d", role="dead_letters", removed='[["t",null,0,null,1]]')
     ledger = [settled(table="a.one", skipped="[]"), settled(table="a.l", role="ledger", skipped="[]")]
@@ -46,7 +46,7 @@ def test_lost_letters_or_a_lost_ledger_are_forgotten_by_a_table() -> None:
 @pytest.mark.parametrize(
     ("kind", "removed"), [("reset", '[["t",0,5,null,0]]'), ("rewind", '[["t",null,0,null,1]]')], ids=["reset", "rewind"]
 )
-def test_rows_that_a_reset_passed_by_are_called_unexpected(kind: str, removed: str) -> None:
+def test_rows_that_a_reset_left_are_expected(kind: str, removed: str) -> None:
     """Of a table that the file does not name only the letters go: its rows stay, and missing letters are no loss."""
     left = [batch(2, "ingest", 9, 12, table="a.one"), batch(2, "ingest", 9, 12, table="a.two", role="left", rows=0)]
     taken = batch(3, kind, 5, 5, table="a.one", removed=removed)
@@ -62,7 +62,7 @@ def test_rows_that_a_reset_passed_by_are_called_unexpected(kind: str, removed: s
     assert coverage(other, other[-1].position)["t", 0] == []
 
 
-def test_a_batch_that_sends_a_table_nothing_is_called_wrong() -> None:
+def test_batch_without_rows_for_a_table_is_accepted() -> None:
     """Its counts are its own: nothing written, nothing dead, the rest is left out on purpose."""
     row = batch(1, "ingest", 5, 9, table="a.one", table_written=3, table_dead=1, records_written=3, records_dead=1)
     letters = row | {"table": "a.d", "role": "dead_letters", "rows": 1, "table_written": None, "table_dead": None}
@@ -72,7 +72,7 @@ def test_a_batch_that_sends_a_table_nothing_is_called_wrong() -> None:
     assert (found.read, found.written, found.dead, found.filtered) == (4, 0, 0, 4)
 
 
-def test_a_table_that_is_left_alone_beside_its_ledger_is_called_wrong() -> None:
+def test_table_alone_beside_its_ledger_is_accepted() -> None:
     """Where one destination is named, nothing is counted per table: it got all that was written."""
     gone = batch(1, "ingest", 5, 5, table="a.two", role="left")
     rows = [batch(2, "ingest", 5, 9, table="a.one"), batch(2, "ingest", 5, 9, table="a.l", role="ledger", rows=0)]
