@@ -13,7 +13,7 @@ from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
 from frazil.iceberg.ledger.ledger import LEDGER_SCHEMA, UNPARTITIONED, in_order, read_ledger, read_letter_rows
 from frazil.run.repair.open_dead_letters import letter_history
-from tests.unit.iceberg.test_ledger_rows import LEDGER, ledger_row, write_ledger
+from tests.unit.iceberg.ledger.test_ledger import LEDGER, ledger_row, write_ledger
 
 REMOVED = json.dumps([["orders", 0, 5, None, 3]])
 

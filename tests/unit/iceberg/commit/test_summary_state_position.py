@@ -25,7 +25,7 @@ from frazil.iceberg.commit.summary_state import (
 from tests.unit.iceberg.orders import TABLE, batch, foreign_append, mark, rows
 from tests.unit.iceberg.snapshots import expire, roll_back, set_property
 
-MANIFEST = Path(__file__).parents[2] / "fixtures" / "formats" / "manifest-1.json"
+MANIFEST = Path(__file__).parents[3] / "fixtures" / "formats" / "manifest-1.json"
 KEY = POSITION_KEY.format("orders")
 
 
