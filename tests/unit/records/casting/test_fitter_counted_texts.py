@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.records.model.column import ColumnSpec, Reading
-from tests.unit.records.fitting import fit_both
+from tests.unit.records.casting.fitting import fit_both
 
 SPELLED = st.one_of(
     st.text(max_size=6),

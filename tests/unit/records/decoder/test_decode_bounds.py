@@ -172,7 +172,7 @@ def test_keys_that_are_data_fill_the_columns_and_all_else_is_kept(values: list[o
 MANY_NAMES = """
 from pathlib import Path
 from tests.unit.records.evolution.evolving import land, spec
-from tests.unit.records.test_bounds import ID, wide
+from tests.unit.records.decoder.test_decode_bounds import ID, wide
 
 def peak():  # not ru_maxrss: Linux counts the memory of whoever started a process as its own
     status = Path("/proc/self/status").read_text()

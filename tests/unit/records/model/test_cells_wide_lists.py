@@ -170,7 +170,7 @@ def test_list_with_a_value_for_each_cell_is_bounded_by_the_size_of_records_alone
 
 PEAK = """
 from pathlib import Path
-from tests.unit.records.test_wide_lists import WAYS, Decoder, in_steps, kafka_batch
+from tests.unit.records.model.test_cells_wide_lists import WAYS, Decoder, in_steps, kafka_batch
 
 def peak():  # not ru_maxrss: Linux counts the memory of whoever started a process as its own
     status = Path("/proc/self/status").read_text()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from frazil.records.casting.arrays import plan_cast, plan_exact_cast
 from frazil.records.casting.scalar import FitRules
-from tests.unit.records.fitting import fit_one
+from tests.unit.records.casting.fitting import fit_one
 
 SIZES = [7, 8, 15, 16, 24, 31, 32, 53, 63, 64]
 EDGES = st.builds(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.records.model.dead_letter import DeadCode as C
-from tests.unit.records.fitting import fit_one
+from tests.unit.records.casting.fitting import fit_one
 
 UTC = timezone(timedelta(0))
 U = UUID("00112233-4455-6677-8899-aabbccddeeff")

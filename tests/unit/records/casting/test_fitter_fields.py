@@ -16,7 +16,7 @@ from frazil.errors import Terminal
 from frazil.records.casting.fitter import Fitter
 from frazil.records.model.column import ColumnSpec, Reading
 from frazil.records.model.dead_letter import DeadCode
-from tests.unit.records.fitting import fit_both, fit_one, specs
+from tests.unit.records.casting.fitting import fit_both, fit_one, specs
 
 INT = pa.int64()
 TEXT = pa.string()
