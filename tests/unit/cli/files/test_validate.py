@@ -13,7 +13,7 @@ from frazil.errors import Terminal
 
 Frazil = Callable[..., Any]
 
-PIPELINES = len(list((Path(__file__).parents[3] / "include" / "pipelines").glob("*.yaml")))
+PIPELINES = len(list((Path(__file__).parents[4] / "include" / "pipelines").glob("*.yaml")))
 """Pipeline files of the project, of which `place` has copies."""
 
 
