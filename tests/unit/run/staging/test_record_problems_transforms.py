@@ -11,7 +11,7 @@ import pytest
 from frazil.pipeline.transforms import transforms
 from frazil.records.transforms import catalogue
 from frazil.records.transforms.missing_fields import missing_fields
-from tests.unit.run.transform_problems import JSON, NEAR, problems
+from tests.unit.run.staging.transform_problems import JSON, NEAR, problems
 
 CSV = {"format": "delimited", "fields": ["id", "customer"]}
 KEY = {"fields": {"number": "string"}}

@@ -12,7 +12,7 @@ from frazil.pipeline.transforms import transforms
 from frazil.records.model.frame import Frame, MissingField, Transformed
 from frazil.records.transforms import catalogue
 from frazil.records.transforms.fields import lacking
-from tests.unit.run.transform_problems import NEAR, problems
+from tests.unit.run.staging.transform_problems import NEAR, problems
 
 
 @dataclass(frozen=True)
