@@ -14,7 +14,7 @@ from frazil.pipeline.files.references import References
 from frazil.pipeline.settings.capture import FileCapture, JdbcCapture, unknown_in_capture
 from frazil.pipeline.settings.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 NOTHING = References({}, {})
 LOGS = {"capture": "file", "name": "logs", "topic": "logs", "paths": ["/var/log/app.log"]}
 ROWS = {"capture": "jdbc", "name": "rows", "topic": "rows", "database": "shop", "table": "orders", "mode": "bulk"}

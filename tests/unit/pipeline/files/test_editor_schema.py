@@ -15,7 +15,7 @@ from frazil.pipeline.files.editor_schema import editor_schema
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PIPELINE = Draft202012Validator(editor_schema(Pipeline))
 SETTINGS = Draft202012Validator(editor_schema(Settings))
 SHAPE = {

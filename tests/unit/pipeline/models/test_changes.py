@@ -95,7 +95,7 @@ def test_soft_deletes_have_a_column() -> None:
     assert "_frazil_deleted" not in declared_schema(hard.destinations[0]).column_names
 
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "changes.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "changes.md"
 BLOCKS = [
     yaml.safe_load(text)
     for text in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)

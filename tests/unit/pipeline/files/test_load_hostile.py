@@ -117,7 +117,7 @@ def test_unforeseen_error_names_the_file_and_quotes_no_value(
 
     assert list(found.usable) == ["good"]
     [problem] = found.broken[0].problems
-    assert problem.startswith(f"file: can't be read: {unexpected.__name__} in test_hostile_files.py, line ")
+    assert problem.startswith(f"file: can't be read: {unexpected.__name__} in {Path(__file__).name}, line ")
     assert "hunter2" not in f"{found.broken[0]}{found.broken[0].__context__}"
 
 

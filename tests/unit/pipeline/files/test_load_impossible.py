@@ -12,7 +12,17 @@ from frazil.pipeline.files.load import ConfigError, load_pipeline
 from frazil.pipeline.files.references import References
 from frazil.pipeline.models.value import FORMATS
 from frazil.run.staging.record_problems import record_problems
-from tests.unit.pipeline.impossible import AVRO, IMPOSSIBLE, MASK, OBJECT, OF_AVRO, OF_PROTO, PROTO, column, static
+from tests.unit.pipeline.files.impossible import (
+    AVRO,
+    IMPOSSIBLE,
+    MASK,
+    OBJECT,
+    OF_AVRO,
+    OF_PROTO,
+    PROTO,
+    column,
+    static,
+)
 
 TYPES = (
     *("boolean", "int", "long", "float", "double", "decimal(9,2)", "date", "time", "timestamp", "timestamptz"),
