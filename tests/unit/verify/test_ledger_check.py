@@ -10,7 +10,7 @@ from frazil.errors import Terminal
 from frazil.verify.facts.ledger import parse_position, read_batches
 from frazil.verify.facts.snapshot_facts import SnapshotFacts
 from frazil.verify.ledger_check import closing_differences, ledger_differences
-from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
+from tests.unit.verify.facts.test_coverage import FIRST, SECOND, START, batch, read
 
 
 def told(*rows: dict[str, Any]) -> list[str]:

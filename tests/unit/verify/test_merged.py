@@ -25,7 +25,7 @@ from frazil.verify.tables import ScannedTable
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.evolved_schema import ColumnChanges
 from tests.unit.records.cdc.landing import TABLE, landed, pipeline
-from tests.unit.verify.test_coverage import batch as ledger_row
+from tests.unit.verify.facts.test_coverage import batch as ledger_row
 
 STAMP = datetime(2024, 5, 1, tzinfo=UTC)
 MICROS = int(STAMP.timestamp() * 1_000_000)

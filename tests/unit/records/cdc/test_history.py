@@ -22,8 +22,8 @@ from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.routes import route_to_table
 from tests.unit.records.cdc.landing import COLUMNS, TABLE, landed, pipeline
 from tests.unit.records.cdc.test_debezium import DEBEZIUM, ann, event
-from tests.unit.verify.test_cdc_agrees import COLUMNS as WITH_FACTS
-from tests.unit.verify.test_cdc_agrees import FORMATS
+from tests.unit.verify.values.test_cdc_expectation import COLUMNS as WITH_FACTS
+from tests.unit.verify.values.test_cdc_expectation import FORMATS
 
 LOG = "shop.customers_log"
 

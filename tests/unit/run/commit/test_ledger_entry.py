@@ -23,7 +23,7 @@ from frazil.run.commit.ledger_entry import entry_rows
 from frazil.verify.facts.coverage import coverage
 from frazil.verify.facts.ledger import destination_view, read_batches
 from tests.layouts import LAYOUT, created
-from tests.unit.verify.test_coverage import batch
+from tests.unit.verify.facts.test_coverage import batch
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 STAMP = NOW.isoformat()

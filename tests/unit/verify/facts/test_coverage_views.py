@@ -8,7 +8,7 @@ import pytest
 
 from frazil.verify.facts.coverage import coverage, given_up_offsets
 from frazil.verify.facts.ledger import Batch, destination_view, read_batches, unrecorded_batches
-from tests.unit.verify.test_coverage import batch
+from tests.unit.verify.facts.test_coverage import batch
 
 TABLES = ("a.one", "a.two")
 START = [batch(0, "start", 5, 5, table=of) for of in TABLES]

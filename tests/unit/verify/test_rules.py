@@ -9,7 +9,7 @@ import pytest
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.verify.facts.ledger import Batch
 from frazil.verify.rules import FilteredCounts, Rules, rules_of, unread_because
-from tests.unit.verify.test_coverage import FIRST, START, batch, read
+from tests.unit.verify.facts.test_coverage import FIRST, START, batch, read
 
 FILTERED = batch(1, "ingest", 0, 5, ranges='[["t",0,0,5]]', records_written=3, records_filtered=2, rows=3)
 

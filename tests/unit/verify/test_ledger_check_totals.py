@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.verify.ledger_check import total_differences
-from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
+from tests.unit.verify.facts.test_coverage import FIRST, SECOND, START, batch, read
 
 ALL = {("t", 0): (0, None)}
 

@@ -19,7 +19,7 @@ from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.evolved_schema import null_empty_values
 from tests.unit.records.cdc.growing import grown
 from tests.unit.records.cdc.landing import TABLE, pipeline
-from tests.unit.verify.test_cdc_agrees import FORMATS
+from tests.unit.verify.values.test_cdc_expectation import FORMATS
 
 COLUMNS = {
     "id": {"type": "int", "required": True},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from frazil.verify.facts.coverage import coverage, unread_spans
-from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
+from tests.unit.verify.facts.test_coverage import FIRST, SECOND, START, batch, read
 
 UNDONE = '[["t",null,0,null,2]]'
 
