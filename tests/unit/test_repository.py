@@ -24,6 +24,8 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 50
 MAX_VERBS = 18
 MAX_MAP_LINES = 125
+WITHOUT_PACKAGE = {"bench", "model"}
+"""Folders of unit tests of programs outside of `frazil`: the benchmark's, and the model of the protocol."""
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -172,6 +174,16 @@ def test_the_map_names_every_room() -> None:
 
     assert len(text.splitlines()) <= MAX_MAP_LINES
     assert [room for room in sorted(rooms) if f"`{room}" not in text] == []
+
+
+def test_unit_tests_mirror_the_packages() -> None:
+    """The tests of a file are found by its path: each folder of tests is named after a package."""
+    unit, house = ROOT / "tests" / "unit", ROOT / "include" / "frazil"
+    folders = {str(path.parent.relative_to(unit)) for path in unit.rglob("*.py")}
+
+    assert sorted(folder for folder in folders if not (house / folder / "__init__.py").is_file()) == sorted(
+        WITHOUT_PACKAGE
+    )
 
 
 def test_makefile_has_few_verbs_and_explains_each() -> None:
