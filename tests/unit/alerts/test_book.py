@@ -139,7 +139,7 @@ def test_unreachable_channel_is_retried_less_and_less_often():
     assert from_json(desk.stored).entries == {}
 
 
-def test_monitor_that_dies_after_sending_repeats_notice_once():
+def test_monitor_that_dies_while_sending_repeats_notices_at_growing_intervals():
     """The try was noted before: it comes once more, later each time, never at every look."""
     desk = Desk(("mail",))
     for _ in range(720):

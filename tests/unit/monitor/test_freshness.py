@@ -82,7 +82,7 @@ def test_slo_follows_the_interval(interval: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("cron", ["0 6 31 2 *", "0 6 * * 1-5#2"])
-def test_schedule_that_never_fires_is_survived(cron: str) -> None:
+def test_schedule_that_never_fires_has_no_ticks(cron: str) -> None:
     """No file may say it; if one gets through all the same, no run ends a span of time."""
     never = Interval(cron=cron)
 

@@ -97,7 +97,7 @@ def written(orders: Lake, branch: str | None) -> PipelineCatalog:
 
 @pytest.mark.parametrize("told", [None, "night"])
 @pytest.mark.parametrize("named", [None, "audit", "night"])
-def test_edited_file_leaves_a_pipeline_on_its_branch(orders: Lake, told: str | None, named: str | None) -> None:
+def test_edited_file_that_names_another_branch_is_refused(orders: Lake, told: str | None, named: str | None) -> None:
     """What the table tells counts, also where its branch is gone; where it tells nothing, the pipeline is new."""
     assert written(orders, named).find_table(TABLE) is not None
     key = POSITION_KEY.format("orders") if told is None else BRANCH_KEY.format("orders")

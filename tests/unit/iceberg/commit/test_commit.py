@@ -98,7 +98,7 @@ def test_concurrent_batch_during_a_commit_refuses_ours(orders: Lake) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before we look", "between look and commit"])
-def test_foreign_append_is_committed_on_top_of(orders: Lake, late: bool) -> None:
+def test_batch_lands_on_top_of_a_foreign_append(orders: Lake, late: bool) -> None:
     """An append of another engine moves the head, not the position: we land on top, in one commit again."""
     commit_batches(orders, 1)
     ours = batch(orders, mark(2), mark(1), rows(2))

@@ -188,7 +188,7 @@ def test_table_recreated_with_old_properties_is_not_a_new_one(orders: Lake) -> N
     assert looked_up(orders) == RolledBack(None, mark(1).to_json(), ours, listed=False)
 
 
-def test_replaced_content_is_not_a_rollback(orders: Lake) -> None:
+def test_replaced_content_has_an_unknown_past(orders: Lake) -> None:
     """REPLACE TABLE … AS SELECT may keep our rows in a head without a past: nobody can tell, so nothing is assumed."""
     (ours,) = commit_batches(orders, 1)
     roll_back_before_everything(orders)

@@ -104,7 +104,7 @@ def test_head_moved_without_a_new_snapshot_is_dated_after_the_last(orders: Lake,
 
 
 @pytest.mark.parametrize("message", ["Invalid update timestamp 5: before last snapshot log entry at 9"])
-def test_commit_waits_for_a_server_with_a_slow_clock(message: str) -> None:
+def test_answer_of_a_server_with_a_slow_clock_is_retryable(message: str) -> None:
     """Iceberg's REST server answers 400 to a commit that its own clock dates before the table's last change."""
     error = as_frazil(BadRequestError(f"IllegalArgumentException: {message}"), "committing to table t")
     assert isinstance(error, Retryable)
