@@ -130,7 +130,10 @@ def tampering_table() -> str:
     rows = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     kind = ""
     for of in suite.TAMPERINGS:
-        cells = (dict.fromkeys(suite.said_of(of, name, is_edited=edited) for edited in (False, True)) for name in names)
+        cells = (
+            dict.fromkeys(suite.documented_verdict(of, name, is_edited=edited) for edited in (False, True))
+            for name in names
+        )
         rows.append(f"| {' | '.join(['' if of.kind == kind else of.kind, of.name, *map('; edited: '.join, cells)])} |")
         kind = of.kind
     return "\n".join([*rows, ""])

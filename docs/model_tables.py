@@ -8,14 +8,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from frazil.pipeline.transforms.transform_step import HasHeaderKey, RecordIsTombstone, TopicNameMatches
-from frazil.pipeline.transforms.transforms import KINDS, OwnTransform
+from frazil.pipeline.transforms.transforms import KINDS, PREDICATE_KINDS, OwnTransform
 
 ANY_VALUE = "JsonValue"
 """Pydantic's name for whatever JSON can say; it has no keys."""
 
 TRANSFORMS: tuple[type[BaseModel], ...] = (*KINDS.values(), OwnTransform)
-PREDICATES: tuple[type[BaseModel], ...] = (TopicNameMatches, HasHeaderKey, RecordIsTombstone)
+PREDICATES: tuple[type[BaseModel], ...] = tuple(PREDICATE_KINDS.values())
 ELSEWHERE = frozenset(of.__name__ for of in (*TRANSFORMS, *PREDICATES))
 """Models that have a page of their own."""
 

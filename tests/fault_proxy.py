@@ -105,7 +105,7 @@ def hung(until: Event, *, carried_out: bool) -> Step:
 
 
 @dataclass
-class Held:
+class HeldRequest:
     """A request that hangs on its way: the client hears 504 at once, the server gets it when it is released."""
 
     _arrived: Event = field(default_factory=Event)

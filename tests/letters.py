@@ -1,4 +1,4 @@
-"""Dead letters that are good now, and bringing them home: for tests with a shop."""
+"""Dead letters that are good now, and their replay: for tests with a shop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ANY = LetterChoice()
 EVERY = [(0, offset) for offset in range(12)]
 
 
-def mended(orders: Any) -> Any:
+def with_lenient_file(orders: Any) -> Any:
     """The shop under a pipeline file that takes what was bad: any id is text, and nothing is required."""
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
     return orders.with_pipeline(text.replace("id: {type: long, required: true}", "name2: string"))
 
 
-def bring(orders: Any, choice: LetterChoice = ANY, **options: Any) -> ReplayResult:
+def run_dead_letter_replay(orders: Any, choice: LetterChoice = ANY, **options: Any) -> ReplayResult:
     return replay_dead_letters(scope(orders), choice, request(), **options)
 
 
@@ -35,4 +35,4 @@ def good_letters(shop: Callable[..., Any]) -> Any:
     with table.update_schema(allow_incompatible_changes=True) as update:
         update.make_column_optional("id")
         update.add_column("name2", table.schema().find_type("name"))
-    return mended(orders)
+    return with_lenient_file(orders)

@@ -38,7 +38,7 @@ COLUMNS = "columns: {id: {type: long, required: true}, name: string}"
 """A template with declared columns; `evolve: widen` is one without."""
 
 
-def made(
+def auto_creating(
     shop: Callable[..., Any],
     partitions: int = 1,
     **options: Any,
@@ -81,6 +81,6 @@ def letters(shop: Any) -> list[tuple[int, str]]:
     return sorted((row["offset"], row["code"]) for row in shop.rows(LETTERS) if row["landed_batch"] is None)
 
 
-def told(shop: Any) -> tuple[str, ...]:
+def auto_created(shop: Any) -> tuple[str, ...]:
     """Tables that the ledger says were made."""
     return made_tables(lake(shop).load_table(LEDGER).metadata, "orders", LEDGER)

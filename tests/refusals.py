@@ -35,7 +35,7 @@ def refused(orders: Any) -> list[str]:
     raise AssertionError("the run was not refused")
 
 
-def obey(orders: Any, most: int = 2) -> int:
+def follow_refusals(orders: Any, most: int = 2) -> int:
     """Run, and do what each refusal says, until a run ends well. Returns how many commands that took."""
     for steps in range(most):
         try:

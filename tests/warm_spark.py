@@ -55,7 +55,7 @@ class WarmSpark:
         assert found is not None, self.processes.last_lines(spark_server.NAME)
         return found.pid
 
-    def up(self) -> None:
+    def start(self) -> None:
         """Start it unless it runs."""
         project = Project.load(self.env)
         engine = managed_engine(project)
@@ -89,5 +89,5 @@ def started(root: Path, port: int) -> WarmSpark:
     settings.write_text(json.dumps(told | {"engines": {"warm": _ENGINE}}))
     own = {"FRAZIL_HOME": str(root), "FRAZIL_JARS": str(Home.resolve().jars), "FRAZIL_SPARK_CONNECT_PORT": str(port)}
     made = WarmSpark(os.environ | own | {SETTINGS_VARIABLE: str(settings)})
-    made.up()
+    made.start()
     return made

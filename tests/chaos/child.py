@@ -98,16 +98,16 @@ def stay(project: Project, report: Report, seconds: float = SESSION_SECONDS) -> 
     stay_in(session, inline_lander(report))
 
 
-def bring_home(project: Project, report: Report) -> None:
+def replay_dead_letters(project: Project, report: Report) -> None:
     """Land what is good now of the dead letters."""
     scope = RunContext.open(project, project.pipeline(PIPELINE), report)
     dead_letter_replay.replay_dead_letters(scope, LetterChoice(), RunRequest(str(uuid4()), reason="a test"))
 
 
-def bring_few_home(project: Project, report: Report) -> None:
-    """The same in batches of few letters, so that there are several."""
+def replay_few_dead_letters(project: Project, report: Report) -> None:
+    """The same in batches of few dead letters, so that there are several."""
     dead_letter_replay.LETTERS_PER_BATCH = 3
-    bring_home(project, report)
+    replay_dead_letters(project, report)
 
 
 def replay(

@@ -32,7 +32,7 @@ from frazil.verify.check import verify
 from frazil.verify.facts.result import Verification
 from tests.chaos import child
 from tests.chaos.child import Deed
-from tests.chaos.processes import SECONDS, Child, Ended, Nursery, kill_at, stop_at
+from tests.chaos.processes import SECONDS, Child, ExitResult, Nursery, kill_at, stop_at
 from tests.topic_reader import committed
 
 ORDERS, LETTERS, LEDGER = "shop.orders", "shop.orders__dead_letters", "shop.orders__ledger"
@@ -159,10 +159,10 @@ class Lab:
         """A run that must succeed; returns what it said."""
         return self.start(deed).succeed()
 
-    def refused(self, deed: Deed = child.run) -> Ended:
+    def refused(self, deed: Deed = child.run) -> ExitResult:
         """A run that must not succeed, and must not be surprised either."""
         ended = self.start(deed).wait()
-        assert ended.code in (75, 76, 78), f"exit code {ended.code}:\n{ended.said}"
+        assert ended.code in (75, 76, 78), f"exit code {ended.code}:\n{ended.output}"
         return ended
 
     def crash(self, point: Failpoint, time: int = 1, deed: Deed = child.run) -> None:

@@ -24,11 +24,11 @@ _OFTEN: Final = 0.005
 
 
 @dataclass(frozen=True)
-class Ended:
+class ExitResult:
     """How a child ended: its exit code (negative: the signal that killed it) and what it said."""
 
     code: int
-    said: str
+    output: str
 
     @property
     def killed(self) -> bool:
@@ -44,34 +44,34 @@ class Child:
     log: Path
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """What it reported so far."""
         return self.log.read_text() if self.log.exists() else ""
 
-    def wait(self) -> Ended:
+    def wait(self) -> ExitResult:
         """Wait for its end."""
         self.process.join(SECONDS)
-        assert self.process.exitcode is not None, f"a child did not end within {SECONDS} s; it said:\n{self.said}"
-        return Ended(self.process.exitcode, self.said)
+        assert self.process.exitcode is not None, f"a child did not end within {SECONDS} s; it said:\n{self.output}"
+        return ExitResult(self.process.exitcode, self.output)
 
     def succeed(self) -> str:
         """Wait for its end, which must be a good one, and return what it said."""
         ended = self.wait()
-        assert ended.code == 0, f"exit code {ended.code}:\n{ended.said}"
-        return ended.said
+        assert ended.code == 0, f"exit code {ended.code}:\n{ended.output}"
+        return ended.output
 
     def die(self) -> None:
         """Wait until it is killed by the point it was told to die at."""
         ended = self.wait()
-        assert ended.killed, f"never got to its crash point: exit code {ended.code}\n{ended.said}"
+        assert ended.killed, f"never got to its crash point: exit code {ended.code}\n{ended.output}"
 
     def pause(self) -> None:
         """Wait until it is stopped by the point it was told to stop at."""
-        assert self.stands_or_ended(), f"ended before its crash point:\n{self.said}"
+        assert self.stands_or_ended(), f"ended before its crash point:\n{self.output}"
 
     def stands_or_ended(self) -> bool:
         """Wait until it stands still, or is gone without having got there: then False."""
-        assert until(lambda: self._state() in "TZX", SECONDS, _OFTEN), f"neither stopped nor ended:\n{self.said}"
+        assert until(lambda: self._state() in "TZX", SECONDS, _OFTEN), f"neither stopped nor ended:\n{self.output}"
         return self._state() == "T"
 
     def resume(self) -> None:

@@ -103,12 +103,12 @@ def _dead_letters(orders: Lab) -> Deed:
     orders.configure(**STRICT)
     _landed(orders)
     orders.configure(**(LENIENT if rules == STRICT else rules))
-    return child.bring_home
+    return child.replay_dead_letters
 
 
 def _few_letters(orders: Lab) -> Deed:
     _dead_letters(orders)
-    return child.bring_few_home
+    return child.replay_few_dead_letters
 
 
 def _evolve(orders: Lab) -> Deed:
@@ -120,7 +120,7 @@ def _evolve(orders: Lab) -> Deed:
     return child.run
 
 
-def _made(orders: Lab) -> Deed:
+def _auto_create(orders: Lab) -> Deed:
     """Records go to a table that the file does not list: the one that is looked at."""
     orders.configure(table="shop.listed", more=MADE)
     orders.run()
@@ -144,7 +144,7 @@ DEAD_LETTERS = Scene("dead_letters", (*READ[1:3], *DECIDE, *FOLLOW, *RECORD), _d
 FEW_LETTERS = Scene("few_letters", DEAD_LETTERS.points, _few_letters)
 
 EVOLVE = Scene("evolve", (*READ, P.EVOLVING, P.EVOLVED, *DECIDE, *FOLLOW, *RECORD), _evolve)
-NEW_TABLE = Scene("new_table", (*READ, P.CREATING, P.CREATED, *DECIDE, *FOLLOW, *RECORD), _made)
+NEW_TABLE = Scene("new_table", (*READ, P.CREATING, P.CREATED, *DECIDE, *FOLLOW, *RECORD), _auto_create)
 LETTER_TOPIC = Scene("letter_topic", (*DECIDE, *FOLLOW, *SEND, *RECORD), _letter_topic, (1, 2))
 
 SCENES = (FIRST, INGEST, REPLAY, RESET, REWIND, DEAD_LETTERS, EVOLVE, LETTER_TOPIC)

@@ -28,7 +28,7 @@ from tests.chaos.child import Deed
 from tests.chaos.lab import COPIES, LENIENT, ORDERS, STRICT, TABLES, Lab, bad, doubtful, good
 from tests.chaos.maintenance import Maintained
 from tests.chaos.outsiders import catalog_file, remove_orphans
-from tests.chaos.processes import SECONDS, Child, Ended, kill_at, stop_at
+from tests.chaos.processes import SECONDS, Child, ExitResult, kill_at, stop_at
 from tests.chaos.scenes import INGEST, REPLAY
 from tests.fork_server import run_frazil
 from tests.refusals import named_command
@@ -364,18 +364,18 @@ class Storm:
             if ended.code == 0:
                 return
             if ended.code not in HARMLESS:
-                self._obey(ended)
+                self._run_named_command(ended)
         raise Broken("nothing that the refusals say gets the pipeline going again")
 
-    def _obey(self, ended: Ended) -> None:
+    def _run_named_command(self, ended: ExitResult) -> None:
         """The command of a refusal, by the real command line."""
         file = self.orders.project.home.root / "FILE.json"
-        words = [*named_command(ended.said, file), "--reason", "the refusal says so", "--yes"]
+        words = [*named_command(ended.output, file), "--reason", "the refusal says so", "--yes"]
         done = run_frazil(words, os.environ | self.orders.env, SECONDS)
         self.figures["commands"] += 1
         if done.returncode not in HARMLESS:
             raise Broken(
-                f"{words} of the refusal\n{ended.said}\nended with {done.returncode}:\n{done.stdout}{done.stderr}"
+                f"{words} of the refusal\n{ended.output}\nended with {done.returncode}:\n{done.stdout}{done.stderr}"
             )
 
     def compact(self) -> None:
@@ -401,9 +401,9 @@ class Storm:
             if ended.code == 0:
                 return
             if ended.code not in HARMLESS:
-                raise Broken(f"a run ended with exit code {ended.code}:\n{ended.said}")
+                raise Broken(f"a run ended with exit code {ended.code}:\n{ended.output}")
         if not self.zombies:
-            raise Broken(f"five runs in a row could not be finished, the last by:\n{ended.said}")
+            raise Broken(f"five runs in a row could not be finished, the last by:\n{ended.output}")
         self._wake_all()
         self.drain()
 
@@ -421,15 +421,15 @@ class Storm:
     def _end(self, running: Child, allowed: Collection[int] = HARMLESS) -> int:
         ended = self._waited(running)
         if ended.code not in allowed and not ended.killed:
-            raise Broken(f"a run ended with exit code {ended.code}:\n{ended.said}")
+            raise Broken(f"a run ended with exit code {ended.code}:\n{ended.output}")
         return ended.code
 
-    def _waited(self, running: Child) -> Ended:
+    def _waited(self, running: Child) -> ExitResult:
         ended = running.wait()
         self.figures["runs"] += 1
         self.figures["kills"] += ended.killed
-        self.figures["refusals"] += ended.said.count("refused")
-        self.figures["redone"] += ended.said.count("refused, planning again") + ended.said.count("staging it again")
+        self.figures["refusals"] += ended.output.count("refused")
+        self.figures["redone"] += ended.output.count("refused, planning again") + ended.output.count("staging it again")
         self.figures["later"] += ended.code in HARMLESS - {0}
         return ended
 

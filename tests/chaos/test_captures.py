@@ -121,7 +121,9 @@ LATER = (
     [(FIRST[0], LATER[1], LATER[3]), pytest.param((*FIRST, *LATER), marks=pytest.mark.full)],
     ids=["some", "all"],
 )
-def test_capture_is_killed_anywhere(site: Site, points: tuple[tuple[Failpoint, int], ...]) -> None:
+def test_capture_killed_anywhere_resumes_with_each_line_once(
+    site: Site, points: tuple[tuple[Failpoint, int], ...]
+) -> None:
     """At each point, before the first position and later, with rotations in between: the next run goes on, each line once."""
     written = 0
     for number, (point, time) in enumerate(points):
@@ -136,7 +138,7 @@ def test_capture_is_killed_anywhere(site: Site, points: tuple[tuple[Failpoint, i
     assert site.run().transactions == 0
 
 
-def test_zombie_commits_after_its_successor(site: Site) -> None:
+def test_zombie_capture_is_fenced_by_its_successor(site: Site) -> None:
     """A run that stood still is fenced by the next one, and what it had sent is not there."""
     site.run()
     site.write(*numbered(0, 6))
@@ -147,11 +149,11 @@ def test_zombie_commits_after_its_successor(site: Site) -> None:
     zombie.resume()
     ended = zombie.wait()
 
-    assert (ended.code, "another producer took over" in ended.said) == (Retryable.exit_code, True), ended.said
+    assert (ended.code, "another producer took over" in ended.output) == (Retryable.exit_code, True), ended.output
     assert site.lines() == numbered(0, 6)
 
 
-def test_copied_environment_ends_and_moves_no_capture_of_the_original(site: Site) -> None:
+def test_copied_environment_leaves_captures_of_original_alone(site: Site) -> None:
     """Same Kafka, same name, same topic of positions: the copy's settings name it, and each goes on by itself."""
     site.run()
     site.write(*numbered(0, 6))
@@ -164,12 +166,12 @@ def test_copied_environment_ends_and_moves_no_capture_of_the_original(site: Site
     paused.resume()
     ended = paused.wait()
 
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     assert site.lines() == numbered(0, 6)
     assert (site.position().topic, copy.position().topic) == (site.capture.topic, f"copy-{site.capture.topic}")
 
 
-def test_position_behind_an_open_transaction_is_overlooked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_position_behind_open_transaction_is_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a crashed run of another capture holds readers of positions back, an older position is not taken for the last."""
     log = site.log.with_name("other.log")
     other = {"name": "other", "topic": f"other-{site.capture.topic}", "paths": (str(log),)}
@@ -187,7 +189,7 @@ def test_position_behind_an_open_transaction_is_overlooked(site: Site, monkeypat
     assert (site.run(**other).records, site.lines()) == (0, ["one"])
 
 
-def test_lost_position_begins_anew(site: Site) -> None:
+def test_lost_position_is_refused_until_person_decides(site: Site) -> None:
     """Without a position a used topic is refused; a person's order goes on, and is on record. So is one of another topic."""
     site.write("one")
     site.run()
@@ -218,7 +220,7 @@ def test_lost_position_begins_anew(site: Site) -> None:
     assert site.lines() == ["four", "one", "two", "three", "four"]
 
 
-def test_truncated_file_is_skipped_silently(site: Site) -> None:
+def test_truncated_file_is_refused_unless_file_says_skip(site: Site) -> None:
     """It is refused, and nothing captured, until the file says skip; that is said."""
     site.write("one", "two")
     site.run()
@@ -230,7 +232,7 @@ def test_truncated_file_is_skipped_silently(site: Site) -> None:
     assert ("truncated" in result.messages[0], site.lines()) == (True, ["one", "two", "three"])
 
 
-def test_line_larger_than_the_topic_takes_is_dropped(site: Site) -> None:
+def test_line_too_large_for_topic_is_refused_with_its_place(site: Site) -> None:
     """It is refused by file and byte, all before it in its transaction too; lines that fit go whatever they are together."""
     create_topic(site.cluster, site.capture.topic, 1, {"max.message.bytes": "2000"})
     site.write(*(f"{number}{os.urandom(300).hex()}" for number in range(4)), "five", os.urandom(2_000).hex(), "seven")
@@ -241,7 +243,7 @@ def test_line_larger_than_the_topic_takes_is_dropped(site: Site) -> None:
     assert [line[:1] for line in site.lines()] == list("0123")
 
 
-def test_positions_are_kept_where_kafka_forgets(site: Site) -> None:
+def test_positions_topic_without_compaction_is_refused(site: Site) -> None:
     """A topic of positions that is not compacted is refused, before anything is captured."""
     create_topic(site.cluster, site.project.settings.captures.positions, 1)
     site.write("one")
@@ -293,7 +295,7 @@ def failing(found: Iterator[Row], at: int) -> Iterator[Row]:
         yield row
 
 
-def test_rows_come_again_after_a_failure(site: Site) -> None:
+def test_only_rows_behind_last_committed_transaction_are_read_again(site: Site) -> None:
     """Rows behind the last committed transaction are asked for again, and no others."""
     table = Table(site, "incrementing")
     with pytest.raises(Retryable, match="went away"):
@@ -303,7 +305,7 @@ def test_rows_come_again_after_a_failure(site: Site) -> None:
     assert table.lines() == [f"row {number}" for number in range(8)]
 
 
-def test_bulk_is_captured_by_halves(site: Site) -> None:
+def test_bulk_is_captured_in_one_transaction(site: Site) -> None:
     """All rows of a bulk are one transaction, and another try of its run sends them no second time; the next run does."""
     table = Table(site, "bulk")
     with pytest.raises(Retryable, match="went away"):

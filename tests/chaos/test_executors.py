@@ -134,7 +134,7 @@ def place(
 
 @pytest.mark.full
 @pytest.mark.parametrize("lost", ["executor", "worker"])
-def test_a_lost_executor_loses_or_doubles_rows(place: Place, lost: str) -> None:
+def test_lost_executor_neither_loses_nor_doubles_rows(place: Place, lost: str) -> None:
     """Its task is done again elsewhere: each record lands once, and no file of the task that died is in the table."""
     workers = Workers(place.home)
     with place.running() as run:

@@ -34,7 +34,7 @@ def everything(maintained: Maintained) -> None:
         maintained.remove_orphans(table)
 
 
-def test_position_is_lost_by_compaction_and_expiry(lab: MakeLab, spark: Maintenance) -> None:
+def test_position_survives_compaction_and_expiry(lab: MakeLab, spark: Maintenance) -> None:
     """A hundred idle runs after everything old is gone, nothing is committed; then new records go on where it stood."""
     orders = lab(max_records=BATCH)
     orders.fill(0, 60)
@@ -59,7 +59,7 @@ def test_position_is_lost_by_compaction_and_expiry(lab: MakeLab, spark: Maintena
         *(REPLAY.kill(point) for point in REPLAY.points[1:]),
     ],
 )
-def test_maintenance_between_any_two_steps(
+def test_maintenance_between_any_two_steps_disturbs_no_run(
     lab: MakeLab, spark: Maintenance, scene: Scene, point: Failpoint, time: int
 ) -> None:
     """Everything is compacted, expired and cleaned under a run; files that are staged are too young to be taken."""
@@ -78,7 +78,7 @@ def test_maintenance_between_any_two_steps(
     assert maintained.rows(LEDGER) == len(orders.rows(LEDGER))
 
 
-def test_rival_run_and_maintenance_meet_in_a_killed_batch(lab: MakeLab, spark: Maintenance) -> None:
+def test_rival_run_finishes_killed_batch_after_maintenance(lab: MakeLab, spark: Maintenance) -> None:
     """A batch is decided and killed, all tables are compacted and expired, and another run finishes the batch."""
     orders = lab(max_records=BATCH)
     orders.crash(P.DECIDE_COMMITTED, 1, INGEST.prepare(orders))

@@ -28,7 +28,7 @@ def data_files(orders: Lab) -> set[Path]:
 
 @pytest.mark.parametrize("table", [ORDERS, LETTERS])
 @pytest.mark.parametrize("scene", [INGEST, REPLAY], ids=["ingest", "replay"])
-def test_run_stages_again_what_an_orphan_removal_took(lab: MakeLab, scene: Scene, table: str) -> None:
+def test_run_stages_again_files_taken_by_orphan_removal(lab: MakeLab, scene: Scene, table: str) -> None:
     """However fresh the files are: a table never names one that is gone."""
     orders = lab()
     deed = scene.prepare(orders)
@@ -44,7 +44,7 @@ def test_run_stages_again_what_an_orphan_removal_took(lab: MakeLab, scene: Scene
     orders.assert_clean()
 
 
-def test_run_stages_again_what_lay_for_half_the_orphan_window(lab: MakeLab, tmp_path: Path) -> None:
+def test_run_stages_again_files_older_than_half_orphan_window(lab: MakeLab, tmp_path: Path) -> None:
     """Its files are there, and may be taken between the decision and the commits of the followers."""
     orders = lab()
     clock = tmp_path / "clock"
@@ -60,7 +60,7 @@ def test_run_stages_again_what_lay_for_half_the_orphan_window(lab: MakeLab, tmp_
 
 @pytest.mark.embedded  # deletes files
 @pytest.mark.parametrize("is_overtaken", [False, True], ids=["alone", "overtaken"])
-def test_replay_wakes_after_the_files_it_saw_are_gone(lab: MakeLab, *, is_overtaken: bool) -> None:
+def test_paused_replay_ends_safely_when_its_files_are_gone(lab: MakeLab, *, is_overtaken: bool) -> None:
     """A gap makes it count what it would lose: in the tables as they are, or it comes too late; never a call for a person."""
     orders = lab()
     orders.fill(0)
@@ -77,12 +77,12 @@ def test_replay_wakes_after_the_files_it_saw_are_gone(lab: MakeLab, *, is_overta
     sleeping.resume()
     ended = sleeping.wait()
 
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     orders.run()
     orders.assert_clean()
 
 
-def test_base_snapshot_is_expired_between_two_attempts(lab: MakeLab) -> None:
+def test_commit_lands_after_its_base_snapshot_expired(lab: MakeLab) -> None:
     """The head that a commit was built on is gone when it is tried again: it lands on what is there now."""
     orders = lab()
     running = orders.pause(P.DECIDE_COMMITTING, 1, INGEST.prepare(orders))
@@ -99,7 +99,7 @@ def test_base_snapshot_is_expired_between_two_attempts(lab: MakeLab) -> None:
 
 
 @pytest.mark.parametrize("point", one_now(P.DECIDE_COMMITTING, *READ[1:], P.FOLLOW_COMMITTING, P.RECORD_COMMITTING))
-def test_rewrite_of_everything_between_two_steps(lab: MakeLab, point: Failpoint) -> None:
+def test_rewrite_of_all_files_between_steps_disturbs_no_run(lab: MakeLab, point: Failpoint) -> None:
     """All rows move to other files under a run: neither in its way nor a reason to do anything again."""
     orders = lab()
     running = orders.pause(point, 1, INGEST.prepare(orders))
@@ -113,7 +113,7 @@ def test_rewrite_of_everything_between_two_steps(lab: MakeLab, point: Failpoint)
     orders.assert_clean()
 
 
-def test_expiry_by_pyiceberg_is_taken_for_a_rollback(lab: MakeLab) -> None:
+def test_expiry_by_pyiceberg_is_not_taken_for_rollback(lab: MakeLab) -> None:
     """PyIceberg's expiry takes the parents' ids along; the position must still be found, and nothing comes again."""
     orders = lab()
     orders.fill(0)
@@ -127,7 +127,7 @@ def test_expiry_by_pyiceberg_is_taken_for_a_rollback(lab: MakeLab) -> None:
     orders.assert_clean()
 
 
-def test_rollback_to_a_snapshot_that_says_nothing(lab: MakeLab) -> None:
+def test_rollback_to_snapshot_without_history_is_refused_until_reset(lab: MakeLab) -> None:
     """Rows of batches are there, the snapshots that said of which are expired: refused, and a reset lands all anew."""
     orders = lab()
     orders.fill(0)
@@ -141,7 +141,7 @@ def test_rollback_to_a_snapshot_that_says_nothing(lab: MakeLab) -> None:
     orders.run(orders.reset(EARLIEST))
     orders.run()
 
-    assert (ended.code, "frazil reset orders --to earliest" in ended.said) == (Terminal.exit_code, True), ended.said
+    assert (ended.code, "frazil reset orders --to earliest" in ended.output) == (Terminal.exit_code, True), ended.output
     orders.assert_clean()
 
 

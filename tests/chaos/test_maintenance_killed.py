@@ -80,7 +80,7 @@ def let_all_expire(orders: Lab) -> None:
         pytest.param("orphans", removes_orphans, marks=pytest.mark.full),
     ],
 )
-def test_killed_maintenance_takes_something_along(
+def test_killed_maintenance_loses_neither_position_nor_rows(
     lab: MakeLab, step: str, middle: Callable[[Lab], Callable[[], bool]]
 ) -> None:
     """The position is where it was, nothing comes again, and the next batch lands: killed at any step."""

@@ -26,7 +26,7 @@ P = Failpoint
     "point", one_now(P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING)
 )
 @pytest.mark.parametrize(("before", "after"), [(LENIENT, STRICT), (STRICT, LENIENT)])
-def test_half_published_batch_is_redone_under_another_config(
+def test_half_published_batch_finishes_under_its_own_config(
     lab: MakeLab, before: dict[str, str], after: dict[str, str], point: Failpoint
 ) -> None:
     """What was decided is finished as it was decided: a doubtful record keeps the outcome of the old rules."""
@@ -44,7 +44,7 @@ def test_half_published_batch_is_redone_under_another_config(
 
 
 @pytest.mark.parametrize("point", one_now(P.STAGED, P.PLANNED, P.DECIDE_COMMITTING))
-def test_two_runs_with_different_ends_overlap(lab: MakeLab, point: Failpoint) -> None:
+def test_run_whose_end_rival_passed_succeeds_without_landing(lab: MakeLab, point: Failpoint) -> None:
     """A run whose end a rival passed has nothing left to do, whatever it has staged, and says so by succeeding."""
     orders = lab(max_records=BATCH)
     early = orders.pause(point, 1, INGEST.prepare(orders))
@@ -59,7 +59,7 @@ def test_two_runs_with_different_ends_overlap(lab: MakeLab, point: Failpoint) ->
     orders.assert_clean()
 
 
-def test_run_with_the_further_end_loses_what_a_nearer_one_left(lab: MakeLab) -> None:
+def test_run_with_further_end_lands_rest_after_rival(lab: MakeLab) -> None:
     """A rival takes the first part of what was staged; the run plans its batch again, lands the rest, and says what that cost."""
     orders = lab()
     orders.fill(0)
@@ -76,7 +76,7 @@ def test_run_with_the_further_end_loses_what_a_nearer_one_left(lab: MakeLab) -> 
 
 
 @pytest.mark.parametrize("point", one_now(*reversed(FIRST.points)))
-def test_start_latest_on_an_idle_topic_is_resolved_twice(lab: MakeLab, point: Failpoint) -> None:
+def test_start_latest_on_idle_topic_is_resolved_once(lab: MakeLab, point: Failpoint) -> None:
     """From the first commit on, `latest` is a number: what arrives after it lands, whoever is killed."""
     orders = lab(start="latest")
     orders.fill(0)
@@ -92,7 +92,7 @@ def test_start_latest_on_an_idle_topic_is_resolved_twice(lab: MakeLab, point: Fa
 
 
 @pytest.mark.parametrize("point", BRANCH)
-def test_branch_is_dropped_under_a_replay(lab: MakeLab, point: Failpoint) -> None:
+def test_replay_prepares_dropped_branch_again(lab: MakeLab, point: Failpoint) -> None:
     """Somebody's clean-up takes the branch that a replay prepares: nothing half done is shown, it is prepared again."""
     orders = lab(max_records=BATCH)
     replaying = orders.pause(point, 1, REPLAY.prepare(orders))
@@ -107,7 +107,7 @@ def test_branch_is_dropped_under_a_replay(lab: MakeLab, point: Failpoint) -> Non
     orders.assert_clean()
 
 
-def test_branch_of_a_killed_replay_stays_for_ever(lab: MakeLab) -> None:
+def test_branch_of_killed_replay_is_removed_by_next_batch(lab: MakeLab) -> None:
     """The next batch that is decided takes along what the killed replay left."""
     orders = lab(max_records=BATCH)
     orders.crash(P.BRANCH_STAGED, 1, REPLAY.prepare(orders))
@@ -122,7 +122,7 @@ def test_branch_of_a_killed_replay_stays_for_ever(lab: MakeLab) -> None:
 
 
 @pytest.mark.parametrize("table", [ORDERS, LETTERS])
-def test_partition_spec_changes_between_stage_and_commit(lab: MakeLab, table: str) -> None:
+def test_partition_spec_changed_before_commit_makes_run_stage_again(lab: MakeLab, table: str) -> None:
     """Files staged for the old spec are not committed under the new one: the batch is staged again."""
     orders = lab()
     running = orders.pause(P.AUDITED, 1, INGEST.prepare(orders))
@@ -136,7 +136,7 @@ def test_partition_spec_changes_between_stage_and_commit(lab: MakeLab, table: st
     orders.assert_clean()
 
 
-def test_column_is_replaced_between_stage_and_commit(lab: MakeLab) -> None:
+def test_column_replaced_before_commit_makes_run_stage_again(lab: MakeLab) -> None:
     """Values are not committed under the id of a column that is gone: a new one of that name gets them, staged again."""
     orders = lab()
     orders.fill(0)
@@ -152,7 +152,7 @@ def test_column_is_replaced_between_stage_and_commit(lab: MakeLab) -> None:
     orders.assert_clean()
 
 
-def test_column_is_renamed_between_stage_and_commit(lab: MakeLab) -> None:
+def test_batch_lands_by_field_id_after_column_rename(lab: MakeLab) -> None:
     """A batch lands by field id, as Iceberg means it; the next plan misses the name, and goes on when it is back."""
     orders = lab()
     running = orders.pause(P.AUDITED, 1, INGEST.prepare(orders))
@@ -163,7 +163,7 @@ def test_column_is_renamed_between_stage_and_commit(lab: MakeLab) -> None:
 
     ended = orders.refused()
 
-    assert (ended.code, "column name" in ended.said) == (Terminal.exit_code, True), ended.said
+    assert (ended.code, "column name" in ended.output) == (Terminal.exit_code, True), ended.output
     with orders.load().update_schema() as schema:
         schema.rename_column("title", "name")
     orders.assert_at_rest()
@@ -171,7 +171,7 @@ def test_column_is_renamed_between_stage_and_commit(lab: MakeLab) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_harmless_column_added_meanwhile_stops_a_batch(lab: MakeLab, table: str) -> None:
+def test_harmless_column_added_meanwhile_does_not_stop_batch(lab: MakeLab, table: str) -> None:
     """A column that nobody fills yet is no reason to stage again, in any table."""
     orders = lab()
     running = orders.pause(P.AUDITED, 1, INGEST.prepare(orders))
@@ -185,7 +185,7 @@ def test_harmless_column_added_meanwhile_stops_a_batch(lab: MakeLab, table: str)
 
 
 @pytest.mark.parametrize("point", one_now(P.FOLLOW_COMMITTED, P.RECORD_COMMITTING, P.DECIDE_COMMITTED))
-def test_reset_while_a_run_is_between_two_follow_ups(lab: MakeLab, point: Failpoint) -> None:
+def test_reset_finishes_decided_batch_of_run_before_it_moves_position(lab: MakeLab, point: Failpoint) -> None:
     """The reset finishes the batch before it moves the position; the run notices the new epoch and ends."""
     orders = lab(max_records=BATCH)
     running = orders.pause(point, 1, INGEST.prepare(orders))
@@ -194,13 +194,13 @@ def test_reset_while_a_run_is_between_two_follow_ups(lab: MakeLab, point: Failpo
     running.resume()
     ended = running.wait()
 
-    assert (ended.code, "epoch" in ended.said) == (Retryable.exit_code, True), ended.said
+    assert (ended.code, "epoch" in ended.output) == (Retryable.exit_code, True), ended.output
     orders.run()
     orders.assert_clean()
 
 
 @pytest.mark.parametrize("point", one_now(P.STAGED, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED))
-def test_second_destination_of_an_edit_misses_a_batch(lab: MakeLab, point: Failpoint) -> None:
+def test_second_destination_gets_every_batch_from_edit_on(lab: MakeLab, point: Failpoint) -> None:
     """A table that an edit adds gets every record from the next batch on, none of the earlier ones, through a kill."""
     orders = lab()
     orders.fill(0)
@@ -215,7 +215,7 @@ def test_second_destination_of_an_edit_misses_a_batch(lab: MakeLab, point: Failp
     orders.assert_clean()
 
 
-def test_renamed_pipeline_lands_everything_twice(lab: MakeLab) -> None:
+def test_renamed_pipeline_lands_nothing_twice(lab: MakeLab) -> None:
     """A new name in the file is no new beginning beside the rows of the old one; with the old name it goes on."""
     orders = lab()
     orders.fill(0)
@@ -234,7 +234,7 @@ def test_renamed_pipeline_lands_everything_twice(lab: MakeLab) -> None:
 
 
 @pytest.mark.parametrize("point", one_now(P.DECIDE_COMMITTING, *READ[1:], P.FOLLOW_COMMITTING, P.RECORD_COMMITTING))
-def test_foreign_append_between_any_two_steps(lab: MakeLab, point: Failpoint) -> None:
+def test_foreign_append_between_any_two_steps_disturbs_no_run(lab: MakeLab, point: Failpoint) -> None:
     """Others' rows in the tables are neither an obstacle nor a reason to do anything again."""
     orders = lab()
     running = orders.pause(point, 1, INGEST.prepare(orders))
@@ -248,7 +248,7 @@ def test_foreign_append_between_any_two_steps(lab: MakeLab, point: Failpoint) ->
     assert orders.assert_clean().foreign == 3
 
 
-def test_commit_on_another_branch_refuses_a_batch(lab: MakeLab) -> None:
+def test_commit_on_another_branch_does_not_refuse_batch(lab: MakeLab) -> None:
     """Somebody's branch grows while a batch is decided: main did not move, so nothing is done again."""
     orders = lab()
     running = orders.pause(P.DECIDE_COMMITTING, 1, INGEST.prepare(orders))

@@ -32,13 +32,13 @@ AT_ONCE_SECONDS = 60
 
 
 @pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.DECIDE_COMMITTED])
-def test_killed_session_loses_or_doubles_records(lab: MakeLab, point: Failpoint) -> None:
+def test_killed_session_neither_loses_nor_doubles_records(lab: MakeLab, point: Failpoint) -> None:
     """Killed anywhere in its second batch, what it landed stays, and the next session carries on."""
     orders = lab(partitions=2)
     orders.run()
     orders.fill(0)
     session = orders.start(child.stay, kill_at(point, 2))
-    assert until(lambda: "finished" in session.said, SECONDS), session.said
+    assert until(lambda: "finished" in session.output, SECONDS), session.output
     orders.fill(100)
     session.die()
     orders.fill(200)
@@ -49,12 +49,12 @@ def test_killed_session_loses_or_doubles_records(lab: MakeLab, point: Failpoint)
     orders.assert_at_rest()
 
 
-def test_session_that_waits_cannot_be_stopped(lab: MakeLab) -> None:
+def test_session_that_waits_stops_at_once(lab: MakeLab) -> None:
     """Between two batches SIGTERM ends it at once, with the exit code of a run that was asked to stop."""
     orders = lab()
     orders.fill(0)
     session = orders.start(child.stay)
-    assert until(lambda: "finished" in session.said, SECONDS), session.said
+    assert until(lambda: "finished" in session.output, SECONDS), session.output
     (driver,) = drivers(orders.project.home, "orders")
 
     began = time.monotonic()
@@ -62,13 +62,13 @@ def test_session_that_waits_cannot_be_stopped(lab: MakeLab) -> None:
     ended = session.wait()
 
     assert time.monotonic() - began < AT_ONCE_SECONDS
-    assert ended.code == Stopped.exit_code, ended.said
-    assert "between two batches" in ended.said
+    assert ended.code == Stopped.exit_code, ended.output
+    assert "between two batches" in ended.output
     assert drivers(orders.project.home, "orders") == []
     orders.assert_clean()
 
 
-def test_session_and_a_run_land_the_same_records(lab: MakeLab) -> None:
+def test_session_and_run_beside_it_land_each_record_once(lab: MakeLab) -> None:
     """A run that overtakes a session lands its records, and the session goes on with those that come later.
 
     It stands still where it holds no lock of the catalog: a run beside one that does would have to wait for it.
@@ -82,7 +82,7 @@ def test_session_and_a_run_land_the_same_records(lab: MakeLab) -> None:
         orders.run()
         session.resume()
     orders.fill(600)
-    assert until(lambda: len(orders.rows()) >= 7 * 21, SECONDS), session.said
+    assert until(lambda: len(orders.rows()) >= 7 * 21, SECONDS), session.output
     session.kill()
 
     orders.run()
@@ -103,16 +103,16 @@ def own_broker(folder: Path, free_ports: FreePorts) -> Iterator[tuple[Home, Proc
 
 
 @pytest.mark.full  # a broker that starts twice
-def test_session_outlives_no_restart_of_its_broker(tmp_path: Path, children: Nursery, free_ports: FreePorts) -> None:
+def test_session_outlives_restart_of_its_broker(tmp_path: Path, children: Nursery, free_ports: FreePorts) -> None:
     """A broker that is away for some seconds is waited for; records that it got then land in the same session."""
     with own_broker(tmp_path / "broker", free_ports) as (home, processes):
         orders = new_lab(tmp_path, Cluster("local", {"bootstrap.servers": bootstrap_servers(home)}), children)
         orders.fill(0)
         session = orders.start(child.stay)
-        assert until(lambda: "batch 1: finished" in session.said, SECONDS), session.said
+        assert until(lambda: "batch 1: finished" in session.output, SECONDS), session.output
         local_broker.stop(processes)
-        assert until(lambda: "tried again" in session.said, SECONDS), session.said
+        assert until(lambda: "tried again" in session.output, SECONDS), session.output
         local_broker.start(home, processes, print)
         orders.fill(100)
-        assert until(lambda: "batch 2: finished" in session.said, SECONDS), session.said
+        assert until(lambda: "batch 2: finished" in session.output, SECONDS), session.output
         orders.assert_clean()

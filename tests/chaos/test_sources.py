@@ -29,7 +29,7 @@ P = Failpoint
 
 
 @pytest.mark.parametrize("point", one_now(P.STAGED, P.PLANNED))
-def test_topic_vanishes_between_plan_and_publication(lab: MakeLab, point: Failpoint) -> None:
+def test_topic_deleted_after_plan_publishes_nothing(lab: MakeLab, point: Failpoint) -> None:
     """Records of a topic that is gone can't be held against it any more: nothing is published."""
     orders = lab()
     running = orders.pause(point, 1, INGEST.prepare(orders))
@@ -39,12 +39,12 @@ def test_topic_vanishes_between_plan_and_publication(lab: MakeLab, point: Failpo
     running.resume()
     ended = running.wait()
 
-    assert (ended.code, orders.topic in ended.said) == (Terminal.exit_code, True), ended.said
+    assert (ended.code, orders.topic in ended.output) == (Terminal.exit_code, True), ended.output
     assert orders.snapshots() == before
 
 
 @pytest.mark.parametrize("point", one_now(P.STAGED, P.PLANNED))
-def test_topic_is_recreated_between_plan_and_publication(lab: MakeLab, point: Failpoint) -> None:
+def test_topic_recreated_after_plan_is_not_read_with_old_offsets(lab: MakeLab, point: Failpoint) -> None:
     """Offsets of the old topic are never read from the new one, though they would fit."""
     orders = lab()
     running = orders.pause(point, 1, INGEST.prepare(orders))
@@ -56,11 +56,11 @@ def test_topic_is_recreated_between_plan_and_publication(lab: MakeLab, point: Fa
     running.resume()
     ended = running.wait()
 
-    assert (ended.code, "recreated" in ended.said) == (Terminal.exit_code, True), ended.said
+    assert (ended.code, "recreated" in ended.output) == (Terminal.exit_code, True), ended.output
     assert orders.snapshots() == before
 
 
-def test_retention_passes_the_position_and_nobody_notices(lab: MakeLab) -> None:
+def test_retention_past_position_stops_pipeline_unless_policy_skips(lab: MakeLab) -> None:
     """Lost records stop the pipeline; only the policy that says so goes on, and the loss is on record."""
     orders = lab(max_records=BATCH)
     orders.fill(0)
@@ -78,7 +78,7 @@ def test_retention_passes_the_position_and_nobody_notices(lab: MakeLab) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip_recorded"])
-def test_retention_passes_what_was_planned(lab: MakeLab, policy: str) -> None:
+def test_retention_past_planned_offsets_fails_run(lab: MakeLab, policy: str) -> None:
     """Records deleted after the plan make the run fail; the next one decides by the policy."""
     orders = lab(on_data_loss=policy)
     running = orders.pause(P.PLANNED, 1, INGEST.prepare(orders))
@@ -98,7 +98,7 @@ def test_retention_passes_what_was_planned(lab: MakeLab, policy: str) -> None:
 
 
 @pytest.mark.parametrize("point", one_now(P.STAGED, P.PLANNED, P.DECIDE_COMMITTED))
-def test_partitions_added_under_a_run_are_skipped(lab: MakeLab, point: Failpoint) -> None:
+def test_partitions_added_under_run_are_read_from_their_beginning(lab: MakeLab, point: Failpoint) -> None:
     """New partitions are taken at the next plan, from their beginning, even where the run that saw none is killed."""
     orders = lab(max_records=BATCH)
     running = orders.pause(point, 1, INGEST.prepare(orders))
@@ -116,7 +116,7 @@ def test_partitions_added_under_a_run_are_skipped(lab: MakeLab, point: Failpoint
     assert {row["_kafka_partition"] for row in orders.rows()} >= {2}
 
 
-def test_daily_topics_come_and_go(lab: MakeLab, cluster: Cluster) -> None:
+def test_daily_topics_that_come_and_go_are_read_completely(lab: MakeLab, cluster: Cluster) -> None:
     """A day that appears is read from its beginning; one that was read to its end vanishes without harm."""
     stem = f"events-{uuid4().hex[:8]}"
     days = [f"{stem}.2024010{day}" for day in (1, 2, 3)]
@@ -138,7 +138,7 @@ def test_daily_topics_come_and_go(lab: MakeLab, cluster: Cluster) -> None:
     assert sorted(row["id"] for row in orders.rows()) == [*range(30), *range(100, 130), *range(500, 510)]
 
 
-def test_daily_topic_vanishes_unread(lab: MakeLab, cluster: Cluster) -> None:
+def test_daily_topic_that_vanishes_unread_is_refused_or_skipped_on_record(lab: MakeLab, cluster: Cluster) -> None:
     """A day whose end is known and was not reached is a loss: refused, or skipped on record."""
     day = f"events-{uuid4().hex[:8]}.20240101"
     create_topic(cluster, day, 1)
@@ -151,12 +151,12 @@ def test_daily_topic_vanishes_unread(lab: MakeLab, cluster: Cluster) -> None:
     orders.configure(on_data_loss="skip_recorded")
     orders.run()
 
-    assert (ended.code, "vanished before it was read" in ended.said) == (Terminal.exit_code, True), ended.said
+    assert (ended.code, "vanished before it was read" in ended.output) == (Terminal.exit_code, True), ended.output
     assert orders.batches("ingest")[-1]["skipped"] == f'[["{day}",0,20,60]]'
     assert len(orders.rows()) == 20
 
 
-def test_aborted_and_open_transactions_land(lab: MakeLab) -> None:
+def test_aborted_and_open_transactions_do_not_land(lab: MakeLab) -> None:
     """Three of ten transactions are aborted and one stays open: what is committed lands, and a kill changes nothing."""
     orders = lab(max_records=BATCH)
     with transactions(orders.cluster, orders.topic) as writer:
@@ -197,7 +197,9 @@ def test_backlog_is_cut_by_bytes_and_by_records(lab: MakeLab) -> None:
     orders.assert_clean()
 
 
-def test_broker_without_topic_ids_stops_or_fools_the_pipeline(lab: MakeLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_without_topic_ids_neither_stops_nor_misleads_pipeline(
+    lab: MakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Said once; everything lands; and a log that ends before the position still tells a recreated topic."""
 
     def without_ids(cluster: Cluster, topics: Sequence[str], *, absent_ok: bool = False) -> ClusterFacts:
@@ -221,7 +223,7 @@ def test_broker_without_topic_ids_stops_or_fools_the_pipeline(lab: MakeLab, monk
         plan_run(orders.project, orders.pipeline, RunRequest("recreated"))
 
 
-def test_interval_runs_leave_a_gap(lab: MakeLab) -> None:
+def test_interval_runs_leave_no_gap(lab: MakeLab) -> None:
     """A run that ends at an instant goes on from the position to there; an older interval has nothing to do."""
     orders = lab(max_records=BATCH)
     orders.fill(0)

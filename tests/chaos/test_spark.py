@@ -40,7 +40,7 @@ def on_spark(orders: Lab, *deed: str, crash: str = "") -> subprocess.CompletedPr
         pytest.param(P.FOLLOW_COMMITTING, marks=pytest.mark.full),
     ],
 )
-def test_killed_spark_job_loses_or_doubles_records(lab: MakeLab, point: Failpoint) -> None:
+def test_killed_spark_job_neither_loses_nor_doubles_records(lab: MakeLab, point: Failpoint) -> None:
     """Whether a worker dies while it writes or the driver around its commits: the next run carries on."""
     fetch(Home.resolve(), "spark")
     orders = lab(partitions=2, max_records=BATCH)
@@ -57,7 +57,7 @@ def test_killed_spark_job_loses_or_doubles_records(lab: MakeLab, point: Failpoin
 
 
 @pytest.mark.full
-def test_killed_spark_replay_shows_or_loses_a_part(lab: MakeLab) -> None:
+def test_killed_spark_replay_neither_shows_nor_loses_rows(lab: MakeLab) -> None:
     """The driver dies when the new rows are all on the branch: readers see the old ones, and asking again replaces them."""
     fetch(Home.resolve(), "spark")
     orders = lab(partitions=2, max_records=BATCH)

@@ -65,7 +65,7 @@ def batches(orders: Lab) -> int:
 @pytest.mark.parametrize(
     ("scene", "point", "time"), [*SHORT, *(pytest.param(*of.values, id=of.id, marks=pytest.mark.full) for of in EVERY)]
 )
-def test_stop_leaves_half_a_batch(lab: MakeLab, scene: Scene, point: Failpoint, time: int) -> None:
+def test_stop_leaves_no_half_batch(lab: MakeLab, scene: Scene, point: Failpoint, time: int) -> None:
     """Asked to stop anywhere, a run finishes what it decided and discards what it did not, with an exit code of its own."""
     orders = lab(max_records=BATCH)
     deed = scene.prepare(orders)
@@ -74,11 +74,11 @@ def test_stop_leaves_half_a_batch(lab: MakeLab, scene: Scene, point: Failpoint, 
     ended = orders.start(deed, term_at(point, time)).wait()
 
     decided = batches(orders) - before
-    assert decided == (0 if point in UNDECIDED else 1), ended.said
+    assert decided == (0 if point in UNDECIDED else 1), ended.output
     is_over = scene is REPLAY and decided  # a replay is one batch
-    assert ended.code == (0 if is_over else Stopped.exit_code), ended.said
-    assert "SIGTERM: stopping" in ended.said
-    assert is_over or "asked to stop by SIGTERM" in ended.said
+    assert ended.code == (0 if is_over else Stopped.exit_code), ended.output
+    assert "SIGTERM: stopping" in ended.output
+    assert is_over or "asked to stop by SIGTERM" in ended.output
     if not decided:
         assert set(data_files(orders)) == files, "files of a discarded batch are left"
     assert drivers(orders.project.home, "orders") == []
@@ -91,7 +91,7 @@ def test_stop_leaves_half_a_batch(lab: MakeLab, scene: Scene, point: Failpoint, 
 @pytest.mark.embedded  # looks at processes of its own Spark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("asked", ["run", pytest.param("driver", marks=pytest.mark.full)])
-def test_stopped_spark_run_leaves_its_job_behind(lab: MakeLab, asked: str) -> None:
+def test_stopped_spark_run_leaves_no_job_behind(lab: MakeLab, asked: str) -> None:
     """Asked to stop while Spark stages, `frazil run` discards the batch and ends in time, its job with it.
 
     So it does if its driver alone is asked. A worker that would never come to its end is not waited for.

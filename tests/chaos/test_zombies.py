@@ -34,7 +34,7 @@ def _comes_back(orders: Lab, scene: Scene, point: Failpoint, time: int) -> None:
     zombie.resume()
     ended = zombie.wait()
 
-    assert ended.code == 0 or (ended.code == Retryable.exit_code and "\n  next: " in ended.said), ended.said
+    assert ended.code == 0 or (ended.code == Retryable.exit_code and "\n  next: " in ended.output), ended.output
     orders.run()
     orders.assert_clean()
     orders.assert_at_rest()
@@ -49,7 +49,7 @@ def _comes_back(orders: Lab, scene: Scene, point: Failpoint, time: int) -> None:
     "letter_topic-letters.sending-1",
 )
 @pytest.mark.parametrize(("scene", "point", "time"), QUICK)
-def test_zombie_repeats_or_undoes_what_was_done_meanwhile(
+def test_zombie_neither_repeats_nor_undoes_work_of_others(
     lab: MakeLab, scene: Scene, point: Failpoint, time: int
 ) -> None:
     """What a paused run still wants to commit is refused or done already; it says which, and nothing lands twice."""
@@ -57,12 +57,12 @@ def test_zombie_repeats_or_undoes_what_was_done_meanwhile(
 
 
 @pytest.mark.embedded
-def test_zombie_on_a_rest_catalog_commits_beside_its_successor(lab: MakeLab) -> None:
+def test_zombie_on_rest_catalog_does_not_commit_beside_its_successor(lab: MakeLab) -> None:
     """The same where a server decides which commit comes first: it refuses the one that the zombie still wants."""
     _comes_back(lab(catalog="rest", max_records=BATCH), INGEST, P.DECIDE_COMMITTING, 1)
 
 
-def test_zombie_gives_no_table_its_part_of_a_batch_that_was_taken_back(lab: MakeLab) -> None:
+def test_zombie_commits_no_part_of_rolled_back_batch(lab: MakeLab) -> None:
     """Between the decision and the parts of the followers the closing table is rolled back."""
     orders = lab(max_records=BATCH)
     orders.fill(0)
@@ -76,7 +76,7 @@ def test_zombie_gives_no_table_its_part_of_a_batch_that_was_taken_back(lab: Make
     zombie.resume()
     ended = zombie.wait()
 
-    assert ended.code == Retryable.exit_code, ended.said
+    assert ended.code == Retryable.exit_code, ended.output
     assert {table: orders.load(table).metadata.current_snapshot_id for table in before} == before
     orders.load().manage_snapshots().set_current_snapshot(snapshot_id=batch.snapshot_id).commit()
     orders.run()
@@ -85,7 +85,7 @@ def test_zombie_gives_no_table_its_part_of_a_batch_that_was_taken_back(lab: Make
 
 @pytest.mark.embedded
 @pytest.mark.parametrize("point", one_now(P.RECORD_COMMITTING, P.FOLLOW_COMMITTING))
-def test_zombie_of_a_past_that_a_backup_took_back_calls_nobody(lab: MakeLab, point: Failpoint) -> None:
+def test_zombie_behind_restored_backup_needs_no_person(lab: MakeLab, point: Failpoint) -> None:
     """Its batch is decided; then the catalog is put back to before that, and other batches land: the ledger says others."""
     orders = lab()
     for first in (0, 100):
@@ -103,7 +103,7 @@ def test_zombie_of_a_past_that_a_backup_took_back_calls_nobody(lab: MakeLab, poi
     zombie.resume()
     ended = zombie.wait()
 
-    assert (ended.code, "was taken back" in ended.said) == (Retryable.exit_code, True), ended.said
+    assert (ended.code, "was taken back" in ended.output) == (Retryable.exit_code, True), ended.output
     orders.run()
     orders.assert_clean()
     orders.assert_at_rest()
@@ -112,7 +112,7 @@ def test_zombie_of_a_past_that_a_backup_took_back_calls_nobody(lab: MakeLab, poi
 @pytest.mark.full
 @pytest.mark.parametrize("catalog", ["jdbc", "rest"])
 @pytest.mark.parametrize(("scene", "point", "time"), [kill for scene in SCENES for kill in scene.kills()])
-def test_any_zombie_repeats_or_undoes_what_was_done_meanwhile(
+def test_zombie_anywhere_neither_repeats_nor_undoes_work_of_others(
     lab: MakeLab, scene: Scene, point: Failpoint, time: int, catalog: Catalog
 ) -> None:
     """The same, paused at every point of every deed, on either catalog."""
@@ -122,7 +122,7 @@ def test_any_zombie_repeats_or_undoes_what_was_done_meanwhile(
 @pytest.mark.full
 @pytest.mark.parametrize("second", [P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
 @pytest.mark.parametrize("first", INGEST.points)
-def test_two_zombies_of_one_batch_meet(lab: MakeLab, first: Failpoint, second: Failpoint) -> None:
+def test_two_zombies_of_one_batch_land_it_once(lab: MakeLab, first: Failpoint, second: Failpoint) -> None:
     """Two runs paused in one batch, or in that and the next, come back in turn, after a third did the work."""
     orders = lab(max_records=BATCH)
     deed = INGEST.prepare(orders)
@@ -136,7 +136,7 @@ def test_two_zombies_of_one_batch_meet(lab: MakeLab, first: Failpoint, second: F
         zombie.resume()
     ended = [zombie.wait() for zombie in zombies]
 
-    assert {of.code for of in ended} <= {0, Retryable.exit_code}, [of.said for of in ended]
+    assert {of.code for of in ended} <= {0, Retryable.exit_code}, [of.output for of in ended]
     orders.run()
     orders.assert_clean()
     orders.assert_at_rest()

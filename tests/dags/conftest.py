@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.airflow_home import DAGS  # first: Airflow reads its home when it is imported
-from tests.dags.desk import Kept
+from tests.dags.desk import VariableStore
 from tests.receivers import Posts, posts
 
 if TYPE_CHECKING:
@@ -133,9 +133,9 @@ def project(
 
 
 @pytest.fixture
-def variables(monkeypatch: pytest.MonkeyPatch) -> Kept:
+def variables(monkeypatch: pytest.MonkeyPatch) -> VariableStore:
     """Airflow's Variables, in memory: there is no Airflow to keep them."""
-    kept = Kept()
+    kept = VariableStore()
     monkeypatch.setattr("frazil_airflow.alerts.callbacks.Variables", lambda: kept)
     monkeypatch.setattr("frazil_airflow.dags.monitor.Variables", lambda: kept)
     return kept

@@ -8,7 +8,7 @@ from tests.receivers import Posts
 
 
 @dataclass
-class Kept:
+class VariableStore:
     """A store that remembers, and how much had been sent when it was written to."""
 
     hook: Posts | None = None

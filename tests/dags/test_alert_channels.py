@@ -106,7 +106,7 @@ def recovered() -> Notice:
     return replace(NOTICE, recovered=True)
 
 
-def test_a_mail_obeys_what_a_record_says(mailbox: Mails, connect: Connect):
+def test_mail_shows_record_content_as_text(mailbox: Mails, connect: Connect):
     """Text and HTML both show templates, markup and control characters of the cause as they are, and the next command."""
     extra = {"disable_tls": True, "disable_ssl": True, "from_email": "frazil@example.org"}
     name = connect("mail", conn_type="smtp", host="127.0.0.1", port=mailbox.port, extra=extra)
@@ -122,7 +122,7 @@ def test_a_mail_obeys_what_a_record_says(mailbox: Mails, connect: Connect):
     assert "{{ 7 * 7 }} &lt;b&gt;bold&lt;/b&gt; &amp; &lt;!channel&gt; \\x1b[31m" in html
 
 
-def test_a_message_to_slack_calls_the_whole_channel_because_a_record_says_so(hook: Posts, connect: Connect):
+def test_slack_message_mentions_nobody_whatever_record_says(hook: Posts, connect: Connect):
     """The cause is in an element in which nothing is markup; the path has the token of the connection."""
     name = connect("chat", conn_type="slackwebhook", host=f"http://127.0.0.1:{hook.port}/services", password=TOKEN)
 
@@ -135,7 +135,7 @@ def test_a_message_to_slack_calls_the_whole_channel_because_a_record_says_so(hoo
     assert body["text"] == "critical: pizzas: a run failed"
 
 
-def test_a_webhook_gets_no_way_to_tell_troubles_apart(hook: Posts, connect: Connect):
+def test_webhook_gets_key_and_state_of_each_alert(hook: Posts, connect: Connect):
     """The JSON has the key of the trouble and says whether it is over; headers of the connection go with it."""
     extra = {"Authorization": "Bearer of-the-webhook"}
     name = connect("web", conn_type="http", host=f"http://127.0.0.1:{hook.port}/in/s3cr3t", extra=extra)
@@ -153,7 +153,7 @@ def test_a_webhook_gets_no_way_to_tell_troubles_apart(hook: Posts, connect: Conn
     assert hook.bodies[0]["next_step"] == "frazil history pizzas"
 
 
-def test_an_incident_stays_open_when_its_trouble_is_over(pager: Posts, connect: Connect):
+def test_incident_is_resolved_when_its_alert_is_over(pager: Posts, connect: Connect):
     """PagerDuty's own client opens and resolves by one deduplication key, at the address of the connection."""
     name = connect(
         "pager", conn_type="pagerduty_events", host=f"https://127.0.0.1:{pager.port}", password="routing-key"
@@ -170,7 +170,7 @@ def test_an_incident_stays_open_when_its_trouble_is_over(pager: Posts, connect: 
 
 
 @pytest.mark.parametrize("kind", ["slack", "webhook"])
-def test_a_token_in_an_address_shows_when_its_server_is_away(
+def test_token_in_address_is_hidden_when_server_is_away(
     kind: str,
     free_ports: FreePorts,
     connect: Connect,
@@ -196,7 +196,7 @@ def test_a_token_in_an_address_shows_when_its_server_is_away(
 
 
 @pytest.mark.parametrize("status", [404, 500])
-def test_a_server_that_refuses_counts_as_told(status: int, hook: Posts, connect: Connect):
+def test_refused_notification_counts_as_failed(status: int, hook: Posts, connect: Connect):
     """The answer is in the error, so that the notice is sent again."""
     hook.status = status
     web = connect("web", conn_type="http", host=f"http://127.0.0.1:{hook.port}")
@@ -206,7 +206,7 @@ def test_a_server_that_refuses_counts_as_told(status: int, hook: Posts, connect:
     assert str(status) in str(deliver(ChannelSettings(type="slack", connection=chat)))
 
 
-def test_a_connection_that_is_missing_silences_the_other_channels(hook: Posts, connect: Connect, tmp_path: Path):
+def test_missing_connection_does_not_silence_other_channels(hook: Posts, connect: Connect, tmp_path: Path):
     """Each channel is tried, and the answer says by name which was told."""
     from frazil.project import Project
     from frazil_airflow.alerts.channels import send

@@ -20,7 +20,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.alerts import callbacks
 from frazil_airflow.dags import monitor
-from tests.dags.desk import Kept
+from tests.dags.desk import VariableStore
 from tests.receivers import Posts
 
 pytestmark = pytest.mark.dags
@@ -30,11 +30,11 @@ REFUSED = Condition("orders", "testers", NOW, n=3, lag=0, refusal="records are l
 WELL = Condition("orders", "testers", NOW, n=3, lag=0)
 
 
-def tell(project: Project, condition: Condition, store: Kept, minutes: int = 0) -> list[str]:
+def send_notices(project: Project, condition: Condition, store: VariableStore, minutes: int = 0) -> list[str]:
     return monitor.send_notices(project, project.pipeline("orders"), condition, NOW + timedelta(minutes=minutes), store)
 
 
-def test_nobody_is_watched_over_although_a_channel_is_named(
+def test_channel_makes_unpaused_monitor_dag_and_failure_notes(
     project: Callable[..., Project], parse: Callable[[], DagBag]
 ):
     """With a channel there is a DAG that is not paused when it appears, and every task notes why it failed."""
@@ -53,7 +53,9 @@ def test_nobody_is_watched_over_although_a_channel_is_named(
     assert bag.dags["ingest__orders"].deadline is None
 
 
-def test_a_project_without_channels_pays_for_alerts(write_pipeline: Callable[..., Path], parse: Callable[[], DagBag]):
+def test_project_without_channels_has_no_alert_dag_or_callback(
+    write_pipeline: Callable[..., Path], parse: Callable[[], DagBag]
+):
     """No DAG, no callback."""
     write_pipeline("orders")
 
@@ -63,7 +65,9 @@ def test_a_project_without_channels_pays_for_alerts(write_pipeline: Callable[...
     assert not bag.dags["ingest__orders"].has_on_failure_callback
 
 
-def test_a_promise_is_watched_by_the_monitor_only(project: Callable[..., Project], parse: Callable[[], DagBag]):
+def test_freshness_promise_is_watched_by_airflow_deadline_too(
+    project: Callable[..., Project], parse: Callable[[], DagBag]
+):
     """Where the file says one, Airflow's own deadline of each run watches it as well."""
     project("alerts: {fresh_within: 20m}\n")
 
@@ -76,11 +80,11 @@ def test_a_promise_is_watched_by_the_monitor_only(project: Callable[..., Project
     )
 
 
-def test_a_notice_is_sent_before_its_try_is_noted(project: Callable[..., Project], hook: Posts):
-    """The book is stored, then the notice is sent, then what came of it is stored: a kill repeats, and never at every look."""
-    store = Kept(hook)
+def test_attempt_is_logged_before_notification_is_sent(project: Callable[..., Project], hook: Posts):
+    """The log is stored, then the notice is sent, then its result is stored: a kill repeats it once, and not at every check."""
+    store = VariableStore(hook)
 
-    assert tell(project(), REFUSED, store) == []
+    assert send_notices(project(), REFUSED, store) == []
 
     assert store.sent_before == [0, 1]
     assert hook.bodies[0]["key"] == "refused/orders"
@@ -88,45 +92,45 @@ def test_a_notice_is_sent_before_its_try_is_noted(project: Callable[..., Project
     assert "tries" in store.texts["frazil_alerts__orders"]
 
 
-def test_a_book_that_can_not_be_written_lets_notices_out(project: Callable[..., Project], hook: Posts):
+def test_unwritable_notification_log_sends_no_notifications(project: Callable[..., Project], hook: Posts):
     """Nothing is sent that would be sent again at every look."""
 
-    class Broken(Kept):
+    class Broken(VariableStore):
         def set(self, *_: str) -> None:
             raise AirflowException("no database")
 
     with pytest.raises(AirflowException, match="no database"):
-        tell(project(), REFUSED, Broken())
+        send_notices(project(), REFUSED, Broken())
 
     assert hook.got == []
 
 
-def test_a_server_that_was_away_is_not_told(project: Callable[..., Project], hook: Posts):
+def test_server_that_was_away_is_notified_by_next_check(project: Callable[..., Project], hook: Posts):
     """The look says so, the next one tells it, and the one after does not."""
-    store, known = Kept(), project()
+    store, known = VariableStore(), project()
     hook.status = 503
 
-    (problem,) = tell(known, REFUSED, store)
+    (problem,) = send_notices(known, REFUSED, store)
     assert problem.startswith("channel web was not told of refused/orders: ")
     hook.status, hook.got = 200, []
-    assert tell(known, REFUSED, store, minutes=2) == []
-    assert tell(known, REFUSED, store, minutes=4) == []
-    assert tell(known, WELL, store, minutes=6) == []
+    assert send_notices(known, REFUSED, store, minutes=2) == []
+    assert send_notices(known, REFUSED, store, minutes=4) == []
+    assert send_notices(known, WELL, store, minutes=6) == []
 
     assert [body["status"] for body in hook.bodies] == ["firing", "recovered"]
 
 
-def test_a_garbled_book_stops_the_monitor(project: Callable[..., Project], hook: Posts):
+def test_corrupt_notification_log_does_not_stop_monitor(project: Callable[..., Project], hook: Posts):
     """It is begun anew: what holds is told once more."""
-    store = Kept(texts={"frazil_alerts__orders": "{edited", "frazil_failure__ingest__orders": "{edited"})
+    store = VariableStore(texts={"frazil_alerts__orders": "{edited", "frazil_failure__ingest__orders": "{edited"})
 
-    assert tell(project(), REFUSED, store) == []
+    assert send_notices(project(), REFUSED, store) == []
     assert len(hook.got) == 1
 
 
 @pytest.mark.parametrize(("ago", "told"), [(None, 1), (timedelta(minutes=3), 0), (timedelta(hours=1), 1)])
-def test_a_late_run_is_told_twice_or_not_at_all(
-    project: Callable[..., Project], variables: Kept, hook: Posts, ago: timedelta | None, told: int
+def test_late_run_is_notified_once(
+    project: Callable[..., Project], variables: VariableStore, hook: Posts, ago: timedelta | None, told: int
 ):
     """The deadline speaks where the monitor did not look lately; where it did, it knows better."""
     project()
@@ -139,7 +143,9 @@ def test_a_late_run_is_told_twice_or_not_at_all(
     assert [body["key"] for body in hook.bodies] == ["stale/orders"] * told
 
 
-def test_a_late_run_whose_notice_got_lost_looks_told(project: Callable[..., Project], variables: Kept, hook: Posts):
+def test_late_run_with_lost_notification_fails_its_callback(
+    project: Callable[..., Project], variables: VariableStore, hook: Posts
+):
     """The callback fails, which Airflow shows."""
     project()
     hook.status = 500
@@ -148,25 +154,23 @@ def test_a_late_run_whose_notice_got_lost_looks_told(project: Callable[..., Proj
         callbacks.tell_of_late_run("orders")
 
 
-def test_lag_that_grows_is_missed_where_the_pipeline_runs_oftener_than_the_monitor_looks(
-    project: Callable[..., Project], hook: Posts
-):
+def test_growing_lag_is_seen_where_pipeline_runs_oftener_than_monitor(project: Callable[..., Project], hook: Posts):
     """Then two looks count as an interval, so that there is one in each."""
-    known, store = project(), Kept()
+    known, store = project(), VariableStore()
     path = known.pipelines_folder / "orders.yaml"
     path.write_text(path.read_text().replace('"5m"', '"1m"'))
     known = Project.load()
     for look in range(14):
         at = NOW + timedelta(minutes=2 * look)
         behind = replace(WELL, read_at=at, lag=100 + look, lag_seconds=600.0, complete_through=at)
-        assert tell(known, behind, store, minutes=2 * look) == []
+        assert send_notices(known, behind, store, minutes=2 * look) == []
 
     assert [body["key"] for body in hook.bodies] == ["lag_growing/orders"]
 
 
-def test_a_pipeline_whose_file_breaks_stops_unseen(project: Callable[..., Project], hook: Posts):
+def test_pipeline_with_broken_file_is_notified_once(project: Callable[..., Project], hook: Posts):
     """It has no DAG any more, so no run fails: people are told once, and when the file is mended."""
-    store, path = Kept(), project().pipelines_folder / "orders.yaml"
+    store, path = VariableStore(), project().pipelines_folder / "orders.yaml"
     sound = path.read_text()
     path.write_text(f"{sound}colour: red\n")
 
@@ -174,7 +178,7 @@ def test_a_pipeline_whose_file_breaks_stops_unseen(project: Callable[..., Projec
     assert monitor.notify_of_broken_files(Project.load(), NOW + timedelta(minutes=2), store) == []
     path.write_text(sound)
     assert monitor.notify_of_broken_files(Project.load(), NOW + timedelta(minutes=4), store) == []
-    assert tell(Project.load(), WELL, store, minutes=4) == []
+    assert send_notices(Project.load(), WELL, store, minutes=4) == []
 
     assert [(body["key"], body["status"]) for body in hook.bodies] == [
         ("refused/orders", "firing"),
@@ -185,12 +189,12 @@ def test_a_pipeline_whose_file_breaks_stops_unseen(project: Callable[..., Projec
     assert hook.bodies[0]["next_step"].startswith("mend the file")
 
 
-def test_names_that_the_settings_do_not_know_stop_a_pipeline_unseen(project: Callable[..., Project], hook: Posts):
+def test_names_unknown_to_settings_are_notified(project: Callable[..., Project], hook: Posts):
     """A file that can be read, and that no DAG is made of, is told likewise."""
     path = project().pipelines_folder / "orders.yaml"
     path.write_text(path.read_text().replace("source: {", "source: {cluster: nowhere, "))
 
-    assert monitor.notify_of_broken_files(Project.load(), NOW, Kept()) == []
+    assert monitor.notify_of_broken_files(Project.load(), NOW, VariableStore()) == []
 
     (body,) = hook.bodies
     assert (body["owner"], body["severity"]) == ("testers", "critical")
@@ -198,15 +202,15 @@ def test_names_that_the_settings_do_not_know_stop_a_pipeline_unseen(project: Cal
 
 
 @pytest.mark.parametrize("becomes", ["schedule: false", "engine: nowhere"])
-def test_failed_maintenance_is_never_over_once_its_dag_is_gone(
+def test_failed_maintenance_is_resolved_once_its_dag_is_gone(
     project: Callable[..., Project], hook: Posts, becomes: str
 ):
     """No later run could end it, so the files do: no schedule, or no engine of that name in the settings."""
     text = failure("maintain__orders", "r1", NOW, "no space", final=False)
-    store = Kept(texts={"frazil_failure__maintain__orders": of_chore(text, "failed_maintenance").to_json()})
+    store = VariableStore(texts={"frazil_failure__maintain__orders": of_chore(text, "failed_maintenance").to_json()})
 
-    assert tell(project(), WELL, store) == []
-    assert tell(project(f"maintenance: {{{becomes}}}\n"), WELL, store, minutes=2) == []
+    assert send_notices(project(), WELL, store) == []
+    assert send_notices(project(f"maintenance: {{{becomes}}}\n"), WELL, store, minutes=2) == []
 
     assert [(body["key"], body["status"]) for body in hook.bodies] == [
         ("failed_maintenance/orders", "firing"),
@@ -214,11 +218,11 @@ def test_failed_maintenance_is_never_over_once_its_dag_is_gone(
     ]
 
 
-def test_one_pipeline_that_can_not_be_read_silences_the_others(
+def test_one_unreadable_pipeline_does_not_silence_others(
     project: Callable[..., Project],
     write_pipeline: Callable[..., Path],
     hook: Posts,
-    variables: Kept,
+    variables: VariableStore,
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The look tells of all others, then fails by the name of the one."""
@@ -238,11 +242,11 @@ def test_one_pipeline_that_can_not_be_read_silences_the_others(
     assert [body["key"] for body in hook.bodies] == ["refused/orders"]
 
 
-def test_a_catalog_that_never_answers_keeps_everybody_from_being_told(
+def test_hanging_catalog_does_not_delay_notifications_of_other_pipelines(
     project: Callable[..., Project],
     write_pipeline: Callable[..., Path],
     hook: Posts,
-    variables: Kept,
+    variables: VariableStore,
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The others are told at once, and the look ends by the name of the one, without waiting for it."""

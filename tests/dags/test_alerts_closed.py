@@ -17,7 +17,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.alerts import callbacks
 from frazil_airflow.dags import monitor
-from tests.dags.desk import Kept
+from tests.dags.desk import VariableStore
 from tests.receivers import Posts
 
 pytestmark = pytest.mark.dags
@@ -29,36 +29,36 @@ LATE = replace(WELL, lag=9, lag_seconds=7200.0, complete_through=NOW - timedelta
 PROMISE = "alerts: {fresh_within: 20m}\n"
 
 
-def tell(project: Project, condition: Condition, store: Kept, minutes: int = 0) -> list[str]:
+def send_notices(project: Project, condition: Condition, store: VariableStore, minutes: int = 0) -> list[str]:
     return monitor.send_notices(project, project.pipeline("orders"), condition, NOW + timedelta(minutes=minutes), store)
 
 
-def said(hook: Posts) -> list[tuple[str, str]]:
+def notifications(hook: Posts) -> list[tuple[str, str]]:
     return [(body["key"], body["status"]) for body in hook.bodies]
 
 
 @pytest.mark.parametrize("lasts", [False, True])
-def test_an_incident_of_a_missed_deadline_is_never_resolved(
-    project: Callable[..., Project], variables: Kept, hook: Posts, lasts: bool
+def test_missed_deadline_is_resolved_under_same_key(
+    project: Callable[..., Project], variables: VariableStore, hook: Posts, lasts: bool
 ):
     """The monitor takes over what late runs told: not anew while it lasts, and under the same key when it is over."""
     known = project(PROMISE)
 
     callbacks.tell_of_late_run("orders")
     callbacks.tell_of_late_run("orders")  # the next run is late, too
-    assert said(hook) == [("stale/orders", "firing")]
+    assert notifications(hook) == [("stale/orders", "firing")]
 
     if lasts:
-        assert tell(known, LATE, variables) == []
-        assert said(hook) == [("stale/orders", "firing")]
-    assert tell(known, WELL, variables, minutes=2) == []
-    assert tell(known, WELL, variables, minutes=4) == []
-    assert said(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
+        assert send_notices(known, LATE, variables) == []
+        assert notifications(hook) == [("stale/orders", "firing")]
+    assert send_notices(known, WELL, variables, minutes=2) == []
+    assert send_notices(known, WELL, variables, minutes=4) == []
+    assert notifications(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
 
-def test_a_channel_that_a_late_run_did_not_reach_is_told_that_it_is_over(
-    project: Callable[..., Project], variables: Kept, hook: Posts
+def test_channel_missed_by_late_run_gets_its_resolution(
+    project: Callable[..., Project], variables: VariableStore, hook: Posts
 ):
     """It may have been told: a server that fails may have taken the notice."""
     known = project(PROMISE)
@@ -67,21 +67,21 @@ def test_a_channel_that_a_late_run_did_not_reach_is_told_that_it_is_over(
         callbacks.tell_of_late_run("orders")
     hook.status, hook.got = 200, []
 
-    assert tell(known, WELL, variables) == []
+    assert send_notices(known, WELL, variables) == []
 
-    assert said(hook) == [("stale/orders", "recovered")]
+    assert notifications(hook) == [("stale/orders", "recovered")]
 
 
 @pytest.mark.parametrize(
     ("becomes", "why"),
     [(None, "No pipeline has this name, and no broken file."), ("alerts: false\n", "Its file says alerts: false.")],
 )
-def test_a_pipeline_that_nobody_watches_any_more_leaves_an_incident_open(
-    project: Callable[..., Project], variables: Kept, hook: Posts, becomes: str | None, why: str
+def test_unmonitored_pipeline_leaves_no_incident_open(
+    project: Callable[..., Project], variables: VariableStore, hook: Posts, becomes: str | None, why: str
 ):
     """What was told is over, with the reason, and nothing of the pipeline is kept."""
     known, store = project(), variables
-    assert tell(known, REFUSED, store) == []
+    assert send_notices(known, REFUSED, store) == []
     for of in ("ingest__orders", "maintain__orders", "dead_letters__orders", "replay_dead_letters__orders"):
         store.texts[f"frazil_failure__{of}"] = "{}"
     path = known.pipelines_folder / "orders.yaml"
@@ -91,22 +91,22 @@ def test_a_pipeline_that_nobody_watches_any_more_leaves_an_incident_open(
         path.write_text(path.read_text() + becomes)
 
     for _ in range(monitor.MISSED if becomes is None else 1):
-        assert said(hook) == [("refused/orders", "firing")]
+        assert notifications(hook) == [("refused/orders", "firing")]
         monitor.look()
 
-    assert said(hook) == [("refused/orders", "firing"), ("refused/orders", "recovered")]
+    assert notifications(hook) == [("refused/orders", "firing"), ("refused/orders", "recovered")]
     assert hook.bodies[-1]["cause"] == f"{why} Nobody watches it. It was:\nrecords are lost"
     assert store.texts == {}
 
 
-def closing(store: Kept, minutes: int = 0) -> list[str]:
+def closing(store: VariableStore, minutes: int = 0) -> list[str]:
     return monitor.close_unwatched(Project.load(), NOW + timedelta(minutes=minutes), store)
 
 
-def test_a_channel_that_is_away_when_a_pipeline_is_removed_is_never_told(project: Callable[..., Project], hook: Posts):
+def test_unavailable_channel_hears_of_removed_pipeline_later(project: Callable[..., Project], hook: Posts):
     """The page is kept until it was told."""
-    known, store = project(), Kept()
-    tell(known, REFUSED, store)
+    known, store = project(), VariableStore()
+    send_notices(known, REFUSED, store)
     (known.pipelines_folder / "orders.yaml").unlink()
     hook.status = 503
 
@@ -116,12 +116,16 @@ def test_a_channel_that_is_away_when_a_pipeline_is_removed_is_never_told(project
 
     assert problem.startswith("channel web was not told of refused/orders: ")
     assert closing(store, minutes=2) == []
-    assert said(hook)[-1] == ("refused/orders", "recovered")
+    assert notifications(hook)[-1] == ("refused/orders", "recovered")
     assert store.texts == {}
 
 
-def test_while_a_channel_is_away_the_others_are_told_at_each_look_that_a_late_run_is_over(
-    project: Callable[..., Project], variables: Kept, hook: Posts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_resolution_of_late_run_is_sent_once_while_channel_is_away(
+    project: Callable[..., Project],
+    variables: VariableStore,
+    hook: Posts,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ):
     """What late runs told is taken over once, also of a pipeline that is gone."""
     known, settings = project(PROMISE), tmp_path / "settings.yaml"
@@ -134,30 +138,30 @@ def test_while_a_channel_is_away_the_others_are_told_at_each_look_that_a_late_ru
 
     found = [closing(variables, minutes) for minutes in range(0, 10, 2)]
 
-    assert said(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
+    assert notifications(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
     assert found[monitor.MISSED - 1][0].startswith("channel away was not told of stale/orders")
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
 
-def test_a_folder_that_is_away_for_a_moment_ends_what_was_told(project: Callable[..., Project], hook: Posts):
+def test_folder_missing_for_moment_resolves_no_alerts(project: Callable[..., Project], hook: Posts):
     """Looks that find no such pipeline are counted from the last one that did; nothing is deleted before."""
-    known, store = project(), Kept(texts={"frazil_failure__ingest__orders": "{}"})
+    known, store = project(), VariableStore(texts={"frazil_failure__ingest__orders": "{}"})
     away = known.pipelines_folder.with_name("away")
 
     for minutes in range(0, 12, 2 * monitor.MISSED):
-        assert tell(known, REFUSED, store, minutes) == []
+        assert send_notices(known, REFUSED, store, minutes) == []
         known.pipelines_folder.rename(away)
         known.pipelines_folder.mkdir()
         assert [closing(store, minutes + 2 * of) for of in range(1, monitor.MISSED)] == [[], []]
         known.pipelines_folder.rmdir()
         away.rename(known.pipelines_folder)
 
-    assert said(hook) == [("refused/orders", "firing")]
+    assert notifications(hook) == [("refused/orders", "firing")]
     assert store.texts.keys() == {"frazil_alerts__orders", "frazil_failure__ingest__orders"}
 
 
-def test_a_run_that_is_late_while_the_monitor_looks_is_lost(
-    project: Callable[..., Project], variables: Kept, hook: Posts, monkeypatch: pytest.MonkeyPatch
+def test_late_run_during_monitor_check_is_kept(
+    project: Callable[..., Project], variables: VariableStore, hook: Posts, monkeypatch: pytest.MonkeyPatch
 ):
     """What it wrote since the monitor read its page is taken over by the next look."""
     known = project(PROMISE)
@@ -170,66 +174,66 @@ def test_a_run_that_is_late_while_the_monitor_looks_is_lost(
 
     with monkeypatch.context() as patch:
         patch.setattr("frazil.alerts.rules.judge", judge)
-        assert tell(known, WELL, variables) == []
-    assert said(hook) == [("stale/orders", "firing")]
+        assert send_notices(known, WELL, variables) == []
+    assert notifications(hook) == [("stale/orders", "firing")]
 
-    assert tell(known, WELL, variables, minutes=2) == []
-    assert said(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
+    assert send_notices(known, WELL, variables, minutes=2) == []
+    assert notifications(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
 
-def test_a_file_that_is_being_edited_ends_what_was_told_of_its_pipeline(project: Callable[..., Project], hook: Posts):
+def test_file_under_edit_resolves_no_alerts_of_its_pipeline(project: Callable[..., Project], hook: Posts):
     """While a file can't be read it may be that of any pipeline: none counts as removed."""
-    known, store = project(), Kept()
-    tell(known, REFUSED, store)
+    known, store = project(), VariableStore()
+    send_notices(known, REFUSED, store)
     path = known.pipelines_folder / "orders.yaml"
     path.rename(path.with_name("shop.yaml")).write_text("name: [")
 
     assert monitor.close_unwatched(Project.load(), NOW, store) == []
 
-    assert said(hook) == [("refused/orders", "firing")]
+    assert notifications(hook) == [("refused/orders", "firing")]
     assert "frazil_alerts__orders" in store.texts
 
 
-def test_a_kind_that_is_silenced_stays_open(project: Callable[..., Project], hook: Posts):
+def test_silenced_kind_of_alert_is_resolved(project: Callable[..., Project], hook: Posts):
     """Who was told of it is told that it is over for them, though it lasts; and nothing more."""
-    store = Kept()
-    tell(project(), REFUSED, store)
+    store = VariableStore()
+    send_notices(project(), REFUSED, store)
 
     silent = project("alerts: {silent: [refused]}\n")
-    assert [tell(silent, REFUSED, store, minutes) for minutes in (2, 4)] == [[], []]
-    assert tell(silent, WELL, store, minutes=6) == []
+    assert [send_notices(silent, REFUSED, store, minutes) for minutes in (2, 4)] == [[], []]
+    assert send_notices(silent, WELL, store, minutes=6) == []
 
-    assert said(hook) == [("refused/orders", "firing"), ("refused/orders", "recovered")]
+    assert notifications(hook) == [("refused/orders", "firing"), ("refused/orders", "recovered")]
     assert hook.bodies[-1]["cause"].startswith("This channel is told of it no more: ")
 
 
 @pytest.mark.parametrize(
     ("kind", "dag"), [("failed_report", "dead_letters__orders"), ("failed_replay", "replay_dead_letters__orders")]
 )
-def test_a_report_that_fails_is_told_to_nobody(
+def test_failed_report_is_notified(
     project: Callable[..., Project], hook: Posts, monkeypatch: pytest.MonkeyPatch, kind: str, dag: str
 ):
     """What a failed report, or form, left is told with a link to its DAG, and over when it is forgotten."""
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.org")
     place = f"frazil_failure__{dag}"
     left = of_chore(failure(dag, "r1", NOW, "no space", final=True), kind)
-    store, known = Kept(texts={place: left.to_json()}), project()
+    store, known = VariableStore(texts={place: left.to_json()}), project()
 
-    assert tell(known, WELL, store) == []
+    assert send_notices(known, WELL, store) == []
     store.delete(place)
-    assert tell(known, WELL, store, minutes=2) == []
+    assert send_notices(known, WELL, store, minutes=2) == []
 
-    assert said(hook) == [(f"{kind}/orders", "firing"), (f"{kind}/orders", "recovered")]
+    assert notifications(hook) == [(f"{kind}/orders", "firing"), (f"{kind}/orders", "recovered")]
     assert (hook.bodies[0]["cause"], hook.bodies[0]["severity"]) == ("Run r1\nno space", "warning")
     assert hook.bodies[0]["link"] == f"https://airflow.example.org/dags/{dag}"
 
 
-def test_a_pipeline_that_can_not_be_judged_silences_all_behind_it(
+def test_pipeline_with_failing_check_does_not_silence_others(
     project: Callable[..., Project],
     write_pipeline: Callable[..., Path],
     hook: Posts,
-    variables: Kept,
+    variables: VariableStore,
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The others are told, then the look fails by the name of the one."""
@@ -252,5 +256,5 @@ def test_a_pipeline_that_can_not_be_judged_silences_all_behind_it(
     with pytest.raises(RuntimeError, match=r"^broken: nobody could be told: KeyError: 'a fault'$"):
         monitor.look()
 
-    assert said(hook) == [("refused/orders", "firing")]
+    assert notifications(hook) == [("refused/orders", "firing")]
     assert json.loads(variables.texts["frazil_alerts__orders"])["entries"].keys() == {"refused"}

@@ -45,7 +45,7 @@ def captures(pipelines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return write
 
 
-def test_captures_run_as_something_else(parse: Parse, captures: Callable[..., None]):
+def test_file_captures_run_in_process_and_row_captures_on_spark(parse: Parse, captures: Callable[..., None]):
     """One task each, one at a time: files in its own process, rows as a Spark job in the engine's pool."""
     captures({**LOGS, "interval": "2m", "owner": "web"}, ROWS)
     bag = parse()
@@ -57,7 +57,7 @@ def test_captures_run_as_something_else(parse: Parse, captures: Callable[..., No
     assert (dag.timetable, dag.max_active_runs, dag.catchup) == (timetable(parse_interval("2m")), 1, False)
 
 
-def test_broken_capture_hides_the_others(parse: Parse, captures: Callable[..., None]):
+def test_broken_capture_does_not_hide_others(parse: Parse, captures: Callable[..., None]):
     """Its complaint names file and key, or what the settings lack; the other DAGs are there."""
     captures(LOGS, {**LOGS, "name": "odd", "path": "/x"}, {**ROWS, "database": "shopp"}, {"capture": "ftp"})
     bag = parse()
@@ -68,7 +68,7 @@ def test_broken_capture_hides_the_others(parse: Parse, captures: Callable[..., N
     assert "capture: expected file or jdbc, found 'ftp'" in error
 
 
-def test_refused_capture_is_tried_again(captures: Callable[..., None], monkeypatch: pytest.MonkeyPatch):
+def test_refused_capture_is_not_retried(captures: Callable[..., None], monkeypatch: pytest.MonkeyPatch):
     """What a person must mend ends the task without another try."""
     monkeypatch.setattr("frazil.shutdown.end_with_parent", lambda: None)
     captures(LOGS)

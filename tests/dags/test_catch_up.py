@@ -28,7 +28,7 @@ def ends(
 
 
 @pytest.mark.parametrize("kind", ["scheduled", "manual", "operator_triggered", "asset_triggered"])
-def test_a_pipeline_that_is_behind_waits_for_its_interval(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_pipeline_that_is_behind_runs_before_its_interval(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """The next run is asked for, without an interval, with the reason; another try asks for the very same run."""
     for _ in range(2):
         with pytest.raises(DagRunTriggerException) as asked:
@@ -41,13 +41,13 @@ def test_a_pipeline_that_is_behind_waits_for_its_interval(monkeypatch: pytest.Mo
         assert asked.value.skip_when_already_exists
 
 
-def test_runs_follow_each_other_for_a_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_remaining_records_start_no_catch_up_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the threshold the pipeline counts as caught up."""
     with pytest.raises(AirflowSkipException, match="caught up: 99 records wait, fewer than 100"):
         ends(monkeypatch, waits=99)
 
 
-def test_two_runs_wait_for_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_second_run_is_queued_for_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one is queued already, it takes what waits."""
     with pytest.raises(AirflowSkipException, match="and so does a run"):
         ends(monkeypatch, runs=2)
@@ -63,9 +63,7 @@ def test_two_runs_wait_for_the_same_records(monkeypatch: pytest.MonkeyPatch) -> 
         ("manual", {"mode": "dry_run"}),
     ],
 )
-def test_a_careful_first_look_is_followed_by_all_the_rest(
-    monkeypatch: pytest.MonkeyPatch, kind: str, filled: dict[str, Any]
-) -> None:
+def test_limited_run_starts_no_catch_up_run(monkeypatch: pytest.MonkeyPatch, kind: str, filled: dict[str, Any]) -> None:
     """Whoever asked for less than all gets no run more."""
     with pytest.raises(AirflowSkipException, match="asked for less than all"):
         ends(monkeypatch, kind=kind, **filled)

@@ -58,7 +58,7 @@ print("PROBE " + json.dumps(found))
 """
 
 
-def test_a_dag_starts_before_its_hour_is_complete_or_never(tmp_path: Path) -> None:
+def test_dag_starts_once_its_hour_is_complete(tmp_path: Path) -> None:
     """The example of the page waits while nothing or an earlier instant was told, and goes on when its own is reached."""
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "dags").mkdir()
@@ -80,7 +80,7 @@ def test_a_dag_starts_before_its_hour_is_complete_or_never(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("instant", ["None", "yesterday", "2026-05-01T10:00:00"])
-def test_a_task_waits_for_an_instant_that_is_none(instant: str) -> None:
+def test_task_without_data_interval_fails_at_once(instant: str) -> None:
     """A run by hand has no data interval: it fails at once and says what to give."""
     waiting = CompleteThrough(task_id="all_there", pipeline="pizzas", instant=instant)
 

@@ -38,7 +38,7 @@ def with_letters(path: Path, text: str) -> None:
     path.write_text(f"{path.read_text()}dead_letters: {text}\n")
 
 
-def test_two_reports_of_a_pipeline_run_at_once(parse: Parse, write_pipeline: Write):
+def test_reports_of_one_pipeline_never_run_at_once(parse: Parse, write_pipeline: Write):
     """Both would tell the same letters: one run and one task at a time, on a schedule of its own, without catching up."""
     write_pipeline("orders")
     with_letters(write_pipeline("returns"), "{report: {schedule: 6h}}")
@@ -50,14 +50,14 @@ def test_two_reports_of_a_pipeline_run_at_once(parse: Parse, write_pipeline: Wri
         assert dag.owner == "testers"
 
 
-def test_pipeline_without_a_report_has_one_all_the_same(parse: Parse, write_pipeline: Write):
+def test_pipeline_without_report_has_no_report_dag(parse: Parse, write_pipeline: Write):
     """`report: false` leaves it to the command; the form stays."""
     with_letters(write_pipeline("orders"), "{report: false}")
 
     assert sorted(parse().dags) == ["ingest__orders", "maintain__orders", "replay_dead_letters__orders"]
 
 
-def test_cron_that_never_ticks_is_found_when_it_is_scheduled(parse: Parse, write_pipeline: Write):
+def test_cron_that_never_ticks_is_import_error(parse: Parse, write_pipeline: Write):
     """A bad schedule of the report is an import error that names its key."""
     with_letters(write_pipeline("orders"), "{report: {schedule: '0 0 31 2 *'}}")
     (error,) = parse().import_errors.values()
@@ -85,7 +85,7 @@ KEPT = KeptReport(
 
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> SimpleNamespace:
-    """Kept reports without files, the newest first, and a door to people: `made` is what a look finds new."""
+    """Kept reports without files, the newest first, and a channel to people: `made` is what a run finds new."""
     shelf = SimpleNamespace(kept=[], made=None, answers=[], sent=[], keys=[], notes=notes)
 
     def new(*_: Any) -> KeptReport | None:
@@ -118,7 +118,7 @@ def report() -> dict[str, Any]:
     return LetterReportOperator(task_id="report", pipeline="orders").execute({"dag_run": Run})  # type: ignore[typeddict-item]
 
 
-def test_a_channel_that_fails_has_the_others_told_again(write_pipeline: Write, shelf: SimpleNamespace):
+def test_retry_after_failed_channel_notifies_only_that_channel(write_pipeline: Write, shelf: SimpleNamespace):
     """The try fails, so there is another: it makes no new report, and tells only who was not told."""
     write_pipeline("orders")
     shelf.made, shelf.answers = KEPT, [{"chat": None, "mail": "refused"}, {"mail": None}]
@@ -135,7 +135,7 @@ def test_a_channel_that_fails_has_the_others_told_again(write_pipeline: Write, s
     assert shelf.notes[-1].startswith("no new dead letters: the last report, ")
 
 
-def test_a_small_report_wakes_people(write_pipeline: Write, shelf: SimpleNamespace):
+def test_small_report_is_kept_and_sent_to_nobody(write_pipeline: Write, shelf: SimpleNamespace):
     """Below the threshold it is kept, said, and sent to nobody."""
     write_pipeline("orders")
     shelf.made = replace(KEPT, is_due=False)
@@ -151,7 +151,7 @@ def test_a_small_report_wakes_people(write_pipeline: Write, shelf: SimpleNamespa
     ]
 
 
-def test_a_report_that_a_dead_run_owed_is_forgotten(write_pipeline: Write, shelf: SimpleNamespace):
+def test_report_of_dead_run_is_sent_by_next_run(write_pipeline: Write, shelf: SimpleNamespace):
     """The next run sends it before its own, the oldest first."""
     write_pipeline("orders")
     shelf.kept, shelf.answers = [KEPT], [{"chat": None, "mail": None}] * 2
@@ -167,7 +167,7 @@ def test_a_report_that_a_dead_run_owed_is_forgotten(write_pipeline: Write, shelf
     assert shelf.keys == ["dead_letters/orders/20261121T120000000Z", "dead_letters/orders/20261122T120000000Z"]
 
 
-def test_a_channel_that_is_away_keeps_every_later_report_from_the_others(write_pipeline: Write, shelf: SimpleNamespace):
+def test_unavailable_channel_does_not_keep_reports_from_others(write_pipeline: Write, shelf: SimpleNamespace):
     """Of two that are owed both go to the channel that works; the try fails once, with all reasons."""
     write_pipeline("orders")
     shelf.kept = [replace(KEPT, name="20261122T120000000Z", after=7, through=8), KEPT]

@@ -16,7 +16,7 @@ def _database() -> None:
     db.initdb()
 
 
-def test_the_demo_reads_the_page_amiss():
+def test_demo_reads_page_as_it_is():
     """State, rows, dead letters and health, as the page has them."""
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi.testclient import TestClient

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from frazil.alerts.failure import Failure
 from frazil_airflow.alerts import callbacks
-from tests.dags.desk import Kept
+from tests.dags.desk import VariableStore
 
 pytestmark = pytest.mark.dags
 
@@ -25,11 +25,11 @@ def context(error: BaseException | None = None, **more: Any) -> dict[str, Any]:
     return found | ({} if error is None else {"exception": error}) | more
 
 
-def left(variables: Kept) -> Failure:
+def left(variables: VariableStore) -> Failure:
     return Failure.from_json(variables.texts["frazil_failure__ingest__orders"])
 
 
-def test_the_run_overwrites_what_its_task_knew(variables: Kept):
+def test_run_keeps_error_of_its_task(variables: VariableStore):
     """The task's own words stay; of a run without any, Airflow's reason is noted."""
     callbacks.note_failed_task(context(AirflowFailException("topic is gone\n  next: make it")))
     callbacks.note_failed_run(context(reason="task_failure"))
@@ -40,7 +40,7 @@ def test_the_run_overwrites_what_its_task_knew(variables: Kept):
     assert "dagrun_timeout" in left(variables).cause
 
 
-def test_a_killed_task_is_told_without_a_word(variables: Kept):
+def test_killed_task_is_notified_as_lost_process(variables: VariableStore):
     """Nobody has its error: the notice says that its process was lost."""
     callbacks.note_failed_task(context())
 
@@ -54,7 +54,7 @@ def test_a_killed_task_is_told_without_a_word(variables: Kept):
         ("", "task ingest: the Spark job ended with exit code 75; its log says why"),
     ],
 )
-def test_a_command_line_is_told_for_a_cause(variables: Kept, output: str, cause: str):
+def test_cause_is_last_line_of_job_instead_of_command_line(variables: VariableStore, output: str, cause: str):
     """Of what the Spark provider says only the job's own last line is told: the rest is the command, with its settings."""
     said = f"Cannot execute: spark-submit --conf spark.password=hunter2. Error code is: 75.\n{output}"
 
@@ -64,7 +64,7 @@ def test_a_command_line_is_told_for_a_cause(variables: Kept, output: str, cause:
 
 
 @pytest.mark.parametrize("code", [137, 143, 70, 1])
-def test_how_far_a_job_was_is_told_for_why_it_ended(variables: Kept, code: int):
+def test_progress_of_killed_job_is_not_given_as_cause(variables: VariableStore, code: int):
     """A job that was killed, or crashed, said no error: its last line is about its work."""
     said = f"Cannot execute: spark-submit. Error code is: {code}.\nfrazil: batch 7: 900 records staged"
 
@@ -81,8 +81,8 @@ def test_how_far_a_job_was_is_told_for_why_it_ended(variables: Kept, code: int):
         ("replay_dead_letters__orders", {"reason": "mended"}, "failed_replay"),
     ],
 )
-def test_what_fails_beside_ingestion_is_told_to_nobody(
-    variables: Kept, dag: str, conf: dict[str, Any] | None, kind: str
+def test_failures_beside_ingestion_are_noted_until_success(
+    variables: VariableStore, dag: str, conf: dict[str, Any] | None, kind: str
 ):
     """It is noted under its pipeline, and forgotten when a later run succeeds."""
     run = {"dag": SimpleNamespace(dag_id=dag), "dag_run": SimpleNamespace(conf=conf)}
@@ -98,7 +98,7 @@ def test_what_fails_beside_ingestion_is_told_to_nobody(
     assert variables.texts == {}
 
 
-def test_a_look_at_letters_that_failed_wakes_somebody(variables: Kept):
+def test_failed_dead_letter_dry_run_notifies_nobody(variables: VariableStore):
     """Whoever asked for a dry run sees how it ended."""
     conf = {"dry_run": True}
     run = {"dag": SimpleNamespace(dag_id="replay_dead_letters__orders"), "dag_run": SimpleNamespace(conf=conf)}
@@ -118,8 +118,8 @@ def test_a_look_at_letters_that_failed_wakes_somebody(variables: Kept):
         ({"steps": ["expiry"]}, False),
     ],
 )
-def test_maintenance_counts_as_mended_although_little_was_tried(
-    variables: Kept, asked: dict[str, Any] | None, forgotten: bool
+def test_partial_maintenance_does_not_clear_earlier_failure(
+    variables: VariableStore, asked: dict[str, Any] | None, forgotten: bool
 ):
     """A run that looked only, or did a part, says nothing of what failed."""
     callbacks.note_failed_run(context(reason="task_failure"))

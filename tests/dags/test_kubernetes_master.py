@@ -15,7 +15,7 @@ from frazil_airflow.tasks.operators import SparkIngestOperator
 pytestmark = pytest.mark.dags
 
 
-def test_driver_on_kubernetes_lacks_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_on_kubernetes_inherits_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The provider passes variables to pods of drivers alone, as arguments: this driver is the task's child, and inherits them."""
     monkeypatch.setattr(os, "environ", dict(os.environ))
     os.environ["AIRFLOW_CONN_FRAZIL_SPARK"] = '{"conn_type": "spark", "host": "k8s://https://k8s.example.org:6443"}'

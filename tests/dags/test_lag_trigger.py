@@ -74,14 +74,14 @@ def calls(
     return found
 
 
-def test_a_run_is_called_again_while_the_first_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_triggered_once_while_first_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     """Called once; again when the position has passed what the first one took, and enough waits anew."""
     waits, more, landed = seen(0, 60), seen(0, 500), seen(60, 500)
 
     assert calls(monkeypatch, Store(), [waits, waits, waits, more, None, landed, landed], []) == [60, 440]
 
 
-def test_a_triggerer_that_starts_anew_calls_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restarted_triggerer_does_not_trigger_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The call is in Airflow's store: another process sees that it is open."""
     store = Store()
 
@@ -89,7 +89,7 @@ def test_a_triggerer_that_starts_anew_calls_again(monkeypatch: pytest.MonkeyPatc
     assert calls(monkeypatch, store, [seen(0, 90), seen(0, 90)], []) == []
 
 
-def test_a_run_is_called_beside_one_that_takes_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_run_is_triggered_beside_running_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduled run is at work: none is called until it has ended, and then only for what is left."""
     waits, left = seen(0, 60), seen(60, 120)
 
@@ -97,7 +97,7 @@ def test_a_run_is_called_beside_one_that_takes_the_same_records(monkeypatch: pyt
     assert calls(monkeypatch, Store(), [waits, None], [0]) == []
 
 
-def test_a_broker_that_restarts_ends_the_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restarting_broker_does_not_end_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures of any class are waited out, and the settings are read again after each."""
     failures = [Retryable("no broker answers"), Terminal("refused"), Retryable("no broker answers")]
     read: list[str] = []
@@ -118,7 +118,7 @@ def test_a_broker_that_restarts_ends_the_trigger(monkeypatch: pytest.MonkeyPatch
     assert read == ["connections", "project"] * (1 + len(failures))
 
 
-def test_a_rotated_secret_never_reaches_the_trigger(
+def test_rotated_secret_reaches_trigger(
     monkeypatch: pytest.MonkeyPatch, write_pipeline: Callable[..., Path], tmp_path: Path
 ) -> None:
     """The file that the settings take it from is one of the project's: once it changes, the next look has the new secret."""
@@ -155,7 +155,7 @@ def test_a_rotated_secret_never_reaches_the_trigger(
     assert asyncio.run(asyncio.wait_for(first(), 20))["records"] == 60
 
 
-def test_failures_are_repeated_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pause_after_failures_doubles_up_to_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pause doubles up to five minutes, and is the usual one again after a look that worked."""
     pauses: list[float] = []
 
@@ -168,7 +168,7 @@ def test_failures_are_repeated_without_a_pause(monkeypatch: pytest.MonkeyPatch) 
     assert pauses == [20, 40, 80, 160, 300, 300, 300, 10, 10]
 
 
-def test_a_secret_is_kept_in_the_database_of_airflow() -> None:
+def test_trigger_keeps_no_secret_in_airflow_database() -> None:
     """What is kept names the pipeline and the figures, and makes the same trigger again."""
     path, made_with = LagTrigger("orders", "ingest__orders", 50, 1024, 10.0).serialize()
 
@@ -177,7 +177,7 @@ def test_a_secret_is_kept_in_the_database_of_airflow() -> None:
     assert LagTrigger(**made_with).serialize() == (path, made_with)
 
 
-def test_hundreds_of_triggers_open_a_catalog_each(
+def test_triggers_of_one_process_share_one_catalog(
     monkeypatch: pytest.MonkeyPatch, write_pipeline: Callable[..., Path]
 ) -> None:
     """All triggers of a process look with one project, so with one catalog's connections; a changed file gives them a new one."""

@@ -1,4 +1,4 @@
-"""The form that brings dead letters home: whose it lands, what it takes, what it refuses, and what it says."""
+"""The form that replays dead letters: whose it lands, what it takes, what it refuses, and what it says."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_form_lands_dead_letters_of_the_pipeline_of_its_dag_only(
     write_pipeline("returns")
     seen: list[str] = []
 
-    def bring_home(scope: Any, *_: Any, **__: Any) -> ReplayResult:
+    def replay(scope: Any, *_: Any, **__: Any) -> ReplayResult:
         seen.append(scope.pipeline.name)
         return ReplayResult(1, 1, dead_codes={})
 
-    monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", bring_home)
+    monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", replay)
     dags = parse().dags
     for name in ("orders", "returns"):
         dag = dags[f"replay_dead_letters__{name}"]
@@ -79,7 +79,7 @@ def test_form_offers_topics_of_the_file_and_every_code(parse: Parse, write_pipel
     assert params.get_param("codes").schema["examples"] == list(DeadCode)
 
 
-def test_topics_of_a_pattern_can_not_be_chosen(parse: Parse, write_pipeline: Write):
+def test_topics_of_pattern_can_be_typed(parse: Parse, write_pipeline: Write):
     """Nobody knows them while the file is parsed: any can be written then."""
     path = write_pipeline("orders")
     path.write_text(path.read_text().replace("{topics: [orders-topic]}", "{topics_pattern: 'orders-.*'}"))
@@ -100,7 +100,7 @@ def test_topics_of_a_pattern_can_not_be_chosen(parse: Parse, write_pipeline: Wri
         {"dry_run": "no"},
     ],
 )
-def test_airflow_takes_a_wrong_form(parse: Parse, write_pipeline: Write, wrong: dict[str, Any]):
+def test_airflow_refuses_invalid_form(parse: Parse, write_pipeline: Write, wrong: dict[str, Any]):
     """What can be told by its form is refused before there is a run."""
     write_pipeline("orders")
     params = parse().dags["replay_dead_letters__orders"].params
@@ -131,7 +131,7 @@ def test_reason_must_be_filled_in(parse: Parse, write_pipeline: Write):
         ({"topics": ["order-topic"]}, "pipeline orders never read topic 'order-topic'"),
     ],
 )
-def test_a_wrong_value_chooses_other_letters(write_pipeline: Write, filled_in: dict[str, Any], said: str):
+def test_wrong_value_is_refused_before_anything_is_done(write_pipeline: Write, filled_in: dict[str, Any], said: str):
     """What only a look can tell is refused before anything is done, with field, value and remedy."""
     write_pipeline("orders")
     pipeline = Project.load().pipeline("orders")
@@ -143,7 +143,7 @@ def test_a_wrong_value_chooses_other_letters(write_pipeline: Write, filled_in: d
     assert refused.value.next_step
 
 
-def test_the_form_is_read_amiss(write_pipeline: Write):
+def test_form_is_read_as_filled_in(write_pipeline: Write):
     """Codes, topics, also such as the file names no more, and times, told alike."""
     write_pipeline("orders")
     pipeline = Project.load().pipeline("orders")
@@ -161,29 +161,29 @@ def test_the_form_is_read_amiss(write_pipeline: Write):
     assert choice_of(EMPTY | {"since": "  "}, pipeline, [], NOW).since is None
 
 
-def asked(
+def run_replay_task(
     monkeypatch: pytest.MonkeyPatch, found: ReplayResult, **filled_in: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run the task over what becomes of letters; what it was asked for and what it returns."""
     seen: dict[str, Any] = {}
 
-    def bring_home(scope: Any, choice: Any, request: Any, *, dry_run: bool) -> ReplayResult:
+    def replay(scope: Any, choice: Any, request: Any, *, dry_run: bool) -> ReplayResult:
         seen.update(pipeline=scope.pipeline.name, choice=choice, request=request, dry_run=dry_run)
         return found
 
-    monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", bring_home)
+    monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", replay)
     returned = dead_letter_replay.replay("orders", dag_run=Run, params=EMPTY | filled_in, outlet_events={})  # type: ignore[arg-type]
     return seen, returned
 
 
-def test_a_replay_forgets_who_asked_and_what_became_of_it(
+def test_replay_records_user_reason_and_result(
     write_pipeline: Write, notes: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     """Batch, rows, what stays dead and what keeps no record are in the note; user and reason go to the ledger."""
     write_pipeline("orders")
     found = ReplayResult(12, 9, 1, {"TOO_DEEP": 2}, 3, (7,))
 
-    seen, returned = asked(monkeypatch, found, codes=["TOO_DEEP"])
+    seen, returned = run_replay_task(monkeypatch, found, codes=["TOO_DEEP"])
 
     assert (seen["request"].run, seen["request"].started_by, seen["request"].reason) == (
         "replay_dead_letters__orders:manual__1",
@@ -204,19 +204,19 @@ def test_a_replay_forgets_who_asked_and_what_became_of_it(
     ]
 
 
-def test_a_look_is_taken_for_a_deed(write_pipeline: Write, notes: list[str], monkeypatch: pytest.MonkeyPatch):
+def test_dry_run_says_that_nothing_was_landed(write_pipeline: Write, notes: list[str], monkeypatch: pytest.MonkeyPatch):
     """A dry run says first that nothing was landed; nothing to do is no success either, but skipped."""
     write_pipeline("orders")
 
-    _, returned = asked(monkeypatch, ReplayResult(2, 2, dead_codes={}), dry_run=True)
+    _, returned = run_replay_task(monkeypatch, ReplayResult(2, 2, dead_codes={}), dry_run=True)
     with pytest.raises(AirflowSkipException, match="no open dead letter among the chosen ones"):
-        asked(monkeypatch, ReplayResult(dead_codes={}))
+        run_replay_task(monkeypatch, ReplayResult(dead_codes={}))
 
     assert notes[0].startswith("dry run, nothing was landed; orders: of 2 dead letters 2 would become rows")
     assert returned["done"] is False
 
 
-def test_a_wrong_value_is_tried_again(write_pipeline: Write, monkeypatch: pytest.MonkeyPatch):
+def test_wrong_value_is_not_retried(write_pipeline: Write, monkeypatch: pytest.MonkeyPatch):
     """Another try can't mend it; and no letter was looked at."""
     write_pipeline("orders")
     monkeypatch.setattr("frazil.run.repair.dead_letter_replay.replay_dead_letters", None)

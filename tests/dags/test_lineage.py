@@ -47,22 +47,22 @@ def ingest(write_pipeline: Callable[..., Path]) -> InlineIngestOperator:
         return InlineIngestOperator(task_id="ingest", pipeline="orders", plan_json=PLAN.to_json())
 
 
-def asked(operator: Any, state: TaskInstanceState) -> dict[str, Any]:
+def extracted_lineage(operator: Any, state: TaskInstanceState) -> dict[str, Any]:
     """What the provider's extractor gets from an operator."""
     from airflow.providers.openlineage.extractors.manager import ExtractorManager
 
     run, instance = SimpleNamespace(run_id="manual__1"), SimpleNamespace()
-    return sent(ExtractorManager().extract_metadata(run, operator, state, instance))
+    return event_datasets(ExtractorManager().extract_metadata(run, operator, state, instance))
 
 
-def sent(lineage: Any) -> dict[str, Any]:
+def event_datasets(lineage: Any) -> dict[str, Any]:
     """Datasets as they leave in an event."""
     return {of: [Serde.to_dict(dataset) for dataset in getattr(lineage, of)] for of in ("inputs", "outputs")}
 
 
-def test_a_run_begins_without_topic_and_table(ingest: InlineIngestOperator):
+def test_start_event_has_topic_and_table(ingest: InlineIngestOperator):
     """The provider asks the operator itself: START has the topic of the plan and the destination with its columns."""
-    lineage = asked(ingest, TaskInstanceState.RUNNING)
+    lineage = extracted_lineage(ingest, TaskInstanceState.RUNNING)
 
     (topic,) = lineage["inputs"]
     (table,) = lineage["outputs"]
@@ -78,14 +78,14 @@ def test_a_run_begins_without_topic_and_table(ingest: InlineIngestOperator):
     assert "outputStatistics" not in table.get("outputFacets", {})
 
 
-def test_a_run_that_landed_nothing_claims_a_table(ingest: InlineIngestOperator):
+def test_run_that_landed_nothing_claims_no_table(ingest: InlineIngestOperator):
     """COMPLETE tells what the ledger has of this run: another run may have landed its records."""
-    lineage = asked(ingest, TaskInstanceState.SUCCESS)
+    lineage = extracted_lineage(ingest, TaskInstanceState.SUCCESS)
 
     assert ([of["name"] for of in lineage["inputs"]], lineage["outputs"]) == (["a"], [])
 
 
-def test_counts_are_lost_on_the_way_into_an_event():
+def test_counts_of_run_are_in_its_event():
     """Rows, files and bytes of this run, its snapshot, and the name that the table has in its catalog."""
     table = TableWritten(
         name=Name("s3://lake", "shop/orders"),
@@ -96,7 +96,9 @@ def test_counts_are_lost_on_the_way_into_an_event():
         files=2,
         bytes=2_048,
     )
-    lineage = sent(operator_lineage(Lineage((TopicRead(Name("kafka://b1:9092", "orders"), 12, 640),), (table,))))
+    lineage = event_datasets(
+        operator_lineage(Lineage((TopicRead(Name("kafka://b1:9092", "orders"), 12, 640),), (table,)))
+    )
 
     facts = lineage["outputs"][0]["outputFacets"]["outputStatistics"]
     assert (facts["rowCount"], facts["fileCount"], facts["size"]) == (9, 2, 2_048)
@@ -112,7 +114,7 @@ def _parts(name: Name) -> tuple[str, str]:
     return name.namespace, name.name
 
 
-def test_maintenance_claims_that_rows_flow_from_a_topic():
+def test_only_ingest_operators_claim_rows_from_topic():
     """It moves no rows; both ingest operators do."""
     asked_of = "get_openlineage_facets_on_complete"
 
@@ -121,7 +123,7 @@ def test_maintenance_claims_that_rows_flow_from_a_topic():
 
 
 @pytest.mark.parametrize(("transport", "loads"), [({}, False), ({"OPENLINEAGE__TRANSPORT__TYPE": "console"}, True)])
-def test_lineage_that_nobody_asked_for_slows_every_task(transport: dict[str, str], loads: bool):
+def test_lineage_loads_only_with_transport(transport: dict[str, str], loads: bool):
     """The Spark operator would load OpenLineage in each task's process; with a transport it does, to hand lineage on."""
     code = "import frazil_airflow.tasks.operators, sys; print('openlineage.client' in sys.modules)"
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT / "plugins")])}

@@ -29,7 +29,7 @@ def with_maintenance(path: Path, text: str) -> None:
     path.write_text(f"{path.read_text()}maintenance: {text}\n")
 
 
-def test_maintenance_keeps_ingestion_waiting(parse: Parse, write_pipeline: Write):
+def test_maintenance_has_its_own_pool_and_schedule(parse: Parse, write_pipeline: Write):
     """Its job has a pool of its own, one job at a time per pipeline, and a schedule of its own."""
     write_pipeline("orders", interval="5m")
     dags = parse().dags
@@ -41,13 +41,15 @@ def test_maintenance_keeps_ingestion_waiting(parse: Parse, write_pipeline: Write
 
 
 @pytest.mark.parametrize("section", ["{schedule: false}", "{engine: spark, schedule: false}"])
-def test_pipeline_without_a_schedule_is_maintained_all_the_same(parse: Parse, write_pipeline: Write, section: str):
+def test_pipeline_without_maintenance_schedule_has_no_maintenance_dag(
+    parse: Parse, write_pipeline: Write, section: str
+):
     """`schedule: false` leaves it to the command."""
     with_maintenance(write_pipeline("orders"), section)
     assert "maintain__orders" not in parse().dags
 
 
-def test_cron_that_never_ticks_is_found_when_it_is_scheduled(parse: Parse, write_pipeline: Write):
+def test_cron_that_never_ticks_is_import_error(parse: Parse, write_pipeline: Write):
     """A bad schedule of maintenance is an import error that names its key."""
     with_maintenance(write_pipeline("orders"), "{schedule: '0 0 31 2 *'}")
     bag = parse()
@@ -55,7 +57,7 @@ def test_cron_that_never_ticks_is_found_when_it_is_scheduled(parse: Parse, write
     assert "maintenance.schedule: '0 0 31 2 *'" in error
 
 
-def test_form_lacks_a_step(parse: Parse, write_pipeline: Write):
+def test_form_offers_every_step(parse: Parse, write_pipeline: Write):
     """The form offers the steps and tables that there are; the list beside it is the room's."""
     write_pipeline("orders")
     params = parse().dags["maintain__orders"].params
@@ -82,7 +84,7 @@ def result(status: Any) -> str:
     return MaintenanceResult("orders", (TableOutcome("shop.orders", "90", figures, figures, (step,)),), 2.0).to_json()
 
 
-def test_failed_step_looks_like_success(monkeypatch: pytest.MonkeyPatch):
+def test_failed_step_fails_run(monkeypatch: pytest.MonkeyPatch):
     """A step that failed fails the run, with its reason; one that gave way to other writers does not."""
     notes: list[str] = []
     monkeypatch.setattr("frazil_airflow.outputs.run_summary.write_note", lambda *of: notes.append(of[-1]))
@@ -93,7 +95,7 @@ def test_failed_step_looks_like_success(monkeypatch: pytest.MonkeyPatch):
     assert "1 gave way to other writers" in notes[1]
 
 
-def test_form_is_not_understood(pipelines: Path, write_pipeline: Write, monkeypatch: pytest.MonkeyPatch):
+def test_maintenance_form_is_understood(pipelines: Path, write_pipeline: Write, monkeypatch: pytest.MonkeyPatch):
     """A pipeline that never ran has nothing due; a table that it does not have ends without another try."""
     monkeypatch.setattr("frazil_airflow.outputs.run_summary.write_note", lambda *_: None)
     write_pipeline("orders")

@@ -20,7 +20,7 @@ from frazil.monitor.condition import Condition
 from frazil.monitor.metrics import CATALOGUE
 from frazil.project import Project
 from frazil_airflow.dags import monitor
-from tests.dags.desk import Kept
+from tests.dags.desk import VariableStore
 from tests.receivers import Posts
 from tests.statsd import statsd_receiver
 
@@ -56,7 +56,7 @@ def sent_to_statsd(*, is_tagged: bool) -> list[str]:
     return lines
 
 
-def test_pipelines_share_one_gauge_in_plain_statsd():
+def test_pipelines_have_their_own_gauges_in_plain_statsd():
     """It drops tags: the values of the tags end the name, with dots written `__`, so that a level stays a level."""
     lines = sent_to_statsd(is_tagged=False)
 
@@ -70,7 +70,7 @@ def test_pipelines_share_one_gauge_in_plain_statsd():
     assert below[1].endswith(":-20.0|g")
 
 
-def test_tags_are_in_the_name_as_well_where_they_can_be_carried():
+def test_tags_stand_behind_metric_names_where_server_takes_them():
     """Names stay those of the catalogue, every one arrives, and tags stand behind them as InfluxDB writes them."""
     lines = [line for line in sent_to_statsd(is_tagged=True) if line.startswith("airflow.frazil.")]
 
@@ -104,7 +104,7 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
         server.shutdown()
 
 
-def test_metrics_of_a_task_that_ends_at_once_are_lost_with_opentelemetry(collector: tuple[str, list[Any]]):
+def test_opentelemetry_sends_metrics_of_short_task(collector: tuple[str, list[Any]]):
     """It sends once a minute: what a short task measured goes out when it ends, with tags, and as deltas if asked to."""
     address, requests = collector
 
@@ -138,8 +138,8 @@ def test_metrics_of_a_task_that_ends_at_once_are_lost_with_opentelemetry(collect
 
 
 @pytest.mark.parametrize("sent", [False, True])
-def test_letters_are_counted_where_nobody_hears_of_them(
-    project: Callable[..., Project], variables: Kept, hook: Posts, monkeypatch: pytest.MonkeyPatch, sent: bool
+def test_dead_letters_are_counted_only_where_metrics_are_sent(
+    project: Callable[..., Project], variables: VariableStore, hook: Posts, monkeypatch: pytest.MonkeyPatch, sent: bool
 ):
     """Only metrics tell how many are open, so where Airflow sends none their table is not looked at."""
     project()

@@ -26,7 +26,7 @@ def weight(parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]) -> 
     return of
 
 
-def test_idle_pipelines_keep_a_busy_one_from_landing(weight: Callable[[str, str], int]) -> None:
+def test_idle_pipelines_do_not_keep_busy_one_from_landing(weight: Callable[[str, str], int]) -> None:
     """Later tasks of a run go before the first ones of others: with too few slots, some land instead of all planning."""
     plan, ingest, record = (weight(of, "scheduled__2026-01-01T00:00:00+00:00") for of in ("plan", "ingest", "record"))
 
@@ -35,7 +35,7 @@ def test_idle_pipelines_keep_a_busy_one_from_landing(weight: Callable[[str, str]
 
 
 @pytest.mark.parametrize("run_id", ["asset_triggered__2026-01-01T00:00:00+00:00", "manual__2026", "by-form"])
-def test_pipeline_with_a_lag_waits_behind_those_without(weight: Callable[[str, str], int], run_id: str) -> None:
+def test_pipeline_with_lag_goes_before_those_without(weight: Callable[[str, str], int], run_id: str) -> None:
     """A run that the lag or a person called for goes before those that only the clock did; a backfill does not."""
     assert weight("plan", run_id) > weight("plan", "scheduled__2026-01-01T00:00:00+00:00")
     assert weight("plan", "backfill__2026-01-01T00:00:00+00:00") == weight("plan", "scheduled__2026")

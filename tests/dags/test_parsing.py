@@ -76,9 +76,7 @@ def test_the_same_files_give_the_same_dags(parse: Callable[[], DagBag], write_pi
     assert first == second
 
 
-def test_a_trigger_takes_the_schedule_or_the_backfills_away(
-    parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]
-):
+def test_trigger_leaves_schedule_and_backfills(parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]):
     """Beside its interval, which still makes data intervals and can be backfilled, the DAG starts when its asset is told to."""
     from airflow.serialization.decoders import decode_timetable
     from airflow.serialization.encoders import encode_timetable
@@ -209,7 +207,7 @@ def test_the_inline_engine_needs_no_spark(parse: Callable[[], DagBag], write_pip
     assert ingest.max_active_tis_per_dag == 1
 
 
-def test_a_session_is_ended_by_the_time_of_a_run(parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]):
+def test_timeouts_of_run_leave_time_for_its_session(parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]):
     """Runs of the schedule follow each other by the session's length, may take it on top, and one stays at a time."""
     write_pipeline("orders", interval="10s", engine="inline", more="session_for: 10m\n")
 
@@ -227,7 +225,7 @@ def test_a_session_is_ended_by_the_time_of_a_run(parse: Callable[[], DagBag], wr
     ("engine", "operator"),
     [("type: connect\n    managed: true", "SparkConnectIngestOperator"), ("type: submit", "AutoIngestOperator")],
 )
-def test_an_engine_that_is_chosen_later_has_no_slot_of_spark(
+def test_engine_auto_waits_for_slot_of_spark_pool(
     parse: Callable[[], DagBag],
     write_pipeline: Callable[..., Path],
     tmp_path: Path,
@@ -274,7 +272,7 @@ def test_the_plugin_loader_runs_the_registration_only():
     assert not {"facts", "factory", "operators", "tasks", "timetable"} & set(sys.modules)
 
 
-def test_edited_file_makes_no_new_dag_version_or_one_at_every_parse(
+def test_edited_file_makes_exactly_one_new_dag_version(
     parse: Callable[[], DagBag], write_pipeline: Callable[..., Path]
 ):
     """Airflow versions a DAG by the hash of its serialised form: each edit that matters changes it once, then it stays."""
@@ -298,7 +296,7 @@ def test_edited_file_makes_no_new_dag_version_or_one_at_every_parse(
     assert again == edited
 
 
-def test_job_beside_a_server_waits_for_a_connection_of_spark(
+def test_connect_engine_needs_no_airflow_connection(
     parse: Callable[[], DagBag],
     write_pipeline: Callable[..., Path],
     project: Callable[..., Project],

@@ -130,7 +130,7 @@ def test_a_scheduled_run_needs_nobody_to_fill_in_the_form(dags: Mapping[str, DAG
     assert set(params.dump().values()) == {None}
 
 
-def test_new_tables_of_records_are_announced_by_nobody(dags: Mapping[str, DAG]) -> None:
+def test_ledger_announces_auto_created_tables(dags: Mapping[str, DAG]) -> None:
     """Nobody knows their names before the records come, so the ledger speaks for them."""
     [asset, _] = dags["ingest__shop_events"].get_task("record").outlets
 

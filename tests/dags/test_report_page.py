@@ -69,7 +69,7 @@ def test_report_is_shown_only_to_who_may_read_task_logs(client: TestClient, path
     assert ("<p>" in answer.text) == (status == 200)
 
 
-def test_a_page_may_run_what_records_say(client: TestClient):
+def test_report_page_runs_no_script(client: TestClient):
     """No script, no other server, no copy on the way."""
     headers = client.get(PAGE).headers
 
@@ -78,7 +78,7 @@ def test_a_page_may_run_what_records_say(client: TestClient):
     assert headers["cache-control"] == "no-store"
 
 
-def test_a_link_leads_nowhere(client: TestClient):
+def test_link_of_report_leads_to_its_page(client: TestClient):
     """The task's link and the app agree on the address; a task without a report has none."""
     operator = SimpleNamespace(pipeline="orders", report_name=NAME)
     address = ReportLink().get_link(operator, ti_key=None)  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def run_of(kind: str, user: str | None = None, clear_number: int = 0) -> DagRun:
     )
 
 
-def asked(kind: str = "manual", clear_number: int = 0, **filled: Any) -> RunRequest:
+def filled_request(kind: str = "manual", clear_number: int = 0, **filled: Any) -> RunRequest:
     """The request of a run with these fields filled in."""
     return request_of(run_of(kind, clear_number=clear_number), DEFAULTS | filled)
 
@@ -62,46 +62,46 @@ def asked(kind: str = "manual", clear_number: int = 0, **filled: Any) -> RunRequ
         ("asset_triggered", None, "airflow:asset_triggered"),
     ],
 )
-def test_nobody_knows_who_started_a_run(kind: str, user: str | None, said: str):
+def test_ledger_names_who_started_run(kind: str, user: str | None, said: str):
     """The ledger says schedule, asset, or the person by name."""
     assert request_of(run_of(kind, user), DEFAULTS).started_by == said
 
 
-def test_a_scheduled_run_stops_at_its_interval():
+def test_scheduled_run_reads_past_its_interval():
     """A run of the schedule lands everything there is: Kafka does not wait for intervals."""
-    assert asked("scheduled") == RunRequest("scheduled__1", "airflow:scheduled", "ingest", None, None, None)
+    assert filled_request("scheduled") == RunRequest("scheduled__1", "airflow:scheduled", "ingest", None, None, None)
 
 
-def test_a_backfill_begins_at_its_interval_and_leaves_a_gap():
+def test_backfill_leaves_no_gap_behind_position():
     """It goes on at the position and ends with the interval."""
-    request = asked("backfill")
+    request = filled_request("backfill")
 
     assert (request.mode, request.start, request.end) == ("ingest", None, Target("timestamp", END))
 
 
 @pytest.mark.parametrize("mode", ["replay", "dry_run"])
-def test_a_backfill_replays_something_else_than_its_interval(mode: str):
+def test_backfill_replays_its_own_interval(mode: str):
     """With a mode in its conf, every run replays, or looks at, its own interval."""
-    request = asked("backfill", mode=mode, reason="wrong prices")
+    request = filled_request("backfill", mode=mode, reason="wrong prices")
 
     assert (request.start, request.end) == (Target("timestamp", BEGIN), Target("timestamp", END))
     assert (request.mode, request.reason) == (mode, "wrong prices")
 
 
 @pytest.mark.parametrize("field", ["from", "to"])
-def test_every_run_of_a_backfill_replays_the_same_range(field: str):
+def test_backfill_with_fixed_range_is_refused(field: str):
     """Places in its conf would make each of its runs do the same."""
     with pytest.raises(Terminal, match="a backfill has its intervals"):
-        asked("backfill", mode="replay", **{field: "earliest"})
+        filled_request("backfill", mode="replay", **{field: "earliest"})
 
 
-def test_the_second_backfill_of_an_interval_is_taken_for_the_first():
+def test_second_backfill_of_interval_has_its_own_run():
     """Airflow takes up the run that exists, under its id, by which the ledger knows a replay that is done."""
-    first, cleared = (asked("backfill", number, mode="replay").run for number in (0, 2))
+    first, cleared = (filled_request("backfill", number, mode="replay").run for number in (0, 2))
 
     assert first == "backfill__1"
     assert cleared == "backfill__1#2"
-    assert asked("scheduled", 2).run == "scheduled__1"
+    assert filled_request("scheduled", 2).run == "scheduled__1"
 
 
 @pytest.mark.parametrize(
@@ -118,28 +118,28 @@ def test_the_second_backfill_of_an_interval_is_taken_for_the_first():
         ('{"orders": [12, 7]}', Target("offsets", offsets={"orders": {0: 12, 1: 7}})),
     ],
 )
-def test_a_place_is_read_as_another(text: str | None, place: Target | None):
+def test_offsets_and_instants_are_read_as_written(text: str | None, place: Target | None):
     """Words, instants with and without an offset from UTC, and offsets as JSON."""
-    assert asked(mode="dry_run", to=text).end == place
+    assert filled_request(mode="dry_run", to=text).end == place
 
 
 @pytest.mark.parametrize("text", ["yesterday", "1200", "2026-13-01", '{"orders": {"0": -1}}', '{"orders": 5}', "{x}"])
-def test_a_place_that_is_none_is_guessed(text: str):
+def test_invalid_offset_is_refused_at_planning(text: str):
     """What the form let through is refused when the run is planned."""
     with pytest.raises(Terminal, match=r"is no place|holds no offsets"):
-        asked(mode="dry_run", to=text)
+        filled_request(mode="dry_run", to=text)
 
 
-def test_a_replay_without_a_beginning_takes_all():
+def test_replay_without_beginning_is_refused():
     """It must be said where to begin, and nothing may cut its range in two."""
     with pytest.raises(Terminal, match="the field 'from' is empty"):
-        asked(mode="replay", to="latest")
+        filled_request(mode="replay", to="latest")
     with pytest.raises(Terminal, match="'max_records' does not apply"):
-        asked(mode="replay", max_records=5, **{"from": "earliest"})
+        filled_request(mode="replay", max_records=5, **{"from": "earliest"})
 
 
-def test_a_replay_that_can_never_work_is_tried_again():
-    """The plan task fails for good, before it opens any door."""
+def test_impossible_replay_is_not_retried():
+    """The plan task fails for good, before it opens any connection."""
     with pytest.raises(AirflowFailException, match="the field 'from' is empty"):
         ingest_tasks.plan("pizzas", dag_run=run_of("manual"), params=DEFAULTS | {"mode": "replay"}, outlet_events={})
 
@@ -156,7 +156,7 @@ def test_a_replay_that_can_never_work_is_tried_again():
         ("reason", "x" * 501),
     ],
 )
-def test_the_form_takes_what_no_run_can_use(field: str, value: object):
+def test_form_refuses_values_that_no_run_can_use(field: str, value: object):
     """Airflow refuses it before there is a run."""
     with pytest.raises(ParamValidationError):
         params()[field].resolve(value)
@@ -165,24 +165,24 @@ def test_the_form_takes_what_no_run_can_use(field: str, value: object):
 @pytest.mark.parametrize(
     "text", ["", "earliest", "2026-05-01", "2026-05-01T10:00:00Z", '{\n"orders": {"0": 1}\n}', None]
 )
-def test_the_form_refuses_a_place(text: str | None):
+def test_form_takes_every_way_to_write_offset(text: str | None):
     """Every way to write a place passes the pattern."""
     form = params()["from"]
 
     assert form.resolve(text) == text
 
 
-def nothing(end: Target | None = None, mode: str = "ingest") -> str:
+def reason_to_skip(end: Target | None = None, mode: str = "ingest") -> str:
     planned = PlannedRun(None, Position(0, 0, "c"), "2026-05-01T12:00:00.000+00:00")
     return ingest_tasks._nothing(RunRequest("r", mode=mode, end=end), planned)
 
 
-def test_a_backfill_that_does_nothing_does_not_say_why():
+def test_backfill_that_does_nothing_says_why():
     """Below the position: landed already, and how to land it again. Without an end: complete through when."""
-    assert "landed already" in nothing(Target("timestamp", END))
-    assert '--dag-run-conf \'{"mode": "replay"}\'' in nothing(Target("timestamp", END))
-    assert nothing() == "nothing new; the table is complete through 2026-05-01T12:00:00.000+00:00"
-    assert "below the position" in nothing(mode="replay")
+    assert "landed already" in reason_to_skip(Target("timestamp", END))
+    assert '--dag-run-conf \'{"mode": "replay"}\'' in reason_to_skip(Target("timestamp", END))
+    assert reason_to_skip() == "nothing new; the table is complete through 2026-05-01T12:00:00.000+00:00"
+    assert "below the position" in reason_to_skip(mode="replay")
 
 
 @pytest.mark.parametrize("engine", ["inline", "spark"])
@@ -203,7 +203,7 @@ def test_braces_in_a_form_are_text(parse: Callable[[], DagBag], write_pipeline: 
     assert RunPlan.from_json(task.plan_json).reason == plan.reason
 
 
-def test_a_plan_loses_what_was_asked_for_on_its_way():
+def test_plan_keeps_mode_reason_and_user():
     """Mode, reason and who asked travel in the plan, also when its ends are drawn in."""
     from frazil_airflow.project.run_request import limit_records
 

@@ -96,7 +96,7 @@ def test_a_note_of_a_person_survives_ours():
     assert with_facts(None, said) == f"Frazil: {said}"
 
 
-def test_fields_that_are_left_out_stay_unsaid():
+def test_fields_that_are_left_out_are_reported():
     """The note of a run and that of a dry run say so, and the event of the table has the numbers."""
     left_out = UnknownFields(3, {"coupon": 3})
 
@@ -136,7 +136,7 @@ def test_names_of_unknown_fields_are_no_markup_in_the_note_of_a_run():
     assert len(note) < 1_000
 
 
-def test_a_replay_looks_like_any_other_run():
+def test_replay_is_marked_with_mode_and_reason():
     """Mode and reason stand in the event and begin the line of the note."""
     plan = replace(plan_of((0,), (12,)), mode="replay", reason="wrong prices", complete=False)
 
@@ -163,7 +163,7 @@ LOOK = DryRun(
 )
 
 
-def test_a_dry_run_reads_as_if_it_had_landed_something():
+def test_note_of_dry_run_says_that_nothing_landed():
     """The note says that it did not, what it looked at, and whether a run would publish."""
     assert look_sentence(LOOK) == (
         "dry run, nothing was landed; looked at 12 of 5,000 offsets (2,048 bytes): 9 rows, 2 dead letters"

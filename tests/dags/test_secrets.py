@@ -57,7 +57,7 @@ def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("connection")
-def test_connection_is_not_where_the_settings_find_it() -> None:
+def test_connection_is_where_settings_find_it() -> None:
     """Fields and keys of the extra stand where the settings refer to them; a job inherits them, never as arguments."""
     expected = {"bootstrap.servers": "kafka:9094", "sasl.password": "hunter2", "sasl.username": "me"}
 
@@ -69,7 +69,7 @@ def test_connection_is_not_where_the_settings_find_it() -> None:
 
 
 @pytest.mark.usefixtures("connection")
-def test_parsing_a_dag_asks_for_a_secret() -> None:
+def test_parsing_dag_needs_no_secret() -> None:
     """Without the task's variables the project loads all the same; who needs the entry is told what it refers to."""
     project = Project.load()
 
@@ -82,7 +82,7 @@ def test_parsing_a_dag_asks_for_a_secret() -> None:
 
 
 @pytest.mark.usefixtures("connection")
-def test_missing_connection_becomes_an_empty_password() -> None:
+def test_missing_connection_is_error_for_person() -> None:
     """A connection or a field that isn't there needs a person, once somebody needs the entry; the other fields are not shown."""
     os.environ["AIRFLOW_CONN_KAFKA_PROD"] = json.dumps({"conn_type": "generic", "host": "kafka", "password": "hunter2"})
     with pytest.raises(
@@ -98,7 +98,7 @@ def test_missing_connection_becomes_an_empty_password() -> None:
 
 
 @pytest.mark.usefixtures("connection")
-def test_connection_that_nobody_needs_is_demanded(tmp_path: Path) -> None:
+def test_connection_that_nobody_needs_may_be_missing(tmp_path: Path) -> None:
     """A default stands for a field that is not there, a comment is none of the settings; a malformed reference names its key."""
     text = SETTINGS.replace(":user-name}", ":realm:-main}") + "\n# ${airflow:old_kafka:password}\n"
     (tmp_path / "settings.yaml").write_text(text)
@@ -124,7 +124,7 @@ def guarded_engine(write_pipeline: Callable[..., Path], tmp_path: Path, monkeypa
 
 @pytest.mark.dags
 @pytest.mark.usefixtures("guarded_engine")
-def test_secret_of_an_engine_takes_every_dag_away(parse: Callable[[], DagBag], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_engine_secret_leaves_every_dag(parse: Callable[[], DagBag], monkeypatch: pytest.MonkeyPatch) -> None:
     """DAGs and checks need pool, connection and kind of an engine: they are there without its secret, which a job asks for."""
     bag = parse()
     assert bag.import_errors == {}
@@ -141,7 +141,7 @@ def test_secret_of_an_engine_takes_every_dag_away(parse: Callable[[], DagBag], m
 
 @pytest.mark.dags
 @pytest.mark.usefixtures("guarded_engine")
-def test_captures_do_not_find_the_secrets_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captures_find_secrets_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are captured with them; of rows the job inherits them, by its environment."""
     found: list[Any] = []
 

@@ -50,7 +50,7 @@ def job(tmp_path: Path) -> Submission:
     )
 
 
-def test_a_driver_in_the_cluster_ends_unheard(ingest: SparkIngestOperator, monkeypatch: pytest.MonkeyPatch):
+def test_deploy_mode_cluster_is_refused_at_once(ingest: SparkIngestOperator, monkeypatch: pytest.MonkeyPatch):
     """A connection that asks for the deploy mode cluster fails the task at once, without another try."""
     extra = '{"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}'
     monkeypatch.setenv("AIRFLOW_CONN_FRAZIL_SPARK", extra)
@@ -114,7 +114,7 @@ def job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest: SparkInges
     return run
 
 
-def test_what_a_person_must_mend_is_not_retried(job_ends: Callable[[int], None]):
+def test_errors_for_person_are_not_retried(job_ends: Callable[[int], None]):
     """Exit code 78: the task fails for good, with the job's own last line instead of a command line."""
     with pytest.raises(AirflowFailException) as failure:
         job_ends(78)
@@ -123,7 +123,7 @@ def test_what_a_person_must_mend_is_not_retried(job_ends: Callable[[int], None])
 
 
 @pytest.mark.parametrize("code", [70, 75, 76, 1])
-def test_what_may_pass_by_itself_is_retried(job_ends: Callable[[int], None], code: int):
+def test_temporary_errors_are_retried(job_ends: Callable[[int], None], code: int):
     """Kafka away, outcome unknown, parent lost, Spark broken: another try reads the tables and carries on."""
     with pytest.raises(AirflowException, match=f"Error code is: {code}") as failure:
         job_ends(code)
@@ -136,7 +136,7 @@ def test_a_job_that_ends_well_is_a_success(job_ends: Callable[[int], str | None]
     assert job_ends(0) is None
 
 
-def test_the_plan_of_many_partitions_fits_no_argument(job_ends: Callable[[int], None], tmp_path: Path):
+def test_plan_of_many_partitions_is_passed_as_file(job_ends: Callable[[int], None], tmp_path: Path):
     """The job gets the plan as a file, which is gone afterwards."""
     job_ends(0)
 
@@ -146,7 +146,7 @@ def test_the_plan_of_many_partitions_fits_no_argument(job_ends: Callable[[int], 
     assert not Path(arguments[-1].removeprefix("@")).exists()
 
 
-def test_conf_of_the_engine_is_an_argument(
+def test_conf_of_engine_is_passed_in_file_instead_of_argument(
     job_ends: Callable[[int], None], tmp_path: Path, ingest: SparkIngestOperator
 ):
     """It may be secret: spark-submit finds it in a file, which is gone afterwards; neither command line nor operator has it."""
@@ -159,7 +159,7 @@ def test_conf_of_the_engine_is_an_argument(
     assert not Path(arguments.split("--properties-file ")[1].split()[0]).exists()
 
 
-def test_what_a_dry_run_found_reaches_the_next_task(
+def test_result_of_dry_run_reaches_next_task(
     job_ends: Callable[..., str | None], tmp_path: Path, ingest: SparkIngestOperator
 ):
     """The job writes it to a file; the task returns it, and the file is gone. Without one it returns nothing."""
@@ -169,7 +169,7 @@ def test_what_a_dry_run_found_reaches_the_next_task(
     assert not result.exists()
 
 
-def test_a_session_starts_spark_before_there_is_anything_to_do(
+def test_session_starts_spark_with_first_plan_for_it(
     job_ends: Callable[..., str | None], tmp_path: Path, ingest: SparkIngestOperator, monkeypatch: pytest.MonkeyPatch
 ):
     """The job begins with the first plan that this process does not land, and hands back what it tells at its end."""
@@ -221,7 +221,7 @@ def ending(job: Submission, code: int) -> Submission:
     return replace(job, env={**job.env, "CODE": str(code)})
 
 
-def test_the_second_job_of_a_session_starts_as_the_first_one_did(
+def test_each_job_of_session_starts_with_its_own_settings(
     submits: Callable[..., list[str]], job: Submission, tmp_path: Path
 ):
     """The provider's hook keeps what it was made with; each job is started with what is found then, and watched once."""
@@ -235,13 +235,13 @@ def test_the_second_job_of_a_session_starts_as_the_first_one_did(
 
 
 @pytest.mark.parametrize("code", [70, 75, 76, 1])
-def test_a_spark_that_died_ends_the_session(submits: Callable[..., list[str]], job: Submission, code: int):
+def test_dead_spark_is_retryable_in_session(submits: Callable[..., list[str]], job: Submission, code: int):
     """What may pass by itself is the session's to try again, in another job."""
     with pytest.raises(Retryable, match=f"said {code}"):
         submits(ending(job, code))
 
 
-def test_a_job_that_somebody_ended_is_started_again(
+def test_job_that_somebody_ended_is_not_started_again(
     submits: Callable[..., list[str]], job: Submission, ingest: SparkIngestOperator
 ):
     """`frazil stop`, what a person must mend, and a task that Airflow ends: the session starts no other job."""
@@ -254,7 +254,7 @@ def test_a_job_that_somebody_ended_is_started_again(
         submits(ending(job, 1))
 
 
-def test_an_engine_of_another_dag_is_started(write_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch):
+def test_engine_of_another_dag_is_not_started(write_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch):
     """Jobs go on the engine of the task's DAG alone; once the file names another, another try is needed, at once."""
     write_pipeline("orders", interval="10s", more="session_for: 10m\n")
     order = replace(RunPlan.from_json(PLAN), until="2026-05-01T10:10:00.000+00:00")

@@ -17,7 +17,7 @@ from frazil.runtime.airflow_rows import DagRun
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
 from tests.conftest import FreePorts
-from tests.e2e.embedded import MARKS, PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded, up
+from tests.e2e.embedded import MARKS, PAYMENTS, PIZZAS, TOPICS, WEB_TOKEN, Embedded, start_stack
 from tests.postgres_server import PostgresServer
 from tests.receivers import Mails, Posts, mails, posts
 from tests.statsd import statsd_receiver
@@ -95,7 +95,7 @@ def _stack(root: Path, env: Mapping[str, str], metrics: list[str]) -> Iterator[E
     for purpose in ("broker", "spark"):
         fetch(home, purpose)
     try:
-        up(home, env)
+        start_stack(home, env)
         with airflow_login.api(home) as api:
             yield Embedded(Project.load(env), api, env, metrics)
     finally:

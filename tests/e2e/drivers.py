@@ -42,7 +42,7 @@ class AtWork:
         """The JVM that started the driver, and runs Spark."""
         return _parent(self.driver)
 
-    def left(self) -> list[Stat]:
+    def still_alive(self) -> list[Stat]:
         """Those that have not ended of the task and what it started."""
         return [of for of in {self.driver, self.task, *self.spark} if _is_alive(of)]
 

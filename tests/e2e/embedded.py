@@ -41,7 +41,7 @@ RUN_SECONDS = 240
 
 @dataclass(frozen=True)
 class Embedded:
-    """A running stack, and doors to it.
+    """A running stack, and connections to it.
 
     Attributes:
         project: Its project.
@@ -60,9 +60,9 @@ class Embedded:
         """The stack's Kafka."""
         return self.project.cluster("local")
 
-    def up(self) -> None:
+    def start(self) -> None:
         """Start again what does not run of it."""
-        up(self.project.home, self.env)
+        start_stack(self.project.home, self.env)
 
     def produce(self, dag_id: str, count: int, seed: int, broken_per_thousand: int = 0) -> None:
         """Send generated records to the topic of a DAG."""
@@ -133,7 +133,7 @@ class Embedded:
 
         self.api.pause(dag_id)
         assert until(created, RUN_SECONDS, 1), problems[-1]
-        self.up()  # the scheduler, if it ended all the same
+        self.start()  # the scheduler, if it ended all the same
         self.api.unpause(dag_id)
         runs = [run.run_id for run in self.api.runs(dag_id) if run.run_type == "backfill"]
         return [self.finished(dag_id, run_id) for run_id in runs]
@@ -155,7 +155,7 @@ class Embedded:
         (event,) = (each for each in events if each["source_run_id"] == run_id and "rows" in each["extra"])
         return event
 
-    def noted(self, place: str) -> dict[str, Any]:
+    def failure_note(self, place: str) -> dict[str, Any]:
         """What the last failed run of a DAG left for the monitor, as Airflow keeps it; nothing if it is forgotten."""
         variables = self.api._pages("/variables", "variables")
         return next((json.loads(of["value"]) for of in variables if of["key"] == f"frazil_failure__{place}"), {})
@@ -169,7 +169,7 @@ class Embedded:
         return [each.snapshot_id for each in self.project.lake("lake").load_table(table).metadata.snapshots]
 
 
-def up(home: Home, env: Mapping[str, str]) -> None:
+def start_stack(home: Home, env: Mapping[str, str]) -> None:
     """Start what does not run of a stack, with these variables, which no other test has."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in env.items():

@@ -22,12 +22,12 @@ MONITOR = "monitor"
 KEY = "failed_run/payments"
 
 
-def told(hook: Posts) -> list[tuple[str, str]]:
+def notifications(hook: Posts) -> list[tuple[str, str]]:
     """What the webhook was told of failed runs of payments: (key, status)."""
     return [(body["key"], body["status"]) for body in hook.bodies if body["key"] == KEY]
 
 
-def test_a_failed_run_is_told_twice_or_without_its_cause(
+def test_failed_run_is_notified_once_with_its_cause(
     embedded: Embedded, inline: str, paid: tuple[DagRun, DagRun], mailbox: Mails, hook: Posts
 ):
     """One mail and one post with the error's own words; none for the next look; both again when a run succeeds."""
@@ -49,7 +49,7 @@ alerts: {fresh_within: 1m}
 
 
 @pytest.mark.full
-def test_a_killed_run_that_is_late_is_told_to_nobody_or_for_ever(embedded: Embedded, hook: Posts):
+def test_killed_late_run_is_notified_and_resolved(embedded: Embedded, hook: Posts):
     """SIGKILL leaves no time to say why: Airflow's DAG processor notes the run, the next look tells it. Meanwhile its triggerer
     tells that the deadline was missed, and that look ends it, under the same key.
     """
@@ -60,7 +60,7 @@ def test_a_killed_run_that_is_late_is_told_to_nobody_or_for_ever(embedded: Embed
     file.write_text(LATE)
     dag, killed = "ingest__late", set[str]()
 
-    def said() -> list[tuple[str, str]]:
+    def late_notifications() -> list[tuple[str, str]]:
         return [(body["key"], body["status"]) for body in hook.bodies if body["pipeline"] == "late"]
 
     def is_over() -> bool:
@@ -72,15 +72,15 @@ def test_a_killed_run_that_is_late_is_told_to_nobody_or_for_ever(embedded: Embed
         embedded.api.trigger(dag, run_id="e2e-killed")
         assert until(is_over, 300, 0.1)
         assert len(killed) == 3  # each try
-        assert until(lambda: embedded.noted(dag).get("run") == "e2e-killed", 60, 0.5)
-        assert embedded.noted(dag)["cause"] == "a task failed; its log says why"
-        assert until(lambda: said() == [("stale/late", "firing")], 60, 0.5)
+        assert until(lambda: embedded.failure_note(dag).get("run") == "e2e-killed", 60, 0.5)
+        assert embedded.failure_note(dag)["cause"] == "a task failed; its log says why"
+        assert until(lambda: late_notifications() == [("stale/late", "firing")], 60, 0.5)
         embedded.api.unpause(MONITOR)
         embedded.run(MONITOR, "look-killed")
-        assert set(said()[1:]) == {("failed_run/late", "firing"), ("stale/late", "recovered")}
+        assert set(late_notifications()[1:]) == {("failed_run/late", "firing"), ("stale/late", "recovered")}
         embedded.run(dag, "e2e-lives")
         embedded.run(MONITOR, "look-lives")
-        assert said()[3:] == [("failed_run/late", "recovered")]
+        assert late_notifications()[3:] == [("failed_run/late", "recovered")]
     finally:
         embedded.api.pause(MONITOR)
         file.unlink()
@@ -101,13 +101,13 @@ def _kill(embedded: Embedded, dag: str, run: str, killed: set[str]) -> None:
 
 
 def _drill(embedded: Embedded, mailbox: Mails, hook: Posts) -> None:
-    assert told(hook) == []
+    assert notifications(hook) == []
     failing: dict[str, Any] = {"mode": "replay"}  # from where, nobody says
     embedded.api.trigger(PAYMENTS, run_id="e2e-told", conf=failing)
     assert embedded.api.wait(PAYMENTS, "e2e-told", 120).state == "failed"
 
     embedded.run(MONITOR, "look-1")
-    assert told(hook) == [(KEY, "firing")]
+    assert notifications(hook) == [(KEY, "firing")]
     (body,) = (body for body in hook.bodies if body["key"] == KEY)
     assert "Run e2e-told\na replay needs to know where to begin" in body["cause"]
     assert body["next_step"].startswith("fill in 'from'")
@@ -117,11 +117,11 @@ def _drill(embedded: Embedded, mailbox: Mails, hook: Posts) -> None:
     )
 
     embedded.run(MONITOR, "look-2")
-    assert told(hook) == [(KEY, "firing")]
+    assert notifications(hook) == [(KEY, "firing")]
 
     embedded.run(PAYMENTS, "e2e-works-again")
     embedded.run(MONITOR, "look-3")
-    assert told(hook) == [(KEY, "firing"), (KEY, "recovered")]
+    assert notifications(hook) == [(KEY, "firing"), (KEY, "recovered")]
     assert [subject for subject in mailbox.subjects if "payments: a run failed" in subject] == [
         "[Frazil] critical: payments: a run failed",
         "[Frazil] recovered: payments: a run failed",

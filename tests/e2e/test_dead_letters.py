@@ -1,4 +1,4 @@
-"""Dead letters under a real Airflow: reported, told, and brought home by a form, as a person would."""
+"""Dead letters under a real Airflow: reported, notified, and replayed by a form, as a person would."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def reports(project: Project) -> list[KeptReport]:
     return list_reports(project, project.pipeline("refunds"))
 
 
-def test_dead_letters_are_told_to_nobody_or_twice(
+def test_dead_letters_are_reported_once(
     embedded: Embedded, project: Project, reported: DagRun, mailbox: Mails, hook: Posts
 ):
     """Files, note and one notice say the same; another run finds nothing new, sends nothing, and says so."""
@@ -86,7 +86,7 @@ def test_dead_letters_are_told_to_nobody_or_twice(
     assert "no new dead letters" in embedded.api.log(REPORTS, again.run_id, "report")
 
 
-def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Project, reported: DagRun):
+def test_form_lands_dead_letters_once(embedded: Embedded, project: Project, reported: DagRun):
     """A form without a reason is refused; a look lands nothing; then the mended file lands all, and verify is clean. A form
     that failed is noted for its pipeline, until one lands what it asks for.
     """
@@ -95,7 +95,7 @@ def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Projec
         embedded.api.trigger(FORM, run_id="e2e-wrong", conf=ASKED | {"reason": " "})
     embedded.api.trigger(FORM, run_id="e2e-lost", conf=ASKED | {"topics": ["nowhere"]})
     assert embedded.api.wait(FORM, "e2e-lost", 120).state == "failed"
-    assert "never read topic 'nowhere'" in embedded.noted(FORM)["cause"]
+    assert "never read topic 'nowhere'" in embedded.failure_note(FORM)["cause"]
     file = project.pipelines_folder / "refunds.yaml"
     file.write_text(REFUNDS.replace("unknown_fields: fail", "unknown_fields: ignore"))
 
@@ -107,7 +107,7 @@ def test_a_form_lands_letters_twice_or_never(embedded: Embedded, project: Projec
     note = str(embedded.api.run(FORM, done.run_id).note)
     assert "refunds: of 3 dead letters 3 are rows now, batch 2; reason: a new field may come" in note
     assert before == 5
-    assert until(lambda: not embedded.noted(FORM), RUN_SECONDS, 0.5)
+    assert until(lambda: not embedded.failure_note(FORM), RUN_SECONDS, 0.5)
     event = embedded.event(done.run_id)
     facts = event["extra"]
     assert (event["name"], facts["mode"], facts["table_rows"]) == ("lake.shop.refunds", "dead_letters", 3)

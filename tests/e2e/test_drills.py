@@ -140,7 +140,7 @@ def drill(embedded: Embedded) -> MakeDrill:
 
 def assert_gone(at: AtWork) -> None:
     """The processes of a try have ended, or end soon."""
-    assert until(lambda: not at.left(), ORPHAN_SECONDS), f"left: {at.left()} of {at}"
+    assert until(lambda: not at.still_alive(), ORPHAN_SECONDS), f"left: {at.still_alive()} of {at}"
 
 
 def kill(process: Stat) -> None:
@@ -170,7 +170,7 @@ def component(drill: Drill, name: str) -> Stat:
     ("pipeline", "who"),
     [*product([SPARK], ["driver", "jvm", "task", "worker"]), *product([INLINE], ["task", "worker"])],
 )
-def test_killed_process_leaves_the_others_or_a_hole(drill: MakeDrill, pipeline: str, who: str) -> None:
+def test_killed_process_ends_the_others_and_leaves_no_gap(drill: MakeDrill, pipeline: str, who: str) -> None:
     """Each process of a run is killed in the middle of it: the others end, also one whose worker is gone, and Airflow's next
     try lands the rest.
     """
@@ -186,7 +186,7 @@ def test_killed_process_leaves_the_others_or_a_hole(drill: MakeDrill, pipeline: 
 @pytest.mark.parametrize(
     ("pipeline", "name"), [*product([INLINE], [airflow.API_SERVER, *airflow.WORKERS]), (SPARK, "airflow-scheduler")]
 )
-def test_killed_component_ends_the_run(drill: MakeDrill, pipeline: str, name: str) -> None:
+def test_killed_component_does_not_end_run(drill: MakeDrill, pipeline: str, name: str) -> None:
     """A component of Airflow is killed in the middle of a run, and `frazil up` starts it again: the run lands everything,
     whether its task lived on or was tried again.
     """
@@ -195,7 +195,7 @@ def test_killed_component_ends_the_run(drill: MakeDrill, pipeline: str, name: st
 
     kill(component(hit, name))
     assert until(lambda: stack.processes_of(hit.home).running(name) is None, ORPHAN_SECONDS)
-    hit.embedded.up()
+    hit.embedded.start()
 
     hit.assert_ends("success")
     assert_gone(at)
@@ -204,22 +204,22 @@ def test_killed_component_ends_the_run(drill: MakeDrill, pipeline: str, name: st
 
 @full
 @pytest.mark.parametrize("pipeline", [SPARK, INLINE])
-def test_broker_that_was_away_ends_the_run(drill: MakeDrill, pipeline: str) -> None:
+def test_run_lands_rest_when_broker_is_back(drill: MakeDrill, pipeline: str) -> None:
     """The broker stops in the middle of a run: the try fails and leaves nobody, and when it is back the next one lands the rest."""
     hit = drill(pipeline)
     at = hit.mid_batch()
 
     broker.stop(stack.processes_of(hit.home))
     try:
-        assert until(lambda: not at.left(), BROKER_SECONDS), f"left: {at.left()} of {at}"
+        assert until(lambda: not at.still_alive(), BROKER_SECONDS), f"left: {at.still_alive()} of {at}"
     finally:
-        hit.embedded.up()
+        hit.embedded.start()
 
     hit.assert_carried_on(at)
 
 
 @pytest.mark.parametrize("pipeline", [SPARK, pytest.param(INLINE, marks=full)])
-def test_run_marked_failed_goes_on_or_takes_its_records_with_it(drill: MakeDrill, pipeline: str) -> None:
+def test_run_marked_failed_ends_and_next_run_lands_rest(drill: MakeDrill, pipeline: str) -> None:
     """Its driver ends within seconds; what it had not landed is landed by the next run."""
     hit = drill(pipeline)
     at = hit.mid_batch()
@@ -232,7 +232,7 @@ def test_run_marked_failed_goes_on_or_takes_its_records_with_it(drill: MakeDrill
 @full
 @pytest.mark.parametrize("tasks", [["ingest"], ["plan", "ingest"]])
 @pytest.mark.parametrize("pipeline", [SPARK, INLINE])
-def test_cleared_task_works_beside_its_next_try(drill: MakeDrill, pipeline: str, tasks: list[str]) -> None:
+def test_cleared_task_ends_before_its_next_try(drill: MakeDrill, pipeline: str, tasks: list[str]) -> None:
     """Cleared at work, it ends, and the same run lands the rest, by its old plan or by a new one."""
     hit = drill(pipeline)
     at = hit.mid_batch()
@@ -246,7 +246,7 @@ def test_cleared_task_works_beside_its_next_try(drill: MakeDrill, pipeline: str,
 @full
 @pytest.mark.parametrize("limit", ["task", "run"])
 @pytest.mark.parametrize("pipeline", [SPARK, INLINE])
-def test_hanging_driver_outlives_its_time(drill: MakeDrill, pipeline: str, limit: str) -> None:
+def test_hanging_driver_ends_at_its_timeout(drill: MakeDrill, pipeline: str, limit: str) -> None:
     """The broker answers nobody any more, so the driver hangs until the time of its task, or of its run, is over: then it is
     gone, and the next run lands the rest.
     """
@@ -262,7 +262,7 @@ def test_hanging_driver_outlives_its_time(drill: MakeDrill, pipeline: str, limit
 
 @full
 @pytest.mark.parametrize("pipeline", [INLINE, SPARK])
-def test_driver_whose_task_airflow_has_forgotten_is_not_stopped(drill: MakeDrill, pipeline: str) -> None:
+def test_driver_forgotten_by_airflow_is_stopped(drill: MakeDrill, pipeline: str) -> None:
     """Its worker stands still, so nobody tells it that its run is over: `frazil stop` finds and ends it."""
     hit = drill(pipeline)
     at = hit.mid_batch()

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 MAINTAIN = "maintain__pizzas"
 
 
-def test_tables_are_maintained_only_by_hand(embedded: Embedded, landed: DagRun):
+def test_tables_are_maintained_on_schedule_and_on_demand(embedded: Embedded, landed: DagRun):
     """Switched on, the DAG looks by itself; asked over REST, a job of Spark does what is not due."""
     first = embedded.unpause(MAINTAIN)
     assert embedded.states(MAINTAIN, first.run_id)["look"] == "success"

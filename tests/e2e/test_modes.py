@@ -23,7 +23,7 @@ def payments(embedded: Embedded) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["_kafka_partition"], row["_kafka_offset"]))
 
 
-def test_a_replay_doubles_rows_or_loses_its_reason(embedded: Embedded, paid: tuple[DagRun, DagRun]):
+def test_replay_doubles_no_rows_and_keeps_its_reason(embedded: Embedded, paid: tuple[DagRun, DagRun]):
     """Every row is there once, with the replay's batch number; note, event and ledger say what was done and why."""
     before = payments(embedded)
 
@@ -39,7 +39,7 @@ def test_a_replay_doubles_rows_or_loses_its_reason(embedded: Embedded, paid: tup
     assert "Frazil: replay, reason: wrong prices; 60 rows" in str(embedded.api.run(PAYMENTS, again.run_id).note)
 
 
-def test_a_backfill_of_landed_intervals_lands_them_again(embedded: Embedded, paid: tuple[DagRun, DagRun]):
+def test_backfill_of_landed_intervals_lands_nothing_again(embedded: Embedded, paid: tuple[DagRun, DagRun]):
     """Two past intervals at once, both below the position: nothing is committed, and the log says why and what to do."""
     before = [embedded.snapshot_ids(table) for table in PAID]
 
@@ -52,7 +52,7 @@ def test_a_backfill_of_landed_intervals_lands_them_again(embedded: Embedded, pai
     assert [embedded.snapshot_ids(table) for table in PAID] == before
 
 
-def test_a_dry_run_of_spark_commits_something(embedded: Embedded, landed: DagRun):
+def test_dry_run_of_spark_commits_nothing(embedded: Embedded, landed: DagRun):
     """Its numbers, counted by Spark, are those of the run that landed; they go to the note, and no event is made."""
     before = [embedded.snapshot_ids(table) for table in LANDED]
 

@@ -61,7 +61,7 @@ def assert_sound(embedded: Embedded) -> None:
     assert [str(of) for of in verify(project, project.pipeline("meters")).differences] == []
 
 
-def test_stopped_pipeline_runs_on_or_never_again(embedded: Embedded, tmp_path: Path) -> None:
+def test_stopped_pipeline_ends_and_resumes(embedded: Embedded, tmp_path: Path) -> None:
     """Paused, no run begins; resumed, it does; stopped, its process and its run end in time; the next one lands the rest."""
     create_topic(embedded.cluster, "meters", 1)
     embedded.unpause(METERS)
@@ -132,7 +132,7 @@ def _stop_from_elsewhere(embedded: Embedded, tmp_path: Path) -> None:
     assert_sound(embedded)
 
 
-def test_stopped_replay_of_letters_is_tried_again(embedded: Embedded) -> None:
+def test_stopped_dead_letter_replay_is_not_retried(embedded: Embedded) -> None:
     """Airflow's runs of the form end with the pipeline's own, in whichever state they are; those of other pipelines go on."""
     form = {"reason": "a test"}
     assert until(lambda: {*REPLAYS} <= {*embedded.api.dag_ids()}, UNPAUSED_SECONDS, 0.5), embedded.api.import_errors()

@@ -49,14 +49,14 @@ def frazil(on_postgres: Embedded, *arguments: str) -> str:
     return done.stdout
 
 
-def test_scheduled_run_lands_nothing(on_postgres: Embedded, scheduled: DagRun) -> None:
+def test_scheduled_run_lands_waiting_records(on_postgres: Embedded, scheduled: DagRun) -> None:
     """The schedule's own run lands what waited."""
     assert scheduled.run_type == "scheduled"
     assert set(FIRST) <= set(on_postgres.ids("visits"))
 
 
 @pytest.mark.full
-def test_run_of_the_form_doubles_rows(on_postgres: Embedded, scheduled: DagRun) -> None:
+def test_run_started_by_form_doubles_no_rows(on_postgres: Embedded, scheduled: DagRun) -> None:
     """A replay that was asked for over REST replaces rows, and the ledger has its reason."""
     before = on_postgres.ids("visits")
 
@@ -68,7 +68,7 @@ def test_run_of_the_form_doubles_rows(on_postgres: Embedded, scheduled: DagRun) 
 
 
 @pytest.mark.full
-def test_backfill_side_by_side_locks_the_database(on_postgres: Embedded, scheduled: DagRun) -> None:
+def test_parallel_backfill_runs_do_not_lock_database(on_postgres: Embedded, scheduled: DagRun) -> None:
     """Six intervals, three at once, over REST: created by one request, and each record lands once."""
     for month in MONTHS:
         on_postgres.send("visits", ids_of(month), month + timedelta(days=10))
@@ -100,7 +100,7 @@ def refused(log: Path) -> list[str]:
 
 
 @pytest.mark.full
-def test_failed_run_is_told_to_nobody(on_postgres: Embedded, scheduled: DagRun, hook: Posts) -> None:
+def test_failed_run_is_notified(on_postgres: Embedded, scheduled: DagRun, hook: Posts) -> None:
     """The monitor tells a web server."""
     on_postgres.api.trigger(VISITS, run_id="fails", conf={"mode": "replay"})  # from where, nobody says
     assert on_postgres.api.wait(VISITS, "fails", 120).state == "failed"
@@ -112,7 +112,7 @@ def test_failed_run_is_told_to_nobody(on_postgres: Embedded, scheduled: DagRun, 
 
 
 @pytest.mark.full
-def test_maintenance_does_not_look(on_postgres: Embedded, scheduled: DagRun) -> None:
+def test_maintenance_inspects_tables_on_schedule(on_postgres: Embedded, scheduled: DagRun) -> None:
     """Its schedule's own run reads the tables and leaves word of them."""
     run = on_postgres.unpause(MAINTAIN)
 
@@ -120,7 +120,7 @@ def test_maintenance_does_not_look(on_postgres: Embedded, scheduled: DagRun) -> 
     assert "0 steps due, nothing done; health: own.visits" in str(run.note)
 
 
-def test_page_asks_a_database_that_is_not_there(on_postgres: Embedded, scheduled: DagRun) -> None:
+def test_page_reads_runs_from_airflow_database(on_postgres: Embedded, scheduled: DagRun) -> None:
     """Who logged in sees the pipeline; its batch leads to the run, which Airflow's database knows."""
     with httpx.Client(base_url=f"{on_postgres.project.home.airflow_url}/frazil") as client:
         client.cookies.set("_token", str(on_postgres.api._token))
@@ -132,7 +132,7 @@ def test_page_asks_a_database_that_is_not_there(on_postgres: Embedded, scheduled
 
 
 @pytest.mark.full
-def test_pause_stop_and_resume_reach_no_other_airflow(on_postgres: Embedded, scheduled: DagRun) -> None:
+def test_pause_stop_and_resume_reach_airflow_that_variables_name(on_postgres: Embedded, scheduled: DagRun) -> None:
     """They do what they say in the Airflow that the variables name; `stop` says that it sees no process there."""
     frazil(on_postgres, "pause", "visits")
     assert on_postgres.is_paused(VISITS)
@@ -148,7 +148,7 @@ def test_pause_stop_and_resume_reach_no_other_airflow(on_postgres: Embedded, sch
     assert not on_postgres.is_paused(VISITS)
 
 
-def test_up_without_the_variable_mixes_two_databases(on_postgres: Embedded) -> None:
+def test_up_without_variable_does_not_mix_two_databases(on_postgres: Embedded) -> None:
     """A shell that does not have it can't start a part on SQLite beside the others."""
     unset = replace(on_postgres.project.home, airflow_database=None)
 
@@ -158,7 +158,7 @@ def test_up_without_the_variable_mixes_two_databases(on_postgres: Embedded) -> N
     assert not (unset.airflow / "airflow.db").exists()
 
 
-def test_password_of_the_database_is_shown(on_postgres: Embedded, scheduled: DagRun) -> None:
+def test_password_of_database_is_shown_nowhere(on_postgres: Embedded, scheduled: DagRun) -> None:
     """Neither in logs, nor in arguments of processes, nor by `frazil status`."""
     home = on_postgres.project.home
     forms = (PASSWORD, quote(PASSWORD), quote(PASSWORD, safe=" +"))

@@ -68,7 +68,7 @@ def kill(processes: Processes, name: str) -> None:
         os.kill(member.pid, signal.SIGKILL)
 
 
-def test_production_profile_loses_doubles_or_leaves_something(home: Home) -> None:
+def test_production_profile_loses_doubles_and_leaves_nothing(home: Home) -> None:
     """TLS, passwords, REST, S3 and a Spark cluster carry a pipeline through a killed driver and a killed worker; down ends all."""
     shell, processes = Shell(home), stack.processes_of(home)
     stack.up(home, NEEDED, print)

@@ -31,7 +31,7 @@ LANDED_SECONDS = 480
 """Bounds the wait for the schedule's first run, about 40 s on two idle cores."""
 
 
-class Stranger:
+class NewUser:
     """Somebody in a terminal, in a copy of the repository.
 
     Attributes:
@@ -61,7 +61,7 @@ class Stranger:
 
 
 @pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts, broker: str) -> Iterator[Stranger]:
+def new_user(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts, broker: str) -> Iterator[NewUser]:
     """A clean copy with what `make setup` makes (linked, not made again), an empty home of its user, and 500 orders in Kafka."""
     fetch(Home.resolve(), "spark")
     folder = tmp_path_factory.mktemp("stranger")
@@ -83,7 +83,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts, br
         "KAFKA": broker,
         "TOPIC": topic,
     }
-    made = Stranger(folder, env | {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ})
+    made = NewUser(folder, env | {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ})
     try:
         yield made
     finally:
@@ -91,19 +91,19 @@ def stranger(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts, br
 
 
 @pytest.mark.timeout(1500)
-def test_quickstart_does_not_lead_to_a_scheduled_pipeline(stranger: Stranger) -> None:
+def test_quickstart_leads_to_scheduled_pipeline(new_user: NewUser) -> None:
     """Its blocks, in their order, lead from files that do not exist yet to rows that the schedule landed, proven one by one."""
     write, look, switch_on, watch, down = BLOCK.findall((ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8"))
 
-    assert "2 files, all usable" in stranger.types(write)
-    assert "500 read" in (told := stranger.types(look))
+    assert "2 files, all usable" in new_user.types(write)
+    assert "500 read" in (told := new_user.types(look))
     assert "495 rows + 5 dead" in told
-    stranger.types(switch_on)
-    with airflow_login.api(stranger.home) as api:
+    new_user.types(switch_on)
+    with airflow_login.api(new_user.home) as api:
         assert until(lambda: any(run.state == "success" for run in api.runs("ingest__orders")), LANDED_SECONDS, 1)
-    watched = stranger.types(watch)
+    watched = new_user.types(watch)
     assert "airflow:scheduled" in watched
     assert "orders: clean, 500 records through batch 1" in watched
     assert "5 open dead letters" in watched
-    stranger.types(down)
-    assert not stack.status(stranger.home).is_running("airflow")
+    new_user.types(down)
+    assert not stack.status(new_user.home).is_running("airflow")

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 SECRETS = [*MARKS.values(), WEB_TOKEN]
 
 
-def test_secret_is_found_outside_of_where_it_was_put(embedded: Embedded, landed: DagRun) -> None:
+def test_secret_is_found_nowhere_else(embedded: Embedded, landed: DagRun) -> None:
     """Neither in the home (logs, Airflow's metadata, tables, job logs) nor in what Airflow's API tells of a run and its tasks."""
     root = embedded.project.home.root
     files = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 BUSES = "ingest__buses"
 
 
-def test_records_wait_for_the_end_of_a_session(embedded: Embedded) -> None:
+def test_records_land_before_their_session_ends(embedded: Embedded) -> None:
     """Two lots land in one run while it is at work, by the engine that is chosen for few; its event and note tell of both."""
     create_topic(embedded.cluster, "buses", 2)
     assert until(lambda: BUSES in embedded.api.dag_ids(), UNPAUSED_SECONDS, 0.5), embedded.api.import_errors()

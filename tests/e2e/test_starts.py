@@ -48,7 +48,7 @@ def events(embedded: Embedded, asset: str) -> list[dict[str, Any]]:
     return [event["extra"] for event in found["asset_events"]]
 
 
-def test_enough_waits_and_nobody_comes_or_two_do(embedded: Embedded) -> None:
+def test_enough_waiting_records_start_exactly_one_run(embedded: Embedded) -> None:
     """50 records call one run, long before its year is over, and again after the broker was away; fewer call none."""
     create_topic(embedded.cluster, "clicks", 3)
     embedded.unpause(CLICKS)
@@ -59,7 +59,7 @@ def test_enough_waits_and_nobody_comes_or_two_do(embedded: Embedded) -> None:
     landed = embedded.ids("clicks")
     embedded.send("clicks", range(60, 100))
     broker.stop(stack.processes_of(embedded.project.home))
-    embedded.up()
+    embedded.start()
     embedded.send("clicks", range(100, 120))
     runs = started(embedded, CLICKS, "asset_triggered", 2)
 
@@ -72,7 +72,7 @@ def test_enough_waits_and_nobody_comes_or_two_do(embedded: Embedded) -> None:
     }
 
 
-def test_a_run_ends_behind_and_the_next_one_waits_a_year(embedded: Embedded) -> None:
+def test_run_that_ends_behind_starts_next_run_at_once(embedded: Embedded) -> None:
     """Records that came while it ran are landed by a run of its own, once; that one finds nothing more and starts none."""
     create_topic(embedded.cluster, "deliveries", 2)
     embedded.unpause(DELIVERIES)
@@ -118,7 +118,7 @@ def sound(embedded: Embedded) -> bool:
 
 
 @pytest.mark.full  # twelve runs; by REST, and in the browser, six each are made in any case
-def test_backfills_and_the_schedule_land_records_twice(embedded: Embedded) -> None:
+def test_backfills_beside_schedule_land_records_once(embedded: Embedded) -> None:
     """Six minutes of yesterday by Airflow's command, again by REST as a replay, both beside runs of each minute."""
     create_topic(embedded.cluster, "rides", 2)
     embedded.unpause(RIDES)

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from frazil.records.decoder.decode import Decoder
 from frazil.records.evolution.schema_requests import apply_changes, merge_changes
-from frazil.records.model.dead_letter import DEAD_SCHEMA
-from frazil.records.model.outcome import Outcomes
+from frazil.records.model.outcome import DEAD_SCHEMA, Outcomes
 from tests.fuzz.mutations import mutated
 from tests.fuzz.subjects import Subject
 from tests.unit.records.kafka_batches import BATCH_NUMBER, kafka_batch

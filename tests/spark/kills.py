@@ -16,7 +16,7 @@ class Killed(BaseException):
     """The end of the process, as far as a test can have it."""
 
 
-def at(
+def at_failpoint(
     monkeypatch: pytest.MonkeyPatch,
     place: Failpoint,
     deed: Callable[[], object],

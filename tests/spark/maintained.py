@@ -121,7 +121,7 @@ class Maintained:
 
     @property
     def scope(self) -> RunContext:
-        """Its doors, and its clock."""
+        """Its connections, and its clock."""
         return RunContext.open(self.project, self.project.pipeline("orders"), self.said.append, self.clock)
 
     def clock(self) -> datetime:

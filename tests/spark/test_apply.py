@@ -24,7 +24,7 @@ from frazil.pipeline.models.pipeline_file import Destination
 from frazil.records.model.spec import KafkaColumns
 from tests.rest_catalog import RestServer
 from tests.spark.documents import COLUMNS, KEY, TABLE, Docs, sqlite
-from tests.spark.kills import Killed, at, kill, repeat_append
+from tests.spark.kills import Killed, at_failpoint, kill, repeat_append
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def document(offset: int, n: int) -> tuple[int, str]:
     return offset, f'{{"at":{offset},"n":{n}}}'
 
 
-def test_documents_are_not_there_or_twice(docs: Docs) -> None:
+def test_documents_land_once(docs: Docs) -> None:
     """The first batch lands in an empty table, the next after it; each twice asked for, once there."""
     first = docs.change(1, range(3), None)
     snapshot = docs.land(first)
@@ -54,7 +54,7 @@ def test_documents_are_not_there_or_twice(docs: Docs) -> None:
     assert json.loads(docs.metadata.properties[KEY])["snapshot"] == found.snapshot_id
 
 
-def test_a_rest_catalog_has_other_tables_or_branches(
+def test_rest_catalog_finishes_killed_append(
     spark: SparkSession, rest_server: RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a server, as by a database: a killed one is finished, and nothing is left behind."""
@@ -63,7 +63,7 @@ def test_a_rest_catalog_has_other_tables_or_branches(
     docs.land(docs.change(1, range(1), None))
     change = docs.change(2, range(1, 3), 1)
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.BRANCH_STAGED, kill)
+        at_failpoint(patch, Failpoint.BRANCH_STAGED, kill)
         with pytest.raises(Killed):
             docs.land(change)
     docs.land(change)
@@ -72,21 +72,23 @@ def test_a_rest_catalog_has_other_tables_or_branches(
     assert docs.metadata.format_version == 3
 
 
-def test_a_rival_moves_main_and_is_overwritten(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rival_append_on_main_is_kept(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody appends between the branch and the fast-forward: both are there, ours once."""
     docs.land(docs.change(1, range(1), None))
     foreign = docs.spark.table(f"`{docs.lake.name}`.{TABLE}").selectExpr("*").limit(1)
     foreign = foreign.withColumn("_kafka_offset", foreign["_kafka_offset"] + 100)
-    at(monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: foreign.writeTo(f"`{docs.lake.name}`.{TABLE}").append())
+    at_failpoint(
+        monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: foreign.writeTo(f"`{docs.lake.name}`.{TABLE}").append()
+    )
     docs.land(docs.change(2, range(1, 2), 1))
     assert docs.rows() == [document(0, 1), document(1, 2), (100, document(0, 1)[1])]
     assert set(docs.metadata.refs) == {"main"}
 
 
-def test_a_rival_finishes_the_batch_first(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_finished_by_rival_lands_once(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two give the same part at the same time: the rows are there once, and both say the same snapshot."""
     change, others = docs.change(1, range(2), None), []
-    at(monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: others.append(docs.land(change)))
+    at_failpoint(monkeypatch, Failpoint.FOLLOW_COMMITTING, lambda: others.append(docs.land(change)))
     assert [docs.land(change)] == others
     assert docs.rows() == [document(0, 1), document(1, 1)]
     assert set(docs.metadata.refs) == {"main"}
@@ -111,20 +113,20 @@ def test_append_that_is_repeated_late_does_not_reach_main(docs: Docs, monkeypatc
         docs.spark.table(branch).limit(1).writeTo(branch).append()
 
     first = docs.metadata.current_snapshot_id
-    at(monkeypatch, Failpoint.BRANCH_STAGED, repeat)
+    at_failpoint(monkeypatch, Failpoint.BRANCH_STAGED, repeat)
     docs.land(docs.change(2, range(1, 3), 1))
     assert docs.rows() == [document(0, 1), document(1, 2), document(2, 2)]
     assert set(docs.metadata.refs) == {"main"}
 
 
 @pytest.mark.parametrize("place", [Failpoint.BRANCH_MADE, Failpoint.BRANCH_STAGED])
-def test_a_kill_before_the_fast_forward_loses_or_doubles_rows(
+def test_kill_before_fast_forward_neither_loses_nor_doubles_rows(
     docs: Docs, monkeypatch: pytest.MonkeyPatch, place: Failpoint
 ) -> None:
     """Nobody sees a prepared branch; the next one lands the rows, and drops what was left behind."""
     docs.land(docs.change(1, range(1), None))
     change = docs.change(2, range(1, 3), 1)
-    at(monkeypatch, place, kill)
+    at_failpoint(monkeypatch, place, kill)
     with pytest.raises(Killed):
         docs.land(change)
     assert docs.rows() == [document(0, 1)]
@@ -134,11 +136,11 @@ def test_a_kill_before_the_fast_forward_loses_or_doubles_rows(
     assert set(docs.metadata.refs) == {"main"}
 
 
-def test_a_kill_before_the_properties_looks_like_a_rollback(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_before_properties_is_not_taken_for_rollback(docs: Docs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Main has the batch and the property still names the one before: what main carries counts, and is finished."""
     first = docs.land(docs.change(1, range(1), None))
     change = docs.change(2, range(1, 2), 1)
-    at(monkeypatch, Failpoint.FOLLOW_COMMITTED, kill)
+    at_failpoint(monkeypatch, Failpoint.FOLLOW_COMMITTED, kill)
     with pytest.raises(Killed):
         docs.land(change)
     assert json.loads(docs.metadata.properties[KEY])["snapshot"] == first
@@ -149,7 +151,7 @@ def test_a_kill_before_the_properties_looks_like_a_rollback(docs: Docs, monkeypa
     assert docs.rows() == [document(0, 1), document(1, 2)]
 
 
-def test_a_rollback_is_not_seen(docs: Docs) -> None:
+def test_rollback_is_noticed(docs: Docs) -> None:
     """Main moved back to batch 1: the property says that batch 2 was there."""
     first = docs.land(docs.change(1, range(1), None))
     docs.land(docs.change(2, range(1, 2), 1))
@@ -159,7 +161,7 @@ def test_a_rollback_is_not_seen(docs: Docs) -> None:
     assert mark_of(found) == BatchMark(1, "id-1", 0)
 
 
-def test_a_batch_lands_on_another_than_its_own_past(docs: Docs) -> None:
+def test_batch_lands_only_on_its_predecessor(docs: Docs) -> None:
     """A table that holds another batch than expected, or is another table, gets nothing."""
     docs.land(docs.change(1, range(1), None))
     with pytest.raises(Refused, match="holds"):
@@ -171,7 +173,7 @@ def test_a_batch_lands_on_another_than_its_own_past(docs: Docs) -> None:
     assert set(docs.metadata.refs) == {"main"}
 
 
-def test_replaced_rows_are_seen_gone_or_twice(docs: Docs) -> None:
+def test_rows_of_range_are_replaced_in_one_step(docs: Docs) -> None:
     """Rows of a range go and others come in one step: of this topic, partition and range, and no others."""
     docs.land(docs.change(1, range(6), None))
     gone = Removal(COLUMNS, (RemovedRange("docs's", 0, 2, 4, 1), RemovedRange("docs's", None, 5, None, 2)))
@@ -201,7 +203,7 @@ EVERY_TYPE = {
 }
 
 
-def test_a_type_is_refused_or_changed_after_the_decision(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_type_comes_in_as_staged(spark: SparkSession, tmp_path: Path) -> None:
     """Every type that a pipeline file may name beside a variant comes in as it was staged, required or null."""
     odd = "a `b`.c"
     columns: dict[str, object] = {odd: {"type": "long", "required": True}, "doc": {"type": "variant", "from": []}}

@@ -123,7 +123,7 @@ class Shop:
         return caught.value.message
 
 
-def test_database_is_asked_for_all_rows(shop: Shop, cluster: Cluster) -> None:
+def test_database_is_asked_for_new_rows_only(shop: Shop, cluster: Cluster) -> None:
     """It is asked for what comes next only; of all types nothing is lost on the way, nulls are there."""
     assert shop.run()[0] == 3
     with sqlite3.connect(shop.file) as database:
@@ -143,7 +143,7 @@ def test_database_is_asked_for_all_rows(shop: Shop, cluster: Cluster) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-def test_rows_of_postgresql_are_lost_or_come_twice(
+def test_rows_of_postgresql_land_once(
     project: MakeProject, cluster: Cluster, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As jobs of Spark, in a machine's own time zone: equal times, microseconds, changed rows; a bulk; a wrong password."""
@@ -197,7 +197,7 @@ def test_rows_of_postgresql_are_lost_or_come_twice(
     assert PASSWORD not in logs + "".join(said)
 
 
-def test_wrong_password_is_tried_again() -> None:
+def test_wrong_password_is_not_retried() -> None:
     """What databases say of it calls for a person, and so does a driver that is not there; other failures pass."""
     capture = JdbcCapture(capture="jdbc", name="orders", topic="t", database="shop", table="orders", mode="bulk")
     for said in ('FATAL: password authentication failed for user "ann"', "java.sql.SQLException: No suitable driver"):
@@ -207,7 +207,7 @@ def test_wrong_password_is_tried_again() -> None:
     assert refusal_of(capture, "Connection refused") is None
 
 
-def test_language_of_the_database_decides(spark: SparkSession, free_ports: FreePorts) -> None:
+def test_sqlstate_decides_instead_of_database_language(spark: SparkSession, free_ports: FreePorts) -> None:
     """A person must act, or not, by the SQLSTATE of the database's exception, which lies deep in what Spark raises."""
     capture = JdbcCapture(capture="jdbc", name="orders", topic="t", database="shop", table="nowhere", mode="bulk")
     url = f"jdbc:postgresql://127.0.0.1:{free_ports(1)[0]}/shop"

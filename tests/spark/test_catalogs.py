@@ -23,7 +23,7 @@ Make = Callable[..., Any]
 
 
 @pytest.mark.parametrize("kind", [pytest.param("postgres"), pytest.param("rest", marks=pytest.mark.full)])
-def test_spark_sees_another_table_than_pyiceberg(
+def test_spark_sees_same_table_as_pyiceberg(
     kind: str, tmp_path: Path, cluster: Cluster, spark: SparkSession, request: pytest.FixtureRequest
 ) -> None:
     """Changes that PyIceberg decides and Spark merges on a branch are the table's rows, whoever reads them."""

@@ -23,12 +23,12 @@ def home(tmp_path: Path) -> Home:
     return replace(Home.resolve(), root=tmp_path, jars=tmp_path / "jars")
 
 
-def test_a_job_asks_for_an_archive_that_nobody_made(home: Home):
+def test_job_without_archive_gets_no_jvm_option(home: Home):
     """Then the JVM gets no option of it: it starts as it always did."""
     assert archive_options(home, ensure_java()) == ""
 
 
-def test_an_archive_of_other_jars_is_used(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_archive_of_other_jars_is_not_used(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Its name says which jars and which Java it is of: after an upgrade there is none until it is made anew."""
     java = ensure_java()
     before = archive_file(home, java)
@@ -42,7 +42,7 @@ def test_an_archive_of_other_jars_is_used(home: Home, monkeypatch: pytest.Monkey
     assert len({before, after, archive_file(home, java)}) == 3
 
 
-def test_a_damaged_archive_keeps_a_jvm_from_starting(home: Home):
+def test_damaged_archive_does_not_keep_jvm_from_starting(home: Home):
     """It is passed over in silence."""
     java = ensure_java()
     archive_file(home, java).parent.mkdir(parents=True)
@@ -54,7 +54,7 @@ def test_a_damaged_archive_keeps_a_jvm_from_starting(home: Home):
     assert "cds" not in ran.stdout + ran.stderr
 
 
-def test_an_archive_is_made_anew_each_time(home: Home):
+def test_existing_archive_is_not_rebuilt(home: Home):
     """Set-up asks at every call: where it is there, nothing is started."""
     file = archive_file(home, ensure_java())
     file.parent.mkdir(parents=True)
@@ -75,7 +75,7 @@ PIPELINE = {
 @pytest.mark.parametrize(
     ("own", "chosen"), [(None, "-XX:+UseParallelGC"), ("-XX:+UseG1GC -Xss4m", "-XX:+UseG1GC -Xss4m")]
 )
-def test_an_engine_that_names_a_collector_never_starts(tmp_path: Path, own: str | None, chosen: str):
+def test_engine_that_names_garbage_collector_starts(tmp_path: Path, own: str | None, chosen: str):
     """A JVM that is told two of them refuses: options of the settings take the place of ours, the archive's aside."""
     (tmp_path / "orders.yaml").write_text(json.dumps(PIPELINE))
     settings = {

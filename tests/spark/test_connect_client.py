@@ -29,7 +29,7 @@ run_job(main)
 """
 
 
-def test_closed_session_waits_for_a_thread_that_collects_another() -> None:
+def test_closed_session_does_not_wait_for_garbage_collecting_thread() -> None:
     """Spark's own lock is what both would wait for."""
     closed, other = session(), [session()]
     begun, collecting = Event(), Event()
@@ -50,7 +50,7 @@ def test_closed_session_waits_for_a_thread_that_collects_another() -> None:
     assert not closing.is_alive()
 
 
-def test_job_stays_for_threads_of_its_client() -> None:
+def test_job_ends_despite_threads_of_its_client() -> None:
     """It ends with the code of its work, of SystemExit, or Python's own for what nobody foresaw, which is told."""
     ways = (
         "return 75",

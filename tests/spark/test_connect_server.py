@@ -28,20 +28,20 @@ engines: {warm: {type: connect, managed: true}}
 """
 
 
-def test_server_of_another_spark_is_used() -> None:
+def test_server_of_another_spark_version_is_refused() -> None:
     """Both versions are named: client and server of different releases agree on some plans and differ on others."""
     with pytest.raises(Terminal, match=rf"Spark 4\.0\.0, and pyspark here is {pyspark.__version__}"):
         SERVER.require_version("4.0.0")
     SERVER.require_version(pyspark.__version__)
 
 
-def test_client_tries_for_long_where_nobody_listens() -> None:
+def test_client_gives_up_soon_where_nobody_listens() -> None:
     """The message has the coordinates; another try may help."""
     with pytest.raises(Retryable, match=r"engine warm.*sc://127\.0\.0\.1:9 does not answer"):
         SERVER.require_listening()
 
 
-def test_secret_of_the_address_is_told() -> None:
+def test_secret_of_address_is_hidden() -> None:
     """Parameters that Spark's client does not know are headers, such as a proxy's token: messages show the place alone."""
     server = Server("warm", "sc://127.0.0.1:9/;use_ssl=true;x-proxy-token=hunter2")
 
@@ -51,7 +51,7 @@ def test_secret_of_the_address_is_told() -> None:
     assert "hunter2" not in f"{refused.value} {server!r}"
 
 
-def test_terminal_and_airflow_restart_each_others_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_and_airflow_share_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They have different PYTHONPATHs, and mean the same server: its code does not come from who starts it."""
     (tmp_path / "settings.yaml").write_text(SETTINGS)
     env = {"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_JARS": str(Home.resolve().jars)}
@@ -80,7 +80,7 @@ def test_doctor_names_a_managed_server_that_is_away(tmp_path: Path, free_ports: 
 
 
 @pytest.mark.parametrize(("is_managed", "expected"), [(True, Retryable), (False, Terminal)])
-def test_workers_of_another_frazil_decode(
+def test_workers_of_another_frazil_version_are_refused(
     spark: Any, monkeypatch: pytest.MonkeyPatch, is_managed: bool, expected: type[Exception]
 ) -> None:
     """A managed server has the new code at the next try; of another one somebody must give it to the workers."""

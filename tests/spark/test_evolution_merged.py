@@ -28,7 +28,7 @@ from frazil.run.staging.inline import stage_inline
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
-from tests.spark.kills import Killed, at, kill
+from tests.spark.kills import Killed, at_failpoint, kill
 
 TABLE = "lake.shop.customers"
 FILE = """
@@ -104,7 +104,7 @@ def place(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Place:
     return Place(project, cluster, topic, session)
 
 
-def test_values_of_changed_rows_are_lost_where_columns_come(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_rows_keep_values_when_columns_are_added(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the change of the table and its rows, the next run lands them, once; a key may become wider."""
     place.run(event("c", None, {"id": 1, "name": "a"}), event("c", None, {"id": 2, "name": "b"}))
     news = [
@@ -113,7 +113,7 @@ def test_values_of_changed_rows_are_lost_where_columns_come(place: Place, monkey
         event("c", None, {"id": 2**40, "price": 1.5, "home": {"city": "Ulm"}}),
     ]
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.EVOLVED, kill, evolution)
+        at_failpoint(patch, Failpoint.EVOLVED, kill, evolution)
         with pytest.raises(Killed):
             place.run(*news)
     assert place.rows("name", "price") == [(1, "a", None), (2, "b", None)]
@@ -134,7 +134,7 @@ def test_field_with_the_name_of_a_fact_about_rows_is_kept_beside_the_columns(pla
     assert place.is_clean()
 
 
-def test_compaction_and_others_columns_break_a_merge(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merge_survives_compaction_and_foreign_columns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files written anew, a column added and one widened, before the decision and behind it: all changes are there, once."""
     place.run(*(event("c", None, {"id": of, "name": "a"}) for of in range(4)))
     place.sql(f"ALTER TABLE {TABLE} ADD COLUMN seen int")
@@ -149,8 +149,8 @@ def test_compaction_and_others_columns_break_a_merge(place: Place, monkeypatch: 
         place.sql(f"UPDATE {TABLE} SET note = 'kept' WHERE id = 3")  # noqa: S608
         place.sql(f"ALTER TABLE {TABLE} ADD COLUMN more string")
 
-    at(monkeypatch, Failpoint.AUDITED, before, audit)
-    at(monkeypatch, Failpoint.BRANCH_STAGED, behind)
+    at_failpoint(monkeypatch, Failpoint.AUDITED, before, audit)
+    at_failpoint(monkeypatch, Failpoint.BRANCH_STAGED, behind)
     place.run(
         event("u", None, {"id": 0, "name": "b", "seen": 7, "price": 1}),
         event("d", {"id": 1}, None),

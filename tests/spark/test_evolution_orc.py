@@ -60,7 +60,7 @@ def run(project: Project, cluster: Cluster, spark: SparkSession, *customers: dic
     ingest(project, pipeline, planned.plan, SparkStage(spark), lambda _: None, apply=SparkApply(spark))
 
 
-def test_columns_of_some_files_are_lost(project: Project, cluster: Cluster, spark: SparkSession) -> None:
+def test_columns_of_some_files_only_are_kept(project: Project, cluster: Cluster, spark: SparkSession) -> None:
     """Rows staged with and without a column, in one batch: an engine reads their files as one, and no value is lost."""
     session = spark.newSession()
     open_catalog(session, "lake", project.settings.catalogs["lake"])

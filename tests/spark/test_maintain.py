@@ -20,7 +20,7 @@ from frazil.kafka.client.cluster import Cluster
 from frazil.maintain import steps
 from frazil.maintain.last import MAINTAINED_KEY, last_maintenance
 from frazil.maintain.need import ORPHANS_KEY
-from tests.spark.kills import Killed, at, kill
+from tests.spark.kills import Killed, at_failpoint, kill
 from tests.spark.maintained import LEDGER, LETTERS, ORDERS, Maintained, maintained, put_old
 
 Make = Callable[..., Maintained]
@@ -37,7 +37,7 @@ def make(tmp_path: Path, cluster: Cluster, topic: Callable[..., str], spark: Spa
     return made
 
 
-def test_small_files_stay_small(make: Make) -> None:
+def test_small_files_are_compacted(make: Make) -> None:
     """Six files of six batches become one; rows, position and what verify says stay."""
     orders = make()
     orders.land(6)
@@ -52,7 +52,7 @@ def test_small_files_stay_small(make: Make) -> None:
     orders.assert_clean()
 
 
-def test_partition_that_is_written_to_is_rewritten_again_and_again(make: Make) -> None:
+def test_closed_compaction_leaves_partition_of_today_alone(make: Make) -> None:
     """With `closed`, the partitions of earlier days become one file each, today's stays as it is."""
     orders = make(layout="partition_by: [day(at)]", more="orphans: false")
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
@@ -93,7 +93,7 @@ def test_table_with_a_time_column_is_maintained(make: Make) -> None:
     orders.assert_clean()
 
 
-def test_expiry_takes_the_position(make: Make) -> None:
+def test_expiry_keeps_position(make: Make) -> None:
     """All old snapshots of all tables go but the heads, the position stays, and the next run goes on there."""
     orders = make()
     orders.land(4)
@@ -111,7 +111,7 @@ def test_expiry_takes_the_position(make: Make) -> None:
     orders.assert_clean()
 
 
-def test_files_of_others_are_taken_for_orphans(make: Make) -> None:
+def test_files_of_others_are_not_taken_for_orphans(make: Make) -> None:
     """What nobody names goes, staged rows of applied operations too; manifests of batches and another table's files stay."""
     orders = make()
     orders.land(2)
@@ -159,7 +159,7 @@ def put_old_time(path: Path) -> None:
     os.utime(path, (1e9, 1e9))
 
 
-def test_what_was_done_is_forgotten(make: Make) -> None:
+def test_table_records_its_last_maintenance(make: Make) -> None:
     """Each table says what was done to it last; a run that does nothing commits nothing and leaves that as it is."""
     orders = make()
     orders.land(3)
@@ -179,7 +179,7 @@ def test_what_was_done_is_forgotten(make: Make) -> None:
     orders.assert_clean()
 
 
-def test_note_that_fails_undoes_what_was_done(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_note_does_not_undo_maintenance(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalog that goes away behind the last step costs the notes, which the log says, not the result."""
     orders = make()
     orders.land(3)
@@ -217,7 +217,7 @@ def test_hold_outlives_a_rewrite_that_overlaps(make: Make) -> None:
     assert orders.metadata().properties[HOLD_KEY] == NO_HOLD
 
 
-def test_manifest_per_batch_slows_scans(make: Make) -> None:
+def test_manifests_of_batches_are_merged_into_one(make: Make) -> None:
     """A manifest per batch becomes one."""
     orders = make()
     orders.land(4)
@@ -229,13 +229,13 @@ def test_manifest_per_batch_slows_scans(make: Make) -> None:
 
 
 @pytest.mark.parametrize("step", ["expiry", "orphans"])
-def test_batch_that_waits_loses_its_files(make: Make, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_waiting_batch_keeps_its_files(make: Make, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """A batch is decided and its run killed: nothing is removed until it is finished, and nobody calls that a failure."""
     orders = make()
     orders.land(3)
     orders.send(3)
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.DECIDE_COMMITTED, kill)
+        at_failpoint(patch, Failpoint.DECIDE_COMMITTED, kill)
         with pytest.raises(Killed):
             orders.run()
     monkeypatch.setattr("frazil.maintain.guard._PAUSES", (0.0,))
@@ -253,7 +253,7 @@ def test_batch_that_waits_loses_its_files(make: Make, monkeypatch: pytest.Monkey
     orders.assert_clean()
 
 
-def test_rollback_is_hidden_by_an_expiry(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollback_is_not_hidden_by_expiry(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snapshots that a rollback left behind say that it was one; they stay until a reset has followed it."""
     orders = make()
     orders.land(3)
@@ -272,7 +272,7 @@ def test_rollback_is_hidden_by_an_expiry(make: Make, monkeypatch: pytest.MonkeyP
     orders.assert_clean()
 
 
-def test_lost_position_is_reported_as_done(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_position_is_reported_as_error(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """An expiry after which the table does not say its position any more ends in a call for a person."""
     orders = make()
     orders.land(3)
@@ -288,7 +288,7 @@ def test_lost_position_is_reported_as_done(make: Make, monkeypatch: pytest.Monke
         orders.step("expiry")
 
 
-def test_compaction_stops_rows_from_landing(make: Make) -> None:
+def test_compaction_does_not_stop_rows_from_landing(make: Make) -> None:
     """Batches land between the plan of a compaction and its commit, and both are there."""
     orders = make()
     orders.land(4)
@@ -299,7 +299,7 @@ def test_compaction_stops_rows_from_landing(make: Make) -> None:
     orders.assert_clean()
 
 
-def test_deleted_rows_slow_readers_for_ever(make: Make) -> None:
+def test_delete_files_are_removed_by_maintenance(make: Make) -> None:
     """Files with positions of deleted rows go with the data files that they belong to, and the deleted rows stay away."""
     orders = make()
     orders.land(3)
@@ -316,7 +316,7 @@ def test_deleted_rows_slow_readers_for_ever(make: Make) -> None:
     assert orders.ids() == ids[1:]
 
 
-def test_values_are_counted_for_nobody(make: Make) -> None:
+def test_distinct_value_counts_are_kept_in_table_metadata(make: Make) -> None:
     """Distinct values are in the table's metadata, batches leave them there, and a tenth more rows make the step due."""
     orders = make(more="stats: {columns: [id]}")
     orders.land(1, count=12)

@@ -17,7 +17,7 @@ from frazil.iceberg.commit import expiry
 from frazil.kafka.client.cluster import Cluster
 from frazil.maintain.result import StepOutcome
 from frazil.runtime.waiting import until
-from tests.spark.kills import at
+from tests.spark.kills import at_failpoint
 from tests.spark.maintained import Maintained, maintained
 
 Make = Callable[..., Maintained]
@@ -54,7 +54,7 @@ def beside_compaction(
 
         try:
             with monkeypatch.context() as patch:
-                at(patch, place, compaction_runs)
+                at_failpoint(patch, place, compaction_runs)
                 deed()
         finally:
             gate.touch()
@@ -74,7 +74,7 @@ def replay() -> RunRequest:
     return RunRequest(str(uuid.uuid4()), mode="replay", start=EARLIEST, reason="a test")
 
 
-def test_rows_wait_until_a_compaction_is_over(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_land_during_compaction(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is decided while a compaction writes its files: it stands before them, and they are committed all the same."""
     orders = make(layout="partition_by: ['bucket(8, id)']")
     orders.land(4, count=40)
@@ -119,7 +119,7 @@ def operation(orders: Maintained, snapshot_id: int) -> str | None:
     return found.summary.operation.value if found is not None and found.summary is not None else None
 
 
-def test_compaction_brings_back_what_a_replay_replaced(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_does_not_bring_back_rows_replaced_by_replay(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay takes the files that a compaction is about to replace: it gives way, says so, and is due again."""
     orders = make()
     orders.land(4)
@@ -133,20 +133,20 @@ def test_compaction_brings_back_what_a_replay_replaced(make: Make, monkeypatch: 
     orders.assert_clean()
 
 
-def test_replay_puts_back_what_a_compaction_replaced(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_does_not_restore_files_replaced_by_compaction(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compaction is over before a replay commits: its removal is computed anew, from the compacted files."""
     orders = make()
     orders.land(4)
 
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.DECIDE_COMMITTING, lambda: orders.step("compaction"))
+        at_failpoint(patch, Failpoint.DECIDE_COMMITTING, lambda: orders.step("compaction"))
         orders.run(replay())
 
     assert len([of for of in orders.metadata().snapshots if operation(orders, of.snapshot_id) == "replace"]) == 1
     orders.assert_clean()
 
 
-def test_merges_starve_a_compaction(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merges_do_not_starve_compaction(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A merge overtakes a compaction, which tries again with fewer files, in one commit, within the same run."""
     orders = make(layout=MERGED)
     orders.land(4)
@@ -160,7 +160,7 @@ def test_merges_starve_a_compaction(make: Make, monkeypatch: pytest.MonkeyPatch)
     orders.assert_clean()
 
 
-def test_compaction_starves_a_merge(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_does_not_starve_merge(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compaction is over before a merge is shown: the merge begins anew, once, by itself."""
     orders = make(layout=MERGED)
     orders.land(4)
@@ -168,7 +168,7 @@ def test_compaction_starves_a_merge(make: Make, monkeypatch: pytest.MonkeyPatch)
     orders.send(9)
 
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.BRANCH_STAGED, lambda: orders.step("compaction"))
+        at_failpoint(patch, Failpoint.BRANCH_STAGED, lambda: orders.step("compaction"))
         orders.run()
 
     assert len([of for of in orders.metadata().snapshots if operation(orders, of.snapshot_id) == "replace"]) == 1

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from frazil.failpoints import Failpoint
 from frazil.kafka.client.cluster import Cluster
 from frazil.maintain.need import STEPS, Step
-from tests.spark.kills import Killed, at, kill
+from tests.spark.kills import Killed, at_failpoint, kill
 from tests.spark.maintained import ORDERS, Maintained, maintained, put_old
 
 POINTS = (
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_position_is_lost_in_some_order(
+def test_position_survives_steps_in_any_order(
     tmp_path: Path,
     cluster: Cluster,
     topic: Callable[..., str],
@@ -84,7 +84,7 @@ def _ran(orders: Maintained, monkeypatch: pytest.MonkeyPatch, chance: random.Ran
     orders.send(chance.randint(1, 4))
     with monkeypatch.context() as patch:
         if chance.random() < 0.5:
-            at(patch, chance.choice(POINTS), kill)
+            at_failpoint(patch, chance.choice(POINTS), kill)
         try:
             orders.run()
         except Killed:

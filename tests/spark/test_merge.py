@@ -30,7 +30,7 @@ def soft(tmp_path: Path, spark: SparkSession) -> Customers:
     return Customers(spark, sqlite(tmp_path), soft=True)
 
 
-def test_changes_are_lost_or_applied_twice(customers: Customers) -> None:
+def test_changes_are_applied_exactly_once(customers: Customers) -> None:
     """Rows come, change and go, over batches and within one; asked for twice, a batch is there once."""
     first = customers.change(1, [upsert(0, 1, "a"), upsert(1, 2, "b"), upsert(2, 1, "aa"), upsert(3, 3, "c")])
     snapshot = customers.land(first)
@@ -48,10 +48,10 @@ def test_changes_are_lost_or_applied_twice(customers: Customers) -> None:
 
 def test_version_3_takes_the_same_changes(tmp_path: Path, spark: SparkSession) -> None:
     """One case of the short lane, whatever the format version; `make test-full` runs all of them with both."""
-    test_changes_are_lost_or_applied_twice(Customers(spark, sqlite(tmp_path), version="3"))
+    test_changes_are_applied_exactly_once(Customers(spark, sqlite(tmp_path), version="3"))
 
 
-def test_rows_are_rewritten_that_did_not_change(tmp_path: Path, spark: SparkSession) -> None:
+def test_merge_on_read_does_not_rewrite_unchanged_rows(tmp_path: Path, spark: SparkSession) -> None:
     """Merge-on-read leaves the files of the old rows as they are, and marks what is gone; copy-on-write writes them anew."""
     for mode in ("merge-on-read", "copy-on-write"):
         customers = Customers(spark, sqlite(tmp_path / mode), mode=mode)
@@ -64,7 +64,7 @@ def test_rows_are_rewritten_that_did_not_change(tmp_path: Path, spark: SparkSess
         assert customers.rows()[4:7] == [(4, "a"), (5, "b"), (7, "a")]
 
 
-def test_nothing_changes_and_the_batch_is_forgotten(customers: Customers) -> None:
+def test_batch_without_changes_is_recorded(customers: Customers) -> None:
     """Changes that come again, late or for nobody change no row, and the table says that it had the batch."""
     customers.land(customers.change(1, [upsert(5, 1, "new")]))
     customers.land(customers.change(2, [upsert(3, 1, "old"), delete(4, 1), delete(5, 2)]))
@@ -74,7 +74,7 @@ def test_nothing_changes_and_the_batch_is_forgotten(customers: Customers) -> Non
     assert mark_of(read_summary(customers.metadata, KEY, TABLE)) == BatchMark(3, "id-3", 0)
 
 
-def test_an_old_range_brings_rows_back(soft: Customers) -> None:
+def test_old_range_does_not_bring_deleted_rows_back(soft: Customers) -> None:
     """Where deleted rows stay, changes from before the deletion find it, also that of a row nobody knew."""
     soft.land(
         soft.change(1, [upsert(0, 1, "a"), upsert(1, 2, "b"), upsert(2, 3, "c"), delete(3, 3), delete(4, 4)]), SOFT
@@ -90,7 +90,7 @@ def test_an_old_range_brings_rows_back(soft: Customers) -> None:
 
 
 @pytest.mark.parametrize("is_soft", [False, True])
-def test_a_truncate_takes_too_much_or_too_little(tmp_path: Path, spark: SparkSession, is_soft: bool) -> None:
+def test_truncate_deletes_exactly_older_rows_of_its_topic(tmp_path: Path, spark: SparkSession, is_soft: bool) -> None:
     """Rows before it go, in the table and in the batch; those after it, and those of other topics, stay."""
     customers, merge = Customers(spark, sqlite(tmp_path), soft=is_soft), SOFT if is_soft else MERGE
     customers.land(customers.change(1, [upsert(0, 1, "-"), Changed(7, "upsert", 9, "z", topic="other")]), merge)
@@ -104,7 +104,9 @@ def test_a_truncate_takes_too_much_or_too_little(tmp_path: Path, spark: SparkSes
 
 
 @pytest.mark.parametrize("is_soft", [False, True])
-def test_a_truncate_is_of_one_partition_only(tmp_path: Path, spark: SparkSession, is_soft: bool) -> None:
+def test_truncate_with_order_column_deletes_older_rows_of_all_partitions(
+    tmp_path: Path, spark: SparkSession, is_soft: bool
+) -> None:
     """With a column to order by it takes older rows of all partitions of its topic, wherever their offsets are."""
     customers = Customers(spark, sqlite(tmp_path), soft=is_soft)
     merge = replace(SOFT if is_soft else MERGE, order_by="version")
@@ -200,7 +202,7 @@ def test_key_in_two_topics_goes_by_timestamp_with_hard_deletes(customers: Custom
     assert customers.rows() == []
 
 
-def test_the_source_s_order_is_not_kept(customers: Customers) -> None:
+def test_order_column_decides_last_change(customers: Customers) -> None:
     """With a column to order by the larger value wins, over partitions and batches; of equals the one that always does."""
     merge = replace(MERGE, order_by="version")
     customers.land(
@@ -211,7 +213,7 @@ def test_the_source_s_order_is_not_kept(customers: Customers) -> None:
     assert customers.rows() == [(1, "new"), (2, "same"), (3, "x")]
 
 
-def test_a_topic_made_anew_is_taken_for_its_past(customers: Customers) -> None:
+def test_recreated_topic_is_newer_than_its_past(customers: Customers) -> None:
     """Its offsets begin at 0 again: rows of the earlier incarnation are older than any of its changes."""
     customers.land(customers.change(1, [upsert(100, 1, "a"), upsert(101, 2, "b", partition=3)]))
     anew = replace(MERGE, since={"c's": 2})
@@ -221,7 +223,7 @@ def test_a_topic_made_anew_is_taken_for_its_past(customers: Customers) -> None:
 
 
 @pytest.mark.parametrize("by", [["id"], ["bucket(4, id)"], ["name"]])
-def test_a_partitioned_table_keeps_a_row_twice(tmp_path: Path, spark: SparkSession, by: list[str]) -> None:
+def test_partitioned_table_keeps_one_row_per_key(tmp_path: Path, spark: SparkSession, by: list[str]) -> None:
     """Rows are found wherever they are, also in another partition than they go to."""
     customers = Customers(spark, sqlite(tmp_path), by=by)
     customers.land(customers.change(1, [upsert(of, of, "a") for of in range(20)]))
@@ -232,7 +234,7 @@ def test_a_partitioned_table_keeps_a_row_twice(tmp_path: Path, spark: SparkSessi
     assert len(customers.rows()) == 20
 
 
-def test_a_table_altered_meanwhile_loses_values(customers: Customers) -> None:
+def test_table_altered_meanwhile_loses_no_values(customers: Customers) -> None:
     """A column that others added keeps its values where rows change, and is null in new ones, whatever its name."""
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
     change = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")])
@@ -244,7 +246,7 @@ def test_a_table_altered_meanwhile_loses_values(customers: Customers) -> None:
 
 
 @pytest.mark.parametrize("is_soft", [False, True])
-def test_new_keys_are_joined_with_all_rows(
+def test_new_keys_are_appended_without_join(
     tmp_path: Path, spark: SparkSession, is_soft: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keys beyond all that are there are added, the last change of each; one that may be there is merged."""

@@ -20,7 +20,7 @@ from tests.spark.documents import sqlite
 ORDERED = replace(MERGE, order_by="version")
 
 
-def test_a_key_that_looks_like_a_variable_is_doubled(tmp_path: Path, spark: SparkSession) -> None:
+def test_key_that_looks_like_variable_is_not_doubled(tmp_path: Path, spark: SparkSession) -> None:
     """`${…}` in a key is data, where the bounds of keys stand in a statement too."""
     customers, merge = Customers(spark, sqlite(tmp_path)), replace(MERGE, keys=("name",))
     customers.land(customers.change(1, [upsert(0, 1, "order-${id}")]), merge)
@@ -28,7 +28,7 @@ def test_a_key_that_looks_like_a_variable_is_doubled(tmp_path: Path, spark: Spar
     assert customers.rows() == [(2, "order-${id}")]
 
 
-def test_error_of_spark_is_told_without_the_values_it_quotes(spark: SparkSession) -> None:
+def test_error_of_spark_is_reported_without_quoted_values(spark: SparkSession) -> None:
     """Its condition, and what it is about, are names of Spark's; the value is the record's."""
     with pytest.raises(SPARK_FAILED) as failed:
         spark.sql("SELECT CAST('ann@example.org' AS INT)").collect()
@@ -37,7 +37,7 @@ def test_error_of_spark_is_told_without_the_values_it_quotes(spark: SparkSession
     assert "ann@" not in error_text(failed.value)
 
 
-def test_a_late_truncate_hides_a_later_one(tmp_path: Path, spark: SparkSession) -> None:
+def test_latest_truncate_of_batch_decides_by_order_column(tmp_path: Path, spark: SparkSession) -> None:
     """Of several in a batch the one counts that is the later by the column, not by the offset."""
     customers = Customers(spark, sqlite(tmp_path))
     customers.land(customers.change(1, [upsert(1, 1, "a", 60), truncate(10, 100), truncate(20, 50)]), ORDERED)
@@ -45,7 +45,7 @@ def test_a_late_truncate_hides_a_later_one(tmp_path: Path, spark: SparkSession) 
     assert customers.rows() == [(2, "b")]
 
 
-def test_a_source_made_anew_is_older_than_its_past(tmp_path: Path, spark: SparkSession) -> None:
+def test_recreated_source_is_newer_than_its_past(tmp_path: Path, spark: SparkSession) -> None:
     """Its log begins low again: rows of the topic's earlier incarnation are older than any of its changes."""
     customers = Customers(spark, sqlite(tmp_path))
     customers.land(customers.change(1, [upsert(100, 1, "a", 90)]), ORDERED)
@@ -80,7 +80,7 @@ def test_truncate_after_a_cut_takes_rows_of_lost_records(tmp_path: Path, spark: 
     assert customers.rows() == [(3, "b")]
 
 
-def test_a_row_that_comes_back_stays_deleted(tmp_path: Path, spark: SparkSession) -> None:
+def test_row_that_comes_back_is_no_longer_marked_deleted(tmp_path: Path, spark: SparkSession) -> None:
     """The file took soft deletes once, and hard ones now: the mark of a row that is written again goes."""
     customers = Customers(spark, sqlite(tmp_path), soft=True)
     customers.land(customers.change(1, [upsert(0, 1, "a"), delete(1, 1)]), replace(MERGE, deleted="_frazil_deleted"))
@@ -90,7 +90,7 @@ def test_a_row_that_comes_back_stays_deleted(tmp_path: Path, spark: SparkSession
 
 
 @pytest.mark.parametrize("cut", [2, 3], ids=["truncates", "keys"])  # the first answer is of the branch that is made
-def test_answer_that_is_cut_off_is_a_batch_without_changes(
+def test_truncated_answer_fails_merge_and_leaves_table_unchanged(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, cut: int
 ) -> None:
     """A JVM that dies over its answer ends it early: another try is due, and the table is as it was."""

@@ -95,7 +95,7 @@ def with_deletes(shop: Shop, deletes: str) -> Shop:
     return shop.with_pipeline(text.replace("    write: cdc\n", f"    write: cdc\n    deletes: {deletes}\n"))
 
 
-def mended(shop: Shop, apply: SparkApply, *, replays: bool = True) -> repairs.PlannedRepair:
+def repair_and_replay(shop: Shop, apply: SparkApply, *, replays: bool = True) -> repairs.PlannedRepair:
     """Repair without an engine, as the command does; then the replay, with one."""
     planned = repairs.plan_repair(RunContext.open(shop.project, shop.pipeline), TABLE)
     request = RunRequest(str(uuid.uuid4()), "cli:tester@here", reason="a test")
@@ -108,7 +108,9 @@ def mended(shop: Shop, apply: SparkApply, *, replays: bool = True) -> repairs.Pl
 
 
 @pytest.mark.parametrize("damage", [lambda shop: roll_back(shop, TABLE, by=2), lambda shop: drop(shop, TABLE)])
-def test_merged_table_has_its_rows_again(merged: Make, spark: SparkSession, damage: Callable[[Shop], None]) -> None:
+def test_repaired_merged_table_has_its_rows_again(
+    merged: Make, spark: SparkSession, damage: Callable[[Shop], None]
+) -> None:
     """Rolled back or dropped: every row is what its last change says, deleted ones included."""
     shop = with_deletes(merged(), "soft")
     apply = engine(shop, spark)
@@ -122,7 +124,7 @@ def test_merged_table_has_its_rows_again(merged: Make, spark: SparkSession, dama
         run(shop, apply)
     assert f"frazil repair orders {TABLE} --reason" in str(refused.value)
 
-    mended(shop, apply)
+    repair_and_replay(shop, apply)
 
     assert run(shop, apply) == 0
     assert _rows(shop) == before
@@ -144,7 +146,7 @@ def test_table_that_forgets_deletes_goes_on_without_what_it_lost(merged: Make, s
     assert [(row["id"], row["name"]) for row in before] == ROWS
     roll_back(shop, TABLE)
 
-    planned = mended(shop, apply)
+    planned = repair_and_replay(shop, apply)
 
     assert planned.fill
     assert "frazil reset orders --to earliest --reason" in str(planned.refusal)

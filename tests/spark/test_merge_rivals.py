@@ -20,7 +20,7 @@ from tests.rest_catalog import RestServer
 from tests.spark import orphan
 from tests.spark.changes import KEY, TABLE, Customers, delete, upsert
 from tests.spark.documents import sqlite
-from tests.spark.kills import Killed, at, kill, repeat_append
+from tests.spark.kills import Killed, at_failpoint, kill, repeat_append
 
 SECONDS = 240
 """Bounds a driver with a JVM of its own; it takes ten on an idle machine."""
@@ -32,7 +32,7 @@ def customers(tmp_path: Path, spark: SparkSession, request: pytest.FixtureReques
     return Customers(spark, sqlite(tmp_path), version=request.param)
 
 
-def test_a_rival_moves_main_and_is_overwritten(customers: Customers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rival_commit_on_main_is_kept(customers: Customers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compaction and somebody's rows come between the branch and main: both are there, and the changes once."""
     customers.land(customers.change(1, [upsert(0, 1, "a"), upsert(1, 2, "b")]))
     name = f"`{customers.lake.name}`.{TABLE}"
@@ -43,7 +43,7 @@ def test_a_rival_moves_main_and_is_overwritten(customers: Customers, monkeypatch
         customers.spark.sql(call).collect()
         customers.spark.sql(f"INSERT INTO {name} (id, name) VALUES (7, 'foreign')").collect()  # noqa: S608
 
-    at(monkeypatch, Failpoint.BRANCH_STAGED, rival)
+    at_failpoint(monkeypatch, Failpoint.BRANCH_STAGED, rival)
     customers.land(customers.change(2, [upsert(2, 1, "aa"), upsert(3, 3, "c")]))
     assert customers.rows() == [(1, "aa"), (2, "b"), (3, "c"), (7, "foreign")]
     assert set(customers.metadata.refs) == {"main"}
@@ -51,11 +51,11 @@ def test_a_rival_moves_main_and_is_overwritten(customers: Customers, monkeypatch
     assert customers.rows()[-1] == (7, "taken over")
 
 
-def test_a_rival_finishes_the_batch_first(customers: Customers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_finished_by_rival_lands_once(customers: Customers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two give the same part at the same time: it is there once, and both say the same snapshot."""
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
     change, others = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")]), []
-    at(monkeypatch, Failpoint.BRANCH_STAGED, lambda: others.append(customers.rival.land(change)))
+    at_failpoint(monkeypatch, Failpoint.BRANCH_STAGED, lambda: others.append(customers.rival.land(change)))
     assert [customers.land(change)] == others
     assert customers.rows() == [(1, "b"), (2, "c")]
     assert set(customers.metadata.refs) == {"main"}
@@ -66,14 +66,14 @@ def test_a_rival_finishes_the_batch_first(customers: Customers, monkeypatch: pyt
     "place",
     [Failpoint.BRANCH_MADE, Failpoint.BRANCH_STAGED, Failpoint.FOLLOW_COMMITTING, Failpoint.FOLLOW_COMMITTED],
 )
-def test_a_kill_loses_or_doubles_changes(
+def test_kill_neither_loses_nor_doubles_changes(
     customers: Customers, monkeypatch: pytest.MonkeyPatch, place: Failpoint
 ) -> None:
     """Nobody sees a prepared branch; whoever comes next lands the changes once, and drops what was left behind."""
     customers.land(customers.change(1, [upsert(0, 1, "a"), upsert(1, 2, "b")]))
     change = customers.change(2, [upsert(2, 1, "aa"), delete(3, 2), upsert(4, 3, "c")])
     with monkeypatch.context() as patch:
-        at(patch, place, kill)
+        at_failpoint(patch, place, kill)
         with pytest.raises(Killed):
             customers.land(change)
     seen = [(1, "aa"), (3, "c")]
@@ -84,7 +84,7 @@ def test_a_kill_loses_or_doubles_changes(
     assert set(customers.metadata.refs) == {"main"}
 
 
-def test_a_run_that_slept_goes_back(customers: Customers) -> None:
+def test_run_that_slept_does_not_move_table_back(customers: Customers) -> None:
     """A batch that is not the next one, or is of another table, changes nothing; nor does one that others took further."""
     first = customers.change(1, [upsert(0, 1, "a")])
     customers.land(first)
@@ -99,7 +99,7 @@ def test_a_run_that_slept_goes_back(customers: Customers) -> None:
     assert set(customers.metadata.refs) == {"main"}
 
 
-def test_a_rollback_is_not_seen(customers: Customers) -> None:
+def test_rollback_is_noticed(customers: Customers) -> None:
     """Main moved back to batch 1: the property says that batch 2 was there."""
     first = customers.land(customers.change(1, [upsert(0, 1, "a")]))
     customers.land(customers.change(2, [upsert(1, 1, "b")]))
@@ -119,7 +119,7 @@ def test_new_keys_that_spark_adds_twice_have_one_row_each(
     assert customers.rows() == [(1, "a"), (2, "b"), (3, "c")]
 
 
-def test_a_staged_file_was_changed(customers: Customers) -> None:
+def test_changed_staged_file_never_becomes_visible(customers: Customers) -> None:
     """Fewer rows than were staged and counted: nothing becomes visible."""
     change = customers.change(1, [upsert(0, 1, "a")])
     files = tuple(replace(of, rows=of.rows + 1) for of in change.files)
@@ -128,7 +128,7 @@ def test_a_staged_file_was_changed(customers: Customers) -> None:
     assert customers.rows() == []
 
 
-def test_a_rest_catalog_has_other_branches(
+def test_rest_catalog_finishes_killed_merge(
     spark: SparkSession, rest_server: RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a server, as by a database: a killed one is finished, and nothing is left behind."""
@@ -137,7 +137,7 @@ def test_a_rest_catalog_has_other_branches(
     customers.land(customers.change(1, [upsert(0, 1, "a")]))
     change = customers.change(2, [upsert(1, 1, "b"), upsert(2, 2, "c")])
     with monkeypatch.context() as patch:
-        at(patch, Failpoint.BRANCH_STAGED, kill)
+        at_failpoint(patch, Failpoint.BRANCH_STAGED, kill)
         with pytest.raises(Killed):
             customers.land(change)
     customers.land(change)
@@ -146,7 +146,7 @@ def test_a_rest_catalog_has_other_branches(
 
 
 @pytest.mark.timeout(2 * SECONDS)
-def test_a_dead_jvm_is_a_surprise(tmp_path: Path, spark: SparkSession) -> None:
+def test_dead_jvm_is_retryable(tmp_path: Path, spark: SparkSession) -> None:
     """The JVM is killed under its driver: that says that it may be tried again, and whoever comes next lands it once."""
     taken = ("spark.jars", "spark.sql.extensions", "spark.ui.enabled", "spark.driver.host", "spark.driver.bindAddress")
     conf = " ".join(f"--conf {key}={spark.conf.get(key)}" for key in taken)

@@ -106,7 +106,7 @@ def killer(place: Failpoint) -> object:
     suppress_health_check=list(HealthCheck),
 )
 @given(course=courses())
-def test_a_stream_ends_otherwise_than_a_dict(spark: SparkSession, soft: bool, course: Course) -> None:
+def test_stream_ends_as_dict_does(spark: SparkSession, soft: bool, course: Course) -> None:
     """Keys and values are those of the stream read in one go; of deleted rows nothing, or their last values and the mark."""
     with tempfile.TemporaryDirectory() as folder:
         customers = Customers(spark, sqlite(Path(folder) / secrets.token_hex(4)), soft=soft)

@@ -58,7 +58,7 @@ def merged(tmp_path: Path, patient: Patient) -> Shop:
     return Shop(Project.load(env), patient.cluster, topic)
 
 
-def sent(shop: Shop, *changes: tuple[int, str]) -> None:
+def send_rows(shop: Shop, *changes: tuple[int, str]) -> None:
     """Rows by key, each a record in a batch of its own."""
     for of, name in changes:
         send(shop, {0: [json.dumps({"id": of, "name": name}).encode()]})
@@ -69,15 +69,15 @@ def rows(shop: Shop) -> dict[int, str]:
     return {row["id"]: row["name"] for row in table.to_pylist()}
 
 
-def test_change_in_the_place_of_a_lost_one_is_later_than_the_row(
+def test_change_at_offset_of_lost_record_is_later_than_its_row(
     merged: Shop, patient: Patient, spark: SparkSession
 ) -> None:
     """Its offset is the smaller one. Keys without another record keep the lost one's row, until all is read again."""
     apply = engine(merged, spark)
-    sent(merged, (1, "a"), (2, "a"), (3, "a"), (4, "lost"), (3, "lost"), (1, "lost"))
+    send_rows(merged, (1, "a"), (2, "a"), (3, "a"), (4, "lost"), (3, "lost"), (1, "lost"))
     assert run(merged, apply) == 1
     patient.truncate(merged, 0, 3)
-    sent(merged, (1, "b"), *((of, "c") for of in range(10, 16)))
+    send_rows(merged, (1, "b"), *((of, "c") for of in range(10, 16)))
     with pytest.raises(Terminal) as refused:
         run(merged, apply)
     target = Target("offsets", offsets={merged.topic: {0: reset_command(refused.value).offsets[merged.topic]["0"]}})
@@ -98,19 +98,19 @@ def test_change_in_the_place_of_a_lost_one_is_later_than_the_row(
     assert run(merged, apply) == 0
 
 
-def test_rewind_over_a_cut_log_takes_rows_of_lost_records_for_older_ones(
+def test_rewind_over_truncated_log_treats_rows_of_lost_records_as_older(
     merged: Shop, patient: Patient, spark: SparkSession
 ) -> None:
     """The position goes back to before the cut, where nothing is lost of what it read; the merged table has more."""
     apply = engine(merged, spark)
     merged = merged.with_pipeline(file_of(merged.topic, APPENDED))
-    sent(merged, (1, "a"), (2, "a"))
+    send_rows(merged, (1, "a"), (2, "a"))
     assert run(merged, apply) == 1
     merged = merged.with_pipeline(file_of(merged.topic, APPENDED, MERGED))
-    sent(merged, (2, "b"), (3, "lost"), (1, "lost"))
+    send_rows(merged, (2, "b"), (3, "lost"), (1, "lost"))
     assert run(merged, apply) == 1
     patient.truncate(merged, 0, 3)
-    sent(merged, (1, "b"), (3, "b"), (3, "c"))
+    send_rows(merged, (1, "b"), (3, "b"), (3, "c"))
     roll_back(merged, "shop.all")
 
     to_table(merged)

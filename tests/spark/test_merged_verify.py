@@ -119,7 +119,7 @@ def _avro(of: int, op: str) -> bytes:
     return bytes([2 * of, 2 * len(op)]) + op.encode()
 
 
-def test_tombstone_deletes_its_row_and_verify_objects_where_the_row_stays(lab: Lab) -> None:
+def test_tombstone_deletes_its_row_and_verify_reports_remaining_row(lab: Lab) -> None:
     """In the batch of its row, in a later one, and for a row that nobody knows; beside, the log has all changes."""
     topic = lab.pipeline("people", UPSERT)
     named: Callable[[str], bytes] = lambda of: json.dumps({"name": of}).encode()  # noqa: E731

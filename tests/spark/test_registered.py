@@ -130,7 +130,7 @@ def contents(staged: Staged, table: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", list(SERIALIZERS))
-def test_a_worker_reads_another_schema_than_the_driver(
+def test_worker_reads_same_schema_as_driver(
     spark: SparkSession, registry: RegistryServer, topic: Make, kind: str
 ) -> None:
     """Rows are what was sent, the value of an unknown schema is a letter with its bytes; both engines say the same."""
@@ -147,7 +147,7 @@ def test_a_worker_reads_another_schema_than_the_driver(
     assert (letter["offset"], letter["value"][:5]) == (SIZE // 2, NOBODY_HAS_IT)
 
 
-def test_a_registry_that_is_down_makes_letters_of_workers(
+def test_registry_that_is_down_makes_no_dead_letters(
     spark: SparkSession, registry: RegistryServer, topic: Make
 ) -> None:
     """No task guesses: the batch fails as one to be tried again, and the table has no snapshot; then it is tried again."""

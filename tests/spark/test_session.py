@@ -34,7 +34,7 @@ destinations: [{{table: shop.orders, columns: {{id: long}}}}]
 """
 
 
-def test_each_tick_starts_spark_anew(
+def test_ticks_of_session_share_one_spark_application(
     tmp_path: Path,
     cluster: Cluster,
     topic: Callable[..., str],

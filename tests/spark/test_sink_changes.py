@@ -24,7 +24,7 @@ from frazil.spark.writes.apply import SparkApply
 from tests.integration.conftest import Shop
 from tests.integration.sink_scenarios.conftest import HEAD, Place, killed_between_publishes
 from tests.integration.sink_scenarios.ending import assert_ends
-from tests.integration.sink_scenarios.scenario import FIRST, SECOND, Held, Scenario, event, row, sent
+from tests.integration.sink_scenarios.scenario import FIRST, SECOND, Scenario, TableContents, event, row, sink_records
 
 KEYED = "{id: {type: long, required: true}, type: string, ts: {type: timestamptz, unit: ms}, payload: string}"
 KEYED_COLUMNS = {"id": "long!", "type": "string", "ts": "timestamptz", "payload": "string"}
@@ -47,7 +47,7 @@ destinations:
   - {{table: shop.whole, columns: {KEYED}, write: cdc, identifier: [id], {OPS}}}
 """,
     (
-        sent(
+        sink_records(
             change("I", 1, "type1"),
             change("I", 2, "type2"),
             change("I", 3, "type3"),
@@ -55,7 +55,7 @@ destinations:
             change("U", 1, "new"),
         ),
         # A row that goes to another day, an insert of a key that is there, and changes of keys that are not.
-        sent(
+        sink_records(
             change("U", 1, "newer", SECOND),
             change("I", 2, "again"),
             change("D", 4),
@@ -65,7 +65,7 @@ destinations:
         ),
     ),
     {
-        name: Held(
+        name: TableContents(
             KEYED_COLUMNS, (row(1, "newer", SECOND), row(2, "again"), row(5, "unknown"), row(3, "back")), partition
         )
         for name, partition in (("shop.by_day", ("ts_day day",)), ("shop.whole", ()))
@@ -84,14 +84,14 @@ destinations:
   - {{table: shop.log, columns: {{id: long, type: string}}}}
 """,
         (
-            sent(event(1, "type1"), event(2, "type2")),
-            sent(event(1, "newer", SECOND), None, event(3, "a"), event(3, "b")),
+            sink_records(event(1, "type1"), event(2, "type2")),
+            sink_records(event(1, "newer", SECOND), None, event(3, "a"), event(3, "b")),
         ),
         {
-            "shop.by_day": Held(
+            "shop.by_day": TableContents(
                 KEYED_COLUMNS, (row(2, "type2"), row(1, "newer", SECOND), row(3, "b")), ("ts_day day",)
             ),
-            "shop.log": Held(
+            "shop.log": TableContents(
                 {"id": "long", "type": "string"}, ((1, "type1"), (2, "type2"), (1, "newer"), (3, "a"), (3, "b"))
             ),
         },
@@ -109,12 +109,12 @@ destinations:
     changes: {format: envelope, values: {insert: [insert], delete: [delete]}}
 """,
         (
-            sent({"insert": {"id": 1, "name": "a"}}, {"insert": {"id": 2, "name": "b"}}),
-            sent(
+            sink_records({"insert": {"id": 1, "name": "a"}}, {"insert": {"id": 2, "name": "b"}}),
+            sink_records(
                 {"delete": {"id": 1}}, {"insert": {"id": 2, "name": "bb"}}, {"update": {"id": 2}}, {"delete": {"id": 9}}
             ),
         ),
-        {"shop.whole": Held({"id": "long!", "name": "string"}, ((2, "bb"),))},
+        {"shop.whole": TableContents({"id": "long!", "name": "string"}, ((2, "bb"),))},
         letters=((4, None, "TRANSFORM_FAILED"),),
     ),
 )
@@ -162,7 +162,7 @@ MakePlace = Callable[[Scenario], Place]
 
 
 @pytest.mark.parametrize("scenario", CHANGES, ids=str)
-def test_changes_end_otherwise_than_the_scenario_says(place: MakePlace, scenario: Scenario) -> None:
+def test_changes_end_as_scenario_says(place: MakePlace, scenario: Scenario) -> None:
     """Of each key the table has the last row, or none."""
     made = place(scenario)
     for records in scenario.rounds:
@@ -173,7 +173,9 @@ def test_changes_end_otherwise_than_the_scenario_says(place: MakePlace, scenario
 
 
 @pytest.mark.timeout(600)
-def test_kill_between_two_merges_loses_or_doubles_changes(place: MakePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_between_two_merges_neither_loses_nor_doubles_changes(
+    place: MakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed behind the decision, and again behind each table that got its part: changes are there once, and no key twice."""
     made = place(KILLED)
 

@@ -33,8 +33,8 @@ from frazil.records.decoder.route import NewTables, Route, TopicRoute
 from frazil.records.evolution.schema_requests import merge_changes
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.sql.sql import Sql
-from frazil.records.transforms.values.casting import Cast
+from frazil.records.transforms.kinds.casting import Cast
+from frazil.records.transforms.kinds.sql import Sql
 from frazil.run.staging.inline import stage_inline
 from frazil.run.staging.stage import StageOrder
 from frazil.spark.jobs import stage
@@ -100,7 +100,7 @@ def writers(staged: Staged) -> int:
     return len({file.path.removesuffix(".parquet")[-36:] for file in staged.files["shop.orders"]})
 
 
-def test_spark_and_inline_differ(spark: SparkSession, order: StageOrder) -> None:
+def test_spark_and_inline_stage_the_same(spark: SparkSession, order: StageOrder) -> None:
     """Counts, codes and every row and dead letter are the same, whoever reads; split ranges lose nothing."""
     by_spark, inline = SparkStage(spark)(order), stage_inline(order)
 
@@ -110,9 +110,7 @@ def test_spark_and_inline_differ(spark: SparkSession, order: StageOrder) -> None
         assert contents(by_spark, table) == contents(inline, table)
 
 
-def test_answer_that_is_cut_off_is_a_batch_without_records(
-    spark: SparkSession, order: StageOrder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_truncated_answer_fails_batch(spark: SparkSession, order: StageOrder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A JVM that dies over its answer ends it early: that is a failure, not records that Kafka does not have."""
     connected = pyspark.util._create_local_socket
 
@@ -125,7 +123,7 @@ def test_answer_that_is_cut_off_is_a_batch_without_records(
         SparkStage(spark)(order)
 
 
-def test_transforms_stay_on_the_driver(spark: SparkSession, order: StageOrder) -> None:
+def test_transforms_travel_to_workers(spark: SparkSession, order: StageOrder) -> None:
     """Formats and transforms travel to the workers as plain data: SQL and casts run there as they do here."""
     fields = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.string()), ("price", pa.float64())])
     steps = (Cast({"name": "string"}), Sql(where="id % 2 = 0"))
@@ -139,7 +137,7 @@ def test_transforms_stay_on_the_driver(spark: SparkSession, order: StageOrder) -
     assert contents(by_spark, "shop.orders") == contents(inline, "shop.orders")
 
 
-def test_tasks_ask_for_other_columns(spark: SparkSession, order: StageOrder) -> None:
+def test_column_requests_of_all_tasks_are_merged(spark: SparkSession, order: StageOrder) -> None:
     """What records lack is told by every task, beside the rows of those that lack nothing; together it is the same."""
     spec = dataclasses.replace(order.specs["shop.orders"], evolution=Evolution(level="full"))
     columns = pa.schema([column for column in spec.columns if column.name != "price"])
@@ -156,7 +154,7 @@ def test_tasks_ask_for_other_columns(spark: SparkSession, order: StageOrder) -> 
     assert len(by_spark.again) > len(inline.again)
 
 
-def test_tasks_ask_for_tables(spark: SparkSession, order: StageOrder) -> None:
+def test_table_requests_of_all_tasks_are_merged(spark: SparkSession, order: StageOrder) -> None:
     """Names of tables that are not there are told by every task that meets one, before there is any table at all."""
     new = NewTables(order.specs["shop.orders"])
     bare = dataclasses.replace(order, specs={}, destinations={}, route=Route(TopicRoute({"(.*)": r"shop.\1"}), new=new))
@@ -173,7 +171,7 @@ def test_tasks_ask_for_tables(spark: SparkSession, order: StageOrder) -> None:
     assert refused.dead_codes["TABLE_NOT_MADE"] == 603
 
 
-def test_part_of_a_range_is_read(spark: SparkSession, order: StageOrder) -> None:
+def test_only_requested_range_is_read(spark: SparkSession, order: StageOrder) -> None:
     """Explicit ends hold: only offsets of the range come back."""
     first = order.ranges[0]
     part = dataclasses.replace(order, ranges=(dataclasses.replace(first, start=5, end=25),))
@@ -183,7 +181,7 @@ def test_part_of_a_range_is_read(spark: SparkSession, order: StageOrder) -> None
     assert staged.total.read == 20
 
 
-def test_big_partition_keeps_one_core_busy(
+def test_big_partition_is_spread_over_cores(
     spark: SparkSession, order: StageOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch from one partition is spread over the cores, once it is worth a task for each: each writes its own file."""
@@ -198,7 +196,9 @@ def test_big_partition_keeps_one_core_busy(
 
 
 @pytest.mark.parametrize(("most", "said"), [(0, "none is tolerated"), (1, "at most 1 are tolerated")])
-def test_a_batch_that_is_lost_is_read_to_its_end(spark: SparkSession, order: StageOrder, most: int, said: str) -> None:
+def test_lost_records_stop_both_engines_at_same_record(
+    spark: SparkSession, order: StageOrder, most: int, said: str
+) -> None:
     """Both engines stop at the same record, with the same words, and the worker is good for the next batch."""
     topic = f"lost-{uuid.uuid4().hex[:8]}"
     create_topic(order.cluster, topic, 1)

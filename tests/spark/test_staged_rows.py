@@ -46,7 +46,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-def test_rows_in_an_object_store_are_other_rows(
+def test_rows_in_object_store_are_the_same_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of every type and null, in several files: whoever reads them, they are the same, by name and type."""

@@ -116,7 +116,7 @@ def place(tmp_path: Path, cluster: Cluster, spark: SparkSession) -> Place:
     return Place(project, cluster, topic, session)
 
 
-def at(monkeypatch: pytest.MonkeyPatch, place: Failpoint) -> None:
+def kill_at(monkeypatch: pytest.MonkeyPatch, place: Failpoint) -> None:
     """End the process when it gets to a place."""
 
     def reached(point: Failpoint) -> None:
@@ -131,7 +131,7 @@ def encoded(*documents: object) -> list[bytes]:
     return [json.dumps(of).encode() for of in documents]
 
 
-def test_documents_are_lost_changed_or_doubled(place: Place) -> None:
+def test_documents_land_unchanged_and_once(place: Place) -> None:
     """Each good one lands as it was sent, the others are dead letters of the table that can't hold them."""
     place.send(*encoded(*GOOD), *BAD)
     result = place.run()
@@ -154,7 +154,7 @@ def test_documents_are_lost_changed_or_doubled(place: Place) -> None:
     assert found.values_not_compared_because == "shop.docs.doc is a variant, which only an engine can read"
 
 
-def test_an_idle_run_starts_spark(place: Place) -> None:
+def test_idle_run_does_not_start_spark(place: Place) -> None:
     """With nothing new no engine is started, and nothing is committed."""
     place.send(*encoded(*GOOD))
     place.run()
@@ -171,7 +171,7 @@ def test_an_idle_run_starts_spark(place: Place) -> None:
     "point",
     [Failpoint.DECIDE_COMMITTED, Failpoint.BRANCH_STAGED, Failpoint.FOLLOW_COMMITTED, Failpoint.RECORD_COMMITTING],
 )
-def test_a_kill_after_the_decision_holds_the_batch_back(
+def test_batch_killed_after_decision_is_finished_by_next_run(
     place: Place, monkeypatch: pytest.MonkeyPatch, point: Failpoint
 ) -> None:
     """Who has no engine says so and leaves it; planning says that there is work; the next run finishes it once."""
@@ -179,7 +179,7 @@ def test_a_kill_after_the_decision_holds_the_batch_back(
     place.run()
     place.send(*encoded({"id": 10}, {"id": 11}))
     with monkeypatch.context() as patch:
-        at(patch, point)
+        kill_at(patch, point)
         with pytest.raises(Killed):
             place.run()
     is_there = point in (Failpoint.FOLLOW_COMMITTED, Failpoint.RECORD_COMMITTING)
@@ -205,7 +205,7 @@ def without_an_engine(deed: Callable[[], object]) -> None:
         deed()
 
 
-def test_a_replay_doubles_documents(place: Place) -> None:
+def test_replay_doubles_no_documents(place: Place) -> None:
     """Rows of a range are replaced, in both tables, and none is there twice."""
     place.send(*encoded(*GOOD))
     place.run()
@@ -222,7 +222,7 @@ def test_a_replay_doubles_documents(place: Place) -> None:
     assert verify(place.project, pipeline).is_clean
 
 
-def test_a_reset_without_an_engine_leaves_rows_behind(place: Place) -> None:
+def test_reset_without_engine_leaves_no_rows_behind(place: Place) -> None:
     """Decided by a command without Spark, brought in by the next run: what comes again is there once."""
     place.send(*encoded(*GOOD))
     place.run()
@@ -241,7 +241,7 @@ def test_a_reset_without_an_engine_leaves_rows_behind(place: Place) -> None:
     assert verify(place.project, place.project.pipeline("docs")).is_clean
 
 
-def test_documents_that_a_rollback_took_are_never_missed(place: Place) -> None:
+def test_rolled_back_documents_are_missed_and_replayed(place: Place) -> None:
     """A table that was rolled back is refused by name; repaired without an engine, the replay gives it its rows again."""
     place.send(*encoded(*GOOD[:2]))
     place.run()
@@ -266,7 +266,7 @@ def test_documents_that_a_rollback_took_are_never_missed(place: Place) -> None:
     assert verify(place.project, place.project.pipeline("docs")).is_clean
 
 
-def test_letters_before_the_first_document_are_held_against_nothing(place: Place) -> None:
+def test_dead_letters_before_first_document_are_compared_for_every_table(place: Place) -> None:
     """Batches that bring a table no rows give it no mark; it is a destination all the same, and verify counts it in."""
     place.send(b"no json", b"nor this")
     place.run()

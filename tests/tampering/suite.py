@@ -36,7 +36,7 @@ def missed(landed: Landed, circumstance: str, *, is_edited: bool) -> dict[str, s
     found: dict[str, str] = {}
     for one in TAMPERINGS:
         if expected := one.expected(circumstance, is_edited=is_edited):
-            words, lines = said(one, landed)
+            words, lines = verdict(one, landed)
             landed.restore()
             if words != expected:
                 name = one.edit.__name__
@@ -46,7 +46,7 @@ def missed(landed: Landed, circumstance: str, *, is_edited: bool) -> dict[str, s
     return found
 
 
-def said_of(of: Tampering, circumstance: str, *, is_edited: bool) -> str:
+def documented_verdict(of: Tampering, circumstance: str, *, is_edited: bool) -> str:
     """What the table says that verify says: bold where it must say more."""
     misses = MISSED.get(f"{circumstance}_edited" if is_edited else circumstance, {})
     return (
@@ -56,7 +56,7 @@ def said_of(of: Tampering, circumstance: str, *, is_edited: bool) -> str:
     )
 
 
-def said(of: Tampering, landed: Landed) -> tuple[str, list[str]]:
+def verdict(of: Tampering, landed: Landed) -> tuple[str, list[str]]:
     """Tamper, and put what verify says of it in the words of `expected`; beside it its sentences."""
     of.edit(landed)
     try:

@@ -9,26 +9,23 @@ from pydantic import TypeAdapter, ValidationError
 
 from frazil.connect.findings import ConnectorKeys
 from frazil.pipeline.transforms.transforms import KINDS, TransformStep
+from frazil.records.transforms.catalogue import PREDICATES, TRANSFORMS
+from frazil.records.transforms.definition import KAFKA, SINK, ConnectClass, options_of
 
 _STEP: Final[TypeAdapter[Any]] = TypeAdapter(TransformStep)
 
-_KAFKA: Final = "org.apache.kafka.connect.transforms."
-_SINKS: Final = ("org.apache.iceberg.connect.transforms.", "io.tabular.iceberg.connect.transforms.")
-_OF_SINK: Final = {
-    "CopyValue": "CopyValue",
-    "DmsTransform": "DmsTransform",
-    "DebeziumTransform": "DebeziumTransform",
-    "JsonToMapTransform": "JsonToMap",
-    "KafkaMetadataTransform": "KafkaMetadata",
-    "MongoDebeziumTransform": "MongoDebezium",
+_TABULAR: Final = "io.tabular.iceberg.connect.transforms."
+"""Where the sink's transforms were before Apache had them."""
+
+_BY_CLASS: Final = {
+    kind.connect_class.name: (name, kind.connect_class)
+    for name, kind in TRANSFORMS.items()
+    if kind.connect_class is not None
 }
+"""Transforms by the class that they stand for."""
+
 _UNWRAP: Final = "io.debezium.transforms.ExtractNewRecordState"
-_RENAMED: Final = {"ReplaceField": {"whitelist": "include", "blacklist": "exclude"}}
 _NO_OPTION: Final = ("replace.null.with.default",)
-_WITHOUT_FIELDS: Final = (
-    *("RegexRouter", "TimestampRouter", "Filter", "InsertHeader", "DropHeaders", "SetSchemaMetadata"),
-)
-"""Transforms that leave the fields of a value as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ def chain(keys: ConnectorKeys, value_format: str | None, *, has_key: bool = Fals
         has_key |= step["type"] == "ValueToKey"
         steps.append(step)
     _unused(keys, aliases, predicates)
-    return Chain(tuple(steps), reads_text, any(step["type"] not in _WITHOUT_FIELDS for step in steps))
+    return Chain(tuple(steps), reads_text, any(TRANSFORMS[step["type"]].uses_fields for step in steps))
 
 
 def _names(text: str | None) -> list[str]:
@@ -119,8 +116,8 @@ def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] 
     plain, _, half = class_name.partition("$")
     if plain == _UNWRAP:
         entry = _unwrap(keys, alias, options)
-    elif (name := _transform_name(plain)) is not None:
-        entry = {"type": name, **_options(keys, alias, name, options)}
+    elif (known := _BY_CLASS.get(plain.replace(_TABULAR, SINK))) is not None:
+        entry = {"type": known[0], **_options(keys, alias, *known, options)}
         entry |= {"target": half.lower()} if half == "Key" else {}
     else:
         by_hand = "write it as a transform of Frazil's, Sql among them, or bring an own one: docs/transforms.md"
@@ -129,34 +126,23 @@ def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] 
     return _checked(keys, prefix, {**entry, **({"when": when} if when else {})}, options)
 
 
-def _transform_name(class_name: str) -> str | None:
-    for package in _SINKS:
-        if class_name.startswith(package):
-            return _OF_SINK.get(class_name.removeprefix(package))
-    name = class_name.removeprefix(_KAFKA)
-    is_theirs = class_name.startswith(_KAFKA) and name in KINDS and name not in (*_OF_SINK.values(), "Explode", "Sql")
-    return name if is_theirs else None
-
-
-def _options(keys: ConnectorKeys, alias: str, name: str, options: dict[str, str]) -> dict[str, Any]:
+def _options(
+    keys: ConnectorKeys, alias: str, name: str, connect_class: ConnectClass, options: dict[str, str]
+) -> dict[str, Any]:
     entry: dict[str, Any] = {}
     model = KINDS[name].model_fields
     spellings = {field.alias or attribute for attribute, field in model.items()} - {"type", "when", "target"}
     for written, value in options.items():
-        key, option = f"transforms.{alias}.{written}", _RENAMED.get(name, {}).get(written, written)
+        key, option = f"transforms.{alias}.{written}", connect_class.renames.get(written, written)
         if option in spellings:
             entry[option] = value
         elif option in _NO_OPTION:
             keys.say(key, "changed", "a null stays null")
         else:
             keys.say(key, "not_supported", f"{name} has no such option here", None)
-    if name == "ExtractField" and "field.syntax.version" not in entry:
-        entry["field.syntax.version"] = "V1"  # their default; ours is V2
-    if name == "DmsTransform":
-        keys.note(
-            "DmsTransform writes the struct _cdc {op, ts, source}; the sink's early releases wrote _cdc_op and the like."
-        )
-    return entry
+    if connect_class.note:
+        keys.note(connect_class.note)
+    return entry | {option: value for option, value in connect_class.defaults.items() if option not in entry}
 
 
 def _checked(keys: ConnectorKeys, prefix: str, entry: dict[str, Any], options: dict[str, str]) -> dict[str, Any] | None:
@@ -230,9 +216,8 @@ def _when(
 def _predicate(keys: ConnectorKeys, alias: str) -> dict[str, Any] | None:
     prefix = f"predicates.{alias}."
     options = keys.below(prefix)
-    name = (options.pop("type", "")).removeprefix(f"{_KAFKA}predicates.")
-    expected = {"TopicNameMatches": {"pattern"}, "HasHeaderKey": {"name"}, "RecordIsTombstone": set[str]()}
-    if name not in expected or options.keys() != expected[name]:
+    name = (options.pop("type", "")).removeprefix(f"{KAFKA}predicates.")
+    if name not in PREDICATES or options.keys() != options_of(PREDICATES[name]).keys():
         keys.say(f"{prefix}type", "refused", "not a predicate of Kafka Connect's with its options", None)
         keys.say("predicates", "refused", f"{prefix}type is missing or unusable", None)
         return None

@@ -28,7 +28,7 @@ ROUTES = (
 )
 
 
-class Seen(HTMLParser):
+class Markup(HTMLParser):
     """What a browser makes of a page: its elements and attributes."""
 
     def __init__(self, text: str) -> None:
@@ -119,7 +119,7 @@ def test_records_are_shown_only_to_who_may_read_task_logs(open_page: Open, sourc
     assert all(text in reader.get(many).text for text in ("orders-topic/0/4", "WRONG_TYPE"))
 
 
-def test_fields_of_letters_are_shown_as_far_as_the_pipeline_file_declares_them(open_page: Open, source: MadeUp):
+def test_dead_letter_fields_are_shown_only_if_pipeline_file_declares_them(open_page: Open, source: MadeUp):
     """Keys of maps, and names that nobody declared, are content of records: for people who may read the task logs."""
     columns = {"id": "long", "order": "struct<price: double>", "m": "map<string, int>"}
     source.known["orders"] = pipeline("orders", destinations=[{"table": "shop.orders", "columns": columns}])
@@ -136,7 +136,7 @@ def test_fields_of_letters_are_shown_as_far_as_the_pipeline_file_declares_them(o
             assert html.escape(path) in html.escape(html.unescape(open_page(logs={"ingest__orders"}).get(address).text))
 
 
-def test_page_of_a_letter_is_bounded_whatever_the_record_holds(open_page: Open, source: MadeUp):
+def test_dead_letter_page_is_bounded_whatever_record_holds(open_page: Open, source: MadeUp):
     """Airflow's own server makes the page. Brackets in brackets, thousands of headers, and a letter of each of many tables: a record
     of a megabyte would be a page of gigabytes.
     """
@@ -199,7 +199,7 @@ def test_records_and_messages_stay_text(open_page: Open, path: str):
     page = open_page(start={"ingest__orders"}).get(path)
 
     assert page.status_code == 200
-    elements = Seen(page.text).elements
+    elements = Markup(page.text).elements
     assert not [tag for tag, _ in elements if tag in {"img", "iframe", "object", "embed", "style"}]
     assert all(attributes.get("src") for tag, attributes in elements if tag == "script"), "a script within the page"
     assert not [name for _, attributes in elements for name in attributes if name.startswith("on") or name == "style"]
@@ -208,7 +208,7 @@ def test_records_and_messages_stay_text(open_page: Open, path: str):
 
 
 @pytest.mark.parametrize("path", [*ROUTES, "/static/page.css", "/no/such/page"])
-def test_the_browser_is_told_to_run_nothing_but_our_files(open_page: Open, path: str):
+def test_browser_runs_only_our_files(open_page: Open, path: str):
     """If something slipped through, the policy stops it; and only Airflow may show the page in a frame."""
     headers = open_page(start={"ingest__orders"}).get(path).headers
 
@@ -218,7 +218,7 @@ def test_the_browser_is_told_to_run_nothing_but_our_files(open_page: Open, path:
     assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_what_can_not_be_read_is_said_and_not_a_blank_page(
+def test_unreadable_catalog_is_reported_instead_of_blank_page(
     open_page: Open, source: MadeUp, monkeypatch: pytest.MonkeyPatch
 ):
     """The catalog is away: the page says so, with the next step, as text."""
@@ -270,7 +270,7 @@ def test_a_dag_of_others_has_no_pipeline(open_page: Open):
         assert "belongs to no single pipeline" in answer.text
 
 
-def test_static_files_are_only_those_that_there_are(open_page: Open):
+def test_only_existing_static_files_are_served(open_page: Open):
     """A name never becomes a path."""
     page = open_page()
     assert page.get("/static/vendor/uplot/uPlot.iife.min.js").headers["content-type"].startswith("text/javascript")
@@ -281,7 +281,7 @@ def test_static_files_are_only_those_that_there_are(open_page: Open):
 
 
 @pytest.mark.parametrize("number", [str(2**63), "9" * 4_000, "-1", "1e3", "1.5", "x"])
-def test_place_that_no_record_can_have_is_refused(open_page: Open, number: str):
+def test_impossible_record_coordinates_are_refused(open_page: Open, number: str):
     """No table is asked for it: the answer says which part of the address is wrong, and no error is logged."""
     page = open_page()
     for place in (f"0/{number}", f"{number}/0"):
@@ -294,7 +294,7 @@ def test_place_that_no_record_can_have_is_refused(open_page: Open, number: str):
     } == {422}
 
 
-def test_a_record_that_is_not_there_is_not_found(open_page: Open, source: MadeUp):
+def test_missing_record_is_not_found(open_page: Open, source: MadeUp):
     """Not an empty page."""
     assert source.letter("orders", Place("orders-topic", 9, 9)) == ()
     assert open_page().get("/pipelines/orders/dead-letters/orders-topic/9/9").status_code == 404

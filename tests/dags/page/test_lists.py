@@ -12,7 +12,7 @@ from tests.dags.page.conftest import Open
 from tests.dags.page.source import HOSTILE, NOW, MadeUp, condition, pipeline, report
 
 
-def test_what_a_filter_is_sent_comes_back_as_text(open_page: Open):
+def test_filter_input_comes_back_as_text(open_page: Open):
     """A link may hold anything."""
     page = open_page()
     for path in ("/", "/pipelines/orders/dead-letters"):
@@ -37,7 +37,7 @@ def test_pages_of_dead_letters_join_without_a_gap_or_a_repeat(open_page: Open):
 
 
 @pytest.mark.parametrize("after", ["[]", "no", '["x", "t", 0, 0, null]', "{}", "[1, 2, 3, 4, 5]", "7", "[" * 2_000])
-def test_a_mark_that_nobody_gave_is_refused(open_page: Open, after: str):
+def test_invented_page_token_is_refused(open_page: Open, after: str):
     """Anything may be in a link."""
     assert open_page().get("/pipelines/orders/dead-letters", params={"after": after}).status_code == 422
 
@@ -52,7 +52,7 @@ def test_batches_are_paged_on_the_server(open_page: Open):
         assert (rows[0], len(rows)) == (str(newest), min(50, newest))
 
 
-def test_200_pipelines_come_page_by_page_the_urgent_ones_first(open_page: Open, source: MadeUp):
+def test_200_pipelines_are_paged_with_urgent_ones_first(open_page: Open, source: MadeUp):
     """A refused one is on the first page, whatever its name."""
     names = [f"pipeline_{number:03d}" for number in range(199)]
     source.known = {name: pipeline(name) for name in [*names, "zebras"]}
@@ -70,7 +70,7 @@ def test_200_pipelines_come_page_by_page_the_urgent_ones_first(open_page: Open, 
     assert re.findall(r'/pipelines/(\w+)"', page.get("/?sort=name&order=down").text)[0] == "zebras"
 
 
-def test_letters_of_an_incident_are_found_between_two_instants(open_page: Open):
+def test_dead_letters_are_found_between_two_instants(open_page: Open):
     """By record time, each end an instant or how long ago, as the command takes them; what is none of these is refused."""
     page, path = open_page(), "/pipelines/orders/dead-letters"
 
@@ -86,9 +86,7 @@ def test_letters_of_an_incident_are_found_between_two_instants(open_page: Open):
         assert page.get(path, params=given).status_code == 422
 
 
-def test_reports_are_listed_to_those_who_may_not_see_them(
-    open_page: Open, source: MadeUp, monkeypatch: pytest.MonkeyPatch
-):
+def test_reports_are_listed_only_to_permitted_users(open_page: Open, source: MadeUp, monkeypatch: pytest.MonkeyPatch):
     """Links to the newest ones for who may read their DAG; that they can't be read now is said, and the letters are there."""
     source.kept = [report("orders", day) for day in range(28, 20, -1)]
     path, ingest, reports = "/pipelines/orders/dead-letters", "ingest__orders", "dead_letters__orders"

@@ -48,7 +48,7 @@ def source(cluster: Cluster, tmp_path: Path) -> Iterator[ProjectSource]:
         yield found
 
 
-def test_a_table_that_nobody_listed_is_on_no_page(open_page: Open):
+def test_auto_created_table_is_on_pages(open_page: Open):
     """It stands among the pipeline's tables with its health, and has its snapshots and its schema."""
     page = open_page()
     overview = page.get("/pipelines/orders").text

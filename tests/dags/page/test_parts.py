@@ -83,7 +83,7 @@ def test_a_number_is_short_in_a_column(value: float | None, text: str):
     assert words.short(value) == text
 
 
-def test_times_are_told_in_their_largest_unit():
+def test_times_are_shown_in_their_largest_unit():
     """A minute is not told in seconds, and what was never is not told as long ago."""
     now = datetime(2026, 5, 1, tzinfo=UTC)
     assert words.ago(None, now) == "never"
@@ -104,14 +104,14 @@ def test_phases_fill_the_line_in_the_order_of_a_batch():
     assert words.phases({}) == ()
 
 
-def test_one_dead_letter_beside_a_million_is_seen():
+def test_one_dead_letter_beside_million_is_visible():
     """A bar above nothing is at least a line."""
     assert words.bars([0, 0]) == ""
     assert words.bars([]) == ""
     assert "v-1.5" in words.bars([1, 1_000_000])
 
 
-def test_a_dag_tells_its_pipeline():
+def test_dag_id_names_its_pipeline():
     """By its id."""
     ids = ("ingest__a", "maintain__a__b", "dead_letters__a", "replay_dead_letters__a", "monitor", "other")
     assert [pipeline_of(of) for of in ids] == ["a", "a__b", "a", "a", None, None]
@@ -126,12 +126,12 @@ def test_a_dag_tells_its_pipeline():
         ("dead_letters", "replay_dead_letters__a:manual__x:1", "replay_dead_letters__a", "manual__x:1"),
     ],
 )
-def test_a_link_to_a_run_leads_nowhere(kind: str, run: str, dag_id: str, run_id: str):
+def test_link_of_batch_leads_to_its_airflow_run(kind: str, run: str, dag_id: str, run_id: str):
     """The ledger's name of a run is not always Airflow's, nor is its DAG always the one that ingests."""
     assert run_of("a", kind, run) == (dag_id, run_id)
 
 
-def test_the_names_of_runs_are_those_that_are_written():
+def test_run_names_without_suffix_match_written_names():
     """What is taken off for a link is what replays put on."""
     from frazil_airflow.dags.dead_letter_replay import _request
     from frazil_airflow.project.run_request import _run_id
@@ -142,7 +142,7 @@ def test_the_names_of_runs_are_those_that_are_written():
     assert run_of("a", "replay", _run_id(run, "replay"))[1] == run_of("a", "dead_letters", letters)[1] == "manual__x"
 
 
-def test_the_chart_library_is_the_one_that_was_looked_at():
+def test_chart_library_is_the_reviewed_one():
     """A file that nobody reviewed would run in the browsers of people who may start runs."""
     import frazil_airflow.page
 
@@ -165,7 +165,7 @@ def test_a_pipeline_that_was_never_read_says_so_before_what_airflow_knows():
     assert (failed.state, failed.why) == ("Failed", "not read yet; the last run failed: r1")
 
 
-def test_old_figures_are_told_with_their_age():
+def test_old_figures_are_shown_with_their_age():
     """Nobody looked for two days: what is shown first is of then. A run is at work up to now, and a batch is not called stuck."""
     from frazil.monitor.condition import Runs
     from frazil_airflow.page.asking import PageRequest
@@ -184,7 +184,7 @@ def test_old_figures_are_told_with_their_age():
     assert asking._judged(pipeline("b"), runs).why.startswith("at work for 3 min")
 
 
-def test_everybody_who_looks_has_the_past_of_all_runs_counted(monkeypatch: pytest.MonkeyPatch):
+def test_run_counts_are_shared_for_some_seconds(monkeypatch: pytest.MonkeyPatch):
     """For some seconds what one asked is told to all, DAG by DAG, also that Airflow knows none; then it is asked anew."""
     from frazil.monitor.condition import Runs
     from frazil_airflow.page import runs

@@ -45,7 +45,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
-def test_half_written_settings_take_the_page_from_everybody(
+def test_half_written_settings_keep_last_good_ones_in_force(
     write_pipeline: Callable[..., Path], settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last good ones stay in force, what is wrong is in the log and not on the page, and the mended ones are taken up."""
@@ -66,9 +66,7 @@ def test_half_written_settings_take_the_page_from_everybody(
     assert set(source.pipelines()) == {"orders", "payments"}
 
 
-def test_a_pipeline_whose_file_is_broken_vanishes_in_silence(
-    write_pipeline: Callable[..., Path], settings: Path
-) -> None:
+def test_pipeline_with_broken_file_is_reported_with_reason(write_pipeline: Callable[..., Path], settings: Path) -> None:
     """Its file is told, and why; a schema file that comes mends it without a touch of the pipeline file."""
     file = write_pipeline("orders")
     file.write_text(f"{file.read_text()}{AVRO}\n")
@@ -84,7 +82,7 @@ def test_a_pipeline_whose_file_is_broken_vanishes_in_silence(
     assert source.broken() == {}
 
 
-def test_page_knows_no_connection_of_airflow(
+def test_page_resolves_airflow_connections(
     write_pipeline: Callable[..., Path], settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its settings refer to connections as those of tasks do; what the watch asks for again, requests have from then on."""
@@ -107,9 +105,7 @@ def test_page_knows_no_connection_of_airflow(
     assert source._with_connections() is source._files.project()  # as it was before
 
 
-def test_settings_that_were_never_good_are_taken_for_an_empty_project(
-    write_pipeline: Callable[..., Path], settings: Path
-) -> None:
+def test_settings_that_were_never_valid_are_reported(write_pipeline: Callable[..., Path], settings: Path) -> None:
     """There is nothing to go on with: the page says what is wrong."""
     write_pipeline("orders")
     settings.write_text("clusters: [")
@@ -118,7 +114,7 @@ def test_settings_that_were_never_good_are_taken_for_an_empty_project(
         ProjectSource(dict(os.environ)).pipelines()
 
 
-def test_a_catalog_that_hangs_takes_all_threads_of_airflow(
+def test_hanging_catalog_does_not_take_all_airflow_threads(
     write_pipeline: Callable[..., Path], settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few requests wait for it, the next is answered; and when it answers again, so does the page."""

@@ -16,7 +16,7 @@ from frazil.kafka.client.cluster import Cluster
 from frazil.runtime.home import PORT_VARIABLES, Home
 from frazil_airflow.alerts.notification_log import Variables
 from tests.conftest import FreePorts
-from tests.dags.desk import Kept
+from tests.dags.desk import VariableStore
 from tests.integration.alerts.desk import Desk
 from tests.receivers import posts
 
@@ -26,7 +26,7 @@ def desk(
     tmp_path: Path, broker: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Desk]:
     """A pipeline whose topic has one partition and no records yet; it never ran."""
-    kept, topic, cluster = Kept(), f"orders-{uuid4().hex[:8]}", Cluster("local", {"bootstrap.servers": broker})
+    kept, topic, cluster = VariableStore(), f"orders-{uuid4().hex[:8]}", Cluster("local", {"bootstrap.servers": broker})
     monkeypatch.setattr(Variables, "get", lambda _, name: kept.get(name))
     monkeypatch.setattr(Variables, "names", lambda _, prefix: kept.names(prefix))
     monkeypatch.setattr(Variables, "set", lambda _, *of: kept.set(*of))

@@ -35,7 +35,7 @@ from frazil_airflow.alerts import callbacks
 from frazil_airflow.dags import monitor
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.tasks import ingest_tasks
-from tests.dags.desk import Kept
+from tests.dags.desk import VariableStore
 from tests.receivers import Posts
 from tests.runbooks import Command
 
@@ -77,7 +77,7 @@ class Desk:
     cluster: Cluster
     topic: str
     hook: Posts
-    variables: Kept
+    variables: VariableStore
     capsys: pytest.CaptureFixture[str]
     looks_at: datetime | None = None
     runs: Runs | None = None

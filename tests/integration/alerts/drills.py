@@ -51,7 +51,7 @@ class Drill:
 
 
 DRILLS = (
-    Drill("refused", "topic made anew", troubles.topic_made_anew, "was recreated", "its offsets start anew"),
+    Drill("refused", "topic made anew", troubles.topic_recreated, "was recreated", "its offsets start anew"),
     Drill(
         "refused",
         "records lost",
@@ -60,7 +60,7 @@ DRILLS = (
         "lengthen the topic's retention",
         besides=frozenset({"retention"}),
     ),
-    Drill("refused", "letters dropped", troubles.letters_dropped, LETTERS, "frazil repair orders|restore"),
+    Drill("refused", "letters dropped", troubles.dead_letters_dropped, LETTERS, "frazil repair orders|restore"),
     Drill("refused", "file broken", troubles.file_broken, "colour", "mend the file", mend=Desk.configure),
     Drill(
         "failed_run",
@@ -140,7 +140,7 @@ DRILLS = (
         troubles.report_fails,
         "Run scheduled__1\n.*orders__dead_letters",
         "",
-        mend=troubles.letters_back,
+        mend=troubles.dead_letters_restored,
         works=troubles.report_works,
     ),
     Drill(
@@ -149,7 +149,7 @@ DRILLS = (
         troubles.replay_fails,
         "Run scheduled__1\n.*orders__dead_letters",
         "",
-        mend=troubles.letters_back,
+        mend=troubles.dead_letters_restored,
         works=troubles.replay_works,
     ),
     Drill(
@@ -178,7 +178,7 @@ DRILLS = (
         "frazil dead-letters list orders",
         mend=Desk.configure,
         works=troubles.all_landed,
-        look=troubles.letters_reported,
+        look=troubles.dead_letters_reported,
         ends=False,
     ),
 )

@@ -13,7 +13,7 @@ from tests.integration.alerts.drills import DRILLS, Drill
 from tests.runbooks import PARTS, Command, commands_in, runbooks
 
 
-def test_a_kind_of_alert_leaves_its_reader_alone() -> None:
+def test_every_kind_of_alert_has_runbook_and_drill() -> None:
     """Each has a runbook with all parts and with commands, and a drill that types them all."""
     found = runbooks()
 
@@ -26,7 +26,7 @@ def test_a_kind_of_alert_leaves_its_reader_alone() -> None:
 
 
 @pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: f"{drill.kind}-{drill.name}")
-def test_a_runbook_leaves_its_trouble_as_it_is(drill: Drill, desk: Desk, request: pytest.FixtureRequest) -> None:
+def test_commands_of_runbook_resolve_its_alert(drill: Drill, desk: Desk, request: pytest.FixtureRequest) -> None:
     """People are told once, why and what next; the commands do what the page says; then it is over, and they are told once."""
     for name in drill.fixtures:
         request.getfixturevalue(name)

@@ -47,7 +47,7 @@ def landed(desk: Desk, count: int = 10) -> None:
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------
-def topic_made_anew(desk: Desk) -> None:
+def topic_recreated(desk: Desk) -> None:
     landed(desk)
     delete_topic(desk.cluster, desk.topic)
     create_topic(desk.cluster, desk.topic, 1)
@@ -62,7 +62,7 @@ def records_lost(desk: Desk) -> None:
         deleted.result()
 
 
-def letters_dropped(desk: Desk) -> None:
+def dead_letters_dropped(desk: Desk) -> None:
     desk.send([b"broken"])
     landed(desk)
     desk.project.lake_of(desk.pipeline)._catalog.drop_table(LETTERS)
@@ -197,7 +197,7 @@ def storage_back(desk: Desk, table: str = "orders") -> None:
         manifest.rename(metadata(desk, table) / manifest.name)
 
 
-def letters_back(desk: Desk) -> None:
+def dead_letters_restored(desk: Desk) -> None:
     storage_back(desk, "orders__dead_letters")
 
 
@@ -227,11 +227,11 @@ def works_again(run: Any) -> None:
 def report_fails(desk: Desk) -> None:
     records_refused(desk)
     hide_manifests(desk, "orders__dead_letters")
-    desk.failing("dead_letters__orders", partial(letters_reported, desk))
+    desk.failing("dead_letters__orders", partial(dead_letters_reported, desk))
 
 
 def report_works(desk: Desk) -> None:
-    assert [body["kind"] for body in letters_reported(desk)] == ["dead_letters"]
+    assert [body["kind"] for body in dead_letters_reported(desk)] == ["dead_letters"]
     works_again(SimpleNamespace(dag_id="dead_letters__orders", run_id="scheduled__2", conf={}))
 
 
@@ -244,7 +244,7 @@ def replay_fails(desk: Desk) -> None:
 
 
 def replay_works(desk: Desk) -> None:
-    """By the command all came home: the form finds nothing to do, and is content."""
+    """The command replayed all: the form finds nothing to do, and succeeds."""
     all_landed(desk)
     with pytest.raises(AirflowSkipException):
         filled_in()
@@ -291,7 +291,7 @@ def all_landed(desk: Desk) -> None:
     assert ids == list(range(13)), ids
 
 
-def letters_reported(desk: Desk) -> list[dict[str, Any]]:
+def dead_letters_reported(desk: Desk) -> list[dict[str, Any]]:
     """A run of the report's DAG: what people are told."""
     before, run = len(desk.hook.got), SimpleNamespace(dag_id="dead_letters__orders", run_id=f"r{len(desk.hook.got)}")
     try:

@@ -68,7 +68,7 @@ def assert_all(shop: Any, batches: int) -> None:
     assert (shop.run().read, state(shop)) == (0, before)
 
 
-def test_position_and_rows_move_apart(catalog_shop: MakeShop) -> None:
+def test_position_and_rows_move_in_one_snapshot(catalog_shop: MakeShop) -> None:
     """The first commit holds the start and no row; each later one rows and position in one snapshot; letters and ledger follow."""
     orders = catalog_shop(partitions=1, start="latest")
     batch_of(orders, 0)
@@ -87,7 +87,7 @@ def test_position_and_rows_move_apart(catalog_shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_rival_lands_the_same_records(catalog_shop: MakeShop) -> None:
+def test_rival_does_not_land_same_records_again(catalog_shop: MakeShop) -> None:
     """Who staged the same records and commits second is refused, and so is a plan that was overtaken."""
     orders = landed(catalog_shop, 1)
     batch_of(orders, 1)
@@ -107,7 +107,7 @@ def test_rival_lands_the_same_records(catalog_shop: MakeShop) -> None:
     assert_all(orders, 2)
 
 
-def test_lost_answer_doubles_or_loses_records(catalog_shop: MakeShop, store: Store) -> None:
+def test_lost_answer_neither_doubles_nor_loses_records(catalog_shop: MakeShop, store: Store) -> None:
     """A commit that landed and is told to have failed: the run reads the table again and goes on, whichever table it is."""
     orders = landed(catalog_shop, 1)
     for number, table in enumerate(TABLES, 1):
@@ -120,7 +120,7 @@ def test_lost_answer_doubles_or_loses_records(catalog_shop: MakeShop, store: Sto
     assert_all(orders, 4)
 
 
-def test_catalog_that_falls_silent_is_guessed(catalog_shop: MakeShop, store: Store) -> None:
+def test_silent_catalog_leaves_outcome_unknown_until_next_run(catalog_shop: MakeShop, store: Store) -> None:
     """With no answer and no way to read the table the run says that it does not know; the next one finds out."""
     orders = landed(catalog_shop, 1)
     for number, table in enumerate(TABLES, 1):
@@ -134,7 +134,7 @@ def test_catalog_that_falls_silent_is_guessed(catalog_shop: MakeShop, store: Sto
     assert_all(orders, 4)
 
 
-def test_table_does_not_follow_its_records(catalog_shop: MakeShop) -> None:
+def test_table_follows_its_records(catalog_shop: MakeShop) -> None:
     """Columns and partitions of an undeclared table, then a new column and a wider one."""
     orders = rewritten(catalog_shop(partitions=1), "{table: shop.orders, partition_by: [kind]}")
     put(orders, {"id": 1, "kind": "a"})
@@ -149,7 +149,7 @@ def test_table_does_not_follow_its_records(catalog_shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_replay_doubles_or_shows_halves(catalog_shop: MakeShop, store: Store) -> None:
+def test_replay_shows_whole_range_once(catalog_shop: MakeShop, store: Store) -> None:
     """Made on a branch, shown by one commit; an answer that is lost on the way changes nothing."""
     orders = landed(catalog_shop, 2)
     store.faults.lose_answer(ORDERS)
@@ -163,7 +163,7 @@ def test_replay_doubles_or_shows_halves(catalog_shop: MakeShop, store: Store) ->
     assert_all(orders, 2)
 
 
-def test_expiry_takes_the_position_along(catalog_shop: MakeShop) -> None:
+def test_expiry_keeps_position(catalog_shop: MakeShop) -> None:
     """Somebody commits on top and expires everything of ours: the property still tells."""
     orders = landed(catalog_shop, 2)
     table = lake(orders).load_table(ORDERS)
@@ -204,7 +204,7 @@ def test_batches_take_old_snapshots_out_and_tag_hours(catalog_shop: MakeShop, mo
     assert_all(orders, 6)
 
 
-def test_rollback_or_drop_goes_unnoticed(catalog_shop: MakeShop) -> None:
+def test_rollback_or_drop_is_noticed(catalog_shop: MakeShop) -> None:
     """Rolled back records come again, on demand; tables that are gone are refused by name, with the way on."""
     orders = landed(catalog_shop, 2)
     roll_back(orders, ORDERS)
@@ -226,7 +226,7 @@ def test_rollback_or_drop_goes_unnoticed(catalog_shop: MakeShop) -> None:
         orders.run()
 
 
-def test_table_is_made_twice(store: Store) -> None:
+def test_table_is_created_once(store: Store) -> None:
     """Catalog, namespace and table are made by many at the same moment: there is one, and nobody fails."""
     schema = Schema(NestedField(1, "id", LongType(), required=False))
     settings = CatalogSettings(**store.entry)

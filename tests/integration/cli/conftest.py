@@ -54,13 +54,13 @@ class Place:
     def succeed(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a command that must end with 0; if it does not, the failure shows what it said."""
         ended = self.frazil(*arguments, **env)
-        assert ended.returncode == 0, _told(ended)
+        assert ended.returncode == 0, _transcript(ended)
         return ended
 
     def json(self, *arguments: str, **env: str) -> Any:
         """Run a command that must succeed, with `--json`; what it tells a program."""
         ended = self.succeed(*arguments, "--json", **env)
-        assert ended.stdout.strip(), _told(ended)
+        assert ended.stdout.strip(), _transcript(ended)
         return json.loads(ended.stdout)
 
     def answer(self, text: str, *arguments: str) -> tuple[int, str]:
@@ -81,7 +81,7 @@ class Place:
         return asked.returncode, written
 
 
-def _told(ended: subprocess.CompletedProcess[str]) -> str:
+def _transcript(ended: subprocess.CompletedProcess[str]) -> str:
     """The command, its exit code and all that it wrote."""
     command = shlex.join(ended.args)
     return f"{command}: exit code {ended.returncode}\nstdout: {ended.stdout}\nstderr: {ended.stderr}"
@@ -144,7 +144,7 @@ def engine(request: pytest.FixtureRequest, place: Place) -> str:
         fetch(Home.resolve(), "spark")
         return "spark"
     warm: WarmSpark = request.getfixturevalue("warm_spark")
-    warm.up()
+    warm.start()
     settings = place.root / "settings.yaml"
     settings.write_text(f"{settings.read_text()}\nengines: {json.dumps(warm.engines())}\n", encoding="utf-8")
     return "warm"

@@ -8,7 +8,7 @@ from frazil.errors import Terminal
 from tests.integration.cli.conftest import Place
 
 
-def test_capture_does_something_else_than_it_says(place: Place) -> None:
+def test_capture_does_what_its_dry_run_says(place: Place) -> None:
     """A look sends nothing and tells what a run sends; a move is asked for, with a reason, and files are validated."""
     log = place.root / "app.log"
     log.write_text("one\ntwo\nthr")

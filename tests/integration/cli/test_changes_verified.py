@@ -72,7 +72,7 @@ def table(place: Place, name: str) -> Table:
 
 
 @pytest.mark.timeout(600)
-def test_verify_is_content_with_a_table_that_is_not_what_its_changes_say(place: Place) -> None:
+def test_verify_reports_table_that_differs_from_its_changes(place: Place) -> None:
     """Clean after deletes, moved keys and a dead letter of two tables; a row that somebody took out is found."""
     fetch(Home.resolve(), "spark")
     file = FILE.format(topic=place.topic)

@@ -113,7 +113,7 @@ def test_the_plan_is_what_the_run_reads(place: Place) -> None:
     assert after["complete_through"] is not None
 
 
-def test_history_tells_the_snapshot_of_every_batch(place: Place) -> None:
+def test_history_shows_snapshot_of_every_batch(place: Place) -> None:
     """What happened when, and where the position went, from the ledger alone."""
     for _ in range(2):
         place.succeed("produce", place.topic, "--generate", "payments", "--count", "50")
@@ -167,7 +167,7 @@ def test_a_missing_topic_is_named_with_who_was_asked(place: Place, broker: str) 
 @pytest.mark.parametrize(
     "command", [("run", "orders"), ("plan", "orders"), ("produce", "t", "--generate", "payments", "--count", "1")]
 )
-def test_an_unreachable_broker_is_heard_of_in_time(lonely_place: Place, command: tuple[str, ...]) -> None:
+def test_unreachable_broker_is_reported_in_time(lonely_place: Place, command: tuple[str, ...]) -> None:
     """Who was asked and what to do, as an error that may be tried again, soon after what any command takes here."""
     began = time.monotonic()
     lonely_place.succeed("validate")

@@ -38,7 +38,7 @@ GOOD = '{"id": "a", "amount": 1}'
 BAD = '{"id": "b", "amount": "4111-hush"}'
 
 
-def test_letters_are_listed_wrong(landed: Any) -> None:
+def test_dead_letters_are_listed_once_and_as_filtered(landed: Any) -> None:
     """Each of the ten once, by record; and only what was asked for."""
     letters = answer(landed, "dead-letters", "list", "orders")
     shown = landed.frazil("dead-letters", "list", "orders").stdout
@@ -52,14 +52,14 @@ def test_letters_are_listed_wrong(landed: Any) -> None:
     assert len(answer(landed, "dead-letters", "list", "orders", "--limit", "3")) == 3
 
 
-def test_nothing_that_fits_is_an_empty_table(landed: Any) -> None:
+def test_empty_selection_says_what_was_searched(landed: Any) -> None:
     """It is said in words what was looked for."""
     done = landed.frazil("dead-letters", "list", "orders", "--landed", "--topic", "other")
 
     assert (done.returncode, done.stdout) == (0, "orders: no landed dead letters in topic other\n")
 
 
-def test_a_letter_can_not_be_taken_out(landed: Any, tmp_path: Path) -> None:
+def test_dead_letter_payload_can_be_exported(landed: Any, tmp_path: Path) -> None:
     """What the list names can be shown, with its remedy, and written byte by byte."""
     one = next(of for of in answer(landed, "dead-letters", "list", "orders") if of["code"] != "NULL_VALUE")
     record = f"{one['topic']}/{one['partition']}/{one['offset']}"
@@ -74,7 +74,7 @@ def test_a_letter_can_not_be_taken_out(landed: Any, tmp_path: Path) -> None:
     assert whole["value"] in (value.decode(errors="replace"), whole["value"] if "base64:" in whole["value"] else None)
 
 
-def test_a_record_without_a_letter_is_shown(landed: Any) -> None:
+def test_record_without_dead_letter_is_explained(landed: Any) -> None:
     """It has a row, or was never read: that is not the same as an empty letter."""
     done = landed.frazil("dead-letters", "show", "orders", f"{landed.topic}/0/999999")
 
@@ -82,7 +82,7 @@ def test_a_record_without_a_letter_is_shown(landed: Any) -> None:
     assert "no dead letter of record" in done.stderr
 
 
-def test_the_report_counts_something_else(landed: Any, tmp_path: Path) -> None:
+def test_report_counts_as_list_does(landed: Any, tmp_path: Path) -> None:
     """To the terminal as Markdown, to files where that is wanted; the numbers are those of the list."""
     counted = answer(landed, "dead-letters", "report", "orders")
     shown = landed.frazil("dead-letters", "report", "orders")
@@ -96,7 +96,7 @@ def test_the_report_counts_something_else(landed: Any, tmp_path: Path) -> None:
     assert files["--markdown"].read_text(encoding="utf-8").startswith("# Dead letters of orders\n")
 
 
-def test_a_pipeline_that_never_ran_breaks_the_commands(place: Any) -> None:
+def test_commands_work_for_pipeline_that_never_ran(place: Any) -> None:
     """Each says so, and makes nothing."""
     said = [place.frazil("dead-letters", verb, "orders").stdout for verb in ("list", "report")]
 
@@ -105,7 +105,7 @@ def test_a_pipeline_that_never_ran_breaks_the_commands(place: Any) -> None:
     assert place.frazil("dead-letters", "show", "orders", "orders/0/0").returncode == 78
 
 
-def test_tolerance_none_publishes(place: Any) -> None:
+def test_tolerance_none_does_not_publish(place: Any) -> None:
     """The first bad record stops the batch, and the message says where it is; nothing was landed."""
     declare(place, "{tolerance: none}")
     produce(place, GOOD, BAD)
@@ -119,7 +119,7 @@ def test_tolerance_none_publishes(place: Any) -> None:
     assert place.frazil("run", "orders").returncode == 0
 
 
-def test_more_than_tolerated_are_published_in_silence(place: Any) -> None:
+def test_dead_letters_above_tolerance_are_published_and_reported(place: Any) -> None:
     """`dead_letter_and_alert` lands the batch, and both the report and the result say that it was too much."""
     declare(place, "{tolerance: none, on_exceed: dead_letter_and_alert}")
     produce(place, GOOD, BAD)
@@ -137,7 +137,7 @@ def test_more_than_tolerated_are_published_in_silence(place: Any) -> None:
     assert "would publish this and say loudly" in looked["remarks"][-1]
 
 
-def test_the_log_holds_a_secret(place: Any) -> None:
+def test_log_holds_no_secret(place: Any) -> None:
     """Code and coordinates of up to 100 letters, then a count; nothing that was in them."""
     declare(place, "{tolerance: all, log: true}")
     produce(place, GOOD, *[BAD] * 130)
@@ -154,7 +154,7 @@ def test_the_log_holds_a_secret(place: Any) -> None:
 
 
 @pytest.mark.parametrize("payload", ["redacted", "none"])
-def test_the_table_holds_a_secret(place: Any, payload: str) -> None:
+def test_table_holds_no_secret(place: Any, payload: str) -> None:
     """No file of the lake does, no command shows it, and verify still finds every record accounted for."""
     declare(place, f"{{tolerance: all, payload: {payload}}}")
     produce(place, GOOD, BAD, "not json: hush")
@@ -176,7 +176,7 @@ def test_the_table_holds_a_secret(place: Any, payload: str) -> None:
     )
 
 
-def test_letters_that_are_put_back_bring_the_secret(place: Any) -> None:
+def test_repaired_dead_letters_bring_no_secret(place: Any) -> None:
     """A repair reads the records from Kafka again, and keeps no more of them than the batch did."""
     declare(place, "{tolerance: all, payload: none}")
     produce(place, GOOD, BAD)
@@ -193,7 +193,7 @@ def test_letters_that_are_put_back_bring_the_secret(place: Any) -> None:
     assert place.frazil("verify", "orders").returncode == 0
 
 
-def test_changed_hashes_are_clean(place: Any) -> None:
+def test_changed_hashes_are_found(place: Any) -> None:
     """A redacted letter still proves its record: verify compares size and hash."""
     declare(place, "{tolerance: all, payload: redacted}")
     produce(place, BAD)

@@ -44,7 +44,7 @@ def difference(place: Place, *edits: tuple[str, str]) -> tuple[int, list[dict[st
     return ended.returncode, found["effects"]
 
 
-def test_refusal_is_met_by_the_next_run_instead_of_the_reviewer(ran: Place) -> None:
+def test_refusal_of_next_run_is_shown_before_merge(ran: Place) -> None:
     """A renamed pipeline, and another table for one that has its position, are refused before they are merged."""
     renamed, why = difference(ran, ("name: orders", "name: sales"))
     assert renamed == 1
@@ -56,7 +56,7 @@ def test_refusal_is_met_by_the_next_run_instead_of_the_reviewer(ran: Place) -> N
     assert ran.succeed("run", "orders").returncode == 0
 
 
-def test_ignored_start_is_not_told(ran: Place) -> None:
+def test_ignored_start_is_reported(ran: Place) -> None:
     """By the live position; looking changes nothing."""
     before = ran.json("sql", "FROM shop.orders.snapshots")
 

@@ -14,7 +14,7 @@ def checks(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("options", [(), pytest.param(("--spark",), marks=pytest.mark.full)], ids=["quick", "spark"])
-def test_a_healthy_project_is_given_advice(landed: Any, options: tuple[str, ...]) -> None:
+def test_healthy_project_gets_no_advice(landed: Any, options: tuple[str, ...]) -> None:
     """Every check of a project that lands is well, its executors' too, and the storage holds nothing of the look."""
     before = sorted((landed.root / "home" / "warehouse").rglob("*"))
 
@@ -30,7 +30,7 @@ def test_a_healthy_project_is_given_advice(landed: Any, options: tuple[str, ...]
     assert sorted((landed.root / "home" / "warehouse").rglob("*")) == before
 
 
-def test_a_broken_project_is_told_wrong_things(place: Any, broker: str) -> None:
+def test_each_fault_of_broken_project_is_named(place: Any, broker: str) -> None:
     """A cluster that is away, a missing topic, storage that can't be written and executors without packages are each named, with what to do."""
     bare = place.root / "bare"
     venv.create(bare)

@@ -10,7 +10,7 @@ Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
 
 
-def test_a_look_at_a_new_pipeline_makes_it_an_old_one(place: Place) -> None:
+def test_dry_run_of_new_pipeline_creates_nothing(place: Place) -> None:
     """Before the first run: counts and reasons for people, nothing to query, and a run that lands the same."""
     place.succeed("produce", place.topic, "--generate", "payments", "--count", "500", "--broken-per-thousand", "20")
 
@@ -26,7 +26,7 @@ def test_a_look_at_a_new_pipeline_makes_it_an_old_one(place: Place) -> None:
     assert rows.returncode != 0
 
 
-def test_a_look_says_nothing_to_programs(landed: Place, tmp_path: Path) -> None:
+def test_dry_run_with_json_prints_one_line(landed: Place, tmp_path: Path) -> None:
     """With --json one line, ranges by partition; what is landed can be looked at again, part by part."""
     offsets = tmp_path / "offsets.json"
     offsets.write_text(json.dumps({landed.topic: {"0": 3, "2": 5}}), encoding="utf-8")
@@ -44,7 +44,7 @@ def test_a_look_says_nothing_to_programs(landed: Place, tmp_path: Path) -> None:
     ]
 
 
-def test_a_range_for_a_run_that_lands_is_ignored(landed: Place, tmp_path: Path) -> None:
+def test_range_without_dry_run_is_refused(landed: Place, tmp_path: Path) -> None:
     """A run goes on at the position; a place that is none is named, and so is a file that is not there."""
     gone = tmp_path / "gone.json"
 

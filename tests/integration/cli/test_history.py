@@ -16,7 +16,7 @@ Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
 
 
-def test_files_tell_other_offsets_than_their_rows(place: Place, cluster: Cluster) -> None:
+def test_files_show_offsets_of_their_rows(place: Place, cluster: Cluster) -> None:
     """Per file: partitions, offsets and batch as its rows have them, and a snapshot of the history."""
     create_topic(cluster, place.topic, 3)
     for seed in range(2):
@@ -45,7 +45,7 @@ def test_files_tell_other_offsets_than_their_rows(place: Place, cluster: Cluster
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_files_are_cut_on_a_narrow_page(landed: Place, width: int) -> None:
+def test_file_names_are_whole_on_narrow_page(landed: Place, width: int) -> None:
     """Names and snapshots are whole, whatever the width."""
     (file,) = landed.json("history", "orders", "--files")
 
@@ -56,7 +56,7 @@ def test_files_are_cut_on_a_narrow_page(landed: Place, width: int) -> None:
     assert "…" not in shown
 
 
-def test_phases_are_kept_from_people(landed: Place) -> None:
+def test_phases_of_batch_are_shown(landed: Place) -> None:
     """Where the seconds of a batch went, and in which snapshot of every table it is."""
     (_, batch) = landed.json("history", "orders")
     shown = landed.succeed("history", "orders", "--phases").stdout
@@ -67,7 +67,7 @@ def test_phases_are_kept_from_people(landed: Place) -> None:
     assert all(f"snapshot {snapshot} of {table}" in shown for table, snapshot in batch["snapshots"].items())
 
 
-def test_no_files_yet_is_an_error(place: Place) -> None:
+def test_history_without_files_is_no_error(place: Place) -> None:
     """Before the first run there is nothing to show, and no table is made."""
     assert place.json("history", "orders", "--files") == []
     assert place.succeed("history", "orders", "--files").stdout == "orders: 0 files, 0 rows, 0 bytes\n"

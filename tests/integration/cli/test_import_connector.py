@@ -134,7 +134,7 @@ def test_a_stopped_connector_goes_on_exactly_where_it_stopped(stopped: Stopped) 
     assert sorted(landed["id"].to_pylist()) == list(range(_ALL))
 
 
-def test_announced_files_that_were_never_committed_refuse(stopped: Stopped) -> None:
+def test_announced_but_uncommitted_files_are_refused(stopped: Stopped) -> None:
     """The group is ahead of the table; starting there would lose what the files hold."""
     stopped.commit_to_table({0: announce(stopped, "committed")})
     announce(stopped, "pending")
@@ -142,14 +142,14 @@ def test_announced_files_that_were_never_committed_refuse(stopped: Stopped) -> N
     assert "2 files were announced and never committed" in stopped.reasons()
 
 
-def test_a_table_that_names_no_offsets_refuses(stopped: Stopped) -> None:
+def test_table_without_offsets_is_refused(stopped: Stopped) -> None:
     """Nothing tells that the announced files are in."""
     announce(stopped, "committed")
 
     assert "names no offsets" in stopped.reasons()
 
 
-def test_a_running_connector_refuses(stopped: Stopped) -> None:
+def test_running_connector_is_refused(stopped: Stopped) -> None:
     """Its offsets move on while they are read."""
     stopped.commit_to_table({0: announce(stopped, "committed")})
 
@@ -157,7 +157,7 @@ def test_a_running_connector_refuses(stopped: Stopped) -> None:
         assert "is running" in stopped.reasons()
 
 
-def test_a_group_that_kafka_forgot_refuses(stopped: Stopped) -> None:
+def test_group_that_kafka_forgot_is_refused(stopped: Stopped) -> None:
     """To begin anew would land everything twice."""
     stopped.commit_to_table({0: announce(stopped, "committed")})
     config = json.loads(stopped.config.read_text(encoding="utf-8"))
@@ -167,7 +167,7 @@ def test_a_group_that_kafka_forgot_refuses(stopped: Stopped) -> None:
     assert "no offsets of these topics" in stopped.reasons()
 
 
-def test_an_open_transaction_in_the_control_topic_waits(stopped: Stopped) -> None:
+def test_open_transaction_in_control_topic_is_retryable(stopped: Stopped) -> None:
     """A task that was killed may have announced files that are not decided yet."""
     stopped.commit_to_table({0: announce(stopped, "committed")})
 
@@ -179,7 +179,7 @@ def test_an_open_transaction_in_the_control_topic_waits(stopped: Stopped) -> Non
     assert "a transaction is open" in said
 
 
-def test_a_foreign_record_in_the_control_topic_refuses(stopped: Stopped) -> None:
+def test_foreign_record_in_control_topic_is_refused(stopped: Stopped) -> None:
     """A topic that is not the connector's says nothing about it."""
     with transactions(stopped.cluster, stopped.control) as control:
         control.commit([b"{}"])

@@ -26,7 +26,7 @@ BROKEN = 'engines: {spark: {conf: {spark.driver.port: "none"}}}'
 """Spark's context does not start with it."""
 
 
-def ended(job: Submission, *arguments: str) -> tuple[int, str]:
+def job_result(job: Submission, *arguments: str) -> tuple[int, str]:
     """Exit code of a job, and its last line for people."""
     done = subprocess.run(
         job.command(list(arguments)),
@@ -57,7 +57,7 @@ def test_spark_that_does_not_start_is_no_failure_of_the_job(place: Place) -> Non
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_job_that_fails_at_once_waits_for_spark_or_loses_its_message(place: Place, local: bool) -> None:
+def test_job_that_fails_at_once_keeps_its_message(place: Place, local: bool) -> None:
     """A plan that can't be carried out is told with its exit code, whether Spark is on its way by then or not."""
     fetch(Home.resolve(), "spark")
     place.succeed("produce", place.topic, "--generate", "payments", "--count", "10")
@@ -68,7 +68,7 @@ def test_job_that_fails_at_once_waits_for_spark_or_loses_its_message(place: Plac
     if not local:
         job = replace(job, env={key: of for key, of in job.env.items() if key != LOCAL_VARIABLE})
 
-    code, said = ended(job, "--pipeline", "nobody", "--plan", plan.to_json())
+    code, said = job_result(job, "--pipeline", "nobody", "--plan", plan.to_json())
 
     assert code == 78, said
     assert "nobody" in said

@@ -38,7 +38,7 @@ def jobs_of(folder: Path) -> list[str]:
     return found
 
 
-def test_killed_run_leaves_its_spark_job_and_a_hole(place: Place) -> None:
+def test_killed_run_leaves_neither_spark_job_nor_gap(place: Place) -> None:
     """The job ends with the run that started it, and the next run lands every record once."""
     fetch(Home.resolve(), "spark")
     place.succeed("produce", place.topic, "--generate", "payments", "--count", "3000")
@@ -81,7 +81,7 @@ _PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.ar
 
 
 @pytest.mark.parametrize("decided", ["decided", "undecided"])
-def test_driver_without_a_parent_leaves_a_decided_batch_or_lives_on(tmp_path: Path, decided: str) -> None:
+def test_driver_without_parent_finishes_decided_batch_and_ends(tmp_path: Path, decided: str) -> None:
     """Whoever kills the JVM takes it from the driver: that finishes what is decided, begins nothing, and ends."""
     with subprocess.Popen([sys.executable, "-c", _PARENT, _DRIVER, str(tmp_path), decided]) as parent:
         assert until((tmp_path / "driver.pid").exists, 2 * ENDS_WITHIN_SECONDS)

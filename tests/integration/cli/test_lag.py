@@ -31,7 +31,7 @@ def rows(found: Lag) -> list[tuple[int, int | None, int | None, str]]:
     return [(p.partition, p.position, p.lag, p.state) for p in found.partitions]
 
 
-def test_asking_for_the_lag_starts_the_pipeline(place: Place, cluster: Cluster) -> None:
+def test_lag_command_does_not_start_pipeline(place: Place, cluster: Cluster) -> None:
     """Before the first run there is no position, and looking makes no table."""
     missing = lag(place)
     create_topic(cluster, place.topic, 2)
@@ -46,7 +46,7 @@ def test_asking_for_the_lag_starts_the_pipeline(place: Place, cluster: Cluster) 
     assert Project.load(place.environment).lake("lake").tables() == []
 
 
-def test_lag_follows_the_mirror_or_the_open_transaction(place: Place, cluster: Cluster) -> None:
+def test_lag_follows_table_position(place: Place, cluster: Cluster) -> None:
     """The position is the table's, whatever the consumer group says; what nobody can read yet is told apart."""
     create_topic(cluster, place.topic, 1)
     produce(cluster, place.topic, payments(50, seed=1))
@@ -80,7 +80,7 @@ def test_lag_follows_the_mirror_or_the_open_transaction(place: Place, cluster: C
     assert f"complete through {behind['complete_through']}" in shown
 
 
-def test_recreated_and_vanished_topics_look_like_no_lag(place: Place, cluster: Cluster) -> None:
+def test_recreated_and_vanished_topics_are_reported(place: Place, cluster: Cluster) -> None:
     """Offsets of another topic of that name say nothing, and the reason is on the page."""
     create_topic(cluster, place.topic, 1)
     produce(cluster, place.topic, payments(50, seed=1))
@@ -98,7 +98,7 @@ def test_recreated_and_vanished_topics_look_like_no_lag(place: Place, cluster: C
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_lag_breaks_numbers_over_lines(landed: Place, width: int) -> None:
+def test_lag_keeps_each_partition_on_one_line(landed: Place, width: int) -> None:
     """Every partition is one line that fits the page; no number is cut."""
     found = lag(landed)
     shown = landed.succeed("lag", "orders", COLUMNS=str(width)).stdout.splitlines()
@@ -109,7 +109,7 @@ def test_lag_breaks_numbers_over_lines(landed: Place, width: int) -> None:
     assert max(len(line.rstrip()) for line in shown if not line.startswith("orders")) <= width
 
 
-def test_lag_without_a_broker_is_no_lag(lonely_place: Place) -> None:
+def test_lag_without_broker_is_retryable_error(lonely_place: Place) -> None:
     """Nobody there is an error that may be tried again, not an empty report."""
     ended = lonely_place.frazil("lag", "orders")
 

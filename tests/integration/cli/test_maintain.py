@@ -31,7 +31,7 @@ def produced(place: Place, number: int) -> None:
     place.succeed("run", "orders")
 
 
-def test_maintenance_does_what_nobody_asked_for(place: Place, engine: str) -> None:
+def test_maintenance_does_only_what_is_due(place: Place, engine: str) -> None:
     """The look names the step and its numbers and changes nothing; the job does it; then nothing is due, and no JVM starts."""
     (Path(place.root) / "pipelines" / "orders.yaml").write_text(FILE.format(topic=place.topic, engine=engine))
     for number in range(3):

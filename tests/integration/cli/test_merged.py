@@ -48,7 +48,7 @@ def rows(place: Place) -> list[tuple[int, str]]:
 
 
 @pytest.mark.timeout(900)
-def test_killed_jobs_lose_changes_or_bring_rows_back(place: Place, engine: str) -> None:
+def test_killed_jobs_neither_lose_changes_nor_restore_rows(place: Place, engine: str) -> None:
     """Killed before and behind the table's commit: the next run finishes, another is idle, and old ranges stay out."""
     (Path(place.root) / "pipelines" / "customers.yaml").write_text(FILE.format(topic=place.topic, engine=engine))
     produce(place, *(change("c", of, "a") for of in range(20)))

@@ -14,7 +14,7 @@ NOTEBOOK = project_root() / "docker" / "notebooks" / "what_landed.ipynb"
 
 
 @pytest.mark.full
-def test_notebook_asks_for_columns_that_are_not_there(
+def test_notebook_runs_on_example_tables(
     tmp_path: Path, broker: str, monkeypatch: pytest.MonkeyPatch, place: Any
 ) -> None:
     """Every cell runs against tables of the example pipelines, and finds something."""

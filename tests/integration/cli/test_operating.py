@@ -35,7 +35,7 @@ def count(place: Place, table: str = "shop.orders") -> int:
     return len(place.json("sql", f"FROM {table}"))
 
 
-def test_reset_moves_more_than_it_showed(filled: Place, broker: str) -> None:
+def test_reset_moves_what_it_showed(filled: Place, broker: str) -> None:
     """Shown first, done after `--yes`, told with the new epoch; the consumer group moves with it."""
     shown = filled.succeed("reset", "orders", "--to", "earliest", *REASON, "--dry-run")
 
@@ -59,7 +59,7 @@ def test_reset_moves_more_than_it_showed(filled: Place, broker: str) -> None:
         ("replay", "--from", "earliest"),
     ],
 )
-def test_without_a_terminal_silence_is_taken_for_yes(filled: Place, command: tuple[str, ...]) -> None:
+def test_reset_without_terminal_needs_explicit_yes(filled: Place, command: tuple[str, ...]) -> None:
     """Nobody there to ask and no `--yes`: refused as a wrong use, and nothing is changed."""
     verb, *options = command
 
@@ -71,7 +71,7 @@ def test_without_a_terminal_silence_is_taken_for_yes(filled: Place, command: tup
     assert filled.json("history", "orders")[-1]["n"] == 1
 
 
-def test_the_answer_decides(filled: Place) -> None:
+def test_answer_decides_about_reset(filled: Place) -> None:
     """At a terminal it asks; no is the default and changes nothing, yes does it."""
     command = ("reset", "orders", "--to", "earliest", *REASON)
 
@@ -83,7 +83,7 @@ def test_the_answer_decides(filled: Place) -> None:
     assert count(filled) == 0
 
 
-def test_reset_without_a_reason_or_by_rubbish(filled: Place) -> None:
+def test_reset_without_reason_or_with_bad_file_is_refused(filled: Place) -> None:
     """A reason is part of the audit; a file that does not fit is refused in words."""
     file = filled.root / "offsets.json"
     file.write_text('{"elsewhere": {"0": 1}}', encoding="utf-8")
@@ -96,7 +96,7 @@ def test_reset_without_a_reason_or_by_rubbish(filled: Place) -> None:
     assert count(filled) == 990
 
 
-def test_reset_tells_a_program_what_it_did(filled: Place) -> None:
+def test_reset_reports_moves_as_json(filled: Place) -> None:
     """One line of JSON with every move and what went."""
     file = filled.root / "offsets.json"
     file.write_text(json.dumps({filled.topic: {"0": 3}}), encoding="utf-8")
@@ -109,7 +109,7 @@ def test_reset_tells_a_program_what_it_did(filled: Place) -> None:
     assert sum(told["removed"].values()) == move["from"] - 3
 
 
-def test_replay_replaces_its_range_and_tells_it(filled: Place) -> None:
+def test_replay_replaces_its_range_and_shows_it(filled: Place) -> None:
     """The ranges are shown, the result comes from the ledger, the position stays."""
     file = filled.root / "offsets.json"
     file.write_text(json.dumps({filled.topic: {"0": 50}}), encoding="utf-8")
@@ -127,7 +127,7 @@ def test_replay_replaces_its_range_and_tells_it(filled: Place) -> None:
     filled.succeed("verify", "orders")
 
 
-def test_repair_follows_the_word_of_the_error(filled: Place) -> None:
+def test_repair_command_of_error_works(filled: Place) -> None:
     """The command that the refusal names ends it."""
     from pyiceberg.catalog.sql import SqlCatalog
 

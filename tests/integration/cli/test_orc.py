@@ -36,7 +36,7 @@ destinations:
 """
 
 
-def test_a_killed_job_leaves_orc_files_behind_or_doubles_them(place: Place) -> None:
+def test_killed_job_neither_loses_nor_doubles_orc_rows(place: Place) -> None:
     """Killed between decision and tables, the next run finishes them: every value is there, once, in ORC files, and on the branch."""
     fetch(Home.resolve(), "spark")
     (Path(place.root) / "pipelines" / "payments.yaml").write_text(FILE.format(topic=place.topic))

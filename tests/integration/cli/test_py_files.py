@@ -26,7 +26,7 @@ def python_without_frazil(root: Path) -> Path:
 
 
 @pytest.mark.full
-def test_executors_run_code_that_was_not_sent(
+def test_executors_get_their_code_as_zip(
     place: Any, broker: str, free_ports: Callable[[int], list[int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Without `py_files: zip` the doctor names what they lack; with it they are well, and a run lands."""

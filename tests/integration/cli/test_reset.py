@@ -37,7 +37,7 @@ def heads(place: Place) -> dict[str, str]:
     return {".".join(name): found.load_table(name).metadata_location for name in found.list_tables("shop")}
 
 
-def test_look_or_no_makes_a_lost_table(filled: Place) -> None:
+def test_reset_preview_or_refusal_creates_no_lost_table(filled: Place) -> None:
     """Nothing is in the catalog that was not there before, until somebody says yes."""
     catalog(filled).drop_table(ORDERS)
     before = heads(filled)
@@ -76,7 +76,7 @@ def test_rewind_is_shown_before_it_is_done(filled: Place) -> None:
     filled.succeed("verify", "orders")
 
 
-def test_rewind_beside_lost_letters_says_that_rows_go(filled: Place) -> None:
+def test_rewind_beside_lost_dead_letters_warns_of_removed_rows(filled: Place) -> None:
     """The lost table gives nothing back, the destination does: nobody is told that records will stand twice."""
     filled.succeed("replay", "orders", "--from", "earliest", "--reason", "a test", "--yes")
     table = catalog(filled).load_table(ORDERS)

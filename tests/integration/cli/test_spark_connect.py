@@ -129,7 +129,7 @@ def gate() -> Iterator[Gate]:
 @pytest.fixture
 def orders(place: Place, cluster: Cluster, gate: Gate, warm_spark: WarmSpark) -> Place:
     """A pipeline of 200 good records and 3 bad ones; its settings name the server as somebody else's."""
-    warm_spark.up()
+    warm_spark.start()
     configure(place, warm_spark, gate)
     (place.root / "pipelines" / "orders.yaml").write_text(FILE.format(topic=place.topic))
     create_topic(cluster, place.topic, 1)
@@ -212,7 +212,7 @@ def parent_of(pid: int) -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:")))
 
 
-def test_killed_client_leaves_its_job_to_the_server(orders: Place, gate: Gate) -> None:
+def test_killed_client_leaves_no_job_on_server(orders: Place, gate: Gate) -> None:
     """Nobody waits for the answer any more: the server ends the work, nothing is published, the next run is exact."""
     with begun(orders, gate) as run:
         os.kill(driver_of(orders), signal.SIGKILL)
@@ -225,7 +225,7 @@ def test_killed_client_leaves_its_job_to_the_server(orders: Place, gate: Gate) -
     assert_exact(orders)
 
 
-def test_killed_server_keeps_its_client_waiting(orders: Place, gate: Gate, warm_spark: WarmSpark) -> None:
+def test_killed_server_does_not_keep_client_waiting(orders: Place, gate: Gate, warm_spark: WarmSpark) -> None:
     """The run ends as one to be tried again, within a minute; a server that is up again takes the next one."""
     with begun(orders, gate) as run:
         warm_spark.kill()
@@ -236,11 +236,11 @@ def test_killed_server_keeps_its_client_waiting(orders: Place, gate: Gate, warm_
     gate.opened.set()
     down = orders.frazil("run", "orders")
     assert (down.returncode, "does not answer" in down.stderr) == (Retryable.exit_code, True), down.stderr
-    warm_spark.up()
+    warm_spark.start()
     assert_exact(orders)
 
 
-def test_stop_waits_for_the_server(orders: Place, gate: Gate) -> None:
+def test_stop_does_not_wait_for_server(orders: Place, gate: Gate) -> None:
     """The batch is discarded at once, and the work on the server ends with it."""
     with begun(orders, gate) as run:
         run.send_signal(signal.SIGTERM)
@@ -253,7 +253,7 @@ def test_stop_waits_for_the_server(orders: Place, gate: Gate) -> None:
     assert_exact(orders)
 
 
-def test_each_failed_run_leaves_a_daemon_on_the_server(orders: Place, gate: Gate, warm_spark: WarmSpark) -> None:
+def test_failed_runs_leave_no_daemons_on_server(orders: Place, gate: Gate, warm_spark: WarmSpark) -> None:
     """Spark ends the daemon of a session's workers only with the server: the next run has the session of the refused one."""
     gate.opened.set()
     file = orders.root / "pipelines" / "orders.yaml"
@@ -268,7 +268,7 @@ def test_each_failed_run_leaves_a_daemon_on_the_server(orders: Place, gate: Gate
     assert left[0] == left[1]
 
 
-def test_dead_managed_server_is_started_by_each_of_two_runs(orders: Place, gate: Gate, warm_spark: WarmSpark) -> None:
+def test_dead_managed_server_is_started_by_one_of_two_runs(orders: Place, gate: Gate, warm_spark: WarmSpark) -> None:
     """The first starts it while the other waits; one lands the records, the other finds them landed."""
     gate.opened.set()
     warm_spark.kill()
@@ -296,7 +296,7 @@ def test_run_without_a_server_starts_a_spark_of_its_own(orders: Place, gate: Gat
     assert_exact(orders)
 
 
-def test_server_that_can_not_be_started_anew_holds_no_run(orders: Place, gate: Gate, free_ports: FreePorts) -> None:
+def test_server_that_can_not_be_restarted_holds_no_run(orders: Place, gate: Gate, free_ports: FreePorts) -> None:
     """The server is dead and its port somebody else's: the run says so, and lands by a Spark of its own."""
     gate.opened.set()
     home = Project.load(orders.environment).home
@@ -367,7 +367,7 @@ def test_run_does_not_wait_for_the_runs_on_an_outdated_server(tmp_path: Path) ->
         ({"conf": {"spark.executor.memory": "2g"}}, "spark.executor.memory can't be set in a session"),
     ],
 )
-def test_unfit_engine_lands_half_a_run(
+def test_unfit_engine_lands_nothing(
     orders: Place, gate: Gate, warm_spark: WarmSpark, engine: dict[str, Any], expected: str
 ) -> None:
     """What only a person can mend is said before anything is read, without the token."""
@@ -385,7 +385,7 @@ def test_names_and_keys_mean_themselves_on_a_server_of_somebody_else(
     place: Place, cluster: Cluster, gate: Gate, warm_spark: WarmSpark
 ) -> None:
     """Its own configuration substitutes variables; the session of a merge does not, whatever the engine's conf says."""
-    warm_spark.up()
+    warm_spark.start()
     configure(place, warm_spark, gate, conf={"spark.sql.variable.substitute": "true"})
     (place.root / "pipelines" / "orders.yaml").write_text(MERGED.format(topic=place.topic))
     create_topic(cluster, place.topic, 1)

@@ -13,7 +13,7 @@ Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
 
 
-def test_status_hides_what_the_next_run_would_refuse(place: Place, cluster: Cluster) -> None:
+def test_status_shows_what_next_run_would_refuse(place: Place, cluster: Cluster) -> None:
     """The word, the figures and the health of tables are there; a recreated topic is told before a run fails."""
     create_topic(cluster, place.topic, 2)
     produce(cluster, place.topic, payments(50, seed=1))
@@ -33,7 +33,7 @@ def test_status_hides_what_the_next_run_would_refuse(place: Place, cluster: Clus
     assert "component" not in shown
 
 
-def test_unknown_pipeline_is_an_empty_list(place: Place) -> None:
+def test_unknown_pipeline_is_refused(place: Place) -> None:
     """A misspelt name is refused, with the near one."""
     failed = place.frazil("status", "order")
 

@@ -43,7 +43,7 @@ def assert_carried_on(place: Place) -> None:
     assert rows == [{"n": RECORDS, "d": RECORDS}]
 
 
-def test_stop_command_leaves_the_run_or_loses_records(place: Place) -> None:
+def test_stop_command_ends_run_without_losing_records(place: Place) -> None:
     """`frazil stop` returns when the run has ended; a second one finds nothing, and the next run lands the rest once."""
     with begin(place) as run:
         told = place.json("stop", "orders")
@@ -58,7 +58,7 @@ def test_stop_command_leaves_the_run_or_loses_records(place: Place) -> None:
     assert_carried_on(place)
 
 
-def test_unreachable_airflow_keeps_local_runs_alive(place: Place) -> None:
+def test_unreachable_airflow_does_not_keep_local_runs_alive(place: Place) -> None:
     """Where the named Airflow does not answer, what runs on this machine ends all the same, and the command says what it missed."""
     nobody = "http://127.0.0.1:9"
     with begin(place) as run:
@@ -81,7 +81,7 @@ with registered(Home.resolve(), "orders", "here", print):
 """
 
 
-def test_run_in_another_container_is_not_waited_for(place: Place) -> None:
+def test_run_in_another_container_is_waited_for(place: Place) -> None:
     """The home that it shares tells of it, though its pid is nobody's here: the command returns when that has ended, too."""
     elsewhere = {"pid": 7, "start_ticks": 1, "host": "scheduler", "pipeline": "orders", "run": "elsewhere"}
     piped = {"env": place.environment, "stdout": subprocess.PIPE, "text": True}
@@ -104,7 +104,7 @@ def test_run_in_another_container_is_not_waited_for(place: Place) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.full)])
-def test_ctrl_c_ends_a_run_half_way(place: Place, number: signal.Signals) -> None:
+def test_ctrl_c_ends_run_in_order(place: Place, number: signal.Signals) -> None:
     """Ctrl-C and a closed terminal end a run in order, too."""
     with begin(place) as run:
         run.send_signal(number)
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_a_run_half_way(place: Place, number: signal.Signals) -> Non
     assert_carried_on(place)
 
 
-def test_pipeline_that_is_not_there_is_stopped(place: Place) -> None:
+def test_stop_of_unknown_pipeline_is_refused(place: Place) -> None:
     """A wrong name is refused with the nearest one, instead of saying that nothing runs."""
     ended = place.frazil("stop", "order")
 

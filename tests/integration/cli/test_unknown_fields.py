@@ -30,7 +30,7 @@ def answer(place: Any, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_data_is_left_out_and_nobody_is_told(place: Any) -> None:
+def test_unknown_fields_are_reported(place: Any) -> None:
     """Dry run, run, history and ledger say of how many landed records, and which fields; verify finds nothing wrong."""
     produce(place)
 
@@ -51,7 +51,7 @@ def test_data_is_left_out_and_nobody_is_told(place: Any) -> None:
 
 
 @pytest.mark.parametrize("payload", ["redacted", "none"])
-def test_a_name_tells_a_secret(place: Any, payload: str) -> None:
+def test_redacted_pipeline_keeps_no_field_names(place: Any, payload: str) -> None:
     """Where payloads are secrets, names of fields are not kept; records are counted all the same."""
     file = place.root / "pipelines" / "orders.yaml"
     text = file.read_text(encoding="utf-8")

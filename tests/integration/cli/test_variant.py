@@ -23,7 +23,7 @@ destinations:
 """
 
 
-def test_a_killed_job_leaves_documents_behind_or_doubles_them(place: Place) -> None:
+def test_killed_job_neither_loses_nor_doubles_documents(place: Place) -> None:
     """One destination, by Spark only: killed between decision and table, the next run finishes it, the one after is idle."""
     fetch(Home.resolve(), "spark")
     (Path(place.root) / "pipelines" / "docs.yaml").write_text(FILE.format(topic=place.topic))

@@ -19,7 +19,9 @@ Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""
 
 
-def test_looking_reads_the_tables_each_time(place: Place, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lag_checks_do_not_read_tables_each_time(
+    place: Place, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The position is read at first, when enough seems to wait, and when it is old; what a run landed waits no more."""
     reads: list[str] = []
     held = waiting.held_position

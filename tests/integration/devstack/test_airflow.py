@@ -140,7 +140,7 @@ def test_a_busy_port_is_named_before_anything_starts(home: Home, survivors: Surv
 
 
 @pytest.mark.parametrize("wrong", ["port", "password", "database"])
-def test_unusable_database_ends_as_a_stack_trace(
+def test_unusable_database_is_reported_without_stack_trace(
     home: Home, survivors: Survivors, postgres: PostgresServer, wrong: str
 ) -> None:
     """PostgreSQL's own words, before anything starts, without the password."""
@@ -158,7 +158,7 @@ def test_unusable_database_ends_as_a_stack_trace(
     assert survivors() == []
 
 
-def test_nobody_there_is_worth_another_try(home: Home) -> None:
+def test_absent_airflow_is_retryable(home: Home) -> None:
     """An Airflow that is still starting or just restarting is not a configuration error."""
     ensure_secrets(home)
 

@@ -110,7 +110,7 @@ def test_the_status_says_whether_another_try_can_help(
         api.pools()
 
 
-def test_a_locked_database_ends_a_command(script: Script, api: AirflowApi) -> None:
+def test_request_is_repeated_when_database_is_locked(script: Script, api: AirflowApi) -> None:
     """Airflow undid the request and says so: it is sent again, whatever it was."""
     undone = (500, {"detail": {"reason": "Database error", "message": "Serious error when handling your request"}})
     script.answers = [(201, {"access_token": "t"}), undone, undone, (200, {})]
@@ -143,7 +143,7 @@ def test_the_event_of_an_asset_with_a_longer_name_is_taken(script: Script, api: 
 
 
 @pytest.mark.parametrize("events", [None, [], [{"extra": None}], [{"extra": {"from_rest_api": True}}]])
-def test_a_pipeline_that_told_nothing_is_complete(script: Script, api: AirflowApi, events: list[object] | None) -> None:
+def test_pipeline_without_event_is_not_complete(script: Script, api: AirflowApi, events: list[object] | None) -> None:
     """Without the asset, or without an event of it that a run told, no instant is known."""
     known = [] if events is None else [{"id": 4, "name": "orders/complete"}]
     answers: list[Answer] = [(201, {"access_token": "t"}), (200, {"assets": known, "total_entries": len(known)})]

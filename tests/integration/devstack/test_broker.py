@@ -95,7 +95,7 @@ def test_a_killed_broker_comes_back_with_its_data(home: Home, processes: Process
     assert cluster_id(home) == before
 
 
-def test_a_topic_is_not_made_by_a_typing_error(home: Home, processes: Processes) -> None:
+def test_misspelt_topic_is_not_created(home: Home, processes: Processes) -> None:
     """A misspelt name would be an empty topic, and its pipeline idle for ever."""
     broker.start(home, processes, silent)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers(home)})

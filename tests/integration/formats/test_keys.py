@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.common.serde import SchemaId
 from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 
 from frazil.kafka.client.record import Header, OutgoingRecord
-from tests.letters import bring
+from tests.letters import run_dead_letter_replay
 from tests.operations import assert_clean
 from tests.registry_server import RegistryServer
 
@@ -62,7 +62,7 @@ class Producer:
         return SerializationContext(self._topic, field, headers)
 
 
-def test_key_and_value_are_mixed_up(store: MakeStore, confluent: SchemaRegistryClient) -> None:
+def test_key_and_value_are_read_with_their_own_schemas(store: MakeStore, confluent: SchemaRegistryClient) -> None:
     """Each half is read with its own schema, from in front of it or from its header; a broken key is a letter."""
     plain, headed = Producer(confluent), Producer(confluent, {"schema.id.serializer": in_header})
     bad = plain.record(1, 10)
@@ -86,7 +86,7 @@ def test_key_and_value_are_mixed_up(store: MakeStore, confluent: SchemaRegistryC
     assert_clean(made.shop)
 
 
-def test_guid_of_a_registry_without_guids_stops_the_neighbours(
+def test_guid_unknown_to_registry_does_not_stop_other_records(
     store: MakeStore, confluent: SchemaRegistryClient
 ) -> None:
     """Confluent's own header serialiser writes GUIDs; the registry of these tests gives none, and knows none."""
@@ -104,7 +104,7 @@ def test_guid_of_a_registry_without_guids_stops_the_neighbours(
     assert (rows, letters) == ([{"total": 20}], [(0, "UNKNOWN_SCHEMA")])
 
 
-def test_record_with_a_broken_key_does_not_come_home(store: MakeStore) -> None:
+def test_dead_letter_with_broken_key_lands_once_file_fits(store: MakeStore) -> None:
     """A letter of a key that the file did not fit is decoded again, key and all, when the file is mended."""
     columns = {"total": "int", "no": {"type": "long", "of": "key", "required": True}}
     made = store({"format": "json"}, columns, key={"fields": {"no": "int"}})
@@ -113,7 +113,7 @@ def test_record_with_a_broken_key_does_not_come_home(store: MakeStore) -> None:
     rows, letters = made.lands_records(sent)
     path = made.shop.project.pipelines_folder / "orders.yaml"
     made.shop = made.shop.with_pipeline(path.read_text().replace('"no": "int"', '"no": "long"'))
-    home = bring(made.shop)
+    home = run_dead_letter_replay(made.shop)
 
     assert (rows, letters) == ([{"total": 1, "no": 5}], [(1, "INVALID_KEY")])
     assert (home.tried, home.landed) == (1, 1)

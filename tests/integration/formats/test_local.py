@@ -96,7 +96,7 @@ def datum(value: dict[str, Any]) -> bytes:
         ),
     ],
 )
-def test_value_is_read_in_another_format(  # noqa: PLR0913, PLR0917 - a row of the table
+def test_value_is_read_in_declared_format(  # noqa: PLR0913, PLR0917 - a row of the table
     store: MakeStore,
     value: dict[str, Any],
     columns: dict[str, str],
@@ -105,7 +105,7 @@ def test_value_is_read_in_another_format(  # noqa: PLR0913, PLR0917 - a row of t
     bad: bytes,
     code: str,
 ) -> None:
-    """What was sent is the row, what is broken is a letter, a tombstone is left out; the books are right."""
+    """What was sent is the row, what is broken is a letter, a tombstone is left out; the counts are right."""
     made = store(value, columns)
 
     rows, letters = made.lands([sent, bad, None, sent])
@@ -116,7 +116,7 @@ def test_value_is_read_in_another_format(  # noqa: PLR0913, PLR0917 - a row of t
     assert_clean(made.shop)
 
 
-def test_transforms_are_skipped(store: MakeStore) -> None:
+def test_transforms_run_in_their_order(store: MakeStore) -> None:
     """In their order, each for the records it is meant for; what fails inside is a letter of stage `transform`."""
     made = store(
         {"format": "json", "fields": {"id": "long", "who": "struct<name: string, age: string>"}},
@@ -140,7 +140,7 @@ def test_transforms_are_skipped(store: MakeStore) -> None:
     assert_clean(made.shop)
 
 
-def test_exploded_records_break_the_books(store: MakeStore) -> None:
+def test_exploded_records_are_counted_correctly(store: MakeStore) -> None:
     """More rows than records, told apart in the ledger; filtered ones are counted; verify agrees."""
     made = store(
         {"format": "json", "fields": {"id": "long", "items": "list<struct<sku: string, n: int>>"}},

@@ -55,7 +55,7 @@ def order(number: int, **more: Any) -> dict[str, Any]:
     return {"id": number, "total": Decimal("12.50"), "at": AT, "lines": ["a", "b"], **more}
 
 
-def test_two_writer_schemas_meet_in_one_batch(store: MakeStore, confluent: SchemaRegistryClient) -> None:
+def test_two_writer_schemas_land_in_one_batch(store: MakeStore, confluent: SchemaRegistryClient) -> None:
     """Each value is read with its own schema; what one does not have is null; what is none is a letter."""
     values = [
         *avro(confluent, ORDER, order(1)),
@@ -74,7 +74,7 @@ def test_two_writer_schemas_meet_in_one_batch(store: MakeStore, confluent: Schem
     assert_clean(shop.shop)
 
 
-def test_json_schema_is_held_against_its_values(store: MakeStore, confluent: SchemaRegistryClient) -> None:
+def test_values_are_validated_against_json_schema(store: MakeStore, confluent: SchemaRegistryClient) -> None:
     """A value that its schema forbids is a letter, its neighbours land."""
     schema = {
         "title": "Order",
@@ -93,7 +93,7 @@ def test_json_schema_is_held_against_its_values(store: MakeStore, confluent: Sch
     assert letters == [(1, "SCHEMA_VIOLATION")]
 
 
-def test_registry_that_is_down_makes_dead_letters(store: MakeStore, confluent: SchemaRegistryClient) -> None:
+def test_registry_that_is_down_makes_no_dead_letters(store: MakeStore, confluent: SchemaRegistryClient) -> None:
     """Nobody knows what the values are: nothing is published, the run may try again."""
     shop = store({"format": "avro", "registry": "main"}, COLUMNS)
     settings = shop.shop.project.settings_file

@@ -29,7 +29,7 @@ def transactions(cluster: Cluster) -> Iterator[Callable[[str], Transactions]]:
 
 
 @pytest.fixture
-def nobody() -> Iterator[Cluster]:
+def unreachable() -> Iterator[Cluster]:
     """A cluster at a port that is bound, so that nobody else gets it, and where nobody listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))

@@ -28,7 +28,7 @@ def fill(cluster: Cluster, topic: str, keys: str, first: int = 0) -> None:
     send_apart(cluster, topic, records, first)
 
 
-def test_ranges_with_compacted_offsets_hang_or_repeat(cluster: Cluster, topic: Topic) -> None:
+def test_ranges_with_compacted_offsets_end_without_repeats(cluster: Cluster, topic: Topic) -> None:
     """Every range gives exactly what is left in it, also one with nothing left, and ends."""
     name = topic(config=COMPACTED)
     fill(cluster, name, "aababcbabx")
@@ -44,7 +44,7 @@ def test_ranges_with_compacted_offsets_hang_or_repeat(cluster: Cluster, topic: T
             assert read(cluster, name, start, end) == [o for o in left if start <= o < end], (start, end)
 
 
-def test_a_range_of_tombstones_hangs(cluster: Cluster, topic: Topic) -> None:
+def test_range_of_tombstones_ends(cluster: Cluster, topic: Topic) -> None:
     """Tombstones are records until a later cleaning takes them too; then the range is empty."""
     name = topic(config=COMPACTED)
     fill(cluster, name, "abAB")
@@ -60,7 +60,7 @@ def test_a_range_of_tombstones_hangs(cluster: Cluster, topic: Topic) -> None:
     assert read(cluster, name, 0, facts.stable_end)[-1] == facts.stable_end - 1
 
 
-def test_a_moment_falls_into_compacted_offsets(cluster: Cluster, topic: Topic) -> None:
+def test_timestamp_in_compacted_offsets_finds_next_record(cluster: Cluster, topic: Topic) -> None:
     """The offset of a moment is one that is still there, at or after it."""
     name = topic(config=COMPACTED)
     fill(cluster, name, "ababax")
@@ -70,7 +70,7 @@ def test_a_moment_falls_into_compacted_offsets(cluster: Cluster, topic: Topic) -
     assert offsets_at(cluster, [(name, 0)], LONG_AGO_MS + 3_001) == {(name, 0): 4}
 
 
-def test_compacted_transactions_hang_or_leak(
+def test_compacted_transactions_neither_hang_nor_leak(
     cluster: Cluster, topic: Topic, transactions: Callable[[str], Any]
 ) -> None:
     """What aborted transactions and markers leave behind is no record, before and after the cleaner."""

@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 MORNING_MS = 1_700_000_000_000
 
 
-def test_pattern_takes_a_part_for_the_whole(cluster: Cluster) -> None:
+def test_pattern_matches_whole_names(cluster: Cluster) -> None:
     """Names match from their first to their last letter, and come sorted."""
     prefix = f"events-{uuid4().hex[:8]}"
     for suffix in (".20240102", ".20240101", ".20240101.old", "-errors"):
@@ -33,7 +33,7 @@ def test_pattern_takes_a_part_for_the_whole(cluster: Cluster) -> None:
     assert matching_topics(cluster, prefix) == ()
 
 
-def test_internal_topics_are_read(cluster: Cluster, topic: Topic) -> None:
+def test_internal_topics_are_left_out(cluster: Cluster, topic: Topic) -> None:
     """A pattern for everything leaves out what the brokers keep for themselves."""
     name = topic()
     mirror_offsets(cluster, "g", {(name, 0): 0})  # there is an internal topic now
@@ -45,15 +45,15 @@ def test_internal_topics_are_read(cluster: Cluster, topic: Topic) -> None:
     assert observe(cluster, ["__consumer_offsets"]).topics
 
 
-def test_broken_pattern_is_no_topic(cluster: Cluster, nobody: Cluster) -> None:
+def test_broken_pattern_is_refused(cluster: Cluster, unreachable: Cluster) -> None:
     """A pattern that is none, and a cluster that is none, are not the same as nothing found."""
     with pytest.raises(Terminal, match=r"'events\('"):
         matching_topics(cluster, "events(")
     with pytest.raises(Retryable, match="answered in time"):
-        matching_topics(nobody, "events")
+        matching_topics(unreachable, "events")
 
 
-def test_absent_topics_stop_the_others(cluster: Cluster, topic: Topic) -> None:
+def test_absent_topics_do_not_stop_others(cluster: Cluster, topic: Topic) -> None:
     """Topics that aren't there are left out where that is allowed, without waiting for them."""
     name = topic()
     gone = topic(partitions=20)
@@ -70,7 +70,7 @@ def test_absent_topics_stop_the_others(cluster: Cluster, topic: Topic) -> None:
     assert time.monotonic() - began < 15
 
 
-def test_topic_in_deletion_hangs_or_breaks_the_look(cluster: Cluster, topic: Topic) -> None:
+def test_topic_under_deletion_does_not_hang_discovery(cluster: Cluster, topic: Topic) -> None:
     """Looks at a topic that vanishes meanwhile answer at once: it is whole, or not there."""
     stays, slowest = topic(), 0.0
 
@@ -94,7 +94,7 @@ def test_topic_in_deletion_hangs_or_breaks_the_look(cluster: Cluster, topic: Top
     assert slowest < 14
 
 
-def test_a_moment_is_found_in_the_wrong_place(cluster: Cluster, topic: Topic) -> None:
+def test_timestamp_finds_first_record_at_or_after_it(cluster: Cluster, topic: Topic) -> None:
     """The first record of that time or later, per partition; none where all are earlier."""
     name, empty = topic(partitions=2), topic()
     for hour in range(3):
@@ -116,7 +116,7 @@ def test_a_moment_is_found_in_the_wrong_place(cluster: Cluster, topic: Topic) ->
     assert [at(moment) for moment in (0, -1, -2, -5)] == [0] * 4
 
 
-def test_moment_in_a_missing_partition_waits(cluster: Cluster, topic: Topic) -> None:
+def test_timestamp_in_missing_partition_is_refused_at_once(cluster: Cluster, topic: Topic) -> None:
     """What isn't there is named at once."""
     name = topic()
 

@@ -23,7 +23,7 @@ def group() -> Iterator[str]:
     return f"frazil-{uuid4().hex}"
 
 
-def test_mirror_lags_behind_or_sticks(cluster: Cluster, topic: Topic, group: str) -> None:
+def test_consumer_group_moves_forward_and_backward(cluster: Cluster, topic: Topic, group: str) -> None:
     """The group is made by the first write; offsets move forward and backward, others stay."""
     name = topic(partitions=3)
     three = [(name, number) for number in range(3)]
@@ -40,7 +40,7 @@ def test_mirror_lags_behind_or_sticks(cluster: Cluster, topic: Topic, group: str
     assert group_offsets(cluster, group) == group_offsets(cluster, group, three)
 
 
-def test_vanished_topic_keeps_the_others_from_being_mirrored(cluster: Cluster, topic: Topic, group: str) -> None:
+def test_vanished_topic_does_not_keep_other_group_offsets(cluster: Cluster, topic: Topic, group: str) -> None:
     """A topic or partition that is gone is left out; the rest is written."""
     gone, name = topic(), topic()
     delete_topic(cluster, gone)
@@ -52,7 +52,7 @@ def test_vanished_topic_keeps_the_others_from_being_mirrored(cluster: Cluster, t
     assert group_offsets(cluster, group, [(gone, 0), (name, 0), (name, 9)]) == {(name, 0): 2}
 
 
-def test_somebody_consumes_as_the_mirror(cluster: Cluster, topic: Topic, group: str) -> None:
+def test_group_with_members_is_refused(cluster: Cluster, topic: Topic, group: str) -> None:
     """A group with members is refused by name, and its offsets stay; once they left it is written."""
     name = topic()
     mirror_offsets(cluster, group, {(name, 0): 1})
@@ -75,11 +75,11 @@ def test_somebody_consumes_as_the_mirror(cluster: Cluster, topic: Topic, group: 
     assert group_offsets(cluster, group, [(name, 0)]) == {(name, 0): 2}
 
 
-def test_nobody_to_mirror_to_is_no_success(nobody: Cluster, group: str) -> None:
+def test_unreachable_cluster_fails_consumer_group_in_time(unreachable: Cluster, group: str) -> None:
     """An unreachable cluster is said in time, for writing and for reading."""
     began = time.monotonic()
     with pytest.raises(Retryable, match="answered in time"):
-        mirror_offsets(nobody, group, {("t", 0): 1})
+        mirror_offsets(unreachable, group, {("t", 0): 1})
     assert time.monotonic() - began < 15
     with pytest.raises(Retryable, match="answered in time"):
-        group_offsets(nobody, group, [("t", 0)])
+        group_offsets(unreachable, group, [("t", 0)])

@@ -41,7 +41,7 @@ def zeros(count: int, size: int = 1_000) -> list[bytes]:
     return [bytes(size)] * count
 
 
-def found(cluster: Cluster, topic: str, start: int, end: int) -> list[tuple[int, int | None]]:
+def read_offsets(cluster: Cluster, topic: str, start: int, end: int) -> list[tuple[int, int | None]]:
     """Offset of each record, and its bytes if it was not taken over."""
     rows: list[tuple[int, int | None]] = []
     for batch in read_range(cluster, topic, 0, start, end):
@@ -50,7 +50,7 @@ def found(cluster: Cluster, topic: str, start: int, end: int) -> list[tuple[int,
     return rows
 
 
-def test_batches_that_the_client_cannot_unpack_are_told_by_their_offsets(cluster: Cluster, topic: Topic) -> None:
+def test_batches_that_client_cannot_unpack_are_reported_by_offset(cluster: Cluster, topic: Topic) -> None:
     """Each offset of such a batch once, from the beginning of the range to its end; batches around it are read."""
     name = topic()
     sizes = [3, 70, 2, 21, 333, 1, 40]  # of batches, of which the large ones can't be unpacked
@@ -62,10 +62,10 @@ def test_batches_that_the_client_cannot_unpack_are_told_by_their_offsets(cluster
 
     for start, end in ((0, ends[-1]), (1, 50), (10, 11), (72, 80), (74, 76), (100, ends[-1] - 5), (96, 97)):
         expected = [(o, NOT_UNPACKED if o in unreadable else None) for o in range(start, end)]
-        assert found(small, name, start, end) == expected, (start, end)
+        assert read_offsets(small, name, start, end) == expected, (start, end)
 
 
-def test_end_of_such_a_batch_is_found_without_unpacking_it_as_often(
+def test_end_of_unreadable_batch_is_found_with_little_unpacking(
     cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A producer may send thousands of batches of 128 MiB in 10 KB each: what looks for their ends unpacks 2 MiB of them."""
@@ -73,19 +73,19 @@ def test_end_of_such_a_batch_is_found_without_unpacking_it_as_often(
     for size in (2, 300, 300, 1):
         send(cluster, name, zeros(size, 1_000_000 if size == 300 else 10))
 
-    def noted(of: Cluster, complaints: ErrorLog, **statistics: Any) -> Consumer:
+    def recorded_consumer(of: Cluster, complaints: ErrorLog, **statistics: Any) -> Consumer:
         built.append(
             (consumer(of, complaints, **statistics), of.properties.get("receive.message.max.bytes", "default"))
         )
         return built[-1][0]
 
-    monkeypatch.setattr(read, "consumer", noted)
+    monkeypatch.setattr(read, "consumer", recorded_consumer)
     expected = [(o, NOT_UNPACKED if 2 <= o < 602 else None) for o in range(603)]
-    assert found(cluster, name, 0, 603) == expected
+    assert read_offsets(cluster, name, 0, 603) == expected
     assert [bound for _, bound in built] == ["default", str(2 * 2**20)]
 
 
-def test_end_of_a_batch_that_does_not_come_through_to_the_probe_is_found(
+def test_end_of_batch_larger_than_probe_is_found(
     cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has more bytes in the log than a probe takes: then one that takes as much as the reader looks for its end."""
@@ -96,10 +96,10 @@ def test_end_of_a_batch_that_does_not_come_through_to_the_probe_is_found(
     monkeypatch.setattr(read, "_PROBED_BYTES", 9_000)
     monkeypatch.setattr(read, "_PROBE_SECONDS", 1.0)
     small = Cluster(cluster.name, dict(cluster.properties) | SMALL)
-    assert found(small, name, 0, 46) == [(o, NOT_UNPACKED if 2 <= o < 43 else None) for o in range(46)]
+    assert read_offsets(small, name, 0, 46) == [(o, NOT_UNPACKED if 2 <= o < 43 else None) for o in range(46)]
 
 
-def test_verify_meets_the_same_offsets(cluster: Cluster, topic: Topic) -> None:
+def test_verify_reads_the_same_offsets(cluster: Cluster, topic: Topic) -> None:
     """The reader of the check, which shares no code with the other one, goes on behind such a batch as well."""
     name = topic()
     for size in (3, 70, 2):
@@ -129,7 +129,7 @@ def test_other_partitions_flow_beside_a_batch_that_cannot_be_unpacked(cluster: C
     assert sorted(places) == sorted([(names[0], o) for o in range(35)] + [(names[1], o) for o in range(5)])
 
 
-def test_reading_fails_where_that_is_asked_for(cluster: Cluster, topic: Topic) -> None:
+def test_reading_fails_with_on_unreadable_fail(cluster: Cluster, topic: Topic) -> None:
     """With `on_unreadable: fail` the place is named, and what to raise."""
     name = topic()
     send(cluster, name, zeros(3))
@@ -143,10 +143,10 @@ def test_reading_fails_where_that_is_asked_for(cluster: Cluster, topic: Topic) -
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_record_above_the_limit_is_told_by_its_size_in_every_codec(cluster: Cluster, topic: Topic, codec: str) -> None:
+def test_record_above_limit_is_reported_by_size_in_every_codec(cluster: Cluster, topic: Topic, codec: str) -> None:
     """Records around it, in the same batch and in others, are read."""
     name = topic()
     send(cluster, name, [b"1", bytes(17_000_000), b"3"], codec)
     send(cluster, name, [b"4"], codec)
 
-    assert found(cluster, name, 0, 4) == [(0, None), (1, 17_000_000), (2, None), (3, None)]
+    assert read_offsets(cluster, name, 0, 4) == [(0, None), (1, 17_000_000), (2, None), (3, None)]

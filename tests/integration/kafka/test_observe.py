@@ -22,7 +22,7 @@ Topic = Callable[..., str]
 KAFKA_UUID = re.compile(r"[\w-]{22}")
 
 
-def test_recreated_topic_looks_the_same(cluster: Cluster, topic: Topic) -> None:
+def test_recreated_topic_has_another_id(cluster: Cluster, topic: Topic) -> None:
     """A topic created anew under its old name has another id; the cluster's id stays."""
     name = topic(partitions=2)
     before = observe(cluster, [name])
@@ -39,7 +39,7 @@ def test_recreated_topic_looks_the_same(cluster: Cluster, topic: Topic) -> None:
     assert KAFKA_UUID.fullmatch(before.cluster_id)
 
 
-def test_partitions_are_mixed_up(cluster: Cluster, topic: Topic) -> None:
+def test_partitions_are_kept_apart(cluster: Cluster, topic: Topic) -> None:
     """Facts stand at the index of their partition, per topic, in one answer."""
     names = [topic(partitions=12), topic(partitions=1)]
     records = [OutgoingRecord(b"%d" % n, b"v") for n in range(100)]
@@ -54,7 +54,7 @@ def test_partitions_are_mixed_up(cluster: Cluster, topic: Topic) -> None:
     assert facts.topics[names[1]].partitions == (PartitionFacts(0, 0, 0, 0),)
 
 
-def test_end_includes_an_open_transaction(cluster: Cluster, topic: Topic, transactions: Callable[[str], Any]) -> None:
+def test_end_excludes_open_transaction(cluster: Cluster, topic: Topic, transactions: Callable[[str], Any]) -> None:
     """The stable end stays before the first open transaction while the high watermark moves on."""
     name = topic()
     writer = transactions(name)
@@ -69,7 +69,7 @@ def test_end_includes_an_open_transaction(cluster: Cluster, topic: Topic, transa
     assert ended_facts == PartitionFacts(log_start=0, stable_end=5, high_watermark=5, leader_epoch=0)
 
 
-def test_deleted_records_are_still_offered(cluster: Cluster, topic: Topic) -> None:
+def test_deleted_records_are_no_longer_offered(cluster: Cluster, topic: Topic) -> None:
     """The log start moves with what the broker forgot."""
     name = topic()
     produce(cluster, name, [OutgoingRecord(None, b"v")] * 5)
@@ -82,7 +82,7 @@ def test_deleted_records_are_still_offered(cluster: Cluster, topic: Topic) -> No
     assert facts == PartitionFacts(4, 5, 5, 0)
 
 
-def test_missing_topic_is_taken_for_an_empty_one(cluster: Cluster, topic: Topic) -> None:
+def test_missing_topic_is_not_taken_for_empty_one(cluster: Cluster, topic: Topic) -> None:
     """One missing topic among others is named, with the way to create it."""
     with pytest.raises(Terminal) as missing:
         observe(cluster, [topic(), "not-there"])

@@ -20,7 +20,7 @@ from frazil.kafka.write.produce import produce
 Topic = Callable[..., str]
 
 
-def test_records_are_lost_or_doubled(cluster: Cluster, topic: Topic) -> None:
+def test_records_are_produced_once(cluster: Cluster, topic: Topic) -> None:
     """As many land as were made, though they do not fit into the client's queue at once."""
     name = topic(partitions=3)
     seen: list[int] = []
@@ -34,7 +34,7 @@ def test_records_are_lost_or_doubled(cluster: Cluster, topic: Topic) -> None:
     assert seen[-1] == 120_000
 
 
-def test_equal_keys_part_or_overtake(cluster: Cluster, topic: Topic) -> None:
+def test_equal_keys_share_partition_and_order(cluster: Cluster, topic: Topic) -> None:
     """Records of one key share a partition and keep their order."""
     name = topic(partitions=4)
     keys = [b"%d" % (n % 10) for n in range(1_000)]
@@ -53,7 +53,7 @@ def test_equal_keys_part_or_overtake(cluster: Cluster, topic: Topic) -> None:
     assert {len(partitions) for partitions in homes.values()} == {1}
 
 
-def test_rate_drifts(cluster: Cluster, topic: Topic) -> None:
+def test_rate_does_not_drift(cluster: Cluster, topic: Topic) -> None:
     """Record n is not taken before n / rate seconds, and the whole does not fall behind."""
     taken: list[float] = []
 
@@ -91,12 +91,12 @@ def test_record_above_the_limit_of_the_topic_is_named(cluster: Cluster, topic: T
     assert caught.value.record is records[1]
 
 
-def test_no_records_hang(cluster: Cluster, topic: Topic) -> None:
+def test_empty_input_is_done_at_once(cluster: Cluster, topic: Topic) -> None:
     """An empty input is done at once."""
     assert produce(cluster, topic(), []).count == 0
 
 
-def test_missing_topic_swallows_records(cluster: Cluster) -> None:
+def test_missing_topic_takes_no_records(cluster: Cluster) -> None:
     """Nothing is taken from the input when the topic isn't there."""
     untouched = iter([OutgoingRecord(None, b"v")])
 

@@ -55,7 +55,7 @@ def fill_large(cluster: Cluster, topic: str, count: int) -> None:
         produce(cluster, topic, [OutgoingRecord(None, bytes([n]) * 200_000)])
 
 
-def test_bytes_change_on_the_way(cluster: Cluster, topic: Topic) -> None:
+def test_bytes_arrive_unchanged(cluster: Cluster, topic: Topic) -> None:
     """Keys, values, headers and times come back as sent; null and empty stay two things."""
     name = topic()
     binary = bytes(range(256))
@@ -79,7 +79,7 @@ def test_bytes_change_on_the_way(cluster: Cluster, topic: Topic) -> None:
     assert {r["timestamp_type"] for r in rows} == {0}
 
 
-def test_partitions_at_once_lose_or_mix_records(cluster: Cluster, topic: Topic) -> None:
+def test_partitions_read_at_once_neither_lose_nor_mix_records(cluster: Cluster, topic: Topic) -> None:
     """Ranges of many partitions of several topics, one of them in two parts: each gives its own offsets, in order."""
     names = [topic(partitions=3), topic(partitions=3)]
     for name in names:
@@ -103,7 +103,7 @@ def test_partitions_at_once_lose_or_mix_records(cluster: Cluster, topic: Topic) 
     assert max(batch.num_rows for batch in batches) <= 1_000
 
 
-def test_gone_partition_among_others_is_waited_for_in_silence(cluster: Cluster, topic: Topic) -> None:
+def test_missing_partition_among_others_is_named(cluster: Cluster, topic: Topic) -> None:
     """A topic that is not there is named even where its neighbours flow, or are as silent."""
     names = [topic(), topic()]
     fill(cluster, names[0], 10)
@@ -115,7 +115,7 @@ def test_gone_partition_among_others_is_waited_for_in_silence(cluster: Cluster, 
         list(read_ranges(cluster, ranges))
 
 
-def test_log_append_time_is_taken_for_create_time(cluster: Cluster, topic: Topic) -> None:
+def test_log_append_time_is_not_taken_for_create_time(cluster: Cluster, topic: Topic) -> None:
     """A topic that stamps records itself says so in the type, and the producer's time is gone."""
     name = topic(config={"message.timestamp.type": "LogAppendTime"})
     produce(cluster, name, [OutgoingRecord(None, b"v", (), 1_000)])
@@ -126,7 +126,7 @@ def test_log_append_time_is_taken_for_create_time(cluster: Cluster, topic: Topic
     assert row["timestamp"].year > 1970
 
 
-def test_neighbours_of_the_range_leak_in(cluster: Cluster, topic: Topic) -> None:
+def test_neighbours_of_range_are_left_out(cluster: Cluster, topic: Topic) -> None:
     """A range in the middle of one Kafka batch gives its own offsets and nothing around them."""
     name = topic()
     fill(cluster, name, 100)
@@ -138,7 +138,7 @@ def test_neighbours_of_the_range_leak_in(cluster: Cluster, topic: Topic) -> None
 
 
 @pytest.mark.parametrize("offset", [0, 3, 5])
-def test_an_empty_range_reads_or_waits(cluster: Cluster, topic: Topic, offset: int) -> None:
+def test_empty_range_ends_at_once(cluster: Cluster, topic: Topic, offset: int) -> None:
     """Start equal to end gives nothing, at the ends of the log too."""
     name = topic()
     fill(cluster, name, 5)
@@ -146,7 +146,7 @@ def test_an_empty_range_reads_or_waits(cluster: Cluster, topic: Topic, offset: i
     assert read(cluster, name, offset, offset) == []
 
 
-def test_long_range_ends_early_or_in_huge_batches(cluster: Cluster, topic: Topic) -> None:
+def test_long_range_is_read_whole_in_bounded_batches(cluster: Cluster, topic: Topic) -> None:
     """Every record once and in order, in batches of at most the asked size."""
     name = topic()
     fill(cluster, name, 30_000)
@@ -158,7 +158,7 @@ def test_long_range_ends_early_or_in_huge_batches(cluster: Cluster, topic: Topic
     assert max(batch.num_rows for batch in batches) <= 7_000
 
 
-def test_markers_and_aborted_records_hang_or_leak(
+def test_markers_and_aborted_records_neither_hang_nor_leak(
     cluster: Cluster, topic: Topic, transactions: Callable[[str], Any]
 ) -> None:
     """Aborted records stay out, and a range that ends in markers or aborted records ends."""
@@ -177,7 +177,7 @@ def test_markers_and_aborted_records_hang_or_leak(
             assert found == {o: v for o, v in expected.items() if start <= o < end}, (start, end)
 
 
-def test_deleted_records_are_skipped(cluster: Cluster, topic: Topic) -> None:
+def test_deleted_records_are_not_skipped(cluster: Cluster, topic: Topic) -> None:
     """A range that begins below the log start is left to the next plan; one from the log start on is read."""
     name = topic()
     fill(cluster, name, 20)
@@ -191,7 +191,7 @@ def test_deleted_records_are_skipped(cluster: Cluster, topic: Topic) -> None:
     assert [row["offset"] for row in read(cluster, name, 12, 20)] == list(range(12, 20))
 
 
-def test_large_records_fill_the_memory(cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_records_do_not_fill_memory(cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch ends by its bytes too, so its size does not follow from the number of records alone."""
     name = topic()
     fill_large(cluster, name, 20)
@@ -204,7 +204,7 @@ def test_large_records_fill_the_memory(cluster: Cluster, topic: Topic, monkeypat
     assert max(batch.num_rows for batch in batches) <= 5
 
 
-def test_records_deleted_while_they_are_read_are_skipped(cluster: Cluster, topic: Topic) -> None:
+def test_records_deleted_during_read_are_not_skipped(cluster: Cluster, topic: Topic) -> None:
     """What goes between two fetches is left to the next plan: the rest alone would look like the whole range."""
     name = topic()
     fill_large(cluster, name, 30)
@@ -220,7 +220,7 @@ def test_records_deleted_while_they_are_read_are_skipped(cluster: Cluster, topic
         list(batches)
 
 
-def test_a_topic_too_short_is_read_again_for_ever(cluster: Cluster, topic: Topic) -> None:
+def test_too_short_topic_is_refused(cluster: Cluster, topic: Topic) -> None:
     """Where both ends are missing no later plan can fit: it is another topic."""
     name = topic()
     fill(cluster, name, 5)
@@ -230,7 +230,7 @@ def test_a_topic_too_short_is_read_again_for_ever(cluster: Cluster, topic: Topic
         read(cluster, name, 0, 6)
 
 
-def test_end_beyond_the_log_waits_for_ever(cluster: Cluster, topic: Topic) -> None:
+def test_end_beyond_log_is_refused(cluster: Cluster, topic: Topic) -> None:
     """Offsets that Kafka never gave are refused: the topic is not the one of the position."""
     name = topic()
     fill(cluster, name, 3)
@@ -239,7 +239,7 @@ def test_end_beyond_the_log_waits_for_ever(cluster: Cluster, topic: Topic) -> No
         read(cluster, name, 0, 4)
 
 
-def test_open_transaction_is_read(cluster: Cluster, topic: Topic, transactions: Callable[[str], Any]) -> None:
+def test_open_transaction_is_not_read(cluster: Cluster, topic: Topic, transactions: Callable[[str], Any]) -> None:
     """The stable end is the last that can be asked for while a transaction is open."""
     name = topic()
     writer = transactions(name)
@@ -253,17 +253,17 @@ def test_open_transaction_is_read(cluster: Cluster, topic: Topic, transactions: 
         read(cluster, name, 0, 5)
 
 
-def test_missing_topic_looks_like_a_silent_broker(cluster: Cluster) -> None:
+def test_missing_topic_is_reported_at_once(cluster: Cluster) -> None:
     """A topic or partition that isn't there is said at once."""
     with pytest.raises(Terminal, match="has no topic 'not-there'"):
         read(cluster, "not-there", 0, 1)
 
 
-def test_lost_leader_is_what_a_broker_says_of_it(cluster: Cluster, nobody: Cluster, topic: Topic) -> None:
+def test_lost_leader_is_told_apart_from_missing_partition(cluster: Cluster, unreachable: Cluster, topic: Topic) -> None:
     """The client has one word for a partition that is gone, one that is led again in a moment, and brokers that are silent."""
     name = topic()
 
-    def told(asked: Cluster, place: tuple[str, int]) -> FrazilError:
+    def explained_error(asked: Cluster, place: tuple[str, int]) -> FrazilError:
         complaints = ErrorLog()
         client = consumer(asked, complaints)
         reading = _Reading(asked, client, complaints, {place: Range(*place, 0, 1)})
@@ -273,10 +273,10 @@ def test_lost_leader_is_what_a_broker_says_of_it(cluster: Cluster, nobody: Clust
             reading.close()
         return translate(cause, asked, topic=place[0], partition=place[1])
 
-    assert isinstance(told(cluster, (name, 0)), Retryable)
-    assert isinstance(told(cluster, (name, 7)), Terminal)
-    assert isinstance(told(cluster, ("not-there", 0)), Terminal)
-    assert isinstance(told(nobody, (name, 0)), Retryable)
+    assert isinstance(explained_error(cluster, (name, 0)), Retryable)
+    assert isinstance(explained_error(cluster, (name, 7)), Terminal)
+    assert isinstance(explained_error(cluster, ("not-there", 0)), Terminal)
+    assert isinstance(explained_error(unreachable, (name, 0)), Retryable)
 
 
 def delete_before(cluster: Cluster, topic: str, offset: int) -> None:

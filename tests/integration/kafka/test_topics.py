@@ -17,7 +17,7 @@ from frazil.kafka.client.client import admin
 from frazil.kafka.client.cluster import Cluster
 
 
-def test_second_creation_fails_or_replaces(cluster: Cluster) -> None:
+def test_second_creation_changes_nothing(cluster: Cluster) -> None:
     """Creating what is there already changes nothing and says so."""
     name = f"t-{uuid4().hex}"
 
@@ -27,7 +27,7 @@ def test_second_creation_fails_or_replaces(cluster: Cluster) -> None:
     assert observe(cluster, [name]).topics[name] == made
 
 
-def test_other_partition_count_is_accepted(cluster: Cluster) -> None:
+def test_other_partition_count_is_refused(cluster: Cluster) -> None:
     """A topic with another number of partitions is refused with both numbers."""
     name = f"t-{uuid4().hex}"
     create_topic(cluster, name, 3)
@@ -40,13 +40,13 @@ def test_other_partition_count_is_accepted(cluster: Cluster) -> None:
     ("name", "partitions", "config"),
     [("white space", 1, {}), ("zero", 0, {}), ("config", 1, {"no.such.option": "1"})],
 )
-def test_impossible_topic_is_retried(cluster: Cluster, name: str, partitions: int, config: dict[str, str]) -> None:
+def test_impossible_topic_is_not_retried(cluster: Cluster, name: str, partitions: int, config: dict[str, str]) -> None:
     """What the broker refuses by rule needs a person."""
     with pytest.raises(Terminal, match=name):
         create_topic(cluster, name, partitions, config)
 
 
-def test_deleted_topic_lingers(cluster: Cluster) -> None:
+def test_deleted_topic_is_gone(cluster: Cluster) -> None:
     """After the deletion nobody finds the topic, and a second deletion says that it isn't there."""
     name = f"t-{uuid4().hex}"
     create_topic(cluster, name, 1)
@@ -58,7 +58,7 @@ def test_deleted_topic_lingers(cluster: Cluster) -> None:
         delete_topic(cluster, name)
 
 
-def test_compacted_topic_passes_for_another(cluster: Cluster, topic: Callable[..., str]) -> None:
+def test_compacted_topic_is_recognised(cluster: Cluster, topic: Callable[..., str]) -> None:
     """What is in force counts, in every way to write it; a topic that isn't there is not compacted."""
     policies = [None, "delete", "compact", "compact,delete", "delete,compact"]
     names = [topic(config={} if policy is None else {"cleanup.policy": policy}) for policy in policies]
@@ -67,7 +67,7 @@ def test_compacted_topic_passes_for_another(cluster: Cluster, topic: Callable[..
     assert compacted(cluster, []) == frozenset()
 
 
-def test_missing_permission_passes_for_a_plain_topic(cluster: Cluster) -> None:
+def test_missing_permission_is_reported(cluster: Cluster) -> None:
     """Whoever must not see the configuration is told which permission lacks, and for what."""
     refused: Future[dict[str, ConfigEntry]] = Future()
     refused.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))

@@ -35,7 +35,7 @@ def facts_of(cluster: Cluster, topic: str) -> PartitionFacts:
     return facts
 
 
-def test_a_topic_of_aborted_records_only_hangs(cluster: Cluster, topic: Topic, transactions: Writer) -> None:
+def test_topic_of_aborted_records_only_does_not_hang(cluster: Cluster, topic: Topic, transactions: Writer) -> None:
     """There is something to read and it is nothing: every range ends, empty."""
     name = topic()
     writer = transactions(name)
@@ -46,7 +46,7 @@ def test_a_topic_of_aborted_records_only_hangs(cluster: Cluster, topic: Topic, t
     assert [read(cluster, name, start, end) for start in range(6) for end in range(start, 6)] == [{}] * 21
 
 
-def test_a_long_aborted_range_is_progress(cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_aborted_range_counts_as_progress(cluster: Cluster, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is handed out for longer than a silence may last, while the consumer fetches one batch after the other."""
     name = topic()
     with transactions(cluster, name, {"batch.size": 1}) as writer:  # of one record each: an answer has one batch
@@ -60,7 +60,7 @@ def test_a_long_aborted_range_is_progress(cluster: Cluster, topic: Topic, monkey
     assert list(read(cluster, name, 0, 4_003).values()) == [b"last"]
 
 
-def test_an_aborted_tail_hides_the_last_record(cluster: Cluster, topic: Topic, transactions: Writer) -> None:
+def test_aborted_tail_does_not_hide_last_record(cluster: Cluster, topic: Topic, transactions: Writer) -> None:
     """The range ends at the stable end, beyond the last readable record."""
     name = topic()
     writer = transactions(name)
@@ -85,7 +85,7 @@ def test_an_empty_commit_leaves_only_a_marker(cluster: Cluster, topic: Topic, tr
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_open_transaction_lets_later_records_through(cluster: Cluster, topic: Topic, *, commit: bool) -> None:
+def test_open_transaction_holds_later_records_back(cluster: Cluster, topic: Topic, *, commit: bool) -> None:
     """Plain and committed records behind an open transaction wait for its end, then everything is read in order."""
     name = topic()
     produce(cluster, name, [OutgoingRecord(None, b"before")])
@@ -107,7 +107,9 @@ def test_an_open_transaction_lets_later_records_through(cluster: Cluster, topic:
     assert read(cluster, name, 0, 7) == (rest | {1: b"open", 5: b"open too"} if commit else rest)
 
 
-def test_a_range_begins_inside_an_aborted_transaction(cluster: Cluster, topic: Topic, transactions: Writer) -> None:
+def test_rest_of_half_deleted_aborted_transaction_stays_aborted(
+    cluster: Cluster, topic: Topic, transactions: Writer
+) -> None:
     """Records deleted up to the middle of a transaction: what is left of it stays aborted."""
     name = topic()
     writer = transactions(name)
@@ -124,7 +126,7 @@ def test_a_range_begins_inside_an_aborted_transaction(cluster: Cluster, topic: T
         read(cluster, name, 1, 7)
 
 
-def test_everything_up_to_the_end_is_deleted(cluster: Cluster, topic: Topic, transactions: Writer) -> None:
+def test_emptied_log_is_read_as_empty(cluster: Cluster, topic: Topic, transactions: Writer) -> None:
     """An emptied log has a start, and it is its end: nothing to read, nothing lost."""
     name = topic()
     transactions(name).commit([b"a", b"b"])

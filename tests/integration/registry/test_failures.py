@@ -124,7 +124,7 @@ def schema(text: str = '"int"', *references: tuple[str, str, int]) -> tuple[int,
         ((504, ""), Retryable),
     ],
 )
-def test_an_answer_tells_who_must_act(answer: tuple[int, str], expected: type[FrazilError]) -> None:
+def test_answer_decides_who_must_act(answer: tuple[int, str], expected: type[FrazilError]) -> None:
     """Taken for an unknown id, any of these would turn good records into dead letters."""
     with (
         served(Scripted(otherwise=answer)) as script,
@@ -151,7 +151,7 @@ def test_refused_credentials_are_not_shown() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_registry_that_is_down_is_told_quickly(free_ports: FreePorts) -> None:
+def test_registry_that_is_down_is_reported_quickly(free_ports: FreePorts) -> None:
     """A batch must hear that it can't be decoded now, long before its task is thought dead."""
     registry = Registry("main", f"http://127.0.0.1:{free_ports(1)[0]}")
     began = monotonic()
@@ -255,7 +255,7 @@ DIAMOND = {
 MISSING = (404, '{"error_code": 40401, "message": "no such subject"}')
 
 
-def test_what_is_referred_to_twice_comes_once_and_first() -> None:
+def test_schema_referenced_twice_comes_once_and_first() -> None:
     """A name defined twice is an error to Avro and Protobuf."""
     with served(Scripted(DIAMOND)) as script, closing(RegistrySchemas(script.registry())) as schemas:
         found = schemas.schema(1)
@@ -264,7 +264,7 @@ def test_what_is_referred_to_twice_comes_once_and_first() -> None:
     assert found.references == tuple(NamedSchema(name, name) for name in ("base", "left", "right"))
 
 
-def test_a_reference_that_is_gone_is_left_out_and_asked_for_again() -> None:
+def test_missing_reference_is_left_out_and_asked_for_again() -> None:
     """Its records are dead letters for as long as it is gone; that is no reason to stop all others."""
     answers, now = {**DIAMOND, "/subjects/b/versions/1": MISSING}, [0.0]
     with (

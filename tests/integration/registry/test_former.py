@@ -35,7 +35,7 @@ THIRD = {
 }
 
 
-def test_imports_of_each_version_are_asked_for_again() -> None:
+def test_shared_imports_of_versions_are_fetched_once() -> None:
     """Twenty versions with five imports would be more than a hundred requests."""
     with served(Scripted(dict(THIRD))) as script, closing(RegistrySchemas(script.registry())) as schemas:
         found = schemas.schema(7)
@@ -45,7 +45,7 @@ def test_imports_of_each_version_are_asked_for_again() -> None:
     assert sorted(script.asked) == sorted(THIRD)
 
 
-def test_each_task_asks_anew() -> None:
+def test_tasks_share_earlier_versions() -> None:
     """A batch has hundreds of tasks, which the registry would see at once."""
     with served(Scripted(dict(THIRD))) as script:
         sent = pickle.dumps(RegistrySchemas(script.registry()))
@@ -57,7 +57,7 @@ def test_each_task_asks_anew() -> None:
 
 
 @pytest.mark.parametrize("path", ["/schemas/ids/7/versions", "/subjects/t/versions", "/subjects/t/versions/1"])
-def test_a_busy_registry_stops_a_batch_whose_schemas_it_gave(path: str) -> None:
+def test_busy_registry_does_not_stop_batch_with_known_schemas(path: str) -> None:
     """A moment without answer is no reason to fail, and none to land a renamed field elsewhere either."""
     script = Scripted(dict(THIRD), busy={path: 3})
     with served(script), closing(RegistrySchemas(script.registry())) as schemas:
@@ -67,7 +67,7 @@ def test_a_busy_registry_stops_a_batch_whose_schemas_it_gave(path: str) -> None:
     assert len(found.earlier) == 2
 
 
-def test_time_for_the_schema_is_used_up_by_its_earlier_versions() -> None:
+def test_earlier_versions_have_their_own_time_limit() -> None:
     """They have their own, and what was found is not asked for again: a slow registry gets to the end in several tries."""
     hurried = iter([0.0, 1.0, 11.0, 11.5, 20.0, 40.0, 70.0, 80.0])  # the last question is too late
     with (
@@ -84,7 +84,7 @@ def test_time_for_the_schema_is_used_up_by_its_earlier_versions() -> None:
     assert script.asked.count("/subjects/t/versions/2") == 1
 
 
-def test_a_schema_of_many_subjects_is_never_done_with() -> None:
+def test_schema_of_many_subjects_is_resolved_in_bounded_requests() -> None:
     """Those with the most versions tell the most; a first version has none before it."""
     many = {f"s{number}": number for number in range(1, EARLIER_SUBJECTS + 3)}
     answers = {

@@ -164,7 +164,7 @@ def test_an_unknown_id_is_no_failure(schemas: RegistrySchemas, unknown: int | UU
     assert schemas.schema(unknown) is None
 
 
-def test_what_is_registered_later_is_found(registry: RegistryServer, confluent: SchemaRegistryClient) -> None:
+def test_schema_registered_later_is_found(registry: RegistryServer, confluent: SchemaRegistryClient) -> None:
     """A worker lives for many batches: remembering for long that an id is unknown would bury good records."""
     seconds = [0.0]
     with closing(RegistrySchemas(registry.registry, clock=lambda: seconds[0])) as schemas:

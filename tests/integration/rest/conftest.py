@@ -13,7 +13,7 @@ import pytest
 from frazil.project import SETTINGS_VARIABLE, Project
 from frazil.report.history import history
 from frazil.verify.check import verify
-from tests.fault_proxy import FaultProxy, Forward, Held, Reply, Step, fault_proxy, refused
+from tests.fault_proxy import FaultProxy, Forward, HeldRequest, Reply, Step, fault_proxy, refused
 from tests.rest_catalog import RestServer
 
 BROKEN = (b"broken", b"{}", b'{"id": "x"}')
@@ -126,8 +126,8 @@ def begun(rest_shop: Callable[..., RestShop]) -> RestShop:
 
 
 @pytest.fixture
-def held() -> Iterator[Held]:
+def held() -> Iterator[HeldRequest]:
     """A commit that hangs until the test releases it."""
-    step = Held()
+    step = HeldRequest()
     yield step
     step.give_up()

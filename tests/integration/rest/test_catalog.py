@@ -59,7 +59,7 @@ def test_snapshots_are_read_once(empty: RestServer) -> None:
         assert all(map(operator.is_, metadata.snapshots, found.metadata.snapshots))
 
 
-def test_tables_of_nested_namespaces_are_overlooked(empty: RestServer) -> None:
+def test_tables_of_nested_namespaces_are_found(empty: RestServer) -> None:
     """Tables are made with their namespaces, found, listed, and made only once whoever is first."""
     for name in ("shop.orders", "shop.europe.orders", "lab.orders"):
         make(empty.lake(), name)
@@ -77,9 +77,7 @@ def test_tables_of_nested_namespaces_are_overlooked(empty: RestServer) -> None:
         lake.load_table("shop.order")
 
 
-def test_each_commit_warns_of_metadata_that_the_server_deleted(
-    empty: RestServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_commits_do_not_warn_of_metadata_deleted_by_server(empty: RestServer, caplog: pytest.LogCaptureFixture) -> None:
     """Client and server both delete what a commit made superfluous; whoever comes second has nothing to tell."""
     make(empty.lake(), "shop.busy")
     kept = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
@@ -93,7 +91,7 @@ def test_each_commit_warns_of_metadata_that_the_server_deleted(
     assert [record.message for record in caplog.records if "delete" in record.message] == []
 
 
-def test_catalog_that_is_away_looks_like_an_empty_one(free_ports: FreePorts) -> None:
+def test_unavailable_catalog_is_not_taken_for_empty_one(free_ports: FreePorts) -> None:
     """Nobody listens: try again later."""
     [port] = free_ports(1)
 
@@ -101,7 +99,7 @@ def test_catalog_that_is_away_looks_like_an_empty_one(free_ports: FreePorts) -> 
         Lake("lake", f"http://127.0.0.1:{port}", None, {}, kind="rest").find_table("shop.orders")
 
 
-def test_server_that_fails_over_each_new_table_is_a_surprise(empty: RestServer, proxy: FaultProxy) -> None:
+def test_server_that_fails_over_each_new_table_is_retryable(empty: RestServer, proxy: FaultProxy) -> None:
     """It is asked a few times, and then the run may be tried again."""
     proxy.script("POST", "/namespaces/shop/tables", *[refused(500)] * 5)
 
@@ -113,7 +111,7 @@ def test_server_that_fails_over_each_new_table_is_a_surprise(empty: RestServer, 
 
 
 @pytest.mark.parametrize("place", ["opening", "loading"])
-def test_catalog_that_hangs_hangs_the_run(empty: RestServer, proxy: FaultProxy, place: str) -> None:
+def test_hanging_catalog_does_not_hang_run(empty: RestServer, proxy: FaultProxy, place: str) -> None:
     """A server that takes the connection and never answers is given up at the time limit."""
     over = Event()
     lake = by_way_of(proxy, {ANSWER: "10000"})
@@ -128,7 +126,7 @@ def test_catalog_that_hangs_hangs_the_run(empty: RestServer, proxy: FaultProxy, 
         over.set()
 
 
-def test_hanging_token_server_hangs_the_run(empty: RestServer, proxy: FaultProxy) -> None:
+def test_hanging_token_server_does_not_hang_run(empty: RestServer, proxy: FaultProxy) -> None:
     """The time limit holds for the very first request too, which fetches a token."""
     over = Event()
     proxy.script("POST", "/tokens", hung(over, carried_out=False))
@@ -143,7 +141,7 @@ def test_hanging_token_server_hangs_the_run(empty: RestServer, proxy: FaultProxy
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "soon", ""])
-def test_time_limit_that_is_none_is_taken(empty: RestServer, limit: str) -> None:
+def test_invalid_time_limit_is_refused(empty: RestServer, limit: str) -> None:
     """A limit that is no number of milliseconds is the settings' fault."""
     with pytest.raises(Terminal, match=f"{ANSWER}: expected milliseconds, found {limit!r}"):
         Lake("lake", empty.uri, None, {ANSWER: limit}, kind="rest").tables()
@@ -164,7 +162,7 @@ def test_time_limit_that_is_none_is_taken(empty: RestServer, limit: str) -> None
         (504, Retryable, "not available now"),
     ],
 )
-def test_answer_of_the_catalog_is_misunderstood(
+def test_every_catalog_error_names_its_class(
     empty: RestServer, proxy: FaultProxy, status: int, expected: type[FrazilError], says: str
 ) -> None:
     """Every error of the protocol says what the caller may do."""
@@ -177,7 +175,7 @@ def test_answer_of_the_catalog_is_misunderstood(
 
 
 @pytest.mark.parametrize("answer", [failed(404), Answer(200, {}, b"<html>")], ids=["404", "a page"])
-def test_server_that_is_no_catalog_is_used(proxy: FaultProxy, answer: Answer) -> None:
+def test_server_that_is_no_catalog_is_refused(proxy: FaultProxy, answer: Answer) -> None:
     """Some other server listens there, or the path is wrong: the uri in the settings is to blame."""
     proxy.script("GET", "/v1/config", lambda _, reply: reply(answer))
 
@@ -197,7 +195,7 @@ def test_server_that_is_no_catalog_is_used(proxy: FaultProxy, answer: Answer) ->
         ("http://127.0.0.1:1", {"token": "hunter2"}),
     ],
 )
-def test_secret_shows_in_an_error(uri: str, properties: dict[str, str]) -> None:
+def test_secret_shows_in_no_error(uri: str, properties: dict[str, str]) -> None:
     """Whatever is wrong with address or headers, the message does not repeat them."""
     lake = Lake("lake", uri, None, properties, kind="rest")
 
@@ -207,7 +205,7 @@ def test_secret_shows_in_an_error(uri: str, properties: dict[str, str]) -> None:
     assert "hunter2" not in f"{caught.value!s} {caught.value!r} {lake!r}"
 
 
-def test_tasks_are_given_the_keys_of_the_catalog(empty: RestServer) -> None:
+def test_tasks_get_no_catalog_credentials(empty: RestServer) -> None:
     """What a task gets to write files opens the storage, not the catalog."""
     make(empty.lake(), "shop.orders")
     opened = {"token": "hunter2", "header.X-Key": "hunter2", "scope": "hunter2", "s3.region": "here"}

@@ -35,7 +35,7 @@ def killer(phase: str) -> Callable[[str], None]:
     return report
 
 
-def test_records_are_lost_or_doubled_on_a_rest_catalog(rest_shop: MakeShop) -> None:
+def test_records_land_once_on_rest_catalog(rest_shop: MakeShop) -> None:
     """Rows, dead letters and ledger land as on a SQL catalog; a second run commits nothing."""
     shop = rest_shop(max_records=20)
     shop.produce(0, 30)
@@ -48,7 +48,7 @@ def test_records_are_lost_or_doubled_on_a_rest_catalog(rest_shop: MakeShop) -> N
 
 @pytest.mark.short("decided")
 @pytest.mark.parametrize("phase", ["staging", "staged", "decided", "finished"])
-def test_kill_between_steps_loses_or_doubles_records(rest_shop: MakeShop, phase: str) -> None:
+def test_kill_between_steps_neither_loses_nor_doubles_records(rest_shop: MakeShop, phase: str) -> None:
     """Killed after any step, the next run carries on from what the REST catalog says."""
     shop = rest_shop()
     shop.produce(0, 30)
@@ -62,7 +62,7 @@ def test_kill_between_steps_loses_or_doubles_records(rest_shop: MakeShop, phase:
 
 
 @pytest.mark.parametrize("status", [400, 403, 406, 500, 501])
-def test_service_that_refuses_expiry_gets_its_batches(
+def test_batches_land_where_service_refuses_expiry(
     begun: RestShop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     """Old snapshots stay, and the log says why and what to do; rows, dead letters and ledger land. Maintenance says it, too."""
@@ -102,7 +102,7 @@ class NoEngine:
         self.lake.set_property(table, key, value)
 
 
-def test_question_to_a_rest_catalog_is_refused(rest_shop: MakeShop) -> None:
+def test_sql_queries_work_on_rest_catalog(rest_shop: MakeShop) -> None:
     """`frazil sql` reads tables, lists them and reads what stands behind them, whatever the catalog's type."""
     shop = rest_shop()
     shop.produce(0, 5)

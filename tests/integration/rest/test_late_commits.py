@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from frazil.errors import OutcomeUnknown
-from tests.fault_proxy import Forward, Held, Reply, after
+from tests.fault_proxy import Forward, HeldRequest, Reply, after
 from tests.integration.rest.conftest import LEDGER, LETTERS, ORDERS, RestShop, path_of, then_silence
 
 LANDED, REFUSED = 200, 409
@@ -24,7 +24,7 @@ commits = pytest.mark.parametrize(
 
 
 @commits
-def test_late_commit_is_overlooked(begun: RestShop, held: Held, table: str) -> None:
+def test_late_commit_is_found(begun: RestShop, held: HeldRequest, table: str) -> None:
     """It lands after the 504 and before the run reads the table again: found, not repeated."""
     begun.produce(0, 10)
 
@@ -42,7 +42,7 @@ def test_late_commit_is_overlooked(begun: RestShop, held: Held, table: str) -> N
 
 
 @commits
-def test_late_commit_lands_beside_its_repetition(begun: RestShop, held: Held, table: str) -> None:
+def test_late_commit_does_not_land_beside_its_repetition(begun: RestShop, held: HeldRequest, table: str) -> None:
     """It lands after the run read the table again and before the second attempt arrives: only the first counts."""
     begun.produce(0, 10)
     said: list[int] = []
@@ -55,7 +55,7 @@ def test_late_commit_lands_beside_its_repetition(begun: RestShop, held: Held, ta
 
 
 @commits
-def test_late_commit_lands_on_top_of_its_repetition(begun: RestShop, held: Held, table: str) -> None:
+def test_late_commit_does_not_land_on_its_repetition(begun: RestShop, held: HeldRequest, table: str) -> None:
     """It arrives when the second attempt has landed and the run is over: the catalog refuses it."""
     begun.produce(0, 10)
     begun.proxy.script("POST", path_of(table), held)
@@ -66,7 +66,7 @@ def test_late_commit_lands_on_top_of_its_repetition(begun: RestShop, held: Held,
     begun.assert_exactly_once(orders=10, rounds=1)
 
 
-def lose_sight_of(held: Held, shop: RestShop, table: str) -> None:
+def lose_sight_of(held: HeldRequest, shop: RestShop, table: str) -> None:
     """A run whose commit hangs and that ends without knowing; more records arrive afterwards."""
     shop.produce(0, 10)
     shop.proxy.script("POST", path_of(table), then_silence(shop.proxy, table, held))
@@ -76,7 +76,7 @@ def lose_sight_of(held: Held, shop: RestShop, table: str) -> None:
 
 
 @commits
-def test_late_commit_before_the_next_run_is_repeated(begun: RestShop, held: Held, table: str) -> None:
+def test_late_commit_before_next_run_is_not_repeated(begun: RestShop, held: HeldRequest, table: str) -> None:
     """It lands between two runs: the next one rolls it forward and reads on from there."""
     lose_sight_of(held, begun, table)
 
@@ -87,7 +87,7 @@ def test_late_commit_before_the_next_run_is_repeated(begun: RestShop, held: Held
 
 
 @commits
-def test_late_commit_lands_beside_the_recovery(begun: RestShop, held: Held, table: str) -> None:
+def test_late_commit_does_not_land_beside_recovery(begun: RestShop, held: HeldRequest, table: str) -> None:
     """It lands when the next run has planned and staged, just before that run's commit: the run gives way."""
     lose_sight_of(held, begun, table)
     said: list[int] = []
@@ -100,7 +100,7 @@ def test_late_commit_lands_beside_the_recovery(begun: RestShop, held: Held, tabl
 
 
 @commits
-def test_late_commit_lands_on_top_of_the_recovery(begun: RestShop, held: Held, table: str) -> None:
+def test_late_commit_does_not_land_on_recovery(begun: RestShop, held: HeldRequest, table: str) -> None:
     """It arrives when the next run has landed the same records: the catalog refuses it, and the table stays readable."""
     lose_sight_of(held, begun, table)
     begun.run()
@@ -111,7 +111,7 @@ def test_late_commit_lands_on_top_of_the_recovery(begun: RestShop, held: Held, t
 
 
 @commits
-def test_late_commit_lands_on_a_table_that_others_changed(begun: RestShop, held: Held, table: str) -> None:
+def test_late_commit_does_not_land_on_table_changed_by_others(begun: RestShop, held: HeldRequest, table: str) -> None:
     """A stranger's commit after the 504 moves the head: the late commit is refused, its repetition lands."""
     begun.produce(0, 10)
     said: list[int] = []
@@ -130,7 +130,7 @@ def test_late_commit_lands_on_a_table_that_others_changed(begun: RestShop, held:
 
 
 @pytest.mark.parametrize("late", [True, False], ids=["lands", "never lands"])
-def test_latest_is_resolved_twice(rest_shop: Callable[..., RestShop], held: Held, late: bool) -> None:
+def test_latest_is_resolved_once(rest_shop: Callable[..., RestShop], held: HeldRequest, late: bool) -> None:
     """The very first commit, of `start: latest`, is late: if it lands, its start counts, and nothing after it is missing."""
     shop = rest_shop(start="latest")
     shop.produce(0, 7)

@@ -6,7 +6,7 @@ from tests.layouts import EXPECTED, LAYOUT, created, described, land, orders
 from tests.rest_catalog import RestServer
 
 
-def test_server_makes_another_table_than_the_file_asks_for(rest_server: RestServer) -> None:
+def test_server_creates_table_as_file_declares(rest_server: RestServer) -> None:
     """Ten partition fields at once, the sort order, identifier fields, properties and nested namespaces."""
     rest_server.empty()
     created(rest_server.lake())

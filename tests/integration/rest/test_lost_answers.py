@@ -37,7 +37,7 @@ AKIN = ("landed, 502", "landed, 504", "never arrived, 429")
 @pytest.mark.parametrize(
     "fault", [pytest.param(name, marks=pytest.mark.full) if name in AKIN else name for name in FAULTS]
 )
-def test_lost_answer_doubles_or_loses_records(begun: RestShop, fault: str) -> None:
+def test_lost_answer_neither_doubles_nor_loses_records(begun: RestShop, fault: str) -> None:
     """The run itself finds out what became of its commit, whichever of the batch's commits is struck."""
     for number, table in enumerate(COMMITS):
         begun.produce(10 * number, 10 * number + 10)
@@ -50,7 +50,7 @@ def test_lost_answer_doubles_or_loses_records(begun: RestShop, fault: str) -> No
 
 
 @pytest.mark.parametrize("fault", [lost(504), lost(None), refused(503)], ids=["504", "broken", "never arrived"])
-def test_catalog_that_falls_silent_after_a_commit_is_guessed(begun: RestShop, fault: Step) -> None:
+def test_silent_catalog_after_commit_leaves_outcome_unknown_until_next_run(begun: RestShop, fault: Step) -> None:
     """With no answer and no way to read the table the run says that it does not know; the next one finds out."""
     for number, table in enumerate(COMMITS):
         begun.produce(10 * number, 10 * number + 10)
@@ -64,7 +64,7 @@ def test_catalog_that_falls_silent_after_a_commit_is_guessed(begun: RestShop, fa
 
 
 @pytest.mark.parametrize("carried_out", [True, False], ids=["landed", "never arrived"])
-def test_catalog_that_hangs_on_a_commit_is_waited_for(rest_shop: Callable[..., RestShop], carried_out: bool) -> None:
+def test_hanging_commit_ends_at_time_limit(rest_shop: Callable[..., RestShop], carried_out: bool) -> None:
     """A commit without any answer ends at the time limit, and the table says what became of it."""
     shop = rest_shop(properties={ANSWER: "10000"})
     shop.run()
@@ -85,7 +85,7 @@ def test_catalog_that_hangs_on_a_commit_is_waited_for(rest_shop: Callable[..., R
     [(lost(500), 6), (lost(504), 6), (lost(409), 3), (lost(None), 3)],
     ids=["500", "504", "409", "broken"],
 )
-def test_lost_answer_to_a_new_table_stops_the_pipeline_for_good(
+def test_lost_answer_to_new_table_does_not_stop_pipeline(
     rest_shop: Callable[..., RestShop], fault: Step, times: int
 ) -> None:
     """A table that was made although the answer said otherwise is found by the same run or the next one."""
@@ -101,7 +101,9 @@ def test_lost_answer_to_a_new_table_stops_the_pipeline_for_good(
 
 
 @pytest.mark.parametrize("fault", [lost(500), refused(500)], ids=["made", "not made"])
-def test_server_that_fails_once_over_a_new_table_fails_the_run(rest_shop: Callable[..., RestShop], fault: Step) -> None:
+def test_server_that_fails_once_over_new_table_does_not_fail_run(
+    rest_shop: Callable[..., RestShop], fault: Step
+) -> None:
     """Servers do when two ask at the same moment: the run asks again, and takes the table if it is there."""
     shop = rest_shop()
     shop.produce(0, 10)

@@ -73,7 +73,7 @@ def guarded(rest_server: RestServer, tokens: Tokens) -> Iterator[str]:
         thread.join()
 
 
-def test_catalog_is_asked_without_a_token(guarded: str, tokens: Tokens) -> None:
+def test_catalog_is_asked_with_token(guarded: str, tokens: Tokens) -> None:
     """Client id and secret of the settings become a token, and the catalog takes it."""
     properties = {"credential": f"{CLIENT}:{SECRET}", "oauth2-server-uri": tokens.url}
 
@@ -86,7 +86,7 @@ def test_catalog_is_asked_without_a_token(guarded: str, tokens: Tokens) -> None:
 @pytest.mark.parametrize(
     "properties", [{"credential": f"{CLIENT}:wrong-secret"}, {"token": "wrong-secret"}], ids=["secret", "token"]
 )
-def test_wrong_secret_of_a_catalog_is_tried_for_ever(guarded: str, tokens: Tokens, properties: dict[str, str]) -> None:
+def test_wrong_secret_of_catalog_is_not_retried(guarded: str, tokens: Tokens, properties: dict[str, str]) -> None:
     """A refused client or token needs a person, and is not quoted."""
     given = properties | ({"oauth2-server-uri": tokens.url} if "credential" in properties else {})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import OutcomeUnknown, Retryable
-from tests.fault_proxy import Held, Step, after, lost, passed, refused
+from tests.fault_proxy import HeldRequest, Step, after, lost, passed, refused
 from tests.integration.rest.conftest import LEDGER, LETTERS, ORDERS, RestShop, path_of, then_silence
 from tests.operations import replay
 
@@ -62,7 +62,7 @@ def assert_replaced_once(shop: RestShop) -> None:
 @pytest.mark.parametrize(
     "fault", [pytest.param(fault, marks=[pytest.mark.full] * (fault != "landed, 504")) for fault in FAULTS]
 )
-def test_lost_answer_doubles_or_loses_what_is_replayed(landed: RestShop, commit: str, fault: str) -> None:
+def test_lost_answer_neither_doubles_nor_loses_replayed_rows(landed: RestShop, commit: str, fault: str) -> None:
     """Whichever commit of a replay is struck, the replay itself finds out what became of it."""
     strike(landed, commit, FAULTS[fault])
 
@@ -73,7 +73,7 @@ def test_lost_answer_doubles_or_loses_what_is_replayed(landed: RestShop, commit:
 
 @pytest.mark.short("decision")
 @commits
-def test_late_commit_brings_back_what_was_replaced(landed: RestShop, held: Held, commit: str) -> None:
+def test_late_commit_does_not_bring_replaced_rows_back(landed: RestShop, held: HeldRequest, commit: str) -> None:
     """A commit of a replay that is carried out just before its repetition, or after: only one of them counts."""
     strike(landed, commit, held, after(held.release))
 
@@ -85,9 +85,7 @@ def test_late_commit_brings_back_what_was_replaced(landed: RestShop, held: Held,
 @commits
 @pytest.mark.full
 @pytest.mark.parametrize("late", ["before", "after"])
-def test_late_commit_meets_the_replay_that_was_asked_for_again(
-    landed: RestShop, held: Held, commit: str, late: str
-) -> None:
+def test_late_commit_and_repeated_replay_land_once(landed: RestShop, held: HeldRequest, commit: str, late: str) -> None:
     """The replay ends without knowing; asked for again it lands once, whether the held commit comes before or after."""
     table, _ = COMMITS[commit]
     strike(landed, commit, then_silence(landed.proxy, table, held))

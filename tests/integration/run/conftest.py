@@ -41,8 +41,8 @@ COPY = "mirror.night.orders"
 
 
 @pytest.fixture
-def at(monkeypatch: pytest.MonkeyPatch) -> At:
-    """Do something, once, when a run gets to a point; without a deed it is killed there: `at("follow.committing")`."""
+def at_failpoint(monkeypatch: pytest.MonkeyPatch) -> At:
+    """Do something, once, when a run gets to a point; without a deed it is killed there: `at_failpoint("follow.committing")`."""
 
     def arrange(point: str, deed: Callable[[], object] | None = None, nth: int = 1) -> None:
         def hit(*_: int) -> None:

@@ -73,7 +73,7 @@ def publish(orders: Any) -> None:
     send(table, (set_branch("main", table.metadata.refs["audit"].snapshot_id),), ())
 
 
-def test_rows_on_a_branch_can_not_be_asked_for(shop: MakeShop) -> None:
+def test_rows_on_branch_can_be_queried(shop: MakeShop) -> None:
     """Spark's names for branches and tags, in any catalog; what is not there is told with what is."""
     orders = on_branch(shop(partitions=1), '"Night-2"')
     orders.produce_orders(range(3))
@@ -83,22 +83,22 @@ def test_rows_on_a_branch_can_not_be_asked_for(shop: MakeShop) -> None:
     orders.produce_orders(range(3, 5))
     orders.run()
 
-    def asked(name: str) -> object:
+    def answer(name: str) -> object:
         return query(orders.project, f"SELECT count(*) AS n, max(id) AS id FROM {name}").to_pylist()[0]  # noqa: S608
 
-    assert asked("shop.orders") == {"n": 0, "id": None}
-    assert asked('shop.orders."branch_Night-2"') == {"n": 5, "id": 4}
-    assert asked("shop.orders.tag_first") == {"n": 3, "id": 2}
+    assert answer("shop.orders") == {"n": 0, "id": None}
+    assert answer('shop.orders."branch_Night-2"') == {"n": 5, "id": 4}
+    assert answer("shop.orders.tag_first") == {"n": 3, "id": 2}
     for wrong in ("branch_first", "branch_night", "tag_none"):
         with pytest.raises(Terminal, match="behind the table: branch_Night-2, tag_first"):
-            asked(f"shop.orders.{wrong}")
+            answer(f"shop.orders.{wrong}")
 
 
 def ids_on_main(orders: Any) -> list[int]:
     return sorted(main(orders).scan().to_arrow()["id"].to_pylist())
 
 
-def test_rows_are_seen_before_they_are_published(audited: MakeShop) -> None:
+def test_rows_are_not_visible_before_they_are_published(audited: MakeShop) -> None:
     """Main has no rows until it is moved, then those of the branch; the pipeline goes on on its branch."""
     orders = landed(audited)
 
@@ -115,7 +115,7 @@ def test_rows_are_seen_before_they_are_published(audited: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_a_branch_of_a_filled_table_begins_empty(shop: MakeShop) -> None:
+def test_branch_of_filled_table_begins_with_its_rows(shop: MakeShop) -> None:
     """It is made from what main is at the first run."""
     orders = shop(partitions=1)
     plain = orders.project.lake("lake")
@@ -136,12 +136,12 @@ def test_a_branch_of_a_filled_table_begins_empty(shop: MakeShop) -> None:
 
 @pytest.mark.short("branch.made")
 @pytest.mark.parametrize("point", POINTS)
-def test_a_run_killed_beside_main(audited: MakeShop, at: At, point: str) -> None:
+def test_run_killed_on_branch_is_finished_by_next_run(audited: MakeShop, at_failpoint: At, point: str) -> None:
     """At every point of a batch on a branch, and in a replay: the next run finishes it, and each record has its one outcome."""
     orders = landed(audited, 1)
     produce(orders, {0: [order(4), bad(5), order(6)]})
     deed: Callable[[], object] = lambda: replay(orders, "earliest") if point == "branch.made" else orders.run()  # noqa: E731
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         deed()
 
@@ -155,11 +155,13 @@ def test_a_run_killed_beside_main(audited: MakeShop, at: At, point: str) -> None
 
 
 @pytest.mark.parametrize("point", ["planned", "manifest.written", "decide.committing"])
-def test_a_first_run_killed_after_its_tables_were_made(audited: MakeShop, at: At, point: str) -> None:
+def test_first_run_killed_after_table_creation_is_begun_by_next_run(
+    audited: MakeShop, at_failpoint: At, point: str
+) -> None:
     """Tables and branch are there, and nothing else: the next run begins the pipeline."""
     orders = audited(partitions=1)
     orders.produce_orders(range(3))
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         orders.run()
 
@@ -169,7 +171,7 @@ def test_a_first_run_killed_after_its_tables_were_made(audited: MakeShop, at: At
     assert_clean(orders)
 
 
-def test_commands_work_on_main(audited: MakeShop) -> None:
+def test_commands_work_on_branch(audited: MakeShop) -> None:
     """Replay, reset and a rollback of the branch: rows go and come on the branch, main is not touched."""
     orders = landed(audited)
     replay(orders, "earliest")
@@ -189,7 +191,7 @@ def test_commands_work_on_main(audited: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_a_dropped_branch_is_made_anew_without_its_rows(audited: MakeShop) -> None:
+def test_dropped_branch_is_never_recreated_silently(audited: MakeShop) -> None:
     """It is never made again in silence; made where it ended, the pipeline goes on."""
     orders = landed(audited, 1)
     table = main(orders)
@@ -208,7 +210,7 @@ def test_a_dropped_branch_is_made_anew_without_its_rows(audited: MakeShop) -> No
 
 
 @pytest.mark.parametrize("branch", [None, "other"])
-def test_a_branch_is_changed_by_an_edit(audited: MakeShop, branch: str | None) -> None:
+def test_edit_of_branch_is_refused(audited: MakeShop, branch: str | None) -> None:
     """Rows would be missing there, or come twice: refused, whatever is new; the way is an act of its own."""
     orders = landed(audited, 1)
     edited = on_branch(orders, branch)
@@ -230,7 +232,7 @@ def test_a_branch_is_changed_by_an_edit(audited: MakeShop, branch: str | None) -
     assert_clean(edited)
 
 
-def test_a_pipeline_that_lands_on_main_is_moved_by_an_edit(shop: MakeShop) -> None:
+def test_edit_from_main_to_branch_is_refused(shop: MakeShop) -> None:
     """The other way round: it was on main, and a branch is written into its file."""
     orders = landed(shop, 1)
 
@@ -238,8 +240,8 @@ def test_a_pipeline_that_lands_on_main_is_moved_by_an_edit(shop: MakeShop) -> No
         on_branch(orders).run()
 
 
-def test_a_follower_on_a_branch_shows_its_rows(audited: MakeShop) -> None:
-    """One of two destinations is on a branch; a lost one is settled there."""
+def test_follower_on_branch_hides_its_rows_from_main(audited: MakeShop) -> None:
+    """One of two destinations is on a branch; a lost one is repaired there."""
     orders = audited(partitions=1)
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
     second = "  - {table: shop.copies, columns: {id: {type: long, required: true}}, branch: night}\nlimits:"

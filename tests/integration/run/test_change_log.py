@@ -61,14 +61,14 @@ def _rows(shop: Any) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in names) for row in shop.rows(LOG))
 
 
-def _found(shop: Any) -> list[tuple[str, int | None]]:
+def _differences(shop: Any) -> list[tuple[str, int | None]]:
     """Kinds and offsets of what verify finds; values were compared."""
     result = verify(shop.project, shop.pipeline)
     assert result.values_compared, result.values_not_compared_because
     return [(of.kind, of.offset) for of in result.differences]
 
 
-def test_column_that_is_declared_later_stops_the_log(shop: MakeShop) -> None:
+def test_column_declared_later_does_not_stop_change_log(shop: MakeShop) -> None:
     """It is added before the next batch; what was landed without it stays, and comes again with it."""
     orders = _logged(shop)
     late = orders.with_pipeline(_FILE.format(topic=orders.topic).replace("          name: string\n", ""))
@@ -80,40 +80,40 @@ def test_column_that_is_declared_later_stops_the_log(shop: MakeShop) -> None:
 
     landed = [(*row[:4], None, row[5]) for row in ROWS]
     assert _rows(orders) == [*landed, (5, 0, "upsert", 3, "c", "c")]
-    assert _found(orders) == []
+    assert _differences(orders) == []
     assert json.loads(ledger(orders)[-1]["schema_changes"]) == [{"path": ["name"], "kind": "add", "type": "string"}]
     replay(orders, "earliest")
     assert _rows(orders) == [*ROWS, (5, 0, "upsert", 3, "c", "c")]
-    assert _found(orders) == []
+    assert _differences(orders) == []
 
 
-def test_changes_are_lost_doubled_or_out_of_order(shop: MakeShop) -> None:
+def test_changes_are_logged_once_and_in_order(shop: MakeShop) -> None:
     """Landed, landed again by a replay, and by a reset: each change is there once, and what tells of no row is counted."""
     orders = _logged(shop)
     result = orders.run()
     assert (result.read, result.written, result.dead, result.filtered) == (5, 3, 1, 1)
     assert _rows(orders) == ROWS
-    assert _found(orders) == []
+    assert _differences(orders) == []
     replay(orders, "earliest")
     assert _rows(orders) == ROWS
     reset(orders, "earliest")
     orders.run()
     assert _rows(orders) == ROWS
-    assert _found(orders) == []
+    assert _differences(orders) == []
 
 
 @pytest.mark.parametrize("point", ["staged", "decide.committed", "record.committing"])
-def test_a_killed_run_logs_changes_twice(shop: MakeShop, at: At, point: str) -> None:
+def test_killed_run_logs_changes_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """The log is a table like any other: the next run carries on."""
     orders = _logged(shop)
-    at(point, nth=1 if point == "staged" else 2)  # the first one is of the start position
+    at_failpoint(point, nth=1 if point == "staged" else 2)  # the first one is of the start position
     with pytest.raises(Killed):
         orders.run()
     orders.run()
     assert _rows(orders) == ROWS
 
 
-def test_the_log_goes_on_without_its_table(shop: MakeShop) -> None:
+def test_change_log_gets_decided_batch_while_merged_table_waits(shop: MakeShop) -> None:
     """The log has its part of a decided batch while the merged table waits for an engine, once, and nothing is decided on top."""
     orders = _logged(shop)
     text = _FILE.format(topic=orders.topic).replace("engine: inline", "engine: spark").replace(LOG, "shop.orders")
@@ -136,7 +136,9 @@ def test_the_log_goes_on_without_its_table(shop: MakeShop) -> None:
         (0, "again", None, "duplicate"),
     ],
 )
-def test_a_tampered_log_passes(shop: MakeShop, offset: int, column: str | None, value: object, kind: str) -> None:
+def test_tampered_change_log_is_found(
+    shop: MakeShop, offset: int, column: str | None, value: object, kind: str
+) -> None:
     """One of two rows of a record is gone, a row says something else, or is there twice: each is found, at its offset."""
     orders = _logged(shop)
     orders.run()
@@ -152,4 +154,4 @@ def test_a_tampered_log_passes(shop: MakeShop, offset: int, column: str | None, 
         at = row.schema.get_field_index(column)
         changed = pa.array([value], row.schema.field(at).type)
         table.append(row.set_column(at, row.schema.field(at), changed))
-    assert _found(orders)[0] == (kind, offset)
+    assert _differences(orders)[0] == (kind, offset)

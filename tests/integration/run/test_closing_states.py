@@ -45,7 +45,7 @@ from tests.operations import (
     state,
     to_table,
 )
-from tests.refusals import carry_out, named_command, obey
+from tests.refusals import carry_out, follow_refusals, named_command
 
 MakeShop = Callable[..., Any]
 At = Callable[..., Any]
@@ -61,19 +61,19 @@ def more(orders: Any, first: int) -> None:
     send(orders, {0: [order(first), bad(first + 1), order(first + 2), bad(first + 3)]})
 
 
-def kill_decided(orders: Any, at: At) -> None:
+def kill_decided(orders: Any, at_failpoint: At) -> None:
     """A fourth batch, decided, of which no other table has its part."""
     more(orders, 12)
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
 
 
-def rolled_back(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+def rolled_back(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
     roll_back(orders, ORDERS, 2)
 
 
-def replaced(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+def replaced(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
     """CREATE OR REPLACE TABLE: the same table and properties, and a snapshot without parent."""
     table = lake(orders).load_table(ORDERS)
     head = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=table.current_snapshot().snapshot_id)
@@ -82,43 +82,43 @@ def replaced(orders: Any, at: At, past: dict[str, list[str]]) -> None:
     table.append(table.schema().as_arrow().empty_table())
 
 
-def dropped(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+def dropped(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
     drop(orders, ORDERS)
 
 
-def restored(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+def restored(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
     restore(orders, ORDERS, past[ORDERS][1])
 
 
-def restored_with_its_ledger(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+def restored_with_its_ledger(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
     """The dead letters alone know of later batches."""
     restore(orders, ORDERS, past[ORDERS][1])
     restore(orders, LEDGER, past[LEDGER][1])
 
 
-def manifest_gone(orders: Any, at: At, past: dict[str, list[str]]) -> None:
-    kill_decided(orders, at)
+def manifest_gone(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+    kill_decided(orders, at_failpoint)
     remove_manifest(orders)
 
 
-def rolled_back_with_its_ledger(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+def rolled_back_with_its_ledger(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
     roll_back(orders, ORDERS, 1)
     roll_back(orders, LEDGER, 2)
 
 
-def rolled_back_with_all_others(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+def rolled_back_with_all_others(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
     roll_back(orders, ORDERS, 2)
     roll_back(orders, LETTERS, 2)
     roll_back(orders, LEDGER, 1)
 
 
-def rolled_back_and_manifest_gone(orders: Any, at: At, past: dict[str, list[str]]) -> None:
-    kill_decided(orders, at)
+def rolled_back_and_manifest_gone(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
+    kill_decided(orders, at_failpoint)
     remove_manifest(orders)
     roll_back(orders, ORDERS, 2)
 
 
-def manifest_gone_of_the_batch_it_is_at(orders: Any, at: At, past: dict[str, list[str]]) -> None:
+def manifest_gone_of_the_batch_it_is_at(orders: Any, at_failpoint: At, past: dict[str, list[str]]) -> None:
     roll_back(orders, ORDERS, 1)
     table = lake(orders).load_table(ORDERS)
     Path(table.current_snapshot().summary.additional_properties[MANIFEST_KEY].removeprefix("file://")).unlink()
@@ -139,7 +139,7 @@ STATES = [
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_command_of_the_refusal_ends_the_state(shop: MakeShop, at: At, state: Callable[..., None]) -> None:
+def test_command_of_the_refusal_ends_the_state(shop: MakeShop, at_failpoint: At, state: Callable[..., None]) -> None:
     """At most two steps lead to a pipeline that runs, with one outcome for each record."""
     orders = shop(partitions=1)
     past: dict[str, list[str]] = {ORDERS: [], LEDGER: []}
@@ -148,17 +148,17 @@ def test_command_of_the_refusal_ends_the_state(shop: MakeShop, at: At, state: Ca
         orders.run()
         for table, locations in past.items():
             locations.append(location(orders, table))
-    state(orders, at, past)
+    state(orders, at_failpoint, past)
     count = 16 if "gone" in state.__name__ and "is_at" not in state.__name__ else 12
 
-    assert 1 <= obey(orders) <= 2
+    assert 1 <= follow_refusals(orders) <= 2
 
     assert_all(orders, count)
     assert_clean(orders)
     assert orders.run().batches == 0
 
 
-def test_restored_table_takes_the_batch_of_a_late_run(shop: MakeShop, at: At) -> None:
+def test_late_run_on_restored_table_is_resolved_by_one_command(shop: MakeShop, at_failpoint: At) -> None:
     """A run stages, a rival lands the batch, the table is restored, the run decides: two batches of one number."""
     orders = landed(shop, 1)
     before = location(orders, ORDERS)
@@ -168,19 +168,19 @@ def test_restored_table_takes_the_batch_of_a_late_run(shop: MakeShop, at: At) ->
         orders.run()
         restore(orders, ORDERS, before)
 
-    at("manifest.written", rival)
+    at_failpoint("manifest.written", rival)
     with pytest.raises(Retryable):
         orders.run()
 
     with pytest.raises(Terminal, match=r"holds batch 2 \(.*\) last, and the pipeline was at batch 2 \("):
         orders.run()
-    assert obey(orders) == 1
+    assert follow_refusals(orders) == 1
     assert position(orders).n > 2
     assert_all(orders, 8)
     assert_clean(orders)
 
 
-def test_rolled_back_table_takes_a_replay_that_slept(shop: MakeShop, at: At) -> None:
+def test_late_replay_on_rolled_back_table_is_resolved_by_one_command(shop: MakeShop, at_failpoint: At) -> None:
     """A replay pauses before its commit, a rival lands, the table is rolled back to where the replay began: it lands."""
     orders = landed(shop, 2)
     more(orders, 8)
@@ -189,16 +189,16 @@ def test_rolled_back_table_takes_a_replay_that_slept(shop: MakeShop, at: At) -> 
         orders.run()
         roll_back(orders, ORDERS)
 
-    at("decide.committing", rival)
+    at_failpoint("decide.committing", rival)
     with pytest.raises(Retryable):
         replay(orders, offsets(orders, 2), offsets(orders, 6))
 
-    assert obey(orders) == 1
+    assert follow_refusals(orders) == 1
     assert_all(orders, 12)
     assert_clean(orders)
 
 
-def test_rewound_late_run_of_an_older_batch_is_taken_back(shop: MakeShop, at: At) -> None:
+def test_late_run_of_older_batch_is_resolved_by_one_command(shop: MakeShop, at_failpoint: At) -> None:
     """Two batches land while a run sleeps, the table is restored to before both, and the run lands the first anew."""
     orders = landed(shop, 1)
     before = location(orders, ORDERS)
@@ -210,23 +210,23 @@ def test_rewound_late_run_of_an_older_batch_is_taken_back(shop: MakeShop, at: At
         orders.run()
         restore(orders, ORDERS, before)
 
-    at("manifest.written", rival)
+    at_failpoint("manifest.written", rival)
     with pytest.raises(Retryable):
         orders.run()
 
-    assert obey(orders) == 1
+    assert follow_refusals(orders) == 1
     assert_all(orders, 12)
     assert_clean(orders)
 
 
-def test_batch_without_manifest_gives_up_what_kafka_lost(shop: MakeShop, at: At) -> None:
+def test_batch_without_manifest_gives_up_what_kafka_lost(shop: MakeShop, at_failpoint: At) -> None:
     """What Kafka still holds comes again; beyond that rows stay, and the missing letters are given up on record."""
     orders = landed(shop, 3)
-    kill_decided(orders, at)
+    kill_decided(orders, at_failpoint)
     remove_manifest(orders)
     delete_records(orders, 14)
 
-    assert obey(orders) == 1
+    assert follow_refusals(orders) == 1
 
     assert places(orders) == [(0, o) for o in range(0, 16, 2)]
     assert [o for _, o, _ in letters(orders)] == [1, 3, 5, 7, 9, 11, 15]
@@ -234,20 +234,20 @@ def test_batch_without_manifest_gives_up_what_kafka_lost(shop: MakeShop, at: At)
     assert [of[-2:] for of in rewind.skipped] == [(12, 14)]
 
 
-def test_replay_without_manifest_is_read_again_from_the_start(shop: MakeShop, at: At) -> None:
+def test_replay_without_manifest_is_read_again_from_the_start(shop: MakeShop, at_failpoint: At) -> None:
     """Nobody knows what it replaced, so everything that Kafka holds comes again."""
     orders = landed(shop, 2)
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         replay(orders, offsets(orders, 2), offsets(orders, 6))
     remove_manifest(orders)
 
-    assert obey(orders) == 1
+    assert follow_refusals(orders) == 1
     assert_all(orders, 8)
     assert_clean(orders)
 
 
-def test_ledger_that_is_gone_too_does_not_stop_it(shop: MakeShop) -> None:
+def test_lost_ledger_does_not_stop_reset_to_table(shop: MakeShop) -> None:
     """Nothing but the table says where the pipeline is: that counts."""
     orders = landed(shop, 3)
     roll_back(orders, ORDERS)
@@ -269,7 +269,7 @@ def test_lost_ledger_is_no_dead_end_without_the_manifest_of_the_last_batch(
     Path(table.current_snapshot().summary.additional_properties[MANIFEST_KEY].removeprefix("file://")).unlink()
     damage(orders, LEDGER)
 
-    assert 1 <= obey(orders) <= 2
+    assert 1 <= follow_refusals(orders) <= 2
 
     more(orders, 12)
     orders.run()
@@ -277,11 +277,11 @@ def test_lost_ledger_is_no_dead_end_without_the_manifest_of_the_last_batch(
 
 
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committing"])
-def test_second_reset_to_the_table_is_told_to_look_again(shop: MakeShop, at: At, point: str) -> None:
+def test_second_reset_to_table_is_refused_and_changes_nothing(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Two at the same moment: one is done, the other changes nothing."""
     orders = landed(shop)
     roll_back(orders, ORDERS)
-    at(point, lambda: to_table(orders))
+    at_failpoint(point, lambda: to_table(orders))
 
     with pytest.raises(Retryable, match="nothing was reset"):
         to_table(orders)
@@ -304,7 +304,7 @@ def positionless(shop: MakeShop) -> Any:
     return orders
 
 
-def test_table_without_position_property_does_not_begin_anew(shop: MakeShop) -> None:
+def test_table_without_position_property_does_not_start_over(shop: MakeShop) -> None:
     """Nothing is decided; a reset lands all again, and its preview says that rows go."""
     orders = positionless(shop)
     before, rows = state(orders), places(orders)
@@ -337,7 +337,7 @@ def test_reset_of_a_lost_position_over_a_compacted_topic_names_the_one_that_work
     assert places(orders) == sorted([*rows, *rows])
 
 
-def test_reset_of_a_lost_position_leaves_rows_of_a_compacted_topic(shop: MakeShop) -> None:
+def test_reset_of_lost_position_leaves_rows_of_compacted_topic(shop: MakeShop) -> None:
     """Rows of records that compaction removed would go for good; a new table has none."""
     orders = positionless(shop)
     configure(orders.cluster, orders.topic, {"cleanup.policy": "compact,delete"})

@@ -25,7 +25,7 @@ At = Callable[..., Any]
 MakeShop = Callable[..., Shop]
 
 
-def look(shop: Shop, **given: Any) -> Condition:
+def inspect(shop: Shop, **given: Any) -> Condition:
     return read(shop.project, shop.pipeline, **given)
 
 
@@ -38,18 +38,18 @@ def heads(shop: Shop) -> dict[str, str]:
     return {name: lake.load_table(name).metadata_location for name in lake.tables()}
 
 
-def test_pipeline_that_never_ran_is_begun_by_a_look(shop: MakeShop) -> None:
+def test_pipeline_that_never_ran_is_not_started_by_status(shop: MakeShop) -> None:
     """A look makes no table, and says that there is nothing yet."""
     orders = shop()
     orders.produce_orders(range(3))
 
-    found = look(orders)
+    found = inspect(orders)
 
     assert (found.n, found.last_commit, found.refusal, found.unreadable) == (None, None, None, None)
     assert heads(orders) == {}
 
 
-def test_idle_pipeline_looks_stale(shop: MakeShop) -> None:
+def test_idle_pipeline_is_not_stale(shop: MakeShop) -> None:
     """With everything in, the table is complete through the look itself, whenever the last commit was."""
     orders = shop()
     orders.produce_orders(range(3))
@@ -58,7 +58,7 @@ def test_idle_pipeline_looks_stale(shop: MakeShop) -> None:
     before = heads(orders)
 
     later = datetime.now(UTC) + timedelta(hours=5)
-    found = look(orders, clock=lambda: later)
+    found = inspect(orders, clock=lambda: later)
 
     assert (found.n, found.lag, found.lag_seconds, found.held_back) == (1, 0, 0.0, 0)
     assert found.complete_through is not None
@@ -69,7 +69,7 @@ def test_idle_pipeline_looks_stale(shop: MakeShop) -> None:
     assert heads(orders) == before
 
 
-def test_first_record_after_a_quiet_hour_looks_an_hour_late(shop: MakeShop) -> None:
+def test_first_record_after_quiet_hour_is_not_late(shop: MakeShop) -> None:
     """Its own timestamp says since when it waits, and everything before it is in."""
     orders = shop(partitions=1)
     orders.produce_orders(range(3))
@@ -77,14 +77,14 @@ def test_first_record_after_a_quiet_hour_looks_an_hour_late(shop: MakeShop) -> N
     later = datetime.now(UTC) + timedelta(minutes=50)
     send(orders, b'{"id": 4}', later - timedelta(seconds=40))
 
-    found = look(orders, clock=lambda: later)
+    found = inspect(orders, clock=lambda: later)
 
     assert found.lag == 1
     assert found.lag_seconds == pytest.approx(40, abs=0.01)
     assert found.complete_through == pytest.approx(later - timedelta(seconds=40), abs=timedelta(milliseconds=10))
 
 
-def test_freshness_is_told_by_the_commit_alone(shop: MakeShop) -> None:
+def test_freshness_is_measured_from_record_timestamps(shop: MakeShop) -> None:
     """The ledger says how old records were at their commit: an hour and more, to 5 %; a ledger of old says nothing."""
     orders = shop(partitions=1)
     now = datetime.now(UTC)
@@ -93,13 +93,13 @@ def test_freshness_is_told_by_the_commit_alone(shop: MakeShop) -> None:
     send(orders, b'{"id": 4}', now - timedelta(hours=50))
     orders.run()
 
-    found = look(orders).freshness
+    found = inspect(orders).freshness
 
     assert found.p50 == pytest.approx(3600, rel=0.06)
     assert found.p99 == pytest.approx(50 * 3600, rel=0.06)
 
 
-def test_replayed_history_looks_years_late(shop: MakeShop) -> None:
+def test_replayed_history_is_not_years_late(shop: MakeShop) -> None:
     """Records of last year that were sent just now wait since the last complete batch at most."""
     orders = shop(partitions=1)
     orders.produce_orders(range(3))
@@ -107,14 +107,14 @@ def test_replayed_history_looks_years_late(shop: MakeShop) -> None:
     run_at = datetime.now(UTC)
     send(orders, b'{"id": 4}', run_at - timedelta(days=400))
 
-    found = look(orders, clock=lambda: run_at + timedelta(seconds=30))
+    found = inspect(orders, clock=lambda: run_at + timedelta(seconds=30))
 
     assert found.lag == 1
     assert found.lag_seconds is not None
     assert 30 <= found.lag_seconds < 60
 
 
-def test_retention_is_near_and_nobody_is_told(shop: MakeShop, cluster: Cluster) -> None:
+def test_near_retention_is_reported(shop: MakeShop, cluster: Cluster) -> None:
     """The oldest unread record of each partition says how long retention spares it, and how far it may be cut."""
     orders = shop(partitions=1)
     topic = f"{orders.topic}-kept"
@@ -125,7 +125,7 @@ def test_retention_is_near_and_nobody_is_told(shop: MakeShop, cluster: Cluster) 
     send(orders, b'{"id": 1}', now - timedelta(minutes=50))
     send(orders, b'{"id": 2}', now - timedelta(minutes=10))
 
-    (found,) = look(orders, clock=lambda: now).retention[:1]
+    (found,) = inspect(orders, clock=lambda: now).retention[:1]
 
     assert (found.topic, found.headroom, found.by_size) == (topic, 0, True)
     assert found.seconds_left is not None
@@ -142,16 +142,16 @@ def _file(topic: str) -> str:
     """
 
 
-def test_recreated_topic_is_found_by_the_next_run_only(shop: MakeShop) -> None:
+def test_recreated_topic_is_reported_before_next_run(shop: MakeShop) -> None:
     """What a plan refuses is told beforehand, in its words, with the command that mends it."""
     orders = shop(partitions=1)
     orders.produce_orders(range(3))
     orders.run()
     delete_topic(orders.cluster, orders.topic)
-    missing = look(orders)
+    missing = inspect(orders)
     create_topic(orders.cluster, orders.topic, 1)
 
-    found = look(orders)
+    found = inspect(orders)
 
     assert missing.refusal is not None
     assert "has no topic" in missing.refusal
@@ -161,21 +161,21 @@ def test_recreated_topic_is_found_by_the_next_run_only(shop: MakeShop) -> None:
     assert found.rows == 3
 
 
-def test_lost_dead_letters_are_found_by_the_next_run_only(shop: MakeShop) -> None:
-    """A table that was dropped and made anew is told with the commands that settle it."""
+def test_lost_dead_letters_are_reported_before_next_run(shop: MakeShop) -> None:
+    """A table that was dropped and recreated is reported with the commands that repair it."""
     orders = shop(partitions=1)
     orders.produce([b"no json"])
     orders.run()
     drop(orders, LETTERS)
 
-    found = look(orders)
+    found = inspect(orders)
 
     assert found.refusal is not None
     assert "shop.orders__dead_letters is gone" in found.refusal
 
 
 @pytest.mark.embedded
-def test_unreachable_broker_hides_what_the_tables_say(shop: MakeShop, tmp_path: Path) -> None:
+def test_unreachable_broker_does_not_hide_table_status(shop: MakeShop, tmp_path: Path) -> None:
     """Kafka is away: that is said, and the ledger is read all the same."""
     orders = shop(partitions=1)
     orders.produce_orders(range(3))
@@ -193,21 +193,21 @@ def test_unreachable_broker_hides_what_the_tables_say(shop: MakeShop, tmp_path: 
     assert (found.refusal, found.n, found.rows, found.lag) == (None, 1, 3, None)
 
 
-def test_decided_batch_is_finished_by_a_look(shop: MakeShop, at: At) -> None:
+def test_decided_batch_is_reported_and_left_by_status(shop: MakeShop, at_failpoint: At) -> None:
     """A batch that a crash left is told with its number and since when; the look leaves it to the next run."""
     orders = shop(partitions=1)
     orders.produce_orders(range(3))
     orders.run()
     orders.produce_orders(range(3, 5))
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
     before = heads(orders)
 
-    found = look(orders)
+    found = inspect(orders)
 
     assert (found.n, found.unfinished, found.refusal, found.lag) == (2, 2, None, 0)
     assert found.unfinished_since is not None
     assert heads(orders) == before
     orders.run()
-    assert look(orders).unfinished is None
+    assert inspect(orders).unfinished is None

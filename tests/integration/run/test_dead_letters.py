@@ -1,4 +1,4 @@
-"""Dead letters come home: what decodes after a change of the pipeline file is a row, exactly once, whatever happens."""
+"""Dead letters are replayed: what decodes after a change of the pipeline file is a row, exactly once, whatever happens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frazil.run.repair import dead_letter_replay
 from frazil.run.repair.dead_letter_replay import ReplayResult
 from frazil.run.state.pipeline_state import pipeline_state
 from frazil.run.state.tables import open_tables
-from tests.letters import EVERY, bring, good_letters, still_open
+from tests.letters import EVERY, good_letters, run_dead_letter_replay, still_open
 from tests.operations import (
     LETTERS,
     Killed,
@@ -39,11 +39,11 @@ def good_now(shop: MakeShop) -> Any:
     return good_letters(shop)
 
 
-def test_letters_land_and_the_position_moves(good_now: Any) -> None:
+def test_dead_letters_land_without_moving_position(good_now: Any) -> None:
     """Rows with their own coordinates, letters marked, the position where it was; a second time does nothing."""
     before = position(good_now)
 
-    first, second = bring(good_now), bring(good_now)
+    first, second = run_dead_letter_replay(good_now), run_dead_letter_replay(good_now)
 
     assert (first.tried, first.landed, first.batches) == (6, 6, (before.n + 1,))
     assert second == ReplayResult(dead_codes={})
@@ -55,11 +55,11 @@ def test_letters_land_and_the_position_moves(good_now: Any) -> None:
     assert_clean(good_now)
 
 
-def test_what_is_still_bad_is_lost_or_landed(shop: MakeShop) -> None:
+def test_record_that_is_still_bad_stays_dead_letter(shop: MakeShop) -> None:
     """It stays a letter of its batch, with one more attempt; the ledger has a batch that landed nothing."""
     orders = landed(shop)
 
-    found = bring(orders)
+    found = run_dead_letter_replay(orders)
 
     assert (found.landed, found.dead_codes) == (0, {"WRONG_TYPE": 6})
     assert [(row["attempts"], row["landed_batch"]) for row in orders.rows(LETTERS)] == [(2, None)] * 6
@@ -68,24 +68,24 @@ def test_what_is_still_bad_is_lost_or_landed(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_others_than_the_chosen_are_touched(good_now: Any) -> None:
+def test_only_chosen_dead_letters_are_replayed(good_now: Any) -> None:
     """Only the named one lands; its neighbours in the same files stay open and unchanged."""
     chosen = Place(good_now.topic, 0, 5)
 
-    found = bring(good_now, LetterChoice(places=frozenset([chosen])))
+    found = run_dead_letter_replay(good_now, LetterChoice(places=frozenset([chosen])))
 
     assert found.landed == 1
     assert still_open(good_now) == [(0, o) for o in (1, 3, 7, 9, 11)]
     assert sorted(row["attempts"] for row in good_now.rows(LETTERS)) == [1, 1, 1, 1, 1, 2]
     assert_clean(good_now)
-    assert bring(good_now, LetterChoice(codes=frozenset(["INVALID_JSON"]))).tried == 0
+    assert run_dead_letter_replay(good_now, LetterChoice(codes=frozenset(["INVALID_JSON"]))).tried == 0
 
 
-def test_a_look_lands_something(good_now: Any) -> None:
+def test_dry_run_of_dead_letter_replay_lands_nothing(good_now: Any) -> None:
     """With dry_run the counts are the same and no table changes."""
     before = good_now.snapshots(), good_now.snapshots(LETTERS)
 
-    found = bring(good_now, dry_run=True)
+    found = run_dead_letter_replay(good_now, dry_run=True)
 
     assert (found.tried, found.landed) == (6, 6)
     assert (good_now.snapshots(), good_now.snapshots(LETTERS)) == before
@@ -99,14 +99,14 @@ def test_a_look_lands_something(good_now: Any) -> None:
         *(P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING, P.RECORD_COMMITTED),
     ],
 )
-def test_killed_on_the_way_home(good_now: Any, at: At, point: Failpoint) -> None:
+def test_killed_dead_letter_replay_lands_each_record_once(good_now: Any, at_failpoint: At, point: Failpoint) -> None:
     """Killed at any step, then tried again, with a run in between: each letter is one row."""
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
-        bring(good_now)
+        run_dead_letter_replay(good_now)
 
     good_now.run()
-    bring(good_now)
+    run_dead_letter_replay(good_now)
 
     assert places(good_now) == EVERY
     assert still_open(good_now) == []
@@ -115,27 +115,27 @@ def test_killed_on_the_way_home(good_now: Any, at: At, point: Failpoint) -> None
 
 @pytest.mark.short("decide.committing")
 @pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING, P.RECORD_COMMITTING])
-def test_two_bring_the_same_letters_home(good_now: Any, at: At, point: Failpoint) -> None:
+def test_two_replays_of_same_dead_letters_land_them_once(good_now: Any, at_failpoint: At, point: Failpoint) -> None:
     """A rival does all of it while the first stands at a step: nothing lands twice."""
-    at(point, lambda: bring(good_now))
+    at_failpoint(point, lambda: run_dead_letter_replay(good_now))
 
-    bring(good_now)
+    run_dead_letter_replay(good_now)
 
     assert places(good_now) == EVERY
     assert still_open(good_now) == []
     assert_clean(good_now)
 
 
-def test_new_records_arrive_meanwhile(good_now: Any, at: At) -> None:
+def test_new_records_during_replay_make_it_stage_again(good_now: Any, at_failpoint: At) -> None:
     """A run decides a batch in between: the letters are staged again, with the next number."""
 
     def rival() -> None:
         send(good_now, {0: [b'{"name": "new"}', b"broken"]})
         good_now.run()
 
-    at(P.STAGED, rival)
+    at_failpoint(P.STAGED, rival)
 
-    found = bring(good_now)
+    found = run_dead_letter_replay(good_now)
 
     assert found.landed == 6
     assert places(good_now) == [*EVERY, (0, 12)]
@@ -143,21 +143,21 @@ def test_new_records_arrive_meanwhile(good_now: Any, at: At) -> None:
     assert_clean(good_now)
 
 
-def test_rows_without_coordinates_take_letters(shop: MakeShop) -> None:
+def test_dead_letters_of_table_without_coordinates_are_refused(shop: MakeShop) -> None:
     """Nobody could tell later which rows they became: refused, and nothing changes."""
     orders = without_kafka_columns(shop)
     send(orders, {0: [b"broken"]})
     orders.run()
 
     with pytest.raises(Terminal, match="no Kafka columns"):
-        bring(orders)
+        run_dead_letter_replay(orders)
 
 
-def test_letters_of_many_places_take_several_batches(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_of_many_offsets_take_several_batches(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch is bounded; together they land every letter once, and the next run keeps its bound in bytes."""
     monkeypatch.setattr(dead_letter_replay, "RANGES_PER_BATCH", 4)
 
-    found = bring(good_now)
+    found = run_dead_letter_replay(good_now)
 
     assert (found.landed, len(found.batches)) == (6, 2)
     assert places(good_now) == EVERY

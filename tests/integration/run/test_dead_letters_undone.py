@@ -1,4 +1,4 @@
-"""Operators and others act on letters that came home: each record keeps its one outcome."""
+"""Operators and others act on dead letters that were replayed: each record keeps its one outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frazil.monitor import reading
 from frazil.monitor.reading import with_open_letters
 from frazil.report.dead_letters import list_letters
 from frazil.run.repair.dead_letter_replay import replay_dead_letters
-from tests.letters import EVERY, bring, good_letters
+from tests.letters import EVERY, good_letters, run_dead_letter_replay
 from tests.operations import (
     LETTERS,
     ORDERS,
@@ -55,15 +55,15 @@ def good_now(shop: MakeShop) -> Any:
     return good_letters(shop)
 
 
-def test_rollback_past_the_batch_that_landed_them(good_now: Any) -> None:
+def test_rollback_past_replay_opens_dead_letters_again(good_now: Any) -> None:
     """The rows go with the rollback, so the letters are open again, and land again."""
-    bring(good_now)
+    run_dead_letter_replay(good_now)
     roll_back(good_now, ORDERS)
 
     to_table(good_now)
     good_now.run()
     gone = places(good_now)
-    found = bring(good_now)
+    found = run_dead_letter_replay(good_now)
 
     assert gone == [(0, o) for o in range(0, 12, 2)]
     assert found.landed == 6
@@ -71,7 +71,7 @@ def test_rollback_past_the_batch_that_landed_them(good_now: Any) -> None:
     assert_clean(good_now)
 
 
-def test_letters_are_counted_that_are_not_open(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_open_dead_letters_are_counted(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Manifests tell how many are open; files are read only where a rollback opened letters again."""
     read: list[str] = []
     monkeypatch.setattr(dead_letter_scan, "file_rows", lambda *of: read.append(of[1].file.file_path) or file_rows(*of))
@@ -81,14 +81,14 @@ def test_letters_are_counted_that_are_not_open(good_now: Any, monkeypatch: pytes
         return with_open_letters(found, good_now.project, good_now.pipeline).open_letters
 
     assert (counted(), read) == (6, [])
-    bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
+    run_dead_letter_replay(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
     assert (counted(), read) == (4, [])
     roll_back(good_now, ORDERS)
     to_table(good_now)
     good_now.run()
     assert counted() == len(still_listed(good_now)) == 6
     assert read
-    bring(good_now)
+    run_dead_letter_replay(good_now)
     assert counted() == len(still_listed(good_now)) == 0
 
 
@@ -99,9 +99,9 @@ def still_listed(orders: Any) -> Any:
 
 
 @pytest.mark.parametrize("again", ["replay", "reset"])
-def test_a_range_that_holds_landed_letters_is_read_again(good_now: Any, again: str) -> None:
+def test_replay_over_landed_dead_letters_leaves_each_record_one_outcome(good_now: Any, again: str) -> None:
     """Rows and letters of the range go together, so each record has one outcome after it."""
-    bring(good_now)
+    run_dead_letter_replay(good_now)
 
     if again == "replay":
         replay(good_now, "earliest")
@@ -110,13 +110,13 @@ def test_a_range_that_holds_landed_letters_is_read_again(good_now: Any, again: s
         good_now.run()
 
     assert places(good_now) == EVERY
-    assert bring(good_now).tried == 0
+    assert run_dead_letter_replay(good_now).tried == 0
     assert_clean(good_now)
 
 
-def test_dead_letter_table_is_lost_after_they_landed(good_now: Any) -> None:
+def test_lost_dead_letter_table_lands_no_record_twice(good_now: Any) -> None:
     """A repair reads their records again: all are good now, and none lands twice."""
-    bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 5))))
+    run_dead_letter_replay(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 5))))
     drop(good_now, LETTERS)
 
     repair(good_now, LETTERS)
@@ -126,7 +126,7 @@ def test_dead_letter_table_is_lost_after_they_landed(good_now: Any) -> None:
     assert_clean(good_now)
 
 
-def test_letters_of_a_recreated_topic_stay(good_now: Any) -> None:
+def test_dead_letters_of_recreated_topic_stay(good_now: Any) -> None:
     """Their rows would be taken for its successor's: they are left as they are, and counted."""
     recreate_topic(good_now, 1)
     reset(good_now, "earliest")
@@ -138,14 +138,14 @@ def test_letters_of_a_recreated_topic_stay(good_now: Any) -> None:
     assert any("6 letters of a topic as it was before it was recreated" in line for line in said)
 
 
-def test_letters_of_a_topic_and_its_successor_share_an_offset(good_now: Any) -> None:
+def test_only_dead_letter_of_present_topic_lands_at_shared_offset(good_now: Any) -> None:
     """Only the present topic's letter lands, once; the old one's keeps its reason and stays open."""
     recreate_topic(good_now, 1)
     reset(good_now, "earliest")
     send(good_now, {0: [b"{}", b"broken"]})
     good_now.run()
 
-    first, second = bring(good_now), bring(good_now)
+    first, second = run_dead_letter_replay(good_now), run_dead_letter_replay(good_now)
 
     assert (first.tried, first.dead_codes, second.tried) == (1, {"INVALID_JSON": 1}, 1)
     told = {
@@ -155,9 +155,9 @@ def test_letters_of_a_topic_and_its_successor_share_an_offset(good_now: Any) -> 
     assert_clean(good_now)
 
 
-def test_repair_brings_letters_whose_rows_were_rolled_back(good_now: Any) -> None:
+def test_repair_restores_dead_letters_whose_rows_were_rolled_back(good_now: Any) -> None:
     """They are no rows any more, and their letters are gone: they are read again."""
-    bring(good_now)
+    run_dead_letter_replay(good_now)
     roll_back(good_now, ORDERS)
     to_table(good_now)
     good_now.run()
@@ -170,14 +170,16 @@ def test_repair_brings_letters_whose_rows_were_rolled_back(good_now: Any) -> Non
 
 
 @pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "unfinished"])
-def test_rollback_after_a_repair_brings_landed_letters_again(good_now: Any, at: At, *, is_finished: bool) -> None:
+def test_rollback_after_repair_reads_landed_dead_letters_again(
+    good_now: Any, at_failpoint: At, *, is_finished: bool
+) -> None:
     """Rows are gone and so are their letters: the position goes back to them, and Kafka brings them again."""
     if is_finished:
-        bring(good_now)
+        run_dead_letter_replay(good_now)
     else:
-        at(P.FOLLOW_COMMITTING)
+        at_failpoint(P.FOLLOW_COMMITTING)
         with pytest.raises(Killed):
-            bring(good_now)
+            run_dead_letter_replay(good_now)
     drop(good_now, LETTERS)
     repair(good_now, LETTERS)
     roll_back(good_now, ORDERS, 2)
@@ -189,7 +191,7 @@ def test_rollback_after_a_repair_brings_landed_letters_again(good_now: Any, at: 
     assert_clean(good_now)
 
 
-def test_records_that_came_twice_land_a_third_time(good_now: Any) -> None:
+def test_records_that_came_twice_do_not_land_again(good_now: Any) -> None:
     """After a reset that allowed duplicates nobody can tell whose row a letter would be: they stay, and it is said."""
     reset(good_now, "earliest", allow_duplicates=True)
     good_now.run()
@@ -203,20 +205,20 @@ def test_records_that_came_twice_land_a_third_time(good_now: Any) -> None:
     assert places(good_now) == before
 
 
-def test_rollback_that_is_taken_back_itself(good_now: Any) -> None:
+def test_undone_rollback_lands_no_dead_letter_again(good_now: Any) -> None:
     """Rows of the first landing are back, whatever the letters were marked with since: none lands again."""
-    bring(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
+    run_dead_letter_replay(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
     landed_once = lake(good_now).load_table(ORDERS).metadata.current_snapshot_id
     roll_back(good_now, ORDERS)
     to_table(good_now)
     good_now.run()
-    bring(good_now, LetterChoice(places=frozenset([Place(good_now.topic, 0, 1)])))
+    run_dead_letter_replay(good_now, LetterChoice(places=frozenset([Place(good_now.topic, 0, 1)])))
     set_main(good_now, landed_once)
     to_table(good_now)
     good_now.run()
 
     listed = still_listed(good_now)
-    bring(good_now)
+    run_dead_letter_replay(good_now)
 
     told = {of.offset: of.row_batch for of in listed}
     assert told[1] is not None

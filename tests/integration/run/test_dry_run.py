@@ -29,7 +29,7 @@ class Killed(BaseException):
     """Ends a run like a kill."""
 
 
-def look(orders: Any, start: Target | None = None, end: Target | None = None) -> DryRun:
+def preview(orders: Any, start: Target | None = None, end: Target | None = None) -> DryRun:
     """A dry run in this process; what the result says survives its way through JSON."""
     request = RunRequest("look", mode="dry_run", start=start, end=end)
     plan = plan_dry_run(orders.project, orders.pipeline, request)
@@ -69,7 +69,7 @@ def kill_when(word: str) -> Callable[[str], None]:
     return report
 
 
-def test_a_look_commits_or_the_next_run_reads_something_else(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
+def test_dry_run_commits_nothing_and_next_run_reads_the_same(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
     """From the position to the end, with the outcome of every record; the run that follows lands exactly that."""
     orders = shop()
     orders.produce_orders(range(10))
@@ -78,7 +78,7 @@ def test_a_look_commits_or_the_next_run_reads_something_else(shop: MakeShop, unc
     orders.produce(BAD)
     unchanged(orders)
 
-    found = look(orders)
+    found = preview(orders)
 
     counts = found.counts
     assert (counts.read, counts.written, counts.dead, counts.filtered) == (44, 40, 3, 1)
@@ -90,12 +90,12 @@ def test_a_look_commits_or_the_next_run_reads_something_else(shop: MakeShop, unc
     assert found.remarks == ()
 
 
-def test_the_run_after_a_look_lands_what_it_said(shop: MakeShop) -> None:
+def test_run_after_dry_run_lands_what_it_said(shop: MakeShop) -> None:
     """Ranges and counts of a look are those of the run."""
     orders = shop()
     orders.produce_orders(range(30))
     orders.produce(BAD)
-    found = look(orders)
+    found = preview(orders)
 
     result = orders.run()
 
@@ -109,32 +109,32 @@ def test_the_run_after_a_look_lands_what_it_said(shop: MakeShop) -> None:
     assert {p.partition: p.looked_to for p in found.partitions} == dict(enumerate(result.position[orders.topic]))
 
 
-def test_a_new_pipeline_gets_its_tables_by_being_looked_at(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
+def test_dry_run_of_new_pipeline_creates_no_tables(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
     """Without tables the declared columns and the resolved start tell what would land; `start: latest` stays open."""
     orders = shop()
     orders.produce_orders(range(7))
     orders.produce([b'{"name": "no id"}'])
     unchanged(orders)
 
-    found = look(orders)
+    found = preview(orders)
 
     assert (found.counts.written, found.counts.dead) == (7, 1)
     assert found.remarks == ("pipeline orders never ran: the next run writes its start position first",)
     assert orders.project.lake("lake").tables() == []
 
 
-def test_a_look_resolves_start_latest_for_good(shop: MakeShop) -> None:
+def test_dry_run_does_not_resolve_start_latest(shop: MakeShop) -> None:
     """Records produced between a look and the first run are before its start: the look left nothing behind."""
     orders = shop(start="latest")
     orders.produce_orders(range(5))
-    assert look(orders).offsets == 0
+    assert preview(orders).offsets == 0
     orders.produce_orders(range(5, 9))
 
     assert orders.run().read == 0
     assert orders.ids() == []
 
 
-def test_a_look_finishes_a_decided_batch(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
+def test_dry_run_does_not_finish_decided_batch(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
     """After a crash it says what the next run will finish, and leaves that to it."""
     orders = shop()
     orders.produce_orders(range(20))
@@ -143,24 +143,24 @@ def test_a_look_finishes_a_decided_batch(shop: MakeShop, unchanged: Callable[[An
     orders.produce_orders(range(20, 23))
     unchanged(orders)
 
-    found = look(orders)
+    found = preview(orders)
 
     assert found.remarks == ("batch 1 is decided and not finished: the next run finishes it first",)
     assert found.counts.read == 3
 
 
-def test_a_look_goes_through_the_whole_backlog(shop: MakeShop) -> None:
+def test_dry_run_reads_one_batch_of_backlog(shop: MakeShop) -> None:
     """No more than one batch is read, a share of every partition; the whole is told beside it."""
     orders = shop(max_records=40)
     orders.produce_orders(range(300))
 
-    found = look(orders)
+    found = preview(orders)
 
     assert (found.offsets, found.looked_at, found.counts.read) == (300, 38, 38)
     assert all(p.start < p.looked_to < p.end for p in found.partitions)
 
 
-def test_named_places_are_cut_at_the_position(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
+def test_explicit_range_is_not_cut_at_position(shop: MakeShop, unchanged: Callable[[Any], None]) -> None:
     """A look may go over what is landed, over what is new, and over a part of the partitions."""
     orders = shop()
     orders.produce_orders(range(50))
@@ -171,20 +171,20 @@ def test_named_places_are_cut_at_the_position(shop: MakeShop, unchanged: Callabl
     fourth = Target("offsets", offsets={orders.topic: {0: 4}})
     tomorrow = Target("timestamp", datetime.now(UTC) + timedelta(days=1))
 
-    assert look(orders, EARLIEST, LATEST).counts.read == 60
-    assert look(orders, EARLIEST).counts.read == 60
-    assert look(orders, None, LATEST).counts.read == 10
-    assert look(orders, tomorrow).offsets == 0
-    (part,) = look(orders, first, fourth).partitions
+    assert preview(orders, EARLIEST, LATEST).counts.read == 60
+    assert preview(orders, EARLIEST).counts.read == 60
+    assert preview(orders, None, LATEST).counts.read == 10
+    assert preview(orders, tomorrow).offsets == 0
+    (part,) = preview(orders, first, fourth).partitions
     assert (part.partition, part.start, part.end, part.counts.read) == (0, 1, 4, 3)
 
 
-def test_too_many_dead_letters_look_fine(shop: MakeShop) -> None:
+def test_too_many_dead_letters_are_reported(shop: MakeShop) -> None:
     """What a run would refuse to publish is said, with a letter of every code and where its record is."""
     orders = shop(partitions=1)
     orders.produce([b"broken"] * 12)
 
-    found = look(orders)
+    found = preview(orders)
 
     assert found.too_many_dead is not None
     assert "12 of 12 records" in found.too_many_dead
@@ -193,7 +193,7 @@ def test_too_many_dead_letters_look_fine(shop: MakeShop) -> None:
     assert "expected one JSON document" in letter.message
 
 
-def test_a_recreated_topic_is_looked_at_as_the_old_one(shop: MakeShop) -> None:
+def test_dry_run_of_recreated_topic_is_refused(shop: MakeShop) -> None:
     """What would stop a run stops a look; between plan and look, too."""
     orders = shop(partitions=1)
     orders.produce_orders(range(5))
@@ -207,10 +207,10 @@ def test_a_recreated_topic_is_looked_at_as_the_old_one(shop: MakeShop) -> None:
     with pytest.raises(Terminal, match="was recreated"):
         dry_run(orders.project, orders.pipeline, plan, stage_inline)
     with pytest.raises(Terminal, match="was recreated"):
-        look(orders)
+        preview(orders)
 
 
-def test_a_plan_of_another_kind_is_carried_out(shop: MakeShop) -> None:
+def test_plan_of_another_kind_is_refused(shop: MakeShop) -> None:
     """A dry run's plan lands nothing by mistake, and a run's plan is not taken for a look."""
     orders = shop()
     orders.produce_orders(range(5))
@@ -223,7 +223,7 @@ def test_a_plan_of_another_kind_is_carried_out(shop: MakeShop) -> None:
         dry_run(orders.project, orders.pipeline, wet, stage_inline)
 
 
-def test_an_engine_is_started_for_nothing(shop: MakeShop) -> None:
+def test_no_engine_is_started_without_offsets(shop: MakeShop) -> None:
     """Without offsets to look at no engine is asked; with some it gets no place to write to."""
     orders = shop()
     asked: list[StageOrder] = []

@@ -20,12 +20,12 @@ Spread = Callable[..., Any]
 At = Callable[..., Any]
 
 
-def decided(orders: Any, at: At, point: str = "decide.committed") -> str:
+def decided(orders: Any, at_failpoint: At, point: str = "decide.committed") -> str:
     """The text of the pipeline file, after a batch left a letter, and the second one was decided, and killed."""
     send(orders, {0: [bad(9)]})
     orders.run()
     send(orders, {0: [order(0), bad(1), order(2)]})
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         orders.run()
     return (orders.project.pipelines_folder / "orders.yaml").read_text()
@@ -47,12 +47,12 @@ def ids_of(table: Table, branch: str | None) -> list[int]:
         ("night", "    branch: night\n", ""),
     ],
 )
-def test_a_decided_batch_waits_for_what_the_file_names_by_now(
-    spread: Spread, at: At, rest_server: RestServer, branch: str | None, was: str, named: str
+def test_decided_batch_is_finished_before_edit_is_refused(
+    spread: Spread, at_failpoint: At, rest_server: RestServer, branch: str | None, was: str, named: str
 ) -> None:
     """Another catalog or branch is named before the parts are given: they are, then the edit is refused; once, and only there."""
     orders = spread(branch)
-    text = decided(orders, at)
+    text = decided(orders, at_failpoint)
     moved = orders.with_pipeline(text.replace(was, named))
 
     with pytest.raises(Terminal, match=COPY):
@@ -66,12 +66,12 @@ def test_a_decided_batch_waits_for_what_the_file_names_by_now(
     assert_clean(back)
 
 
-def test_a_table_of_that_name_in_the_other_catalog_gets_the_part(
-    spread: Spread, at: At, rest_server: RestServer
+def test_table_of_same_name_in_other_catalog_gets_nothing(
+    spread: Spread, at_failpoint: At, rest_server: RestServer
 ) -> None:
     """The place that the edit names is taken by a table of somebody else: it gets nothing, and the batch is finished."""
     orders = spread()
-    text = decided(orders, at)
+    text = decided(orders, at_failpoint)
     found = rest_server.lake().load_table(COPY)
     for depth in ("mirror", "mirror.night"):
         catalog(orders).create_namespace_if_not_exists(depth)
@@ -89,12 +89,12 @@ def test_a_table_of_that_name_in_the_other_catalog_gets_the_part(
 
 
 @pytest.mark.parametrize("edit", ["moved", "removed"])
-def test_a_settle_asks_the_file_where_the_other_tables_of_the_batch_are(
-    spread: Spread, at: At, rest_server: RestServer, edit: str
+def test_repair_finishes_other_tables_of_batch_despite_edit(
+    spread: Spread, at_failpoint: At, rest_server: RestServer, edit: str
 ) -> None:
     """Letters are lost with an unfinished batch, whose other table the file has elsewhere, or no more: it gets its part."""
     orders = spread()
-    text = decided(orders, at)
+    text = decided(orders, at_failpoint)
     edited = {"moved": text.replace(CLOUD, ""), "removed": text.partition(f"  - table: {COPY}")[0]}[edit]
     now = orders.with_pipeline(edited)
     drop(now, LETTERS)
@@ -105,10 +105,10 @@ def test_a_settle_asks_the_file_where_the_other_tables_of_the_batch_are(
     assert [(row["n"], row["rows"]) for row in ledger(now, "ingest") if row["table"] == COPY][-1] == (2, 2)
 
 
-def test_a_settle_of_a_moved_table_does_not_end(spread: Spread, at: At, rest_server: RestServer) -> None:
+def test_repair_of_moved_table_ends(spread: Spread, at_failpoint: At, rest_server: RestServer) -> None:
     """A table is gone with its catalog's part of an unfinished batch, and the file names another catalog: it is filled there."""
     orders = spread()
-    text = decided(orders, at)
+    text = decided(orders, at_failpoint)
     rest_server.empty()
     moved = orders.with_pipeline(text.replace(CLOUD, ""))
 
@@ -121,14 +121,14 @@ def test_a_settle_of_a_moved_table_does_not_end(spread: Spread, at: At, rest_ser
         rest_server.lake()._catalog.load_table(COPY)
 
 
-def test_a_table_that_has_its_part_is_settled(spread: Spread, at: At, rest_server: RestServer) -> None:
-    """New with this batch, it has its part where that was decided to; that it lacks it elsewhere is no reason to settle it."""
+def test_table_that_has_its_part_is_not_repaired(spread: Spread, at_failpoint: At, rest_server: RestServer) -> None:
+    """New with this batch, it has its part where that was decided to; that it lacks it elsewhere is no reason to repair it."""
     orders = spread()
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
     orders.with_pipeline(text.partition(f"  - table: {COPY}")[0]).run()
     orders = orders.with_pipeline(text)
     send(orders, {0: [order(0), bad(1), order(2)]})
-    at("follow.committed")
+    at_failpoint("follow.committed")
     with pytest.raises(Killed):
         orders.run()
     with lake(orders).load_table(LETTERS).update_spec() as change:

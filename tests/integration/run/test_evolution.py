@@ -32,7 +32,7 @@ from tests.operations import (
 MakeShop = Callable[..., Any]
 
 
-def test_table_without_columns_can_not_hold_a_position(shop: MakeShop) -> None:
+def test_table_without_columns_holds_position(shop: MakeShop) -> None:
     """The table is there with the position before any record is; the first batch brings its columns, once."""
     orders = evolving(shop)
     assert orders.run().batches == 0
@@ -70,7 +70,7 @@ def test_field_named_as_a_partition_field_that_the_owner_added_is_kept_beside_th
     assert_clean(orders)
 
 
-def test_field_that_appears_later_rewrites_what_is_there(shop: MakeShop) -> None:
+def test_field_that_appears_later_rewrites_no_files(shop: MakeShop) -> None:
     """A thousand rows without a price, then some with one: one new optional column, old rows null, old files untouched."""
     orders = evolving(shop)
     put(orders, *({"id": n} for n in range(1000)))
@@ -108,7 +108,7 @@ def test_first_record_of_a_new_field_does_not_stop_those_that_follow(shop: MakeS
     assert_clean(orders)
 
 
-def test_nested_fields_are_lost(shop: MakeShop) -> None:
+def test_nested_fields_are_added(shop: MakeShop) -> None:
     """Fields of structs, in lists and beside others, come as columns do, in the batch that has them first."""
     orders = evolving(shop)
     put(orders, {"at": {"city": "Kiel"}, "lines": [{"sku": "a"}]})
@@ -128,7 +128,7 @@ def test_nested_fields_are_lost(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_wider_value_is_a_dead_letter(shop: MakeShop) -> None:
+def test_wider_value_widens_its_column(shop: MakeShop) -> None:
     """A declared int becomes long when a record needs it; what was landed before stays, and is read as before."""
     orders = evolving(shop, "{table: shop.orders, columns: {id: int, size: float}, evolve: widen}")
     put(orders, {"id": 1, "size": 0.5})
@@ -143,7 +143,7 @@ def test_wider_value_is_a_dead_letter(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_only_the_records_that_ask_are_read_again(shop: MakeShop) -> None:
+def test_only_records_that_request_columns_are_read_again(shop: MakeShop) -> None:
     """Of a batch of several partitions, those whose records fit are staged once; all land in the one batch."""
     orders = evolving(shop, partitions=3)
     put(orders, {"id": 0})
@@ -163,13 +163,13 @@ def test_only_the_records_that_ask_are_read_again(shop: MakeShop) -> None:
 
 @pytest.mark.short("evolved")
 @pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing", "decide.committed"])
-def test_killed_run_changes_the_table_again(shop: MakeShop, at: At, point: str) -> None:
+def test_killed_run_changes_table_once(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Killed before or behind the change of a table, the next run finds what is there and lands every record once."""
     orders = evolving(shop)
     put(orders, {"id": 1})
     orders.run()
     put(orders, {"id": 2, "note": "x"})
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         orders.run()
 
@@ -180,7 +180,7 @@ def test_killed_run_changes_the_table_again(shop: MakeShop, at: At, point: str) 
     assert_clean(orders)
 
 
-def test_two_pipelines_lose_each_others_columns(shop: MakeShop, at: At) -> None:
+def test_two_pipelines_keep_each_others_columns(shop: MakeShop, at_failpoint: At) -> None:
     """A rival adds columns to the same table at the same moment: it has those of both, and both pipelines land."""
     orders = evolving(shop)
     put(orders, {"id": 1})
@@ -192,7 +192,7 @@ def test_two_pipelines_lose_each_others_columns(shop: MakeShop, at: At) -> None:
             update.add_column("theirs", StringType())
             update.add_column("both", StructType(NestedField(1, "b", StringType(), required=False)))
 
-    at("evolving", rival)
+    at_failpoint("evolving", rival)
     orders.run()
 
     assert set(types(orders)) == {"id", "ours", "theirs", "both"}
@@ -200,7 +200,7 @@ def test_two_pipelines_lose_each_others_columns(shop: MakeShop, at: At) -> None:
     assert_clean(orders)
 
 
-def test_column_of_another_type_from_a_rival_stays_and_the_value_is_rescued(shop: MakeShop, at: At) -> None:
+def test_column_of_another_type_from_a_rival_stays_and_the_value_is_rescued(shop: MakeShop, at_failpoint: At) -> None:
     """A rival makes the column with a type that does not go with ours: the record is held against the column that is there."""
     orders = evolving(shop)
     put(orders, {"id": 1})
@@ -211,7 +211,7 @@ def test_column_of_another_type_from_a_rival_stays_and_the_value_is_rescued(shop
         with lake(orders).load_table("shop.orders").update_schema() as update:
             update.add_column("note", LongType())
 
-    at("staged", rival)
+    at_failpoint("staged", rival)
     orders.run()
 
     assert types(orders) == {"id": "long", "note": "long", "_rescued": "string"}
@@ -220,7 +220,7 @@ def test_column_of_another_type_from_a_rival_stays_and_the_value_is_rescued(shop
     assert_clean(orders)
 
 
-def test_table_that_is_never_enough_is_changed_for_ever(shop: MakeShop) -> None:
+def test_endless_column_requests_are_given_up(shop: MakeShop) -> None:
     """An engine that asks again and again is given up, by name; nothing is published."""
     orders = evolving(shop)
     put(orders, {"id": 1})
@@ -240,7 +240,7 @@ def test_table_that_is_never_enough_is_changed_for_ever(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_fields_that_ask_for_columns_for_ever_are_rescued_in_the_end(shop: MakeShop) -> None:
+def test_fields_with_endless_column_requests_are_rescued(shop: MakeShop) -> None:
     """Records of which each round remembers other fields: the table gets some of them, and the batch lands."""
     orders = evolving(shop)
     put(orders, {"id": 1, "late": 2})
@@ -261,7 +261,7 @@ def test_fields_that_ask_for_columns_for_ever_are_rescued_in_the_end(shop: MakeS
     assert_clean(orders)
 
 
-def test_columns_of_others_are_taken_for_unknown(shop: MakeShop) -> None:
+def test_columns_of_others_are_filled(shop: MakeShop) -> None:
     """Columns that somebody adds, renames or drops are what the next batch lands into."""
     orders = evolving(shop)
     put(orders, {"id": 1, "old": "a", "gone": 1})
@@ -278,7 +278,7 @@ def test_columns_of_others_are_taken_for_unknown(shop: MakeShop) -> None:
     assert rows(orders, "shop.orders", "id", "by", "new") == [(1, None, "a"), (2, "me", "b")]
 
 
-def test_declared_table_changes_by_itself(shop: MakeShop) -> None:
+def test_declared_table_does_not_change_by_itself(shop: MakeShop) -> None:
     """With declared columns and no evolve nothing is added: fields that no column takes are left out, as ever."""
     orders = evolving(shop, "{table: shop.orders, columns: {id: int}}")
     put(orders, {"id": 1, "note": "x"}, {"id": 2**40})
@@ -290,7 +290,7 @@ def test_declared_table_changes_by_itself(shop: MakeShop) -> None:
     assert changes(orders) == []
 
 
-def test_each_of_several_tables_gets_the_others_columns(shop: MakeShop) -> None:
+def test_each_of_several_tables_gets_only_its_columns(shop: MakeShop) -> None:
     """Each table of a pipeline follows by its own rule; the ledger says which was changed."""
     orders = evolving(
         shop,
@@ -310,7 +310,7 @@ def test_each_of_several_tables_gets_the_others_columns(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_replay_of_records_before_a_change_loses_fields(shop: MakeShop) -> None:
+def test_replay_of_records_before_change_fills_new_columns(shop: MakeShop) -> None:
     """Records that were landed when fields were left out get their columns by a replay under a file that evolves."""
     orders = evolving(shop, "{table: shop.orders, columns: {id: long}}", max_records=2)
     put(orders, {"id": 1}, {"id": 2, "note": "x"}, {"id": 3}, {"id": 4, "size": 1.5})
@@ -329,7 +329,7 @@ def test_replay_of_records_before_a_change_loses_fields(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_table_that_is_made_anew_stays_without_columns(shop: MakeShop) -> None:
+def test_recreated_table_gets_its_columns(shop: MakeShop) -> None:
     """A follower that was dropped gets its rows again, and the columns that they need."""
     orders = evolving(shop, "{table: shop.orders}", "{table: shop.copies, partition_by: [kind]}")
     put(orders, {"id": 1, "kind": "a"}, {"id": 2, "kind": "b", "note": "x"})

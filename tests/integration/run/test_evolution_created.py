@@ -12,8 +12,8 @@ from frazil.errors import Terminal
 from frazil.run.commit import audit
 from tests.evolving import PIPELINE, changes, evolving, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import At
-from tests.integration.run.test_dry_run import look, state
-from tests.letters import bring
+from tests.integration.run.test_dry_run import preview, state
+from tests.letters import run_dead_letter_replay
 from tests.operations import LETTERS, Killed, assert_clean, catalog, lake
 
 MakeShop = Callable[..., Any]
@@ -22,11 +22,11 @@ LAYOUT = "{table: shop.orders, columns: {at: timestamptz}, evolve: add, partitio
 MANY = "['bucket(4, id)', 'truncate(3, name)', kind, day(_kafka_timestamp)]"
 
 
-def test_partitions_come_after_the_first_rows(shop: MakeShop, at: At) -> None:
+def test_partition_fields_are_set_before_first_rows(shop: MakeShop, at_failpoint: At) -> None:
     """All partition fields are set with their columns, in one commit before any row; also if the run is killed there."""
     orders = evolving(shop, f"{{table: shop.orders, partition_by: {MANY}, sort_by: [name desc]}}")
     put(orders, *({"id": n, "name": f"name {n}", "kind": "ab"[n % 2]} for n in range(20)))
-    at("evolved")
+    at_failpoint("evolved")
     with pytest.raises(Killed):
         orders.run()
 
@@ -45,7 +45,7 @@ def test_partitions_come_after_the_first_rows(shop: MakeShop, at: At) -> None:
     assert_clean(orders)
 
 
-def test_declared_partition_waits_for_records(shop: MakeShop) -> None:
+def test_declared_partition_does_not_wait_for_records(shop: MakeShop) -> None:
     """Beside declared columns the layout is the table's from the start; columns that come change nothing of it."""
     orders = evolving(shop, LAYOUT)
     put(orders, {"at": "2026-01-02T03:04:05Z", "note": "x"})
@@ -57,7 +57,7 @@ def test_declared_partition_waits_for_records(shop: MakeShop) -> None:
     assert types(orders) == {"at": "timestamptz", "note": "string"}
 
 
-def test_partition_column_that_comes_late_moves_files(shop: MakeShop) -> None:
+def test_late_partition_column_moves_no_files(shop: MakeShop) -> None:
     """Files from before stay under the spec that they were written for; both are read."""
     orders = evolving(shop, "{table: shop.orders, partition_by: [kind]}")
     put(orders, {"id": 1})
@@ -72,7 +72,7 @@ def test_partition_column_that_comes_late_moves_files(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_column_that_can_not_partition_leaves_half_a_table(shop: MakeShop) -> None:
+def test_column_that_can_not_partition_leaves_no_half_table(shop: MakeShop) -> None:
     """Text can't be partitioned by day: nothing is changed and nothing published, and both are named."""
     orders = evolving(shop, "{table: shop.orders, partition_by: [day(at)]}")
     put(orders, {"id": 1, "at": "2026-01-02"})
@@ -84,7 +84,7 @@ def test_column_that_can_not_partition_leaves_half_a_table(shop: MakeShop) -> No
     assert orders.rows() == []
 
 
-def test_way_out_of_a_column_that_can_not_partition_is_closed(shop: MakeShop) -> None:
+def test_advice_for_column_that_can_not_partition_works(shop: MakeShop) -> None:
     """Declared as the message says, the column comes with its partition field, and is on record; a dry run says so first."""
     orders = evolving(shop, "{table: shop.orders, partition_by: [day(at)]}")
     put(orders, {"id": 1, "at": "2026-01-02T00:00:00Z"})
@@ -95,7 +95,7 @@ def test_way_out_of_a_column_that_can_not_partition_is_closed(shop: MakeShop) ->
         "{table: shop.orders, columns: {at: {type: timestamptz, required: true}}, evolve: widen, partition_by: [day(at)]}",
     )
 
-    told = look(orders).remarks
+    told = preview(orders).remarks
     orders.run()
 
     table = lake(orders).load_table("shop.orders")
@@ -110,12 +110,12 @@ def test_way_out_of_a_column_that_can_not_partition_is_closed(shop: MakeShop) ->
     assert_clean(orders)
 
 
-def test_declared_column_comes_under_a_decided_batch(shop: MakeShop, at: At) -> None:
+def test_declared_column_waits_for_decided_batch(shop: MakeShop, at_failpoint: At) -> None:
     """A column and a partition field that were declared since wait for the end of the batch that was staged without."""
     orders = evolving(shop, "{table: shop.orders}")
     orders.run()
     put(orders, {"id": 1})
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
     put(orders, {"id": 2})
@@ -130,7 +130,7 @@ def test_declared_column_comes_under_a_decided_batch(shop: MakeShop, at: At) -> 
     assert_clean(orders)
 
 
-def test_declared_column_is_there_in_another_case(shop: MakeShop) -> None:
+def test_declared_column_in_another_case_is_refused(shop: MakeShop) -> None:
     """Where case means nothing the file is refused before the table has both, and lands all once its case is right."""
     orders = evolving(shop)
 
@@ -153,7 +153,7 @@ def test_declared_column_is_there_in_another_case(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_nested_namespace_is_missing(shop: MakeShop) -> None:
+def test_missing_nested_namespaces_are_created(shop: MakeShop) -> None:
     """The namespaces of a new table are made, level by level, for it and for ledger and letters."""
     orders = evolving(shop, "{table: lake.raw.shop.orders}")
     put(orders, {"id": 1})
@@ -164,7 +164,7 @@ def test_nested_namespace_is_missing(shop: MakeShop) -> None:
     assert lake(orders).tables() == [f"lake.raw.shop.orders{of}" for of in ("", "__dead_letters", "__ledger")]
 
 
-def test_branch_lacks_columns(shop: MakeShop) -> None:
+def test_branch_gets_its_columns(shop: MakeShop) -> None:
     """A destination on a branch of its table gets its columns and rows there; what is on main stays."""
     orders = evolving(shop, "{table: shop.orders, branch: staged, partition_by: [kind]}")
     put(orders, {"id": 1, "kind": "a"})
@@ -180,7 +180,7 @@ def test_branch_lacks_columns(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_table_without_any_column(shop: MakeShop) -> None:
+def test_table_without_any_column_is_created(shop: MakeShop) -> None:
     """Without Kafka columns a new table has none at all, until the first record."""
     orders = evolving(shop, "{table: shop.orders, kafka_columns: false}")
     orders.run()
@@ -191,7 +191,7 @@ def test_table_without_any_column(shop: MakeShop) -> None:
     assert orders.rows() == [{"id": 1}]
 
 
-def test_records_explode_the_schema(shop: MakeShop) -> None:
+def test_records_do_not_explode_schema(shop: MakeShop) -> None:
     """Fields beyond the limit are kept in one column, none is lost, and the next batch changes nothing more."""
     orders = evolving(shop, "{table: shop.orders, max_columns: 3}")
     put(orders, {f"f{n}": n for n in range(6)})
@@ -209,13 +209,13 @@ def test_records_explode_the_schema(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_dry_run_changes_tables(shop: MakeShop) -> None:
+def test_dry_run_changes_no_tables(shop: MakeShop) -> None:
     """It counts as a run would, says what that would change first, and changes nothing; also before the first run."""
     orders = evolving(shop, "{table: shop.orders, columns: {id: int}, evolve: widen}")
     put(orders, {"id": 1, "note": "x"}, {"id": "bad"}, {"id": 2**40})
     before = state(orders)
 
-    first = look(orders)
+    first = preview(orders)
 
     assert (first.counts.written, first.counts.dead) == (2, 1)
     said = [remark for remark in first.remarks if "would change" in remark]
@@ -226,19 +226,19 @@ def test_dry_run_changes_tables(shop: MakeShop) -> None:
     assert state(orders) == before
     orders.run()
     assert (len(orders.rows()), len(orders.rows(LETTERS))) == (2, 1)
-    assert not [remark for remark in look(orders).remarks if "would change" in remark]
+    assert not [remark for remark in preview(orders).remarks if "would change" in remark]
 
 
-def test_letters_come_home_without_their_columns(shop: MakeShop) -> None:
+def test_replayed_dead_letters_bring_their_columns(shop: MakeShop) -> None:
     """Dead letters that another file takes get the columns that they need, on record, in their batch."""
     orders = evolving(shop, "{table: shop.orders, columns: {id: int}}")
     put(orders, {"id": 2**40, "note": "x"}, {"id": 1})
     orders.run()
     orders = rewritten(orders, "{table: shop.orders, columns: {id: int}, evolve: widen}")
 
-    assert bring(orders, dry_run=True).landed == 1
+    assert run_dead_letter_replay(orders, dry_run=True).landed == 1
     assert types(orders) == {"id": "int"}
-    assert bring(orders).landed == 1
+    assert run_dead_letter_replay(orders).landed == 1
 
     assert types(orders) == {"id": "long", "note": "string"}
     assert rows(orders, "shop.orders", "id", "note") == [(2**40, "x"), (1, None)]
@@ -249,7 +249,7 @@ def test_letters_come_home_without_their_columns(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_files_of_records_that_ask_are_left_behind(shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_superseded_staged_files_are_deleted(shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was staged before a table changed and is not used is deleted."""
     gone: list[str] = []
     really = audit.delete_files

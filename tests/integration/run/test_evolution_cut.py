@@ -14,7 +14,7 @@ MakeShop = Callable[..., Any]
 
 
 @pytest.mark.parametrize("partition", [0, 1], ids=["one task", "two tasks"])
-def test_value_without_a_type_becomes_what_its_task_knows(shop: MakeShop, partition: int) -> None:
+def test_value_without_type_takes_type_seen_by_other_tasks(shop: MakeShop, partition: int) -> None:
     """The columns that another task's records bring count for it, too, as if both were read by one task."""
     orders = evolving(shop, partitions=2)
     put(orders, {"id": 1, "at": {"b": 0}})

@@ -10,7 +10,7 @@ import pytest
 from frazil.errors import Terminal
 from tests.evolving import changes, evolving, put, rewritten, rows, types
 from tests.integration.run.conftest import At
-from tests.letters import bring, still_open
+from tests.letters import run_dead_letter_replay, still_open
 from tests.operations import LETTERS, Killed, assert_clean, lake
 
 MakeShop = Callable[..., Any]
@@ -25,14 +25,14 @@ dead_letters: {{tolerance: {{max_count: 1}}}}
 
 
 @pytest.mark.parametrize("ends", ["by a kill", "by its audit"])
-def test_change_of_a_run_that_failed_is_on_no_record(shop: MakeShop, at: At, ends: str) -> None:
+def test_schema_change_of_failed_run_is_recorded_by_next_batch(shop: MakeShop, at_failpoint: At, ends: str) -> None:
     """The table has the column, the run has no batch: the next batch tells of it, beside its own."""
     orders = evolving(shop)
     put(orders, {"id": 1})
     orders.run()
     put(orders, {"id": 2, "note": "x"}, *([{"id": "x"}] * 3 if ends == "by its audit" else []))
     if ends == "by a kill":
-        at("evolved")
+        at_failpoint("evolved")
         with pytest.raises(Killed):
             orders.run()
     else:
@@ -52,7 +52,7 @@ def test_change_of_a_run_that_failed_is_on_no_record(shop: MakeShop, at: At, end
     assert len(changes(orders)) == 2
 
 
-def test_identifier_of_somebody_else_ends_the_run(shop: MakeShop) -> None:
+def test_foreign_identifier_does_not_end_run(shop: MakeShop) -> None:
     """A key that the file does not know of stays a key: records without one are dead letters, other columns may be null."""
     required = "{type: long, required: true}"
     orders = evolving(shop, f"{{table: shop.orders, columns: {{id: {required}, size: {required}}}, evolve: full}}")
@@ -69,7 +69,7 @@ def test_identifier_of_somebody_else_ends_the_run(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_one_letter_keeps_the_others_from_coming_home(shop: MakeShop) -> None:
+def test_dead_letter_that_stays_bad_does_not_keep_others_from_landing(shop: MakeShop) -> None:
     """With `on_incompatible: fail` a letter that still does not fit stays one, with its reason, and the others land."""
     size = "{table: shop.orders, columns: {id: long, size: int}"
     orders = evolving(shop, f"{size}}}")
@@ -77,7 +77,7 @@ def test_one_letter_keeps_the_others_from_coming_home(shop: MakeShop) -> None:
     orders.run()
     orders = rewritten(orders, f"{size}, evolve: widen, on_incompatible: fail}}")
 
-    found = bring(orders)
+    found = run_dead_letter_replay(orders)
 
     assert (found.tried, found.landed, found.dead_codes) == (3, 1, {"WRONG_TYPE": 2})
     assert rows(orders, "shop.orders", "id", "size") == [(2, 2**40)]

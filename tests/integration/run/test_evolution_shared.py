@@ -32,7 +32,7 @@ dead_letters: {{table: shop.refused}}
 """
 
 
-def beside(orders: Any, table: str = "shop.orders") -> Any:
+def with_second_pipeline(orders: Any, table: str = "shop.orders") -> Any:
     """A second pipeline, `other`, with a topic of its own, into one of the tables."""
     topic = f"other-{uuid.uuid4().hex[:8]}"
     create_topic(orders.cluster, topic, 1)
@@ -53,16 +53,16 @@ def put_other(other: Any, *values: Any) -> None:
 
 @pytest.mark.short("evolving")
 @pytest.mark.parametrize("point", ["staged", "evolving", "evolved", "audited", "decide.committing"])
-def test_rival_brings_columns_at_the_same_moment(shop: MakeShop, at: At, point: str) -> None:
+def test_columns_of_two_pipelines_at_same_moment_are_kept(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Wherever one pipeline stands while the other changes the table and lands: both land, into the columns of both."""
     orders = evolving(shop)
-    other = beside(orders)
+    other = with_second_pipeline(orders)
     put(orders, {"id": 1})
     orders.run()
     put(orders, {"id": 2, "ours": "x", "at": {"a": 1}})
     put_other(other, {"id": 3, "theirs": "y", "at": {"b": 2}})
 
-    at(point, lambda: run_other(other))
+    at_failpoint(point, lambda: run_other(other))
     orders.run()
 
     assert types(orders).keys() == {"id", "ours", "theirs", "at"}
@@ -75,13 +75,13 @@ def test_rival_brings_columns_at_the_same_moment(shop: MakeShop, at: At, point: 
     assert_clean(orders)
 
 
-def test_decided_batch_waits_for_a_table_that_only_grew(shop: MakeShop, at: At) -> None:
+def test_decided_batch_does_not_wait_for_widened_table(shop: MakeShop, at_failpoint: At) -> None:
     """A follower whose struct got a field and whose number was widened, behind the decision, takes its files."""
     orders = evolving(
         shop, "{table: shop.orders}", "{table: shop.copies, columns: {id: int, at: 'struct<a: int>'}, evolve: widen}"
     )
     put(orders, {"id": 1, "at": {"a": 1}})
-    other = beside(orders, "shop.copies")
+    other = with_second_pipeline(orders, "shop.copies")
 
     def rival() -> None:
         put_other(other, {"id": 2**40, "at": {"a": 2**40, "b": "x"}})
@@ -89,7 +89,7 @@ def test_decided_batch_waits_for_a_table_that_only_grew(shop: MakeShop, at: At) 
 
     orders.run()
     put(orders, {"id": 2, "at": {"a": 2}})
-    at("decide.committed", rival)
+    at_failpoint("decide.committed", rival)
 
     orders.run()
 
@@ -106,21 +106,26 @@ def test_decided_batch_waits_for_a_table_that_only_grew(shop: MakeShop, at: At) 
         ("case_insensitive", {"id": 2, "Price": 5}, {"id": 3, "price": 7}, {"price": "long"}),
     ],
 )
-def test_rival_names_or_types_the_same_column_otherwise(
-    shop: MakeShop, at: At, field_names: str, sent: dict[str, Any], theirs: dict[str, Any], expected: dict[str, str]
+def test_column_named_or_typed_otherwise_by_rival_ends_no_run(
+    shop: MakeShop,
+    at_failpoint: At,
+    field_names: str,
+    sent: dict[str, Any],
+    theirs: dict[str, Any],
+    expected: dict[str, str],
 ) -> None:
     """Between the look at the records and the change: they are held against the column as it is, and the run goes on."""
     orders = evolving(shop)
     file = orders.project.pipelines_folder / "orders.yaml"
     file.write_text(file.read_text() + f"value: {{field_names: {field_names}}}\n")
     orders = replace(orders, project=Project.load(environment(orders.project)))
-    other = beside(orders)
+    other = with_second_pipeline(orders)
     put(orders, {"id": 1})
     orders.run()
     put(orders, sent)
     put_other(other, theirs)
 
-    at("staged", lambda: run_other(other))
+    at_failpoint("staged", lambda: run_other(other))
     orders.run()
 
     assert types(orders) == {"id": "long"} | expected

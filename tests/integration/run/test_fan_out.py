@@ -27,7 +27,7 @@ MakeShop = Callable[..., Any]
 NUMBERS = range(20)
 
 
-def test_records_miss_a_table(shop: MakeShop) -> None:
+def test_records_miss_no_table(shop: MakeShop) -> None:
     """Rows and letters of every table; the ledger closes, and says per table what it got."""
     orders = fanned_out(shop)
     fill(orders, NUMBERS)
@@ -60,12 +60,12 @@ def test_records_miss_a_table(shop: MakeShop) -> None:
         *((point, 1) for point in ("record.committing", "record.committed")),
     ],
 )
-def test_a_killed_run_leaves_a_table_behind(shop: MakeShop, at: At, point: str, nth: int) -> None:
+def test_killed_run_leaves_no_table_behind(shop: MakeShop, at_failpoint: At, point: str, nth: int) -> None:
     """Wherever a run is killed, also between two tables, the next one carries on and nothing is doubled."""
     orders = fanned_out(shop)
     orders.run()
     fill(orders, NUMBERS)
-    at(point, nth=nth)
+    at_failpoint(point, nth=nth)
 
     with pytest.raises(Killed):
         orders.run()
@@ -75,11 +75,11 @@ def test_a_killed_run_leaves_a_table_behind(shop: MakeShop, at: At, point: str, 
     assert orders.run().batches == 0
 
 
-def test_a_killed_first_run_chooses_again(shop: MakeShop, at: At) -> None:
+def test_killed_first_run_keeps_its_closing_table(shop: MakeShop, at_failpoint: At) -> None:
     """Which table closes is chosen once: a first run that is killed behind its decision is finished with it."""
     orders = fanned_out(shop)
     fill(orders, NUMBERS)
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
 
@@ -89,7 +89,7 @@ def test_a_killed_first_run_chooses_again(shop: MakeShop, at: At) -> None:
     assert outcomes(orders) == expected(NUMBERS)
 
 
-def test_a_second_destination_moves_the_position(shop: MakeShop) -> None:
+def test_second_destination_does_not_move_position(shop: MakeShop) -> None:
     """The first destination stays the closing table; the new one gets what comes from then on, a replay fills it."""
     orders = shop(partitions=1)
     one = orders.with_pipeline(
@@ -113,7 +113,7 @@ def test_a_second_destination_moves_the_position(shop: MakeShop) -> None:
     assert_clean(several)
 
 
-def test_a_known_destination_is_made_anew_in_silence(shop: MakeShop) -> None:
+def test_known_destination_is_not_recreated_silently(shop: MakeShop) -> None:
     """A table that is gone although batches landed in it is refused by name."""
     orders = fanned_out(shop)
     fill(orders, NUMBERS)
@@ -124,7 +124,7 @@ def test_a_known_destination_is_made_anew_in_silence(shop: MakeShop) -> None:
         orders.run()
 
 
-def test_a_destination_is_left_in_silence(shop: MakeShop) -> None:
+def test_removed_destination_is_recorded(shop: MakeShop) -> None:
     """A destination that the file names no more gets no rows, on record; named again, it goes on."""
     orders = fanned_out(shop)
     fill(orders, range(7))
@@ -148,12 +148,12 @@ def test_a_destination_is_left_in_silence(shop: MakeShop) -> None:
     assert_clean(again)
 
 
-def test_a_table_that_cant_take_its_files_holds_up_the_others(shop: MakeShop, at: At) -> None:
+def test_table_that_refuses_its_files_does_not_hold_up_others(shop: MakeShop, at_failpoint: At) -> None:
     """The others have theirs, the pipeline stops with its name, and a repair lets the pipeline go on."""
     orders = fanned_out(shop)
     orders.run()
     fill(orders, NUMBERS)
-    at("decide.committed", lambda: _change(orders, "shop.refunds"))
+    at_failpoint("decide.committed", lambda: _change(orders, "shop.refunds"))
 
     with pytest.raises(Terminal, match=r"shop\.refunds"):
         orders.run()
@@ -178,7 +178,7 @@ def _change(shop: Any, table: str) -> None:
         update.add_identity("id")
 
 
-def test_a_replay_or_a_reset_doubles_a_table(shop: MakeShop) -> None:
+def test_replay_or_reset_doubles_no_table(shop: MakeShop) -> None:
     """Both replace rows and letters of every table."""
     orders = fanned_out(shop)
     fill(orders, NUMBERS)
@@ -193,7 +193,7 @@ def test_a_replay_or_a_reset_doubles_a_table(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_a_hundred_tables_in_one_batch(shop: MakeShop) -> None:
+def test_hundred_tables_land_in_one_batch(shop: MakeShop) -> None:
     """One pass stages all of them, one commit decides, and each has its rows."""
     orders = shop(partitions=1)
     names = [f"shop.t{number}" for number in range(100)]

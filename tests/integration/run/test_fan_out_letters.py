@@ -1,4 +1,4 @@
-"""Letters of several destinations come home: each lands where its record is meant to be, exactly once."""
+"""Dead letters of several destinations are replayed: each lands where its record is meant to be, exactly once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.produce import produce
 from tests.fan_out import ROUTE, TABLES, expected, fanned_out, file_of, fill, outcomes
 from tests.integration.run.conftest import At
-from tests.letters import bring
+from tests.letters import run_dead_letter_replay
 from tests.operations import LETTERS, Killed, assert_clean, lake, send
 
 MakeShop = Callable[..., Any]
@@ -54,7 +54,7 @@ def _text(shop: Any) -> str:
     return found
 
 
-def home() -> dict[str, list[int]]:
+def landed_offsets() -> dict[str, list[int]]:
     """Offsets of the rows once every letter that can land has."""
     meant = [number for number in NUMBERS if number not in UNROUTED]
     return {
@@ -69,35 +69,35 @@ def still_open(shop: Any) -> list[tuple[int, str | None]]:
     return sorted(((row["offset"], row["destination"]) for row in found), key=str)
 
 
-def assert_home(shop: Any) -> None:
+def assert_landed(shop: Any) -> None:
     """Every letter that can land has its rows, once; the other one is open; and Kafka agrees."""
-    assert outcomes(shop)[0] == home()
+    assert outcomes(shop)[0] == landed_offsets()
     assert still_open(shop) == [(NAMELESS, "shop.audit")]
     assert_clean(shop)
 
 
-def test_letters_land_in_too_many_or_too_few_tables(good_now: Any) -> None:
+def test_dead_letters_land_in_exactly_their_tables(good_now: Any) -> None:
     """One table's in that table, whole records in all that they are meant for, unrouted ones where the file routes now."""
-    found = bring(good_now)
+    found = run_dead_letter_replay(good_now)
 
     assert (found.landed, found.dead_codes) == (len(good_now.rows(LETTERS)) - 1, {"MISSING_REQUIRED": 1})
-    assert_home(good_now)
-    assert bring(good_now).landed == 0
-    assert_home(good_now)
+    assert_landed(good_now)
+    assert run_dead_letter_replay(good_now).landed == 0
+    assert_landed(good_now)
 
 
-def test_letters_of_another_table_are_tried(good_now: Any) -> None:
+def test_dead_letters_of_another_table_are_not_replayed(good_now: Any) -> None:
     """A choice by table leaves whole records and other tables alone, down to the letters of one record."""
     before = outcomes(good_now)[0]
 
-    found = bring(good_now, LetterChoice(tables=frozenset({"shop.refunds"})))
+    found = run_dead_letter_replay(good_now, LetterChoice(tables=frozenset({"shop.refunds"})))
 
     of_refunds = [offset for offset, table in expected(NUMBERS)[1] if table == "shop.refunds"]
     assert (found.tried, found.landed) == (len(of_refunds), len(of_refunds))
     assert outcomes(good_now)[0] == before | {"shop.refunds": sorted([*before["shop.refunds"], *of_refunds])}
     assert not {table for _, table in still_open(good_now)} & {"shop.refunds"}
     named = frozenset({(Place(good_now.topic, 0, NAMELESS), "shop.audit")})
-    assert bring(good_now, LetterChoice(of_tables=named)).dead_codes == {"MISSING_REQUIRED": 1}
+    assert run_dead_letter_replay(good_now, LetterChoice(of_tables=named)).dead_codes == {"MISSING_REQUIRED": 1}
     tried = {row["destination"]: row["attempts"] for row in good_now.rows(LETTERS) if row["offset"] == NAMELESS}
     assert tried == {"shop.orders": 1, "shop.audit": 2}
     assert_clean(good_now)
@@ -112,16 +112,18 @@ def test_letters_of_another_table_are_tried(good_now: Any) -> None:
         *((of, 1) for of in (P.RECORD_COMMITTING, P.RECORD_COMMITTED)),
     ],
 )
-def test_killed_between_two_tables_on_the_way_home(good_now: Any, at: At, point: Failpoint, nth: int) -> None:
+def test_dead_letter_replay_killed_between_tables_lands_rows_once(
+    good_now: Any, at_failpoint: At, point: Failpoint, nth: int
+) -> None:
     """Killed at any step, also between two tables, and tried again behind a run: each letter has its rows once."""
-    at(point, nth=nth)
+    at_failpoint(point, nth=nth)
     with pytest.raises(Killed):
-        bring(good_now)
+        run_dead_letter_replay(good_now)
 
     good_now.run()
-    bring(good_now)
+    run_dead_letter_replay(good_now)
 
-    assert_home(good_now)
+    assert_landed(good_now)
 
 
 @pytest.mark.short("follow.committing-3")
@@ -135,13 +137,15 @@ def test_killed_between_two_tables_on_the_way_home(good_now: Any, at: At, point:
         (P.RECORD_COMMITTING, 1),
     ],
 )
-def test_two_bring_letters_of_several_tables_home(good_now: Any, at: At, point: Failpoint, nth: int) -> None:
+def test_two_replays_of_dead_letters_of_several_tables_land_them_once(
+    good_now: Any, at_failpoint: At, point: Failpoint, nth: int
+) -> None:
     """A rival does all of it while the first stands at a step, also between two tables: nothing lands twice."""
-    at(point, lambda: bring(good_now), nth=nth)
+    at_failpoint(point, lambda: run_dead_letter_replay(good_now), nth=nth)
 
-    bring(good_now)
+    run_dead_letter_replay(good_now)
 
-    assert_home(good_now)
+    assert_landed(good_now)
 
 
 KEYED = """
@@ -158,7 +162,7 @@ route: {static: {field: kind, tables: {shop.orders: order, shop.audit: "order|re
 """
 
 
-def test_a_key_is_taken_for_one_table_only(shop: MakeShop) -> None:
+def test_key_gives_each_table_its_columns(shop: MakeShop) -> None:
     """Each table takes its columns of the key; one that can't be read is of no table, one that lacks a field of its own."""
     made = shop(partitions=1)
     orders = made.with_pipeline(KEYED % made.topic)
@@ -188,7 +192,7 @@ def test_a_key_is_taken_for_one_table_only(shop: MakeShop) -> None:
         update.make_column_optional("customer")
 
     mended = orders.with_pipeline((KEYED % made.topic).replace(", required: true", ""))
-    bring(mended)
+    run_dead_letter_replay(mended)
 
     found = sorted((row["_kafka_offset"], row["customer"]) for row in mended.rows())
     assert found == [(0, 1), (1, None), (3, None)]

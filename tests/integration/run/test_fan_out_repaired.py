@@ -44,8 +44,8 @@ def ids(shop: Any, table: str) -> list[int]:
     return sorted(row["id"] for row in shop.rows(table))
 
 
-def test_a_letter_of_one_table_that_came_home_moves_the_rows_of_another(shop: MakeShop) -> None:
-    """What came home for one table is that table's: the other one's rows of that record stay with their batch."""
+def test_replayed_dead_letter_of_one_table_leaves_rows_of_another(shop: MakeShop) -> None:
+    """What was replayed for one table is that table's: the other one's rows of that record stay with their batch."""
     columns = {
         "shop.orders": "{id: {type: long, required: true}, m: {type: long, required: true}}",
         "shop.refunds": "{id: {type: long, required: true}, n: {type: long, required: true}}",
@@ -87,7 +87,7 @@ def test_replay_that_the_file_refuses_leaves_the_loss_on_record(shop: MakeShop) 
     assert_clean(again)
 
 
-def test_letters_of_several_tables_come_again_under_a_file_of_one(shop: MakeShop) -> None:
+def test_repair_under_file_of_one_table_restores_its_dead_letters(shop: MakeShop) -> None:
     """A replay leaves the letters that the present file means."""
     several = fanned_out(shop)
     fill(several, range(10))
@@ -102,7 +102,7 @@ def test_letters_of_several_tables_come_again_under_a_file_of_one(shop: MakeShop
     assert_clean(one)
 
 
-def test_a_letter_whose_record_is_meant_for_another_table_now_is_closed(shop: MakeShop) -> None:
+def test_dead_letter_of_rerouted_record_stays_open(shop: MakeShop) -> None:
     """It would be nowhere: its letter stays open, and lands when it is meant for its table again."""
     columns = {"shop.orders": ID, "shop.refunds": "{id: string}"}
     before = pipeline(shop(partitions=1), columns, KIND.format("dead_letter"))

@@ -16,12 +16,12 @@ from tests.operations import Killed, assert_clean, drop, lake, repair, roll_back
 MakeShop = Callable[..., Any]
 
 
-def test_only_one_of_two_altered_tables_is_named(shop: MakeShop, at: At) -> None:
-    """One error names both tables, each with the command that settles it."""
+def test_both_altered_tables_are_named(shop: MakeShop, at_failpoint: At) -> None:
+    """One error names both tables, each with the command that repairs it."""
     orders = fanned_out(shop)
     orders.run()
     fill(orders, range(10))
-    at("decide.committed", lambda: _alter(orders, "shop.refunds", "shop.audit"))
+    at_failpoint("decide.committed", lambda: _alter(orders, "shop.refunds", "shop.audit"))
 
     with pytest.raises(Terminal, match=r"table shop\.refunds.*; and .*table shop\.audit") as refused:
         orders.run()
@@ -36,12 +36,12 @@ def _alter(shop: Any, *tables: str) -> None:
             update.add_identity("id")
 
 
-def test_a_table_that_went_with_its_name_leaves_no_way_on(shop: MakeShop, at: At) -> None:
-    """Dropped and taken out of the file while a batch waits: named again and settled, the pipeline goes on."""
+def test_dropped_and_removed_table_can_be_named_again_and_repaired(shop: MakeShop, at_failpoint: At) -> None:
+    """Dropped and taken out of the file while a batch waits: named again and repaired, the pipeline goes on."""
     orders = fanned_out(shop)
     orders.run()
     fill(orders, range(10))
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
     drop(orders, "shop.audit")
@@ -59,7 +59,7 @@ def test_a_table_that_went_with_its_name_leaves_no_way_on(shop: MakeShop, at: At
     assert_clean(again)
 
 
-def test_a_new_table_without_kafka_columns_stops_a_rewind(shop: MakeShop) -> None:
+def test_new_table_without_kafka_columns_does_not_stop_rewind(shop: MakeShop) -> None:
     """It has no rows that could come twice; one that has some is refused, until they may stand beside those that come again."""
     orders = shop(partitions=1)
     one = orders.with_pipeline(_plain(orders))
@@ -85,11 +85,11 @@ def test_a_new_table_without_kafka_columns_stops_a_rewind(shop: MakeShop) -> Non
     assert [row["id"] for row in two.rows("shop.refunds")] == [1, 1]
 
 
-def test_a_table_added_after_a_killed_start_is_called_gone(shop: MakeShop, at: At) -> None:
+def test_table_added_after_killed_start_counts_as_new(shop: MakeShop, at_failpoint: At) -> None:
     """The first batch was decided and not recorded: what it does not name is new."""
     orders = shop(partitions=1)
     one = orders.with_pipeline(_plain(orders))
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         one.run()
     two = one.with_pipeline(_plain(orders, "  - {table: shop.refunds, columns: {id: long}}\n"))
@@ -107,8 +107,8 @@ def _plain(shop: Any, more: str = "") -> str:
 
 
 @pytest.mark.parametrize("first", ["several", "one"])
-def test_a_lost_row_hides_behind_what_another_table_gave_up(shop: MakeShop, first: str) -> None:
-    """Abandoned rows are of the settled table alone, whoever closes: verify still misses a row of the other."""
+def test_lost_row_is_found_beside_abandoned_rows_of_another_table(shop: MakeShop, first: str) -> None:
+    """Abandoned rows are of the repaired table alone, whoever closes: verify still misses a row of the other."""
     orders = shop(partitions=1)
     if first == "one":
         orders.with_pipeline(_plain(orders)).run()

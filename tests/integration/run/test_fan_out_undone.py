@@ -35,7 +35,7 @@ NUMBERS = range(20)
 
 
 @pytest.mark.parametrize("replays", [True, False])
-def test_a_follower_that_was_rolled_back_goes_unnoticed(shop: MakeShop, replays: bool) -> None:
+def test_rolled_back_follower_is_noticed(shop: MakeShop, replays: bool) -> None:
     """It is refused by name; a repair fills it again, or gives up what it lost, on record."""
     orders = fanned_out(shop)
     for first in (0, 10):
@@ -54,7 +54,7 @@ def test_a_follower_that_was_rolled_back_goes_unnoticed(shop: MakeShop, replays:
     assert_clean(orders)
 
 
-def test_a_rolled_back_ledger_lands_everything_twice(shop: MakeShop) -> None:
+def test_rolled_back_ledger_lands_nothing_twice(shop: MakeShop) -> None:
     """A ledger that closes is not followed backwards: refused, until it is restored, or reset takes all rows out."""
     orders = fanned_out(shop)
     fill(orders, NUMBERS)
@@ -69,7 +69,7 @@ def test_a_rolled_back_ledger_lands_everything_twice(shop: MakeShop) -> None:
     assert outcomes(orders) == expected(NUMBERS)
 
 
-def test_a_lost_ledger_lands_everything_twice(shop: MakeShop) -> None:
+def test_lost_ledger_lands_nothing_twice(shop: MakeShop) -> None:
     """The position went with the ledger: a reset takes out what comes again."""
     orders = fanned_out(shop)
     fill(orders, NUMBERS)
@@ -84,7 +84,7 @@ def test_a_lost_ledger_lands_everything_twice(shop: MakeShop) -> None:
     assert outcomes(orders) == expected(NUMBERS)
 
 
-def test_a_rolled_back_closing_destination_doubles_the_followers(shop: MakeShop) -> None:
+def test_rolled_back_closing_destination_doubles_no_follower_rows(shop: MakeShop) -> None:
     """Followers were not rolled back: what comes again is taken out of them first."""
     orders = shop(partitions=1)
     one = orders.with_pipeline(
@@ -129,7 +129,7 @@ def test_rewind_keeps_what_kafka_no_longer_holds(shop: MakeShop) -> None:
     assert_clean(several)
 
 
-def test_lost_letters_of_several_tables_come_again(shop: MakeShop) -> None:
+def test_lost_dead_letters_of_several_tables_are_restored(shop: MakeShop) -> None:
     """Each is of the table that its record does not fit."""
     orders = fanned_out(shop)
     fill(orders, range(10))
@@ -156,7 +156,7 @@ def passed_by(shop: MakeShop) -> Any:
     return fewer
 
 
-def test_a_table_that_is_named_again_after_a_reset_holds_its_rows_twice(shop: MakeShop) -> None:
+def test_table_named_again_after_reset_holds_its_rows_once(shop: MakeShop) -> None:
     """The reset passed it by while the file did not name it: what comes again is taken out when it is back."""
     fewer = passed_by(shop)
 
@@ -167,7 +167,7 @@ def test_a_table_that_is_named_again_after_a_reset_holds_its_rows_twice(shop: Ma
     assert_clean(again)
 
 
-def test_a_ledger_that_was_rolled_back_to_a_decision_lands_everything_twice(shop: MakeShop) -> None:
+def test_ledger_rolled_back_to_decision_lands_nothing_twice(shop: MakeShop) -> None:
     """It looks like an unfinished batch, and is a lost position all the same."""
     orders = fanned_out(shop, partitions=2)
     orders.run()
@@ -187,7 +187,7 @@ def test_a_ledger_that_was_rolled_back_to_a_decision_lands_everything_twice(shop
 
 
 @pytest.mark.parametrize("loss", ["rolled back", "dropped"])
-def test_a_lost_ledger_forgets_that_a_topic_was_recreated(shop: MakeShop, loss: str) -> None:
+def test_lost_ledger_keeps_rows_of_recreated_topic_apart(shop: MakeShop, loss: str) -> None:
     """Rows of the earlier topic can't come again and stay; those of the present one come again once."""
     orders = fanned_out(shop)
     fill(orders, range(3))
@@ -209,7 +209,7 @@ def test_a_lost_ledger_forgets_that_a_topic_was_recreated(shop: MakeShop, loss: 
     assert rows == {table: Counter([*found, *found]) for table, found in expected(range(3))[0].items()}
 
 
-def test_a_ledger_that_was_rolled_back_keeps_a_follower_from_being_mended(shop: MakeShop) -> None:
+def test_rolled_back_ledger_and_follower_are_repaired_by_one_reset(shop: MakeShop) -> None:
     """The ledger closes, so it is no second follower: the reset that mends it takes up the other one with it."""
     orders = fanned_out(shop)
     for first in (0, 10):
@@ -225,7 +225,7 @@ def test_a_ledger_that_was_rolled_back_keeps_a_follower_from_being_mended(shop: 
 
 
 @pytest.mark.parametrize("allow_duplicates", [False, True])
-def test_a_reset_that_names_a_table_again_doubles_its_rows(shop: MakeShop, *, allow_duplicates: bool) -> None:
+def test_reset_that_names_table_again_doubles_no_rows(shop: MakeShop, *, allow_duplicates: bool) -> None:
     """An earlier reset passed the table by; a second one, forward or beside what is there, takes out what comes again."""
     fewer = passed_by(shop)
 

@@ -16,7 +16,7 @@ SECOND = "  - {table: shop.copies, columns: {id: {type: long, required: true}}}\
 
 
 @pytest.mark.parametrize("more", ["", SECOND])
-def test_a_rival_makes_all_tables_between_two_looks(
+def test_tables_created_by_rival_do_not_count_as_lost(
     shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, more: str
 ) -> None:
     """They are not taken for gone: the slower run finds nothing left to do."""

@@ -17,7 +17,7 @@ MakeShop = Callable[..., Any]
 At = Callable[..., Any]
 
 
-def in_the_middle(shop: MakeShop, at: At) -> Any:
+def in_the_middle(shop: MakeShop, at_failpoint: At) -> Any:
     """A pipeline with a pattern that was killed after two of six records, and may give lost records up."""
     orders = shop(partitions=1, max_records=2)
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
@@ -25,7 +25,7 @@ def in_the_middle(shop: MakeShop, at: At) -> Any:
         text.replace(f"topics: [{orders.topic}]", f'topics_pattern: "{orders.topic}", on_data_loss: skip_recorded')
     )
     send(by_pattern, {0: [order(number) for number in range(6)]})
-    at("record.committed", nth=2)
+    at_failpoint("record.committed", nth=2)
     with pytest.raises(Killed):
         by_pattern.run()
     assert by_pattern.ids() == [0, 1]
@@ -38,11 +38,11 @@ def skipped(orders: Any) -> list[list[Any]]:
     return [gone for row in rows for gone in json.loads(row["skipped"] or "[]")]
 
 
-def test_hidden_topic_is_given_up(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_topic_is_not_given_up(shop: MakeShop, at_failpoint: At, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that is there although the list hides it from a plan is not given up for lost: every record lands, once."""
-    orders = in_the_middle(shop, at)
+    orders = in_the_middle(shop, at_failpoint)
     monkeypatch.setattr(source, "matching_topics", lambda *_: ())
-    at("planned", monkeypatch.undo)
+    at_failpoint("planned", monkeypatch.undo)
 
     orders.run()
 
@@ -51,9 +51,11 @@ def test_hidden_topic_is_given_up(shop: MakeShop, at: At, monkeypatch: pytest.Mo
     assert_clean(orders)
 
 
-def test_topic_stays_hidden(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_topic_waits_until_it_is_listed(
+    shop: MakeShop, at_failpoint: At, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As long as it is hidden nothing lands and nothing is given up; the next run that sees it lands every record."""
-    orders = in_the_middle(shop, at)
+    orders = in_the_middle(shop, at_failpoint)
     with monkeypatch.context() as hidden:
         hidden.setattr(source, "matching_topics", lambda *_: ())
         with pytest.raises(Retryable, match=orders.topic):
@@ -66,9 +68,9 @@ def test_topic_stays_hidden(shop: MakeShop, at: At, monkeypatch: pytest.MonkeyPa
     assert_clean(orders)
 
 
-def test_topic_that_is_gone_blocks_the_pipeline(shop: MakeShop, at: At) -> None:
+def test_deleted_topic_does_not_block_pipeline(shop: MakeShop, at_failpoint: At) -> None:
     """Asked for by name and not there: what was not read of it is given up, on record, as the file allows."""
-    orders = in_the_middle(shop, at)
+    orders = in_the_middle(shop, at_failpoint)
     delete_topic(orders.cluster, orders.topic)
 
     orders.run()

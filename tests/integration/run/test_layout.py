@@ -32,13 +32,15 @@ def ordering(shop: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
 
 @pytest.mark.short("sqlite-decide.committed")
 @pytest.mark.parametrize("point", ["planned", "manifest.written", "decide.committing", "decide.committed"])
-def test_killed_first_run_leaves_a_table_that_nobody_takes(ordering: Any, at: Callable[..., Any], point: str) -> None:
+def test_table_of_killed_first_run_is_filled_by_next_run(
+    ordering: Any, at_failpoint: Callable[..., Any], point: str
+) -> None:
     """Ten partition fields, sorted, identified: made, killed before or in its first commit, then filled; every value is there."""
     ordering.produce(
         json.dumps({name: of and str(of) for name, of in order.items() if name != "id"} | {"id": order["id"]}).encode()
         for order in orders()
     )
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         ordering.run()
 

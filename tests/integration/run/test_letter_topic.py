@@ -15,7 +15,7 @@ from frazil.failpoints import Failpoint
 from frazil.kafka.admin.topics import delete_topic
 from frazil.run.commit.recover import recover
 from tests.letter_topic import sending
-from tests.letters import bring
+from tests.letters import run_dead_letter_replay
 from tests.operations import (
     LETTERS,
     Killed,
@@ -60,7 +60,7 @@ def once_each(orders: Any, topic: str) -> list[bytes]:
     return sorted(letters.values())
 
 
-def test_letter_has_its_record_and_its_reason(shop: MakeShop) -> None:
+def test_dead_letter_has_its_record_and_its_reason(shop: MakeShop) -> None:
     """Bytes, headers and timestamp as they came, then Kafka Connect's headers and Frazil's own, as texts."""
     orders, topic = sending(shop(partitions=1))
     producer = Producer(dict(orders.cluster.properties))
@@ -108,10 +108,12 @@ def test_finished_batch_sends_nothing_again(waiting: tuple[Any, str]) -> None:
 
 @pytest.mark.short("letters.sent")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.FOLLOW_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
-def test_run_after_a_kill_sends_all_letters_of_the_batch(waiting: tuple[Any, str], at: At, point: Failpoint) -> None:
+def test_run_after_kill_sends_all_dead_letters_of_batch(
+    waiting: tuple[Any, str], at_failpoint: At, point: Failpoint
+) -> None:
     """Whatever step it was, the next run sends the whole batch, and repeats are told by their headers."""
     orders, topic = waiting
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         orders.run()
 
@@ -123,7 +125,7 @@ def test_run_after_a_kill_sends_all_letters_of_the_batch(waiting: tuple[Any, str
 
 @pytest.mark.short("letters.sending")
 @pytest.mark.parametrize("point", [P.DECIDE_COMMITTED, P.LETTERS_SENDING, P.LETTERS_SENT])
-def test_letters_are_there_whoever_sends_them_too(waiting: tuple[Any, str], at: At, point: Failpoint) -> None:
+def test_dead_letters_are_sent_beside_rival(waiting: tuple[Any, str], at_failpoint: At, point: Failpoint) -> None:
     """While one run stands at a step, another one does all of it, and lands more."""
     orders, topic = waiting
 
@@ -132,7 +134,7 @@ def test_letters_are_there_whoever_sends_them_too(waiting: tuple[Any, str], at: 
         send(orders, {0: [bad(5)]})
         orders.run()
 
-    at(point, rival)
+    at_failpoint(point, rival)
 
     orders.run()
     orders.run()
@@ -141,7 +143,7 @@ def test_letters_are_there_whoever_sends_them_too(waiting: tuple[Any, str], at: 
     assert_clean(orders)
 
 
-def test_letters_are_sent_after_the_catalog_was_restored_from_a_backup(shop: MakeShop, tmp_path: Path) -> None:
+def test_dead_letters_are_sent_after_catalog_was_restored_from_backup(shop: MakeShop, tmp_path: Path) -> None:
     """Batch numbers come again with other batches: their letters are new ones."""
     orders, topic = sending(shop(partitions=1))
     send(orders, {0: [order(0)]})
@@ -160,10 +162,10 @@ def test_letters_are_sent_after_the_catalog_was_restored_from_a_backup(shop: Mak
     assert_clean(orders)
 
 
-def test_topic_that_was_made_anew_gets_the_letters_of_the_waiting_batch(waiting: tuple[Any, str], at: At) -> None:
+def test_recreated_topic_gets_dead_letters_of_waiting_batch(waiting: tuple[Any, str], at_failpoint: At) -> None:
     """Deleted while a batch waits, it gets that batch; the batch is in no other one."""
     orders, topic = waiting
-    at(P.LETTERS_SENT)
+    at_failpoint(P.LETTERS_SENT)
     with pytest.raises(Killed):
         orders.run()
     delete_topic(orders.cluster, topic)
@@ -174,10 +176,10 @@ def test_topic_that_was_made_anew_gets_the_letters_of_the_waiting_batch(waiting:
     assert_clean(orders)
 
 
-def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, str], at: At) -> None:
+def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, str], at_failpoint: At) -> None:
     """What was not sent is reported; with the key back, the next batch is sent."""
     orders, topic = waiting
-    at(P.FOLLOW_COMMITTED)
+    at_failpoint(P.FOLLOW_COMMITTED)
     with pytest.raises(Killed):
         orders.run()
 
@@ -194,12 +196,12 @@ def test_file_without_the_topic_lets_a_waiting_batch_go_on(waiting: tuple[Any, s
     assert_clean(back)
 
 
-def test_letters_of_a_waiting_batch_go_to_the_topic_of_the_file_only(waiting: tuple[Any, str], at: At) -> None:
+def test_dead_letters_of_waiting_batch_go_to_topic_of_file_only(waiting: tuple[Any, str], at_failpoint: At) -> None:
     """Its manifest names a topic, and whoever may commit to the closing table may name any manifest: that topic gets nothing
     unless the file names it.
     """
     orders, topic = waiting
-    at(P.FOLLOW_COMMITTED)
+    at_failpoint(P.FOLLOW_COMMITTED)
     with pytest.raises(Killed):
         orders.run()
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
@@ -212,7 +214,7 @@ def test_letters_of_a_waiting_batch_go_to_the_topic_of_the_file_only(waiting: tu
     assert_clean(other)
 
 
-def test_topic_that_cant_be_made_is_told_before_the_decision(waiting: tuple[Any, str]) -> None:
+def test_topic_that_can_not_be_created_is_reported_before_decision(waiting: tuple[Any, str]) -> None:
     """Nothing is published."""
     orders, topic = waiting
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
@@ -226,11 +228,11 @@ def test_topic_that_cant_be_made_is_told_before_the_decision(waiting: tuple[Any,
     assert values(orders.cluster, topic) == SENT
 
 
-def test_letters_that_are_tried_again_are_not_sent_again(shop: MakeShop) -> None:
+def test_replayed_dead_letters_are_not_sent_again(shop: MakeShop) -> None:
     """Still dead, they were sent before; a replay's letters are of a new batch, and are sent as such."""
     orders, topic = sending(landed(shop))
 
-    bring(orders)
+    run_dead_letter_replay(orders)
     replay(orders, "earliest")
 
     n = str(position(orders).n).encode()
@@ -239,7 +241,7 @@ def test_letters_that_are_tried_again_are_not_sent_again(shop: MakeShop) -> None
 
 
 @pytest.mark.parametrize("table", [LETTERS, "shop.orders__ledger"])
-def test_repaired_batch_has_its_letters_in_the_topic(waiting: tuple[Any, str], at: At, table: str) -> None:
+def test_repaired_batch_has_its_dead_letters_in_topic(waiting: tuple[Any, str], at_failpoint: At, table: str) -> None:
     """A batch that waits for a table that is gone is given up there: its letters are in the topic all the same.
 
     Those of a replay are of a new batch, and are sent as such.
@@ -247,7 +249,7 @@ def test_repaired_batch_has_its_letters_in_the_topic(waiting: tuple[Any, str], a
     orders, topic = waiting
     orders.run()
     send(orders, {0: [bad(5)]})
-    at(P.DECIDE_COMMITTED)
+    at_failpoint(P.DECIDE_COMMITTED)
     with pytest.raises(Killed):
         orders.run()
     drop(orders, table)

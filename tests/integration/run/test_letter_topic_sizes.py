@@ -29,7 +29,7 @@ def noise(number: int, size: int) -> bytes:
     return json.dumps({"id": f"x{number}", "name": b64encode(os.urandom(size)).decode()}).encode()
 
 
-def test_letters_that_fit_one_by_one_are_sent(shop: MakeShop) -> None:
+def test_dead_letters_that_fit_one_by_one_are_sent(shop: MakeShop) -> None:
     """A topic's limit is one of batches, which producers fill up to a limit of their own."""
     orders, topic = sending(shop(partitions=1))
     ready_topic(orders.cluster, topic, 1)
@@ -43,7 +43,7 @@ def test_letters_that_fit_one_by_one_are_sent(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_a_letter_of_900_kb_is_sent_with_its_headers(shop: MakeShop) -> None:
+def test_dead_letter_of_900_kb_is_sent_with_its_headers(shop: MakeShop) -> None:
     """It came through a topic of Kafka's own limit, and goes through one, beside others."""
     orders, topic = sending(shop(partitions=1))
     sent = [bad(1), noise(2, 670_000), noise(3, 670_000), bad(4)]
@@ -74,7 +74,7 @@ def test_topic_is_asked_once_for_its_limit(shop: MakeShop, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("limit_is_seen", [True, False])
-def test_too_large_a_letter_says_where_its_record_is(
+def test_too_large_dead_letter_says_where_its_record_is(
     shop: MakeShop, limit_is_seen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No producer stops a pipeline by a record that the dead-letter topic does not take: the table has it whole."""

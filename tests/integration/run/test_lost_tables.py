@@ -30,7 +30,7 @@ MakeShop = Callable[..., Any]
 
 
 @pytest.mark.parametrize("damage", [drop, remake])
-def test_destination_is_begun_anew_in_silence(shop: MakeShop, damage: Callable[[Any, str], None]) -> None:
+def test_lost_destination_is_not_recreated_silently(shop: MakeShop, damage: Callable[[Any, str], None]) -> None:
     """Refused; a reset lands everything that Kafka still holds into the new table, letters once."""
     orders = landed(shop, 2)
     damage(orders, ORDERS)
@@ -49,7 +49,9 @@ def test_destination_is_begun_anew_in_silence(shop: MakeShop, damage: Callable[[
 
 @pytest.mark.parametrize("table", [LETTERS, LEDGER])
 @pytest.mark.parametrize("damage", [drop, remake])
-def test_follower_is_begun_anew_in_silence(shop: MakeShop, table: str, damage: Callable[[Any, str], None]) -> None:
+def test_lost_follower_is_not_recreated_silently(
+    shop: MakeShop, table: str, damage: Callable[[Any, str], None]
+) -> None:
     """Refused by name with the repair command, which then works."""
     orders = landed(shop, 2)
     damage(orders, table)
@@ -65,7 +67,7 @@ def test_follower_is_begun_anew_in_silence(shop: MakeShop, table: str, damage: C
     assert_clean(orders)
 
 
-def test_everything_is_dropped(shop: MakeShop) -> None:
+def test_pipeline_without_any_table_begins_as_new(shop: MakeShop) -> None:
     """Nothing is left of the pipeline: then this is its first run."""
     orders = landed(shop, 2)
     for table in (ORDERS, LETTERS, LEDGER):

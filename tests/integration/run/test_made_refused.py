@@ -17,14 +17,14 @@ from frazil.run.staging.inline import stage_inline
 from frazil.run.staging.stage import StageOrder
 from tests import made as shops
 from tests.integration.run.conftest import At
-from tests.made import LETTERS, fill, ids, letters, told
+from tests.made import LETTERS, auto_created, fill, ids, letters
 from tests.operations import Killed, assert_clean, catalog, drop, lake, request, scope, send
 
 
 @pytest.mark.embedded
-def test_a_table_of_that_name_can_not_be_loaded(shop: Callable[..., Any]) -> None:
+def test_unloadable_foreign_table_refuses_only_its_records(shop: Callable[..., Any]) -> None:
     """It is somebody else's, and its metadata is lost: only records that name it are dead letters."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"))
     orders.run()
     theirs = catalog(orders).create_table("shop.theirs", shops.SCHEMA)
@@ -36,9 +36,9 @@ def test_a_table_of_that_name_can_not_be_loaded(shop: Callable[..., Any]) -> Non
     assert_clean(orders)
 
 
-def test_a_name_that_no_table_can_be_made_of_in_many_batches(shop: Callable[..., Any]) -> None:
+def test_impossible_table_name_is_tried_once_per_run(shop: Callable[..., Any]) -> None:
     """The run asks once: every later batch looks at its records once, and says the same of that name."""
-    orders = shops.made(shop, max_records=3)
+    orders = shops.auto_creating(shop, max_records=3)
     fill(orders, (0, "shop.a"))
     orders.run()
     catalog(orders).create_table("shop.theirs", shops.SCHEMA)
@@ -58,17 +58,17 @@ def test_a_name_that_no_table_can_be_made_of_in_many_batches(shop: Callable[...,
     assert_clean(orders)
 
 
-def test_the_template_is_edited_after_a_kill(shop: Callable[..., Any], at: At) -> None:
+def test_edited_template_after_kill_stops_no_pipeline(shop: Callable[..., Any], at_failpoint: At) -> None:
     """A table that was made to the old one stops nothing: its letters say what to do, and land once that is done."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"))
-    at(Failpoint.AUDITED)
+    at_failpoint(Failpoint.AUDITED)
     with pytest.raises(Killed):
         orders.run()
     orders = orders.with_pipeline(shops.file_of(orders, template="columns: {id: string, name: string}"))
     fill(orders, (2, "shop.b"))
     orders.run()
-    assert told(orders) == ("shop.b",)
+    assert auto_created(orders) == ("shop.b",)
     [letter] = orders.rows(LETTERS)
     assert "no batch landed in it: drop it" in letter["message"]
     assert_clean(orders)
@@ -78,17 +78,17 @@ def test_the_template_is_edited_after_a_kill(shop: Callable[..., Any], at: At) -
     assert_clean(orders)
 
 
-def test_all_runs_together_make_no_more_tables_than_the_total(shop: Callable[..., Any]) -> None:
+def test_all_runs_together_create_no_more_tables_than_limit(shop: Callable[..., Any]) -> None:
     """Each run stays below its own bound; records that name a table above the total are letters, which a higher one lands."""
-    orders = shops.made(shop, template=f"{shops.COLUMNS}\n    max_tables: 3")
+    orders = shops.auto_creating(shop, template=f"{shops.COLUMNS}\n    max_tables: 3")
     fill(orders, (1, "shop.a"), (2, "shop.b"))
     orders.run()
     fill(orders, (3, "shop.c"), (4, "shop.d"))
     orders.run()
     fill(orders, (5, "shop.e"), (6, "shop.a"))
     orders.run()
-    assert told(orders) == ("shop.a", "shop.b", "shop.c")
-    assert ids(orders, told(orders)) == {"shop.a": [1, 6], "shop.b": [2], "shop.c": [3]}
+    assert auto_created(orders) == ("shop.a", "shop.b", "shop.c")
+    assert ids(orders, auto_created(orders)) == {"shop.a": [1, 6], "shop.b": [2], "shop.c": [3]}
     assert letters(orders) == [(3, "TABLE_NOT_MADE"), (4, "TABLE_NOT_MADE")]
     assert all("route.create.max_tables" in row["message"] for row in orders.rows(LETTERS))
     assert_clean(orders)
@@ -99,9 +99,9 @@ def test_all_runs_together_make_no_more_tables_than_the_total(shop: Callable[...
     assert letters(orders) == [(4, "TABLE_NOT_MADE")]
 
 
-def test_runs_that_fail_make_no_more_tables_than_the_total(shop: Callable[..., Any]) -> None:
+def test_failing_runs_create_no_more_tables_than_limit(shop: Callable[..., Any]) -> None:
     """What is made for a batch that is refused counts, and a later batch takes it: here two of three, then one of two."""
-    orders = shops.made(shop, template=f"{shops.COLUMNS}\n    max_tables: 3")
+    orders = shops.auto_creating(shop, template=f"{shops.COLUMNS}\n    max_tables: 3")
     strict = orders.with_pipeline(
         shops.file_of(orders, template=f"{shops.COLUMNS}\n    max_tables: 3").replace(
             "tolerance: all", "tolerance: none"
@@ -117,20 +117,20 @@ def test_runs_that_fail_make_no_more_tables_than_the_total(shop: Callable[..., A
 
     orders.run()
 
-    assert told(orders) == tuple(made)
+    assert auto_created(orders) == tuple(made)
     assert {code for _, code in letters(orders)} >= {"TABLE_NOT_MADE"}
     assert sum(map(len, ids(orders, made).values())) == 3
     assert [name for name in lake(orders).tables() if not name.startswith("shop.orders")] == made
     assert_clean(orders)
 
 
-def test_name_that_the_catalog_refuses_leaves_room_for_others(shop: Callable[..., Any], at: At) -> None:
+def test_name_that_the_catalog_refuses_leaves_room_for_others(shop: Callable[..., Any], at_failpoint: At) -> None:
     """Somebody else made the one table just before: it is theirs, and the total has room for another one."""
-    orders = shops.made(shop, template=f"{shops.COLUMNS}\n    max_tables: 1")
+    orders = shops.auto_creating(shop, template=f"{shops.COLUMNS}\n    max_tables: 1")
     fill(orders, (1, "shop.a"))
-    at(Failpoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
+    at_failpoint(Failpoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
     orders.run()
     fill(orders, (2, "shop.b"))
     orders.run()
-    assert told(orders) == ("shop.b",)
+    assert auto_created(orders) == ("shop.b",)
     assert_clean(orders)

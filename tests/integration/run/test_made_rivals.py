@@ -18,7 +18,7 @@ from frazil.run.repair import repair as repairs
 from frazil.run.staging.inline import stage_inline
 from frazil.verify import check
 from tests import made as shops
-from tests.made import fill, ids, letters, told
+from tests.made import auto_created, fill, ids, letters
 from tests.operations import LEDGER, assert_clean, drop, reset, roll_back, scope
 
 
@@ -47,11 +47,11 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, room: Any, deed: Callable[[], obj
 
 
 @pytest.mark.parametrize("named", ["shop.a", "shop.b"])
-def test_a_rival_makes_a_table_between_two_looks(
+def test_table_created_by_rival_is_recorded_and_filled(
     shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     """Its table stays told, whatever the slower run's batch names, and takes the rows of every later batch."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"))
     orders.run()
     fill(orders, (2, "shop.b"))
@@ -60,7 +60,7 @@ def test_a_rival_makes_a_table_between_two_looks(
     slow = plan_of(orders)
     meanwhile(monkeypatch, looks, lambda: land(orders, rivals))
     assert land(orders, slow) == 1
-    assert told(orders) == ("shop.a", "shop.b")
+    assert auto_created(orders) == ("shop.a", "shop.b")
     fill(orders, (4, "shop.b"))
     orders.run()
     rows = {"shop.a": [1], "shop.b": [2, 4]}
@@ -69,9 +69,11 @@ def test_a_rival_makes_a_table_between_two_looks(
     assert_clean(orders)
 
 
-def test_a_rival_makes_a_table_while_a_repair_looks(shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_created_by_rival_during_repair_is_recorded(
+    shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The repair's batch tells of it, as the rival's did."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.c"))
     orders.run()
     fill(orders, (3, "shop.b"))
@@ -81,9 +83,9 @@ def test_a_rival_makes_a_table_while_a_repair_looks(shop: Callable[..., Any], mo
     assert set(planned.tables.destinations) == {"shop.a", "shop.b", "shop.c"}
 
 
-def test_the_ledger_is_rolled_back_behind_a_table(shop: Callable[..., Any]) -> None:
+def test_auto_created_table_survives_ledger_rollback(shop: Callable[..., Any]) -> None:
     """The table stays the pipeline's: the reset that the refusal advises takes its rows out, and they come again once."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"))
     orders.run()
     before = orders.snapshots(LEDGER)
@@ -100,9 +102,9 @@ def test_the_ledger_is_rolled_back_behind_a_table(shop: Callable[..., Any]) -> N
     assert_clean(orders)
 
 
-def test_a_rival_makes_a_table_while_verify_begins(shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_created_during_verify_is_compared(shop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows are compared with all others."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"))
     orders.run()
     fill(orders, (2, "shop.b"), (3, "shop.a"))

@@ -25,7 +25,7 @@ from frazil.run.staging.stage import StageOrder
 from frazil.run.state.context import EngineNeeded
 from tests import made as shops
 from tests.integration.run.conftest import At
-from tests.made import fill, ids, letters, told
+from tests.made import auto_created, fill, ids, letters
 from tests.operations import (
     LEDGER,
     Killed,
@@ -49,13 +49,13 @@ TOLD = (Failpoint.DECIDE_COMMITTED, Failpoint.FOLLOW_COMMITTED, Failpoint.RECORD
 """They are the pipeline's, and the batch is not finished."""
 
 
-def test_a_table_of_a_name_that_nobody_listed(shop: Callable[..., Any]) -> None:
+def test_unlisted_table_is_created_and_filled(shop: Callable[..., Any]) -> None:
     """It is made with the template's columns, gets its rows in the batch that names it, and is the pipeline's from then on."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.a"))
     orders.run()
     assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1, 3], "shop.b": [2]}
-    assert told(orders) == ("shop.a", "shop.b")
+    assert auto_created(orders) == ("shop.a", "shop.b")
     fill(orders, (4, "shop.b"), (5, "shop.c"))
     orders.run()
     assert ids(orders, ("shop.b", "shop.c")) == {"shop.b": [2, 4], "shop.c": [5]}
@@ -64,9 +64,9 @@ def test_a_table_of_a_name_that_nobody_listed(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_columns_that_come_with_the_records(shop: Callable[..., Any]) -> None:
+def test_auto_created_tables_get_columns_of_their_records(shop: Callable[..., Any]) -> None:
     """A template without columns: each new table gets those of its own records, in the same batch."""
-    orders = shops.made(shop, template="partition_by: ['day(_kafka_timestamp)']")
+    orders = shops.auto_creating(shop, template="partition_by: ['day(_kafka_timestamp)']")
     fill(orders, (1, "shop.a"), (2, "shop.b"))
     send(orders, {0: [shops.record(3, "shop.b", price=1.5)]})
     orders.run()
@@ -76,32 +76,32 @@ def test_columns_that_come_with_the_records(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_a_record_writes_where_it_must_not(shop: Callable[..., Any]) -> None:
+def test_forbidden_table_names_are_dead_letters(shop: Callable[..., Any]) -> None:
     """Refused names, own tables, other writers' tables and what is no name are dead letters, and nothing is made."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     orders.run()  # now there is a catalog
     catalog(orders).create_table("shop.theirs", shops.SCHEMA)
     bad = ["other.a", "shop.secret", "shop.x__ledger", "shop.x__dead_letters", "shop.a b", "shop.a/../b", None, 7]
     fill(orders, (1, "shop.ok"), *((2, to) for to in bad), (3, "shop.theirs"))
     orders.run()
-    assert told(orders) == ("shop.ok",)
+    assert auto_created(orders) == ("shop.ok",)
     codes = [code for _, code in letters(orders)]
     assert codes == ["UNROUTED"] * len(bad) + ["TABLE_NOT_MADE"]
     assert lake(orders).load_table("shop.theirs").current_snapshot() is None
     assert_clean(orders)
 
 
-def test_more_names_than_a_run_may_make(shop: Callable[..., Any]) -> None:
-    """The first names in their order are made, in whatever batch; the rest are open letters, which come home later."""
-    orders = shops.made(shop, most=2, max_records=3)
+def test_run_creates_at_most_permitted_number_of_tables(shop: Callable[..., Any]) -> None:
+    """The first names in their order are made, in whatever batch; the rest are open dead letters, which a replay lands later."""
+    orders = shops.auto_creating(shop, most=2, max_records=3)
     fill(orders, (1, "shop.d"), (2, "shop.b"), (3, "shop.c"), (4, "shop.a"), (5, "shop.b"))
     orders.run()
-    assert told(orders) == ("shop.b", "shop.c")
+    assert auto_created(orders) == ("shop.b", "shop.c")
     assert letters(orders) == [(0, "TABLE_NOT_MADE"), (3, "TABLE_NOT_MADE")]
     assert_clean(orders)
     fill(orders, (6, "shop.d"))
     orders.run()
-    assert told(orders) == ("shop.b", "shop.c", "shop.d")
+    assert auto_created(orders) == ("shop.b", "shop.c", "shop.d")
     assert_clean(orders)  # the letter of a table that is there by now is still its record's outcome
     replay_dead_letters(scope(orders), LetterChoice(), request())
     assert ids(orders, ("shop.a", "shop.d")) == {"shop.a": [4], "shop.d": [1, 6]}
@@ -111,12 +111,14 @@ def test_more_names_than_a_run_may_make(shop: Callable[..., Any]) -> None:
 
 @pytest.mark.short("created")
 @pytest.mark.parametrize("point", [*MAKING, *TOLD])
-def test_a_kill_around_new_tables(shop: Callable[..., Any], at: At, point: Failpoint) -> None:
+def test_kill_around_table_creation_lands_every_record_once(
+    shop: Callable[..., Any], at_failpoint: At, point: Failpoint
+) -> None:
     """The next run takes the tables that are there for its own, makes what is missing, and lands every record once."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.a"))
     first = 2 if point in (Failpoint.DECIDE_COMMITTED, Failpoint.RECORD_COMMITTED) else 1
-    at(point, nth=1 if point in MAKING or point is Failpoint.FOLLOW_COMMITTED else first)
+    at_failpoint(point, nth=1 if point in MAKING or point is Failpoint.FOLLOW_COMMITTED else first)
     with pytest.raises(Killed):
         orders.run()
     fill(orders, (4, "shop.b"), (5, "shop.c"))
@@ -125,38 +127,38 @@ def test_a_kill_around_new_tables(shop: Callable[..., Any], at: At, point: Failp
     assert_clean(orders)
 
 
-def test_two_runs_make_the_same_table(shop: Callable[..., Any], at: At) -> None:
+def test_two_runs_create_same_table_once(shop: Callable[..., Any], at_failpoint: At) -> None:
     """The one that comes second finds the table made, and its batch refused; every record is there once."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
-    at(Failpoint.CREATING, orders.run)
+    at_failpoint(Failpoint.CREATING, orders.run)
     orders.run()
     assert ids(orders, ("shop.a", "shop.b")) == {"shop.a": [1], "shop.b": [2]}
-    assert told(orders) == ("shop.a", "shop.b")
+    assert auto_created(orders) == ("shop.a", "shop.b")
     assert_clean(orders)
 
 
-def test_somebody_makes_the_table_at_the_same_moment(shop: Callable[..., Any], at: At) -> None:
+def test_table_created_by_others_meanwhile_stays_theirs(shop: Callable[..., Any], at_failpoint: At) -> None:
     """It is theirs then: the record is a dead letter, and their table stays as they made it."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
-    at(Failpoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
+    at_failpoint(Failpoint.CREATING, lambda: catalog(orders).create_table("shop.a", shops.SCHEMA))
     orders.run()
-    assert told(orders) == ("shop.b",)
+    assert auto_created(orders) == ("shop.b",)
     assert letters(orders) == [(0, "TABLE_NOT_MADE")]
     assert_clean(orders)
 
 
 @pytest.mark.embedded
-def test_names_that_the_catalog_takes_for_one_table(shop: Callable[..., Any]) -> None:
+def test_table_names_differing_in_case_only_do_not_share_table(shop: Callable[..., Any]) -> None:
     """Where case means nothing, the first name has the table; records of the other one are dead letters, not lost rows."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     ignore_case(orders)
     fill(orders, (1, "shop.A"), (2, "shop.a"), (3, "shop.A"))
     orders.run()
     fill(orders, (4, "shop.a"), (5, "shop.A"))
     orders.run()
-    assert told(orders) == ("shop.A",)
+    assert auto_created(orders) == ("shop.A",)
     assert ids(orders, ("shop.A",)) == {"shop.A": [1, 3, 5]}
     assert letters(orders) == [(1, "TABLE_NOT_MADE"), (3, "TABLE_NOT_MADE")]
     assert_clean(orders)
@@ -176,9 +178,9 @@ def ignore_case(shop: Any) -> None:
         database.commit()
 
 
-def test_many_new_tables_in_one_batch(shop: Callable[..., Any]) -> None:
+def test_many_new_tables_are_created_in_one_batch(shop: Callable[..., Any]) -> None:
     """Forty tables are made, written and decided together, in three looks at the records at most."""
-    orders = shops.made(shop, template="evolve: widen", most=50)
+    orders = shops.auto_creating(shop, template="evolve: widen", most=50)
     names = [f"shop.t{number:03}" for number in range(40)]
     fill(orders, *((number, names[number % 40]) for number in range(120)))
     looks = []
@@ -188,14 +190,14 @@ def test_many_new_tables_in_one_batch(shop: Callable[..., Any]) -> None:
         return stage_inline(order)
 
     orders.run(counted)
-    assert told(orders) == tuple(names)
+    assert auto_created(orders) == tuple(names)
     assert looks == [120, 120, 120]
     assert ids(orders, names) == {name: [at, at + 40, at + 80] for at, name in enumerate(names)}
 
 
-def test_a_dry_run_makes_tables(shop: Callable[..., Any]) -> None:
+def test_dry_run_creates_no_tables(shop: Callable[..., Any]) -> None:
     """It says which ones a run would make, and counts as if they were there."""
-    orders = shops.made(shop, most=1)
+    orders = shops.auto_creating(shop, most=1)
     fill(orders, (1, "shop.b"), (2, "shop.a"), (3, "shop.a"))
     planned = plan_dry_run(orders.project, orders.pipeline, RunRequest("look", mode="dry_run"))
     found = dry_run(orders.project, orders.pipeline, planned, stage_inline)
@@ -204,9 +206,9 @@ def test_a_dry_run_makes_tables(shop: Callable[..., Any]) -> None:
     assert lake(orders).find_table("shop.a") is None
 
 
-def test_refused_names_that_are_left_out(shop: Callable[..., Any]) -> None:
+def test_refused_table_names_are_filtered_and_counted(shop: Callable[..., Any]) -> None:
     """`filter` counts them, and they stay left out when a later run makes their table."""
-    orders = shops.made(shop, most=1, otherwise="filter")
+    orders = shops.auto_creating(shop, most=1, otherwise="filter")
     fill(orders, (1, "shop.b"), (2, "shop.a"), (3, "other.a"))
     found = orders.run()
     assert (found.written, found.filtered) == (1, 2)
@@ -216,9 +218,9 @@ def test_refused_names_that_are_left_out(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_a_dropped_table_is_settled(shop: Callable[..., Any]) -> None:
+def test_dropped_auto_created_table_is_repaired(shop: Callable[..., Any]) -> None:
     """It is made anew to the template, with the rows that Kafka still has, as any follower."""
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.b"))
     orders.run()
     drop(orders, "shop.b")
@@ -229,9 +231,9 @@ def test_a_dropped_table_is_settled(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_a_made_table_is_dropped(shop: Callable[..., Any]) -> None:
-    """The pipeline stops by its name, as for any follower, until it is settled; a file that refuses the name lets it go."""
-    orders = shops.made(shop)
+def test_dropped_auto_created_table_stops_pipeline(shop: Callable[..., Any]) -> None:
+    """The pipeline stops by its name, as for any follower, until it is repaired; a file that refuses the name lets it go."""
+    orders = shops.auto_creating(shop)
     fill(orders, (1, "shop.a"), (2, "shop.b"))
     orders.run()
     drop(orders, "shop.b")
@@ -247,9 +249,9 @@ def test_a_made_table_is_dropped(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_made_tables_of_a_file_that_makes_none_any_more(shop: Callable[..., Any]) -> None:
+def test_auto_created_tables_left_by_file_count_as_removed(shop: Callable[..., Any]) -> None:
     """They are destinations that left the file; named by it, they go on."""
-    orders = shops.made(shop, listed="{table: shop.l, columns: {id: long}}")
+    orders = shops.auto_creating(shop, listed="{table: shop.l, columns: {id: long}}")
     fill(orders, (1, "shop.a"), (2, "shop.l"))
     orders.run()
     text = shops.file_of(orders, listed="{table: shop.l, columns: {id: long}}")
@@ -266,9 +268,9 @@ def test_made_tables_of_a_file_that_makes_none_any_more(shop: Callable[..., Any]
     assert ids(orders, ("shop.a",)) == {"shop.a": [1, 5]}
 
 
-def test_a_replay_and_a_reset_over_new_tables(shop: Callable[..., Any]) -> None:
+def test_replay_and_reset_work_over_auto_created_tables(shop: Callable[..., Any]) -> None:
     """A replay makes tables as a run does; a reset takes rows out of the made ones, which come again once."""
-    orders = shops.made(shop, most=1)
+    orders = shops.auto_creating(shop, most=1)
     fill(orders, (1, "shop.a"), (2, "shop.b"), (3, "shop.a"))
     orders.run()
     assert letters(orders) == [(1, "TABLE_NOT_MADE")]
@@ -283,15 +285,15 @@ def test_a_replay_and_a_reset_over_new_tables(shop: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_changes_for_a_table_that_only_an_engine_writes(shop: Callable[..., Any]) -> None:
+def test_merged_table_is_created_and_waits_for_engine(shop: Callable[..., Any]) -> None:
     """The table is made and the batch decided; its part waits for the engine, as that of any merged table."""
     template = "write: upsert\n    identifier: [id]\n    columns: {id: {type: long, required: true}, name: string}"
-    orders = shops.made(shop)
+    orders = shops.auto_creating(shop)
     orders = orders.with_pipeline(shops.file_of(orders, template=template).replace("engine: inline", "engine: spark"))
     fill(orders, (1, "shop.a"), (2, "shop.b"), (1, "shop.a"))
     with pytest.raises(EngineNeeded, match=r"shop\.a.*shop\.b"):
         orders.run()
-    assert told(orders) == ("shop.a", "shop.b")
+    assert auto_created(orders) == ("shop.a", "shop.b")
     path = summary_value_or_refuse(
         lake(orders).load_table(LEDGER).metadata, POSITION_KEY.format("orders"), LEDGER
     ).summary[MANIFEST_KEY]

@@ -69,12 +69,12 @@ def take(shop: Any, table: str) -> None:
 @pytest.mark.parametrize(
     ("table", "damage", "fills"), [("shop.europe.north.t3", take, False), ("mirror.night.south.t0", partition, True)]
 )
-def test_a_table_that_cant_take_its_files_stops_the_others(
-    many: Any, at: At, table: str, damage: Callable[[Any, str], None], fills: bool
+def test_table_that_refuses_its_files_does_not_stop_others(
+    many: Any, at_failpoint: At, table: str, damage: Callable[[Any, str], None], fills: bool
 ) -> None:
     """The others have theirs, the pipeline stops with its name, the next run tries again, a repair lets it go on."""
     fill(many, 0)
-    at("decide.committed", lambda: damage(many, table))
+    at_failpoint("decide.committed", lambda: damage(many, table))
     with pytest.raises(Terminal) as stopped:
         many.run()
 
@@ -82,12 +82,12 @@ def test_a_table_that_cant_take_its_files_stops_the_others(
     assert not [other for other in PLACES if other != table and other in stopped.value.message]
     assert f"frazil repair orders {table} --reason" in str(stopped.value)
     others = {of: ids for of, ids in expected(0).items() if of != table}
-    assert {of: ids for of, ids in _there(many).items() if of != table} == others
+    assert {of: ids for of, ids in _landed_ids(many).items() if of != table} == others
     assert [row["destination"] for row in many.rows(f"{LEDGER.removesuffix('ledger')}dead_letters")] == [None]
     fill(many, 100)
     with pytest.raises(Terminal, match=table):
         many.run()
-    assert {of: ids for of, ids in _there(many).items() if of != table} == others
+    assert {of: ids for of, ids in _landed_ids(many).items() if of != table} == others
     assert ledger(many, "ingest") == []
 
     done = repair(many, table, replays=fills)
@@ -98,17 +98,17 @@ def test_a_table_that_cant_take_its_files_stops_the_others(
     assert_clean(many)
 
 
-def _there(shop: Any) -> dict[str, list[int]]:
+def _landed_ids(shop: Any) -> dict[str, list[int]]:
     found = {table: lake(shop).find_table(table) for table in PLACES}
     return {of: sorted(at.scan().to_arrow()["id"].to_pylist()) for of, at in found.items() if at is not None}
 
 
-def test_a_table_that_is_well_again_waits_for_a_repair(many: Any, at: At) -> None:
+def test_recovered_table_needs_no_repair(many: Any, at_failpoint: At) -> None:
     """Out of reach behind the decision and back before the next run: that run gives it its part, and nobody has to repair."""
     table = "mirror.t2"
     kept = lake(many).load_table(table).metadata_location
     fill(many, 0)
-    at("decide.committed", lambda: take(many, table))
+    at_failpoint("decide.committed", lambda: take(many, table))
     with pytest.raises(Terminal, match=table):
         many.run()
     lake(many).catalog_of(table)._catalog.register_table(table, kept)

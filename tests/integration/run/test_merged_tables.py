@@ -28,7 +28,7 @@ def _merged(shop: Any, destination: str) -> Any:
     return shop.with_pipeline(text.replace(APPENDED, f"{APPENDED}{destination}, "))
 
 
-def test_appended_rows_are_taken_for_one_per_key(shop: MakeShop) -> None:
+def test_appended_rows_are_merged_only_after_confirmation(shop: MakeShop) -> None:
     """A destination that the pipeline appended to becomes a merged one only by a person's word that keys are unique."""
     orders = fanned_out(shop)
     orders.run()
@@ -51,7 +51,7 @@ def test_appended_rows_are_taken_for_one_per_key(shop: MakeShop) -> None:
         appended.run()
 
 
-def test_a_table_without_key_is_made(shop: MakeShop) -> None:
+def test_table_without_merge_key_is_not_created(shop: MakeShop) -> None:
     """Nothing says what the key is: the run is refused before it makes any table, and takes the table's once it has one."""
     orders = _merged(fanned_out(shop), "write: upsert")
     with pytest.raises(Terminal, match="no such table yet"):
@@ -83,7 +83,7 @@ def test_dropped_table_is_repaired_once_the_file_names_the_key_that_only_the_tab
     assert lake(keyed).load_table("shop.refunds").schema().identifier_field_names() == {"id"}
 
 
-def test_a_table_that_moved_without_its_batch_takes_the_key_along(shop: MakeShop) -> None:
+def test_decided_batch_is_finished_where_it_was_decided_despite_edit(shop: MakeShop) -> None:
     """The file names a branch that the waiting batch is not on: the batch is finished where it was decided."""
     orders = _merged(fanned_out(shop), "write: upsert, identifier: [id]")
     plan_run(orders.project, orders.pipeline, request())
@@ -101,7 +101,7 @@ def test_a_table_that_moved_without_its_batch_takes_the_key_along(shop: MakeShop
     assert waiting.waits
 
 
-def test_a_table_without_its_key_keeps_a_decided_batch_from_its_end(shop: MakeShop) -> None:
+def test_dropped_identifier_does_not_keep_decided_batch_from_finishing(shop: MakeShop) -> None:
     """Somebody drops the identifier fields while a batch waits: that is refused only once the batch is finished."""
     orders = _merged(fanned_out(shop), "write: upsert, identifier: [id]")
     plan_run(orders.project, orders.pipeline, request())

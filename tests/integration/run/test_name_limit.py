@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.letters import bring, still_open
+from tests.letters import run_dead_letter_replay, still_open
 from tests.operations import LETTERS, assert_clean, places, send
 
 FILE = """
@@ -39,7 +39,7 @@ def test_each_replay_lands_as_many_names_as_the_bound(shop: Callable[..., Any], 
     assert {row["code"] for row in orders.rows(LETTERS)} == {"TOO_MANY_NAMES"}
     assert_clean(orders)
 
-    assert bring(orders).landed == 20
+    assert run_dead_letter_replay(orders).landed == 20
     assert places(orders) == [(0, offset) for offset in range(60)]
     assert still_open(orders) == []
     assert_clean(orders)

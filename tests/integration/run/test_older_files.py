@@ -53,7 +53,7 @@ def assert_audit_has_all_since(orders: Any, first: int) -> None:
 
 
 @pytest.mark.parametrize("point", ["planned", "staged"])
-def test_run_of_before_a_deploy_lands_nothing_after_it(shop: MakeShop, at: At, point: str) -> None:
+def test_run_planned_before_deploy_lands_nothing_after_it(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Its batch is refused by the rival's; it does not try again without the new destination."""
     old = before(fanned_out(shop))
     fill(old, range(7))
@@ -65,7 +65,7 @@ def test_run_of_before_a_deploy_lands_nothing_after_it(shop: MakeShop, at: At, p
         new.run()
         fill(new, range(14, 20))
 
-    at(point, deploy)
+    at_failpoint(point, deploy)
     with pytest.raises(Retryable, match=r"this run read names .* the file names .*shop\.audit"):
         old.run()
 
@@ -104,7 +104,7 @@ def test_file_that_takes_a_new_destination_back_is_landed_in_the_end(shop: MakeS
     assert_clean(reverted)
 
 
-def test_run_of_before_a_deploy_brings_no_destination_back(shop: MakeShop) -> None:
+def test_run_planned_before_deploy_does_not_restore_destination(shop: MakeShop) -> None:
     """A destination that a newer file took out gets no rows from a run that read the older one."""
     orders = fanned_out(shop)
     fill(orders, range(7))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.fan_out import file_of
-from tests.letters import bring, still_open
+from tests.letters import run_dead_letter_replay, still_open
 from tests.operations import LETTERS, assert_clean, places, send
 
 FILE = """
@@ -37,7 +37,11 @@ def test_each_replay_lands_as_many_partition_values_as_the_limit(shop: Callable[
     assert {row["code"] for row in orders.rows(LETTERS)} == {"TOO_MANY_PARTITIONS"}
     assert_clean(orders)
 
-    look, first, second = bring(orders, dry_run=True), bring(orders), bring(orders)
+    look, first, second = (
+        run_dead_letter_replay(orders, dry_run=True),
+        run_dead_letter_replay(orders),
+        run_dead_letter_replay(orders),
+    )
 
     assert (look.landed, look.dead_codes) == (10, {"TOO_MANY_PARTITIONS": 4})
     assert (first.landed, first.dead_codes) == (10, {"TOO_MANY_PARTITIONS": 4})
@@ -50,12 +54,12 @@ def test_each_replay_lands_as_many_partition_values_as_the_limit(shop: Callable[
 def test_replay_under_a_higher_limit_lands_all(shop: Callable[..., Any]) -> None:
     orders = scattered(shop, limit=3, records=12)
     raised = orders.with_pipeline(FILE.format(topic=orders.topic, limit=100))
-    assert bring(raised).landed == 9
+    assert run_dead_letter_replay(raised).landed == 9
     assert places(raised) == [(0, offset) for offset in range(12)]
     assert_clean(raised)
 
 
-def test_letter_of_one_table_lands_there_and_in_no_other(shop: Callable[..., Any]) -> None:
+def test_dead_letter_of_one_table_lands_in_no_other(shop: Callable[..., Any]) -> None:
     """With several destinations the letter is of the table whose partitions were too many."""
     orders = shop(partitions=1)
     text = file_of(orders, ("shop.orders", "shop.audit"), "").replace(
@@ -68,7 +72,7 @@ def test_letter_of_one_table_lands_there_and_in_no_other(shop: Callable[..., Any
     assert {row["destination"] for row in orders.rows(LETTERS)} == {"shop.orders"}
     assert_clean(orders)
 
-    assert [bring(orders).landed for _ in range(2)] == [10, 4]
+    assert [run_dead_letter_replay(orders).landed for _ in range(2)] == [10, 4]
 
     assert [len(orders.rows(table)) for table in ("shop.orders", "shop.audit")] == [24, 24]
     assert_clean(orders)

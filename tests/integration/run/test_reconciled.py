@@ -32,7 +32,7 @@ def filled(shop: MakeShop) -> Any:
     return orders
 
 
-def test_a_replay_or_a_reset_counts_twice(filled: Any) -> None:
+def test_replay_or_reset_counts_omissions_once(filled: Any) -> None:
     """What whole batches left out is counted by the batch that stands, wherever the others were."""
     reset(filled, offsets(filled, 10))
     filled.run()
@@ -45,7 +45,7 @@ def test_a_replay_or_a_reset_counts_twice(filled: Any) -> None:
     assert counted(filled) == [(0, 0)] * 3
 
 
-def test_a_part_that_was_read_again_is_guessed(filled: Any) -> None:
+def test_partial_replay_bounds_omissions_of_first_batch(filled: Any) -> None:
     """The ledger does not say which records of the first batch were left out: at most so many, and a lost row shows beyond."""
     replay(filled, offsets(filled, 3), offsets(filled, 5))
 
@@ -58,7 +58,7 @@ def test_a_part_that_was_read_again_is_guessed(filled: Any) -> None:
     assert reconcile(filled.project, filled.pipeline)[2].difference > 0
 
 
-def test_a_rewind_counts_twice(shop: MakeShop) -> None:
+def test_rewind_counts_omissions_once(shop: MakeShop) -> None:
     """One destination, whose tombstones are left out: rolled back, and landed again."""
     orders = landed_in_two_partitions(shop)
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()
@@ -74,7 +74,7 @@ def test_a_rewind_counts_twice(shop: MakeShop) -> None:
     assert counted(orders) == [(0, 0)]
 
 
-def test_lost_rows_come_out_even(filled: Any) -> None:
+def test_abandoned_rows_show_in_counts(filled: Any) -> None:
     """A table that was dropped, and whose rows were given up, lacks them."""
     drop(filled, "shop.orders")
     repair(filled, "shop.orders", replays=False)

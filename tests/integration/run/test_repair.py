@@ -61,7 +61,7 @@ def delete_before(shop: Any, offset: int) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_lost_dead_letters_come_again(shop: MakeShop, damage: Damage) -> None:
+def test_lost_dead_letters_are_restored(shop: MakeShop, damage: Damage) -> None:
     """Refused with the command; it records what was lost at most, and a replay brings it back."""
     orders = landed(shop)
     damage(orders, LETTERS)
@@ -145,7 +145,7 @@ def test_lost_ledger_is_written_again_from_manifests_that_no_snapshot_names(shop
     assert [(row["n"], row["table"], row["ranges"]) for row in ledger(orders) if row["kind"] != "repair"] == before
 
 
-def test_batches_that_no_manifest_tells_are_given_up_by_number(shop: MakeShop) -> None:
+def test_batches_without_manifest_are_given_up_by_number(shop: MakeShop) -> None:
     """Then nobody knows what a table lost: a repair of the dead letters reads everything again."""
     orders = landed(shop)
     table = lake(orders).load_table(ORDERS)
@@ -169,7 +169,7 @@ def test_batches_that_no_manifest_tells_are_given_up_by_number(shop: MakeShop) -
     assert_clean(orders)
 
 
-def test_ledger_goes_first(shop: MakeShop) -> None:
+def test_ledger_is_repaired_first(shop: MakeShop) -> None:
     """Ledger and dead letters are gone: each refusal names the next command."""
     orders = landed(shop)
     drop(orders, LETTERS)
@@ -187,11 +187,11 @@ def test_ledger_goes_first(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("table", [LETTERS, LEDGER])
-def test_unfinished_batch_has_its_part_again(shop: MakeShop, at: At, table: str) -> None:
+def test_unfinished_batch_has_its_part_again(shop: MakeShop, at_failpoint: At, table: str) -> None:
     """Killed between decision and dead letters, then a table is dropped."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
-    at("follow.committing")
+    at_failpoint("follow.committing")
     with pytest.raises(Killed):
         orders.run()
     drop(orders, table)
@@ -204,7 +204,7 @@ def test_unfinished_batch_has_its_part_again(shop: MakeShop, at: At, table: str)
     assert_clean(orders)
 
 
-def test_changed_partitioning_is_no_dead_end(shop: MakeShop, at: At) -> None:
+def test_changed_partitioning_is_no_dead_end(shop: MakeShop, at_failpoint: At) -> None:
     """The spec changed between decision and follow-up: files don't fit any more, a replay writes them anew."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
@@ -213,7 +213,7 @@ def test_changed_partitioning_is_no_dead_end(shop: MakeShop, at: At) -> None:
         with lake(orders).load_table(LETTERS).update_spec() as change:
             change.add_identity("code")
 
-    at("decide.committed", partition)
+    at_failpoint("decide.committed", partition)
     with pytest.raises(Terminal, match=r"partition spec changed") as refusal:
         orders.run()
     assert named_command(refusal.value) == ["repair", "orders", LETTERS]
@@ -283,11 +283,11 @@ KILLS = {
 
 @pytest.mark.short("decide.committed-letters", "record.committing-ledger")
 @pytest.mark.parametrize(("table", "point"), KILLS.values(), ids=KILLS)
-def test_killed_repair_is_carried_on(shop: MakeShop, at: At, point: str, table: str) -> None:
+def test_killed_repair_is_carried_on(shop: MakeShop, at_failpoint: At, point: str, table: str) -> None:
     """By a second one, or by the next run; what was not filled yet is filled by the second one."""
     orders = landed(shop)
     drop(orders, table)
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         repair(orders, table)
     send(orders, {0: [order(12), bad(13)]})
@@ -301,11 +301,11 @@ def test_killed_repair_is_carried_on(shop: MakeShop, at: At, point: str, table: 
     assert_clean(orders)
 
 
-def test_two_repairs_at_once_end_well(shop: MakeShop, at: At) -> None:
+def test_two_repairs_at_once_end_well(shop: MakeShop, at_failpoint: At) -> None:
     """The slower one is refused, and finds its work done the next time."""
     orders = landed(shop)
     drop(orders, LETTERS)
-    at("decide.committing", lambda: repair(orders, LETTERS))
+    at_failpoint("decide.committing", lambda: repair(orders, LETTERS))
     with pytest.raises(Retryable, match="faster"):
         repair(orders, LETTERS)
 
@@ -314,7 +314,7 @@ def test_two_repairs_at_once_end_well(shop: MakeShop, at: At) -> None:
     assert_clean(orders)
 
 
-def test_run_beside_a_repair_ends_well(shop: MakeShop, at: At) -> None:
+def test_run_beside_a_repair_ends_well(shop: MakeShop, at_failpoint: At) -> None:
     """A run is stopped by the loss while it follows up; a repair beside it finishes its batch."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9), order(10), bad(11)]})
@@ -323,7 +323,7 @@ def test_run_beside_a_repair_ends_well(shop: MakeShop, at: At) -> None:
         drop(orders, LETTERS)
         repair(orders, LETTERS)
 
-    at("follow.committing", lose_and_repair)
+    at_failpoint("follow.committing", lose_and_repair)
     with pytest.raises(Retryable, match="finished by another run"):
         orders.run()
 

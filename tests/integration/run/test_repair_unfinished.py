@@ -44,8 +44,8 @@ def more(orders: Any, first: int) -> None:
     send(orders, {0: [order(first), bad(first + 1), order(first + 2), bad(first + 3)]})
 
 
-def kill(at: At, point: str, deed: Callable[..., object], *of: object) -> None:
-    at(point)
+def kill(at_failpoint: At, point: str, deed: Callable[..., object], *of: object) -> None:
+    at_failpoint(point)
     with pytest.raises(Killed):
         deed(*of)
 
@@ -57,37 +57,37 @@ def assert_all(orders: Any, count: int) -> None:
     assert_clean(orders)
 
 
-def letters_hold_a_batch_without_manifest(orders: Any, at: At) -> None:
+def letters_hold_a_batch_without_manifest(orders: Any, at_failpoint: At) -> None:
     more(orders, 12)
-    kill(at, "follow.committed", orders.run)
+    kill(at_failpoint, "follow.committed", orders.run)
     remove_manifest(orders)
-    kill(at, "decide.committed", to_table, orders)
+    kill(at_failpoint, "decide.committed", to_table, orders)
 
 
-def letters_hold_a_batch_that_the_ledger_lacks(orders: Any, at: At) -> None:
+def letters_hold_a_batch_that_the_ledger_lacks(orders: Any, at_failpoint: At) -> None:
     more(orders, 12)
-    kill(at, "follow.committed", orders.run)
+    kill(at_failpoint, "follow.committed", orders.run)
     roll_back(orders, LEDGER)
-    kill(at, "decide.committed", repair, orders, LEDGER)
+    kill(at_failpoint, "decide.committed", repair, orders, LEDGER)
 
 
-def letters_went_back_with_the_closing_table(orders: Any, at: At) -> None:
+def letters_went_back_with_the_closing_table(orders: Any, at_failpoint: At) -> None:
     roll_back(orders, ORDERS)
     roll_back(orders, LETTERS)
     more(orders, 12)
-    kill(at, "decide.committed", to_table, orders)
+    kill(at_failpoint, "decide.committed", to_table, orders)
 
 
-def letters_get_an_abandoned_batch_late(orders: Any, at: At) -> None:
+def letters_get_an_abandoned_batch_late(orders: Any, at_failpoint: At) -> None:
     """A run sleeps before its followers get their parts; the rewind that takes its batch back is killed."""
 
     def rewind() -> None:
         roll_back(orders, ORDERS)
-        kill(at, "decide.committed", to_table, orders)
-        at("follow.committed")
+        kill(at_failpoint, "decide.committed", to_table, orders)
+        at_failpoint("follow.committed")
 
     more(orders, 12)
-    at("follow.committing", rewind)
+    at_failpoint("follow.committing", rewind)
     with pytest.raises(Killed):
         orders.run()
 
@@ -101,10 +101,12 @@ STATES = [
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_next_run_finishes_a_killed_rewind_or_repair(shop: MakeShop, at: At, state: Callable[[Any, At], None]) -> None:
+def test_next_run_finishes_a_killed_rewind_or_repair(
+    shop: MakeShop, at_failpoint: At, state: Callable[[Any, At], None]
+) -> None:
     """Followers are held against its manifest: no command is needed."""
     orders = landed(shop)
-    state(orders, at)
+    state(orders, at_failpoint)
 
     orders.run()
 
@@ -113,11 +115,11 @@ def test_next_run_finishes_a_killed_rewind_or_repair(shop: MakeShop, at: At, sta
 
 
 @pytest.mark.parametrize("table", [LETTERS, LEDGER])
-def test_table_that_goes_back_before_a_rewind_is_repaired(shop: MakeShop, at: At, table: str) -> None:
+def test_table_that_goes_back_before_a_rewind_is_repaired(shop: MakeShop, at_failpoint: At, table: str) -> None:
     """The rewind was decided on what the table held; what it lost since is no late batch."""
     orders = landed(shop)
     roll_back(orders, ORDERS)
-    kill(at, "decide.committed", to_table, orders)
+    kill(at_failpoint, "decide.committed", to_table, orders)
     roll_back(orders, table, by=2)
     assert refused(orders) == ["repair", "orders", table]
 
@@ -128,14 +130,14 @@ def test_table_that_goes_back_before_a_rewind_is_repaired(shop: MakeShop, at: At
     assert_all(orders, 12)
 
 
-def test_restored_ledger_is_repaired_first(shop: MakeShop, at: At) -> None:
+def test_restored_ledger_is_repaired_first(shop: MakeShop, at_failpoint: At) -> None:
     """Batch 4, which gives the dead letters nothing, is not finished; the ledger lacks batch 3, and so does not tell of theirs."""
     orders = landed(shop, 2)
     before = location(orders, LEDGER)
     more(orders, 8)
     orders.run()
     send(orders, {0: [order(12)]})
-    kill(at, "decide.committed", orders.run)
+    kill(at_failpoint, "decide.committed", orders.run)
     restore(orders, LEDGER, before)
     assert refused(orders) == ["repair", "orders", LEDGER]
     with pytest.raises(Terminal, match=f"frazil repair orders {LEDGER}"):

@@ -56,7 +56,7 @@ def numbered(shop: Any) -> list[tuple[int, int, int]]:
     return sorted((row["_kafka_partition"], row["_kafka_offset"], row["_frazil_batch"]) for row in shop.rows())
 
 
-def test_replay_touches_other_rows(shop: MakeShop) -> None:
+def test_replay_touches_no_other_rows(shop: MakeShop) -> None:
     """Rows and letters of the range carry the replay's number, all others their own; the position stays, n grows."""
     orders = landed(shop)
     before = position(orders)
@@ -73,7 +73,7 @@ def test_replay_touches_other_rows(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_changed_config_leaves_old_outcomes(shop: MakeShop) -> None:
+def test_changed_config_leaves_no_old_outcomes(shop: MakeShop) -> None:
     """A good record that is dead now loses its row, and a dead one that is good now its letter; only in the range."""
     lenient = landed(shop)
     text = (lenient.project.pipelines_folder / "orders.yaml").read_text()
@@ -91,11 +91,11 @@ def test_changed_config_leaves_old_outcomes(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("point", ["branch.made", "branch.staged", "decide.committing", "decide.committed"])
-def test_reader_sees_the_range_missing(shop: MakeShop, at: At, point: str) -> None:
+def test_reader_never_sees_range_missing(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """While a replay is under way main holds every row of the range: the old ones, then the new ones."""
     orders = landed(shop)
     seen: list[list[tuple[int, int]]] = []
-    at(point, lambda: seen.append(places(orders)))
+    at_failpoint(point, lambda: seen.append(places(orders)))
 
     replay(orders, "earliest")
 
@@ -109,10 +109,10 @@ def test_reader_sees_the_range_missing(shop: MakeShop, at: At, point: str) -> No
     ["staged", "manifest.written", "branch.made", "branch.staged", "decide.committing", "decide.committed",
      "follow.committing", "follow.committed", "record.committing"],
 )  # fmt: skip
-def test_killed_replay_leaves_half_a_range(shop: MakeShop, at: At, point: str) -> None:
+def test_killed_replay_leaves_no_half_range(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Killed at any step and run again: every record once, and no branch left behind."""
     orders = landed(shop)
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         replay(orders, "earliest", run="once")
 
@@ -125,7 +125,7 @@ def test_killed_replay_leaves_half_a_range(shop: MakeShop, at: At, point: str) -
     assert_clean(orders)
 
 
-def test_rerun_of_a_finished_replay_replaces_again(shop: MakeShop) -> None:
+def test_rerun_of_finished_replay_replaces_nothing(shop: MakeShop) -> None:
     """The same run a second time does nothing, and tells the same result."""
     orders = landed(shop)
     first = replay(orders, "earliest", run="once")
@@ -137,11 +137,11 @@ def test_rerun_of_a_finished_replay_replaces_again(shop: MakeShop) -> None:
     assert orders.snapshots(LETTERS) == 3
 
 
-def test_rival_run_is_lost_or_doubled(shop: MakeShop, at: At) -> None:
+def test_rival_run_is_neither_lost_nor_doubled(shop: MakeShop, at_failpoint: At) -> None:
     """A batch that lands while a replay is staged stays; the replay is staged again behind it."""
     orders = landed(shop)
     send(orders, {0: [order(8), bad(9)]})
-    at("audited", orders.run)
+    at_failpoint("audited", orders.run)
 
     result = replay(orders, "earliest", offsets(orders, 8, 8))
 
@@ -152,10 +152,10 @@ def test_rival_run_is_lost_or_doubled(shop: MakeShop, at: At) -> None:
     assert_clean(orders)
 
 
-def test_two_replays_at_once_double_rows(shop: MakeShop, at: At) -> None:
+def test_two_replays_at_once_double_no_rows(shop: MakeShop, at_failpoint: At) -> None:
     """Both are done, one after the other."""
     orders = landed(shop)
-    at("branch.staged", lambda: replay(orders, "earliest"))
+    at_failpoint("branch.staged", lambda: replay(orders, "earliest"))
 
     replay(orders, "earliest")
 
@@ -164,7 +164,7 @@ def test_two_replays_at_once_double_rows(shop: MakeShop, at: At) -> None:
     assert_clean(orders)
 
 
-def test_replay_of_nothing_commits(shop: MakeShop) -> None:
+def test_replay_of_nothing_commits_nothing(shop: MakeShop) -> None:
     """Beyond the position there is nothing to replace, and nothing is read."""
     orders = landed(shop)
     send(orders, {0: [order(8)]})
@@ -176,7 +176,7 @@ def test_replay_of_nothing_commits(shop: MakeShop) -> None:
     assert places(orders) == ALL_ROWS
 
 
-def test_replay_without_kafka_columns_reads_the_range_in_vain(shop: MakeShop) -> None:
+def test_replay_without_kafka_columns_is_refused_before_reading(shop: MakeShop) -> None:
     """Refused before anything is staged, with the reason."""
     plain = without_kafka_columns(shop)
     plain.produce_orders(range(3))
@@ -187,7 +187,7 @@ def test_replay_without_kafka_columns_reads_the_range_in_vain(shop: MakeShop) ->
     assert plain.ids() == [0, 1, 2]
 
 
-def test_replay_before_the_log_start_takes_rows_for_good(shop: MakeShop) -> None:
+def test_replay_before_log_start_is_refused(shop: MakeShop) -> None:
     """Rows whose records Kafka deleted stay: the range is refused, with its offsets."""
     orders = landed(shop)
     admin = AdminClient(dict(orders.cluster.properties))
@@ -202,7 +202,7 @@ def test_replay_before_the_log_start_takes_rows_for_good(shop: MakeShop) -> None
     assert_clean(orders)
 
 
-def test_replay_takes_rows_of_the_topic_before(shop: MakeShop) -> None:
+def test_replay_leaves_rows_of_earlier_topic(shop: MakeShop) -> None:
     """After the topic was recreated its older rows and letters stay, whatever is replayed."""
     orders = landed(shop)
     recreate_topic(orders, 2)
@@ -219,7 +219,7 @@ def test_replay_takes_rows_of_the_topic_before(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_replay_after_a_reset_doubles_or_loses(shop: MakeShop) -> None:
+def test_replay_after_reset_neither_doubles_nor_loses(shop: MakeShop) -> None:
     """A reset that allowed duplicates, then a replay: one outcome each."""
     orders = landed(shop)
     reset(orders, "earliest", allow_duplicates=True)
@@ -232,10 +232,10 @@ def test_replay_after_a_reset_doubles_or_loses(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_reset_while_a_replay_is_staged(shop: MakeShop, at: At) -> None:
+def test_reset_voids_staged_replay(shop: MakeShop, at_failpoint: At) -> None:
     """A replay planned before a reset is void."""
     orders = landed(shop)
-    at("audited", lambda: reset(orders, offsets(orders, 0, 8)))
+    at_failpoint("audited", lambda: reset(orders, offsets(orders, 0, 8)))
 
     with pytest.raises(Exception, match="reset"):
         replay(orders, "earliest")
@@ -245,7 +245,7 @@ def test_reset_while_a_replay_is_staged(shop: MakeShop, at: At) -> None:
     assert_clean(orders)
 
 
-def test_replay_in_parts_changes_in_parts(shop: MakeShop) -> None:
+def test_replay_in_parts_lands_in_one_commit(shop: MakeShop) -> None:
     """A range larger than a batch is staged in parts and lands in one commit."""
     orders = shop(partitions=2, max_records=10)
     orders.produce_orders(range(45))
@@ -268,7 +268,7 @@ def test_replay_in_parts_changes_in_parts(shop: MakeShop) -> None:
 
 
 @pytest.mark.embedded
-def test_replay_beside_a_schedule_stages_everything_in_vain(shop: MakeShop) -> None:
+def test_replay_beside_schedule_stops_staging_at_first_conflict(shop: MakeShop) -> None:
     """Batches that land all the time: each attempt ends with the part under way, and the last says what to do."""
     orders = shop(partitions=1, max_records=10)
     orders.produce_orders(range(45))

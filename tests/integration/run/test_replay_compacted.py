@@ -54,7 +54,7 @@ def compacted_once(orders: Any, left: list[int]) -> None:
     configure(orders.cluster, orders.topic, {"cleanup.policy": "delete"})
 
 
-def test_replay_of_a_compacted_topic_takes_rows_for_good(shop: MakeShop) -> None:
+def test_replay_of_compacted_topic_is_refused(shop: MakeShop) -> None:
     """Refused by the plan, and by a run whose plan was made before the topic was compacted."""
     orders = landed(shop, [(b"a", order(0)), (b"a", order(1)), (b"x", order(2))])
     request = RunRequest("early", "cli:tester@here", "replay", EARLIEST, reason="a test")
@@ -71,7 +71,7 @@ def test_replay_of_a_compacted_topic_takes_rows_for_good(shop: MakeShop) -> None
     assert position(orders).n == 1
 
 
-def test_topic_compacted_earlier_looks_whole(shop: MakeShop) -> None:
+def test_topic_compacted_earlier_is_refused(shop: MakeShop) -> None:
     """Rows and letters of records that compaction removed stay; the numbers are told, the staged files deleted."""
     records = [(b"a", order(0)), (b"a", bad(1)), (b"a", order(2)), (b"b", order(3)), (b"x", order(4))]
     orders = landed(shop, records)
@@ -89,7 +89,7 @@ def test_topic_compacted_earlier_looks_whole(shop: MakeShop) -> None:
     assert data_files(orders) == files
 
 
-def test_lost_row_hides_behind_a_tombstone(shop: MakeShop) -> None:
+def test_lost_row_is_found_behind_tombstone(shop: MakeShop) -> None:
     """As many records as rows are there, but one is a tombstone, which is filtered, and one row has no record."""
     orders = landed(shop, [(b"a", order(0)), (b"a", None), (b"b", order(2)), (b"x", order(3))])
     compacted_once(orders, [1, 2, 3])
@@ -100,7 +100,7 @@ def test_lost_row_hides_behind_a_tombstone(shop: MakeShop) -> None:
     assert places(orders) == [(0, 0), (0, 2), (0, 3)]
 
 
-def test_range_that_compaction_spared_is_refused(shop: MakeShop) -> None:
+def test_range_that_compaction_spared_is_replayed(shop: MakeShop) -> None:
     """Behind the removed records a replay does its work."""
     orders = landed(shop, [(b"a", order(0)), (b"a", order(1)), (b"b", bad(2)), (b"x", order(3))])
     compacted_once(orders, [1, 2, 3])
@@ -110,7 +110,7 @@ def test_range_that_compaction_spared_is_refused(shop: MakeShop) -> None:
     assert letters(orders) == [(0, 2, 2)]
 
 
-def test_transaction_markers_pass_for_lost_rows(shop: MakeShop) -> None:
+def test_transaction_markers_do_not_pass_for_lost_rows(shop: MakeShop) -> None:
     """Offsets that never had a row are no loss: not with rows twice, nor where rows are filtered or letters by now."""
     orders = shop(partitions=1)
     with transactions(orders.cluster, orders.topic) as writer:
@@ -131,7 +131,7 @@ def test_transaction_markers_pass_for_lost_rows(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_newly_filtered_records_pass_for_lost_ones(shop: MakeShop) -> None:
+def test_newly_filtered_records_do_not_pass_for_lost_ones(shop: MakeShop) -> None:
     """A dead letter that the present pipeline file filters goes, for its record was read."""
     strict = shop(partitions=1)
     text = (strict.project.pipelines_folder / "orders.yaml").read_text()

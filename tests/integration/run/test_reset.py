@@ -35,7 +35,7 @@ MakeShop = Callable[..., Any]
 At = Callable[..., Any]
 
 
-def test_backward_reset_doubles_records(shop: MakeShop) -> None:
+def test_backward_reset_doubles_no_records(shop: MakeShop) -> None:
     """Rows and letters beyond the new position go in the same commit, and the next run lands them again, once."""
     orders = landed_in_two_partitions(shop)
 
@@ -50,7 +50,7 @@ def test_backward_reset_doubles_records(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_forward_reset_lands_what_was_to_be_skipped(shop: MakeShop) -> None:
+def test_forward_reset_skips_what_lies_between(shop: MakeShop) -> None:
     """What lies between is skipped, nothing that was landed goes."""
     orders = landed_in_two_partitions(shop)
     send(orders, {0: [order(n) for n in range(8, 12)]})
@@ -63,7 +63,7 @@ def test_forward_reset_lands_what_was_to_be_skipped(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_reset_leaves_no_trace(shop: MakeShop) -> None:
+def test_reset_is_recorded_in_ledger(shop: MakeShop) -> None:
     """Who, why, from where and what went stands in the ledger, one batch above the last."""
     orders = landed_in_two_partitions(shop)
 
@@ -78,7 +78,7 @@ def test_reset_leaves_no_trace(shop: MakeShop) -> None:
     assert position(orders).topics[orders.topic].next == (0, 0)
 
 
-def test_look_changes_something(shop: MakeShop) -> None:
+def test_reset_preview_changes_nothing(shop: MakeShop) -> None:
     """Planning a reset shows moves and what would go, and commits nothing."""
     orders = landed_in_two_partitions(shop)
     before = [orders.snapshots(table) for table in ("shop.orders", "shop.orders__dead_letters", "shop.orders__ledger")]
@@ -95,7 +95,7 @@ def test_look_changes_something(shop: MakeShop) -> None:
     ]
 
 
-def test_allowed_duplicates_are_taken_out(shop: MakeShop) -> None:
+def test_allowed_duplicates_stay(shop: MakeShop) -> None:
     """On demand records land a second time beside their rows, told apart by their batch, and verify knows."""
     orders = landed_in_two_partitions(shop)
 
@@ -108,7 +108,7 @@ def test_allowed_duplicates_are_taken_out(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
-def test_recreated_topic_takes_older_rows_along(shop: MakeShop, partitions: int) -> None:
+def test_reset_to_recreated_topic_keeps_older_rows(shop: MakeShop, partitions: int) -> None:
     """Refused with the command; after it the rows of the old topic stay and those of the new one land beside them."""
     orders = landed_in_two_partitions(shop)
     recreate_topic(orders, partitions)
@@ -133,11 +133,11 @@ def test_recreated_topic_takes_older_rows_along(shop: MakeShop, partitions: int)
 
 
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committed", "record.committing"])
-def test_reset_between_two_follow_ups_leaves_half_a_batch(shop: MakeShop, at: At, point: str) -> None:
+def test_reset_between_two_follow_ups_leaves_no_half_batch(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """A batch that was decided is finished first, then the position moves."""
     orders = landed_in_two_partitions(shop)
     send(orders, {0: [order(8), bad(9)]})
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         orders.run()
 
@@ -152,10 +152,10 @@ def test_reset_between_two_follow_ups_leaves_half_a_batch(shop: MakeShop, at: At
 
 @pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committed", "follow.committed", "record.committed"])
-def test_killed_reset_is_done_by_half(shop: MakeShop, at: At, point: str) -> None:
+def test_killed_reset_is_undone_or_finished(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Before its decision it never was, after it whoever comes next finishes it."""
     orders = landed_in_two_partitions(shop)
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         reset(orders, offsets(orders, 2, 8))
 
@@ -166,10 +166,10 @@ def test_killed_reset_is_done_by_half(shop: MakeShop, at: At, point: str) -> Non
     assert_clean(orders)
 
 
-def test_two_resets_at_once_both_win(shop: MakeShop, at: At) -> None:
+def test_one_of_two_resets_at_once_is_refused(shop: MakeShop, at_failpoint: At) -> None:
     """The slower one is refused: what it showed is not what it would do any more."""
     orders = landed_in_two_partitions(shop)
-    at("decide.committing", lambda: reset(orders, "latest"))
+    at_failpoint("decide.committing", lambda: reset(orders, "latest"))
 
     with pytest.raises(Retryable, match="nothing was reset"):
         reset(orders, "earliest")
@@ -178,11 +178,11 @@ def test_two_resets_at_once_both_win(shop: MakeShop, at: At) -> None:
     assert_clean(orders)
 
 
-def test_run_goes_on_with_a_plan_from_before_the_reset(shop: MakeShop, at: At) -> None:
+def test_run_with_plan_from_before_reset_ends(shop: MakeShop, at_failpoint: At) -> None:
     """A run whose position is reset under it ends with a clear message and lands nothing of its plan."""
     orders = landed_in_two_partitions(shop)
     send(orders, {0: [order(8)]})
-    at("staged", lambda: reset(orders, "latest"))
+    at_failpoint("staged", lambda: reset(orders, "latest"))
 
     with pytest.raises(Retryable, match="reset"):
         orders.run()

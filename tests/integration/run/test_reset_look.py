@@ -40,7 +40,7 @@ EARLIEST = ResetOrder(parse_target("earliest"))
 
 
 @pytest.mark.parametrize("lost", [(ORDERS,), (ORDERS, LETTERS), (ORDERS, LEDGER)])
-def test_look_makes_lost_tables(shop: MakeShop, lost: tuple[str, ...]) -> None:
+def test_reset_preview_creates_no_lost_tables(shop: MakeShop, lost: tuple[str, ...]) -> None:
     """It shows what a reset would do, and the catalog is as it was."""
     orders = landed(shop, 2)
     for table in lost:
@@ -55,7 +55,7 @@ def test_look_makes_lost_tables(shop: MakeShop, lost: tuple[str, ...]) -> None:
     assert plan_reset(scope(orders), seen.with_fixed_offsets).has_same_effect(seen)
 
 
-def test_look_at_a_rewind_changes_nothing(shop: MakeShop) -> None:
+def test_rewind_preview_changes_nothing(shop: MakeShop) -> None:
     """It shows how far the position goes back with the table; a reset to elsewhere is refused until it did."""
     orders = landed(shop, 2)
     roll_back(orders, ORDERS)
@@ -90,11 +90,11 @@ def test_rewind_of_a_compacted_topic_gives_up_what_may_be_gone(shop: MakeShop) -
     assert [(move.before, move.after) for move in again.moves] == [(8, 4)]
 
 
-def test_look_finishes_a_batch(shop: MakeShop, at: At) -> None:
+def test_reset_preview_does_not_finish_batch(shop: MakeShop, at_failpoint: At) -> None:
     """A decided batch counts as landed, and stays for the reset to finish."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9)]})
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
     before = state(orders)
@@ -109,7 +109,7 @@ def test_look_finishes_a_batch(shop: MakeShop, at: At) -> None:
     assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in range(1, 10, 2)]
 
 
-def test_refused_reset_of_a_stranger_leaves_tables(shop: MakeShop) -> None:
+def test_refused_reset_of_new_pipeline_creates_no_tables(shop: MakeShop) -> None:
     """A pipeline that never ran has nothing to move, and gets no tables by asking."""
     orders = shop()
 
@@ -119,7 +119,7 @@ def test_refused_reset_of_a_stranger_leaves_tables(shop: MakeShop) -> None:
     assert state(orders) == dict.fromkeys(TABLES)
 
 
-def test_end_moves_on_while_somebody_looks(shop: MakeShop) -> None:
+def test_reset_to_latest_moves_to_previewed_end(shop: MakeShop) -> None:
     """What was shown for `latest` is what is done: records that came meanwhile are for the next run."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8)]})

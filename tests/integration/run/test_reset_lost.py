@@ -96,7 +96,7 @@ def test_position_whose_manifest_is_gone_is_never_guessed(shop: MakeShop) -> Non
 
 
 @pytest.mark.parametrize("damage", [drop, remake])
-def test_reset_of_one_topic_leaves_the_rows_of_the_others_behind(
+def test_reset_of_one_topic_of_lost_table_is_refused(
     shop: MakeShop, topic: Callable[..., str], damage: Callable[[Any, str], None]
 ) -> None:
     """All topics' rows are gone with the table: a reset of some of them is refused, one of all lands everything."""
@@ -117,7 +117,7 @@ def test_reset_of_one_topic_leaves_the_rows_of_the_others_behind(
     assert_clean(both)
 
 
-def test_reset_of_one_topic_after_a_rollback_behind_all(shop: MakeShop, topic: Callable[..., str]) -> None:
+def test_reset_of_one_topic_after_full_rollback_is_refused(shop: MakeShop, topic: Callable[..., str]) -> None:
     """A table rolled back behind the pipeline's first commit has lost the rows of all topics, too."""
     both, _ = two_topics(shop, topic)
     take_head_away(both)
@@ -132,8 +132,10 @@ def test_reset_of_one_topic_after_a_rollback_behind_all(shop: MakeShop, topic: C
 
 @pytest.mark.parametrize("also", [LETTERS, LEDGER])
 @pytest.mark.parametrize("damage", [drop, remake, roll_back])
-def test_two_lost_tables_send_in_a_circle(shop: MakeShop, also: str, damage: Callable[[Any, str], None]) -> None:
-    """Settle names reset, and reset mends both: every record has its one outcome again."""
+def test_two_lost_tables_are_repaired_by_one_reset(
+    shop: MakeShop, also: str, damage: Callable[[Any, str], None]
+) -> None:
+    """Repair names reset, and reset mends both: every record has its one outcome again."""
     orders = landed(shop, 2)
     drop(orders, ORDERS)
     damage(orders, also)
@@ -154,13 +156,15 @@ def test_two_lost_tables_send_in_a_circle(shop: MakeShop, also: str, damage: Cal
 @pytest.mark.short("follow.committed-shop.orders__ledger")
 @pytest.mark.parametrize("also", [None, LETTERS, LEDGER])
 @pytest.mark.parametrize("point", DECIDED)
-def test_killed_reset_of_lost_tables_waits_for_ever(shop: MakeShop, at: At, also: str | None, point: str) -> None:
+def test_killed_reset_of_lost_tables_is_finished_by_another(
+    shop: MakeShop, at_failpoint: At, also: str | None, point: str
+) -> None:
     """Another reset finishes what a killed one left."""
     orders = landed(shop, 2)
     for table in (ORDERS, also):
         if table is not None:
             drop(orders, table)
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         reset(orders, "earliest")
 
@@ -171,11 +175,11 @@ def test_killed_reset_of_lost_tables_waits_for_ever(shop: MakeShop, at: At, also
 
 
 @pytest.mark.parametrize("to", [0, 9])
-def test_letters_that_were_never_recorded_come_twice(shop: MakeShop, at: At, to: int) -> None:
+def test_unrecorded_dead_letters_come_once(shop: MakeShop, at_failpoint: At, to: int) -> None:
     """A batch had put its letters, not its ledger row, when the destination was dropped: whatever comes again goes."""
     orders = landed(shop, 2)
     send(orders, {0: [order(8), bad(9)]})
-    at("record.committing")
+    at_failpoint("record.committing")
     with pytest.raises(Killed):
         orders.run()
     assert letters(orders)[-1] == (0, 9, 3)
@@ -191,7 +195,7 @@ def test_letters_that_were_never_recorded_come_twice(shop: MakeShop, at: At, to:
     assert [(p, o) for p, o, _ in letters(orders)] == [(0, o) for o in (1, 3, 5, 7, 9)]
 
 
-def test_letters_of_an_older_incarnation_go_with_the_new_ones(shop: MakeShop) -> None:
+def test_dead_letters_of_older_incarnation_stay(shop: MakeShop) -> None:
     """They can't come again, so they stay."""
     orders = landed(shop, 2)
     recreate_topic(orders, 1)
@@ -207,7 +211,7 @@ def test_letters_of_an_older_incarnation_go_with_the_new_ones(shop: MakeShop) ->
     assert [at[1:] for at in letters(orders)] == [(1, 1), (1, 6), (3, 1), (5, 2), (7, 2)]
 
 
-def test_first_commit_taken_back_before_it_was_recorded(shop: MakeShop, at: At) -> None:
+def test_reset_works_after_rollback_of_unrecorded_first_commit(shop: MakeShop, at_failpoint: At) -> None:
     """Only the table's property still knows of the pipeline: the reset that the refusal names works."""
     orders = shop(partitions=1)
     send(orders, {0: [order(0), bad(1)]})
@@ -217,7 +221,7 @@ def test_first_commit_taken_back_before_it_was_recorded(shop: MakeShop, at: At) 
         drop(orders, table)
     table = catalog(orders).create_table(ORDERS, schema, partition_spec=spec)
     table.append(pa.Table.from_pylist([{"id": 999, "name": "foreign"}], table.schema().as_arrow()))
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
     roll_back(orders, ORDERS)
@@ -232,7 +236,7 @@ def test_first_commit_taken_back_before_it_was_recorded(shop: MakeShop, at: At) 
     assert (position(orders).n, position(orders).epoch) == (2, 1)
 
 
-def test_table_without_kafka_columns_can_not_be_landed_anew(shop: MakeShop) -> None:
+def test_lost_table_without_kafka_columns_is_landed_again(shop: MakeShop) -> None:
     """An empty table has no rows to tell apart, and the letters don't come twice."""
     plain = without_kafka_columns(shop)
     send(plain, {0: [order(0), bad(1), order(2)]})

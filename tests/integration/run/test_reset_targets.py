@@ -27,7 +27,7 @@ MakeShop = Callable[..., Any]
 At = Callable[..., Any]
 
 
-def test_reset_of_one_topic_moves_another(shop: MakeShop, topic: Callable[..., str]) -> None:
+def test_reset_of_one_topic_moves_no_other(shop: MakeShop, topic: Callable[..., str]) -> None:
     """With --topic only that one moves: rows of the other, and records of it that nobody read yet, stay as they are."""
     orders = shop(partitions=1)
     other = topic(partitions=1)
@@ -67,7 +67,7 @@ def test_reset_of_one_topic_moves_another(shop: MakeShop, topic: Callable[..., s
         '{"elsewhere": {"0": 1}}',
     ],
 )
-def test_rubbish_in_a_file_of_offsets_moves_something(shop: MakeShop, text: str) -> None:
+def test_invalid_offsets_file_moves_nothing(shop: MakeShop, text: str) -> None:
     """A file by hand that does not fit is refused as a whole, in words, and nothing moves."""
     orders = landed_in_two_partitions(shop)
     before = position(orders)
@@ -78,7 +78,7 @@ def test_rubbish_in_a_file_of_offsets_moves_something(shop: MakeShop, text: str)
     assert position(orders) == before
 
 
-def test_file_that_names_one_partition_moves_all(shop: MakeShop) -> None:
+def test_file_that_names_one_partition_moves_no_other(shop: MakeShop) -> None:
     """What a file leaves out stays where it is."""
     orders = landed_in_two_partitions(shop)
 
@@ -89,7 +89,7 @@ def test_file_that_names_one_partition_moves_all(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_lag_tools_see_another_position(shop: MakeShop) -> None:
+def test_consumer_group_follows_position(shop: MakeShop) -> None:
     """The consumer group follows runs and resets, forward and back."""
     orders = landed_in_two_partitions(shop)
     group = orders.pipeline.consumer_group
@@ -105,7 +105,7 @@ def test_lag_tools_see_another_position(shop: MakeShop) -> None:
     assert seen() == [8, 8]
 
 
-def test_reset_before_the_first_run_or_of_a_stranger(shop: MakeShop) -> None:
+def test_reset_before_first_run_or_of_unknown_topic_is_refused(shop: MakeShop) -> None:
     """Without a position there is nothing to move; a topic of somebody else is named."""
     orders = shop()
     orders.produce_orders(range(3))
@@ -116,7 +116,7 @@ def test_reset_before_the_first_run_or_of_a_stranger(shop: MakeShop) -> None:
         reset(orders, "earliest", ("elsewhere",))
 
 
-def test_backward_reset_without_kafka_columns_guesses(shop: MakeShop) -> None:
+def test_backward_reset_without_kafka_columns_is_refused(shop: MakeShop) -> None:
     """Rows that don't say where they came from can't be taken out; duplicates must be allowed."""
     plain = without_kafka_columns(shop)
     plain.produce_orders(range(3))

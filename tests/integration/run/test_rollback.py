@@ -75,7 +75,7 @@ def test_rolled_back_records_land_again_on_demand(shop: MakeShop, by: int) -> No
     assert kinds(orders)[-2:] == ["rewind", "ingest"]
 
 
-def test_rolled_back_before_the_first_snapshot(shop: MakeShop) -> None:
+def test_table_rolled_back_before_first_snapshot_begins_at_recorded_start(shop: MakeShop) -> None:
     """A table emptied of all its snapshots begins where the ledger says the pipeline began."""
     orders = landed(shop)
     table = lake(orders).load_table(ORDERS)
@@ -92,7 +92,7 @@ def test_rolled_back_before_the_first_snapshot(shop: MakeShop) -> None:
     assert_all(orders, 12)
 
 
-def test_rolled_back_onto_a_foreign_snapshot(shop: MakeShop) -> None:
+def test_rollback_to_foreign_snapshot_keeps_its_rows(shop: MakeShop) -> None:
     """Somebody else's snapshot between two batches becomes main again: its rows stay, ours come again."""
     orders = landed(shop, 1)
     table = lake(orders).load_table(ORDERS)
@@ -110,7 +110,7 @@ def test_rolled_back_onto_a_foreign_snapshot(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_rolled_back_past_a_reset(shop: MakeShop) -> None:
+def test_rollback_past_reset_lands_skipped_records(shop: MakeShop) -> None:
     """The reset is undone too: what it skipped is landed, and the epoch only grows."""
     orders = landed(shop, 1)
     send(orders, {0: [order(4), bad(5), order(6), bad(7)]})
@@ -126,7 +126,7 @@ def test_rolled_back_past_a_reset(shop: MakeShop) -> None:
     assert position(orders).epoch == 2
 
 
-def test_rolled_back_past_a_backward_reset(shop: MakeShop) -> None:
+def test_rollback_past_backward_reset_doubles_nothing(shop: MakeShop) -> None:
     """The rows that the reset took out are back, its letters are not: both end up there once."""
     orders = landed(shop, 2)
     reset(orders, offsets(orders, 2))
@@ -139,7 +139,7 @@ def test_rolled_back_past_a_backward_reset(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("later", [0, 1])
-def test_rolled_back_past_a_replay(shop: MakeShop, later: int) -> None:
+def test_rollback_past_replay_neither_loses_nor_doubles_dead_letters(shop: MakeShop, later: int) -> None:
     """Letters that the replay replaced are neither lost nor doubled, also if a batch came after it."""
     orders = landed(shop, 2)
     replay(orders, offsets(orders, 2), offsets(orders, 6))
@@ -154,7 +154,7 @@ def test_rolled_back_past_a_replay(shop: MakeShop, later: int) -> None:
     assert_all(orders, 8 + 4 * later)
 
 
-def test_rolled_back_past_a_replay_that_nobody_knows(shop: MakeShop) -> None:
+def test_rollback_past_unknown_replay_neither_loses_nor_doubles(shop: MakeShop) -> None:
     """The ledger was lost, and so was the replay's manifest: a repair left its number out, and it may have replaced anything."""
     orders = landed(shop, 2)
     replay(orders, offsets(orders, 2), offsets(orders, 6))
@@ -173,7 +173,7 @@ def test_rolled_back_past_a_replay_that_nobody_knows(shop: MakeShop) -> None:
     assert_all(orders, 12)
 
 
-def test_rolled_back_partition_that_kafka_lost_in_part(shop: MakeShop) -> None:
+def test_rolled_back_partition_lost_in_part_is_recorded(shop: MakeShop) -> None:
     """Its letters that can't come again stay, what is missing is on record; the other partition comes again as a whole."""
     orders = landed_in_two_partitions(shop)
     roll_back(orders, ORDERS)
@@ -187,7 +187,7 @@ def test_rolled_back_partition_that_kafka_lost_in_part(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
-def test_range_is_redone_with_other_bounds(shop: MakeShop) -> None:
+def test_range_redone_with_other_bounds_doubles_no_dead_letters(shop: MakeShop) -> None:
     """The missing records come in another cut than before: letters of the old one don't stand beside them."""
     orders = landed(shop)
     roll_back(orders, ORDERS, 2)
@@ -201,11 +201,11 @@ def test_range_is_redone_with_other_bounds(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committed", "record.committed"])
-def test_rolled_back_with_the_batch_unfinished(shop: MakeShop, at: At, point: str) -> None:
+def test_rollback_of_unfinished_batch_cleans_its_followers(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Decided, killed at a follow-up, then rolled back: what its followers got already goes again."""
     orders = landed(shop, 1)
     send(orders, {0: [order(4), bad(5), order(6), bad(7)]})
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         orders.run()
     roll_back(orders, ORDERS)
@@ -218,11 +218,11 @@ def test_rolled_back_with_the_batch_unfinished(shop: MakeShop, at: At, point: st
 
 @pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committed", "follow.committed", "record.committing"])
-def test_killed_while_following_a_rollback(shop: MakeShop, at: At, point: str) -> None:
+def test_killed_rewind_is_finished_by_next_run(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Following a rollback is a batch like any other: whoever comes next finishes it."""
     orders = landed(shop)
     roll_back(orders, ORDERS, 2)
-    at(point)
+    at_failpoint(point)
     with pytest.raises(Killed):
         to_table(orders)
 
@@ -232,7 +232,7 @@ def test_killed_while_following_a_rollback(shop: MakeShop, at: At, point: str) -
     assert_all(orders, 12)
 
 
-def test_rolled_back_twice(shop: MakeShop) -> None:
+def test_second_rollback_lands_records_once(shop: MakeShop) -> None:
     """A rollback of what came after a rollback."""
     orders = landed(shop)
     roll_back(orders, ORDERS, 1)
@@ -246,7 +246,7 @@ def test_rolled_back_twice(shop: MakeShop) -> None:
     assert position(orders).epoch == 2
 
 
-def test_both_tables_are_rolled_back(shop: MakeShop) -> None:
+def test_rollback_of_both_tables_loses_nothing(shop: MakeShop) -> None:
     """Closing table and letters to the same batch, by the same hand: nothing is lost, and everything is there once."""
     orders = landed(shop)
     roll_back(orders, ORDERS)
@@ -258,8 +258,8 @@ def test_both_tables_are_rolled_back(shop: MakeShop) -> None:
     assert_all(orders, 12)
 
 
-def test_rolled_back_past_a_settle(shop: MakeShop) -> None:
-    """The letters that the settle landed are those of their batches: they go and come with them."""
+def test_rollback_past_repair_neither_loses_nor_doubles_dead_letters(shop: MakeShop) -> None:
+    """The dead letters that the repair landed are those of their batches: they go and come with them."""
     orders = landed(shop)
     roll_back(orders, LETTERS)
     repair(orders, LETTERS)
@@ -271,14 +271,14 @@ def test_rolled_back_past_a_settle(shop: MakeShop) -> None:
     assert_all(orders, 12)
 
 
-def test_rolled_back_past_an_unrecorded_replay(shop: MakeShop, at: At) -> None:
-    """A replay, then a settle on top of it, both decided and killed before their record: letters are there once."""
+def test_rollback_past_unrecorded_replay_keeps_dead_letters_once(shop: MakeShop, at_failpoint: At) -> None:
+    """A replay, then a repair on top of it, both decided and killed before their record: dead letters are there once."""
     orders = landed(shop, 2)
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         replay(orders, offsets(orders, 0), offsets(orders, 8))
     drop(orders, LETTERS)
-    at("record.committing")
+    at_failpoint("record.committing")
     with pytest.raises(Killed):
         repair(orders, LETTERS)
     roll_back(orders, ORDERS, 2)
@@ -293,7 +293,7 @@ def test_rolled_back_past_an_unrecorded_replay(shop: MakeShop, at: At) -> None:
 
 
 @pytest.mark.parametrize("by", [1, 2])
-def test_rows_without_coordinates_block_a_rollback(shop: MakeShop, by: int) -> None:
+def test_rows_without_coordinates_do_not_block_rollback(shop: MakeShop, by: int) -> None:
     """Behind a reset that allowed duplicates, a table that does not say where its rows are from goes on by itself."""
     plain = without_kafka_columns(shop)
     plain.produce_orders(range(3))

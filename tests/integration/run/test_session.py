@@ -23,7 +23,7 @@ from tests.integration.conftest import environment
 from tests.integration.run.staying import FILE, Clock, MakeShop, landing, session, staying
 
 
-def test_records_wait_for_the_next_run(shop: MakeShop, clock: Clock) -> None:
+def test_records_during_session_land_at_its_ticks(shop: MakeShop, clock: Clock) -> None:
     """What comes while a session stays lands at its ticks, in batches of one run, and it knows through when all is in."""
     orders = staying(shop())
     orders.produce_orders(range(10))
@@ -43,7 +43,7 @@ def test_records_wait_for_the_next_run(shop: MakeShop, clock: Clock) -> None:
     assert through is not None
 
 
-def test_idle_ticks_read_the_catalog(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_ticks_do_not_read_catalog(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as Kafka's ends do not move, a tick asks Kafka alone."""
     orders = staying(shop())
     orders.produce_orders(range(5))
@@ -72,7 +72,9 @@ def test_idle_ticks_read_the_catalog(shop: MakeShop, clock: Clock, monkeypatch: 
     assert orders.ids() == list(range(5))
 
 
-def test_a_position_that_was_moved_is_never_seen(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moved_position_is_noticed_by_idle_session(
+    shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However still the topic is, a plan is made from time to time: it sees topics that came, and resets."""
     monkeypatch.setattr(sessions, "PLAN_EVERY", timedelta(seconds=1))
     orders = staying(shop())
@@ -89,7 +91,7 @@ def test_a_position_that_was_moved_is_never_seen(shop: MakeShop, clock: Clock, m
         assert made.end.complete_through is not None
 
 
-def test_an_edited_file_counts_from_the_next_run_on(shop: MakeShop, clock: Clock) -> None:
+def test_edited_file_counts_within_session(shop: MakeShop, clock: Clock) -> None:
     """A session takes up the file as it is now, also its engine; one in a job ends, for the waiting one to start another."""
     orders, said = staying(shop()), list[str]()
     orders.produce_orders(range(5))
@@ -118,7 +120,7 @@ def test_an_edited_file_counts_from_the_next_run_on(shop: MakeShop, clock: Clock
     assert "the session ends here" in said[-1]
 
 
-def test_an_edit_while_a_session_begins_is_never_seen(shop: MakeShop, clock: Clock) -> None:
+def test_edit_while_session_begins_is_noticed(shop: MakeShop, clock: Clock) -> None:
     """Files that change as soon as they were read are read again at the first tick."""
     orders = staying(shop())
 
@@ -136,7 +138,7 @@ def test_an_edit_while_a_session_begins_is_never_seen(shop: MakeShop, clock: Clo
     assert made.pipeline.interval == "2s"
 
 
-def test_a_session_without_spark_does_its_work(shop: MakeShop, clock: Clock) -> None:
+def test_session_without_spark_hands_its_records_over(shop: MakeShop, clock: Clock) -> None:
     """Without records no engine is asked for; the first ones are handed over with the session's end, and `auto` keeps the rest."""
     orders = staying(shop(), engine="spark")
     with session(orders, clock, seconds=1) as made:
@@ -153,7 +155,7 @@ def test_a_session_without_spark_does_its_work(shop: MakeShop, clock: Clock) -> 
     assert orders.ids() == list(range(5))
 
 
-def test_a_session_in_a_terminal_lands_nothing(shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_in_terminal_lands_records(shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
     """`frazil run --stay` lands at every tick of the interval, tells a line per batch, and ends with the run's figures."""
     from typer.testing import CliRunner
 

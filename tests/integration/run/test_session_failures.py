@@ -21,7 +21,7 @@ from tests.integration.conftest import environment
 from tests.integration.run.staying import Clock, MakeShop, landing, session, staying
 
 
-def test_a_batch_that_fails_for_a_moment_ends_the_session(
+def test_temporary_batch_failure_does_not_end_session(
     shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What passes is tried again, planned anew; what does not pass ends the run with its own words."""
@@ -51,7 +51,7 @@ def test_a_batch_that_fails_for_a_moment_ends_the_session(
         run_session(made, failing)
 
 
-def test_a_topic_that_is_gone_is_waited_for(shop: MakeShop, clock: Clock) -> None:
+def test_missing_topic_ends_session(shop: MakeShop, clock: Clock) -> None:
     """A look that finds no topic leads to a plan, which refuses in full, as it does in every run."""
     orders = staying(shop())
     orders.produce_orders(range(5))
@@ -60,9 +60,7 @@ def test_a_topic_that_is_gone_is_waited_for(shop: MakeShop, clock: Clock) -> Non
     assert orders.ids() == list(range(5))
 
 
-def test_a_file_that_is_half_written_ends_the_session(
-    shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_written_file_does_not_end_session(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """What can't be read is looked at again, and counts once it can; what stays so fails the run, in its words."""
     monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
     orders, said = staying(shop()), list[str]()
@@ -91,7 +89,9 @@ def test_a_file_that_is_half_written_ends_the_session(
             run_session(made, landing({}))
 
 
-def test_a_stop_while_it_plans_starts_spark(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_during_planning_does_not_start_spark(
+    shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A plan that is for a job is not handed over by a session that was asked to stop meanwhile."""
     orders = staying(shop(), engine="spark")
     orders.produce_orders(range(5))
@@ -106,9 +106,7 @@ def test_a_stop_while_it_plans_starts_spark(shop: MakeShop, clock: Clock, monkey
 
 
 @pytest.mark.parametrize("error", [None, Retryable("the JVM is gone")])
-def test_a_stop_ends_a_job_and_no_session(
-    shop: MakeShop, monkeypatch: pytest.MonkeyPatch, error: Retryable | None
-) -> None:
+def test_stop_of_job_ends_its_session(shop: MakeShop, monkeypatch: pytest.MonkeyPatch, error: Retryable | None) -> None:
     """Whatever a job ended with that was asked to stop, `frazil run --stay` waits for no further records and starts no other."""
     from typer.testing import CliRunner
 
@@ -134,7 +132,9 @@ def test_a_stop_ends_a_job_and_no_session(
     assert jobs["started"] == 1
 
 
-def test_failures_of_jobs_add_up_over_a_day(shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_of_jobs_with_progress_between_do_not_add_up(
+    shop: MakeShop, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A job that failed is followed by another, as often as there is something landed between; without, a few times."""
     monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
     orders, land, jobs = staying(shop(), engine="spark"), inline_lander(print), list[RunPlan]()
@@ -154,7 +154,7 @@ def test_failures_of_jobs_add_up_over_a_day(shop: MakeShop, clock: Clock, monkey
     assert len(jobs) == 4 + 3
 
 
-def test_a_job_asks_a_dead_spark_again_and_again(shop: MakeShop, clock: Clock) -> None:
+def test_session_in_job_ends_at_first_spark_failure(shop: MakeShop, clock: Clock) -> None:
     """In a job a batch that fails ends the session at once: whoever waits for it starts another job."""
     orders, said = staying(shop()), list[str]()
     orders.produce_orders(range(5))

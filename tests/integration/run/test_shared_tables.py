@@ -39,7 +39,9 @@ dead_letters: {{table: {letters}, tolerance: {{max_rate: 0.9, min_records: 10}}}
 """
 
 
-def beside(orders: Any, *, table: str = ORDERS, letters: str = OTHER_LETTERS, topic: str | None = None) -> Any:
+def with_second_pipeline(
+    orders: Any, *, table: str = ORDERS, letters: str = OTHER_LETTERS, topic: str | None = None
+) -> Any:
     """The same shop with a second pipeline, `other`; both name their dead-letter table."""
     folder = orders.project.pipelines_folder
     other = PIPELINE.format(name="other", topic=topic or orders.topic, table=table, letters=letters)
@@ -56,9 +58,9 @@ def run_other(orders: Any) -> None:
         ingest(project, pipeline, planned.plan, stage_inline, lambda _: None)
 
 
-def test_letters_of_two_pipelines_in_one_table(shop: MakeShop) -> None:
+def test_shared_dead_letter_table_is_refused(shop: MakeShop) -> None:
     """The second one to come is refused and lands nothing: a reset of one would take out the other's letters."""
-    orders = beside(shop(partitions=1), table="shop.other", letters=LETTERS)
+    orders = with_second_pipeline(shop(partitions=1), table="shop.other", letters=LETTERS)
     send(orders, {0: [order(0), bad(1)]})
     orders.run()
 
@@ -74,11 +76,11 @@ def test_letters_of_two_pipelines_in_one_table(shop: MakeShop) -> None:
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True], ids=["same-cluster", "another-cluster"])
-def test_two_pipelines_land_one_topic_name_in_one_table(
+def test_second_pipeline_of_same_topic_name_and_table_is_refused(
     shop: MakeShop, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
 ) -> None:
     """Rows don't say which cluster they came from: refused whatever the cluster, and the first one goes on."""
-    orders = beside(shop(partitions=1))
+    orders = with_second_pipeline(shop(partitions=1))
     send(orders, {0: [order(0), bad(1)]})
     orders.run()
 
@@ -100,12 +102,12 @@ def test_two_pipelines_land_one_topic_name_in_one_table(
     assert_clean(orders)
 
 
-def test_pipelines_of_different_topics_refuse_each_other(shop: MakeShop) -> None:
+def test_pipelines_of_different_topics_share_one_table(shop: MakeShop) -> None:
     """One destination may be filled from two topics by two pipelines; neither touches the other's rows."""
     plain = shop(partitions=1)
     topic = f"returns-{uuid.uuid4().hex[:8]}"
     create_topic(plain.cluster, topic, 1)
-    orders = beside(plain, topic=topic)
+    orders = with_second_pipeline(plain, topic=topic)
     returns = type(orders)(orders.project, orders.cluster, topic)
     for at, first in ((orders, 0), (returns, 100)):
         send(at, {0: [order(first), bad(first + 1), order(first + 2)]})
@@ -124,18 +126,18 @@ def test_pipelines_of_different_topics_refuse_each_other(shop: MakeShop) -> None
         assert verify(orders.project, orders.project.pipeline(name)).differences == ()
 
 
-def test_two_pipelines_that_make_one_dead_letter_table_at_once(shop: MakeShop, at: At) -> None:
+def test_dead_letter_table_belongs_to_pipeline_that_created_it(shop: MakeShop, at_failpoint: At) -> None:
     """It is the one's that made it, before either has a letter; the other gets its own by the advice."""
-    orders = beside(shop(partitions=1), table="shop.other", letters=LETTERS)
+    orders = with_second_pipeline(shop(partitions=1), table="shop.other", letters=LETTERS)
     send(orders, {0: [order(0), bad(1)]})
 
     def refused() -> None:
         with pytest.raises(Terminal, match=rf"{LETTERS} is for letters of pipeline orders"):
             run_other(orders)
 
-    at("manifest.written", refused)
+    at_failpoint("manifest.written", refused)
     orders.run()
-    own = beside(orders, table="shop.other", letters=OTHER_LETTERS)
+    own = with_second_pipeline(orders, table="shop.other", letters=OTHER_LETTERS)
     run_other(own)
 
     assert (letters(own), len(own.rows(OTHER_LETTERS))) == ([(0, 1, 1)], 1)
@@ -192,11 +194,13 @@ def assert_both_go_on(advised: Any, topic: str) -> None:
 @pytest.mark.parametrize(
     ("more", "point"), [("", "manifest.written"), ("copy", "manifest.written"), ("copy", "follow.committing")]
 )
-def test_new_topic_that_two_pipelines_match_is_landed_once(shop: MakeShop, at: At, more: str, point: str) -> None:
+def test_new_topic_that_two_pipelines_match_is_landed_once(
+    shop: MakeShop, at_failpoint: At, more: str, point: str
+) -> None:
     """A rival lands it before the second one's decision, or before its claim: that refuses it, and by the advice both go on."""
     orders, topic = two_with_a_new_topic(shop, more)
 
-    at(point, orders.run)
+    at_failpoint(point, orders.run)
     with pytest.raises(Terminal, match=rf"pipeline orders landed topic {topic} in table {ORDERS}") as refused:
         run_other(orders)
 
@@ -205,7 +209,9 @@ def test_new_topic_that_two_pipelines_match_is_landed_once(shop: MakeShop, at: A
 
 
 @pytest.mark.parametrize("point", ["decide.committing", "decide.committed"])
-def test_topic_of_a_batch_that_is_not_finished_is_not_landed_by_another(shop: MakeShop, at: At, point: str) -> None:
+def test_topic_of_a_batch_that_is_not_finished_is_not_landed_by_another(
+    shop: MakeShop, at_failpoint: At, point: str
+) -> None:
     """It is claimed in the shared table before the decision that nothing takes back."""
     orders, topic = two_with_a_new_topic(shop, "copy")
 
@@ -213,13 +219,13 @@ def test_topic_of_a_batch_that_is_not_finished_is_not_landed_by_another(shop: Ma
         with pytest.raises(Terminal, match=rf"leave {topic} out of the source of pipeline orders"):
             orders.run()
 
-    at(point, refused)
+    at_failpoint(point, refused)
     run_other(orders)
     assert_both_go_on(with_pattern(orders, topic, "copy", listed="orders"), topic)
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["empty-table", "no-table"])
-def test_letters_go_on_in_another_table(shop: MakeShop, is_there: bool) -> None:
+def test_edited_dead_letter_table_is_refused(shop: MakeShop, is_there: bool) -> None:
     """dead_letters.table edited after letters were landed is refused by the old name; edited back, it goes on."""
     orders = shop(partitions=1)
     send(orders, {0: [order(0), bad(1)]})
@@ -242,11 +248,11 @@ def test_letters_go_on_in_another_table(shop: MakeShop, is_there: bool) -> None:
     assert_clean(back)
 
 
-def test_two_pipelines_begin_at_once(shop: MakeShop, at: At) -> None:
+def test_second_of_two_pipelines_that_begin_at_once_is_refused(shop: MakeShop, at_failpoint: At) -> None:
     """The one whose first commit comes second is refused by it; the other goes on."""
-    orders = beside(shop(partitions=1))
+    orders = with_second_pipeline(shop(partitions=1))
     send(orders, {0: [order(0), bad(1)]})
-    at("manifest.written", orders.run)
+    at_failpoint("manifest.written", orders.run)
 
     with pytest.raises(Terminal, match="landed topic"):
         run_other(orders)
@@ -265,7 +271,7 @@ def rename(orders: Any, name: str, of: str = "orders") -> Any:
     return replace(orders, project=Project.load(environment(orders.project)))
 
 
-def test_renamed_pipeline_reads_everything_again(shop: MakeShop) -> None:
+def test_renamed_pipeline_reads_nothing_again(shop: MakeShop) -> None:
     """The position belongs to the name: under another one nothing is landed or begun, and under the old one it goes on."""
     orders = shop(partitions=1)
     send(orders, {0: [order(0), bad(1)]})
@@ -285,7 +291,7 @@ def test_renamed_pipeline_reads_everything_again(shop: MakeShop) -> None:
     assert_clean(back)
 
 
-def test_removed_pipeline_begins_anew_when_it_comes_back(shop: MakeShop) -> None:
+def test_removed_pipeline_resumes_when_its_file_is_back(shop: MakeShop) -> None:
     """Its tables keep the position: a file of the same name reads what came meanwhile, and nothing twice."""
     orders = shop(partitions=1)
     send(orders, {0: [order(0), bad(1)]})

@@ -34,7 +34,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.mark.parametrize(
     ("destinations", "to_plan", "to_ingest", "of_closing"), [(1, 3, 7, (ORDERS, 3)), (10, 12, 35, (LEDGER, 4))]
 )
-def test_a_batch_loads_its_tables_again_and_again(
+def test_batch_loads_its_tables_few_times(
     shop: MakeShop, loads: Counter[str], destinations: int, to_plan: int, to_ingest: int, of_closing: tuple[str, int]
 ) -> None:
     """A look before the plan, one before the batch, one at the followers before the decision, and one before each commit."""

@@ -27,7 +27,7 @@ def rows(lineage: Lineage) -> dict[str, int | None]:
     return {table.known_as.name: table.rows for table in lineage.tables}
 
 
-def test_what_a_cleared_run_landed_before_is_counted_again(shop: MakeShop) -> None:
+def test_retry_of_cleared_run_does_not_count_earlier_batches(shop: MakeShop) -> None:
     """It plans again under its id: the result of the run has both plans, that of a plan has its own batches."""
     orders = shop(partitions=1)
     orders.produce_orders(range(7))
@@ -51,7 +51,7 @@ def test_what_a_cleared_run_landed_before_is_counted_again(shop: MakeShop) -> No
     assert (topic.name.name, topic.records) == (orders.topic, 4)
 
 
-def test_lineage_tells_of_tables_that_were_not_written(shop: MakeShop) -> None:
+def test_lineage_names_only_written_tables(shop: MakeShop) -> None:
     """Before the first run there is no table to name; a dry run reads the topic and writes none."""
     orders = shop()
     orders.produce_orders(range(3))

@@ -114,7 +114,7 @@ def test_replay_of_what_a_log_did_not_lose_is_done(shop: MakeShop, patient: Pati
 
 
 @pytest.mark.full
-def test_rows_of_lost_records_stay_if_a_person_says_so(shop: MakeShop, patient: Patient) -> None:
+def test_rows_of_lost_records_stay_with_allow_duplicates(shop: MakeShop, patient: Patient) -> None:
     """`--allow-duplicates`: what Kafka lost is nowhere else."""
     orders = landed(shop)
     patient.truncate(orders, 0, 3)
@@ -186,7 +186,7 @@ def test_epoch_that_the_log_does_not_know_has_no_end(
     assert found == {(orders.topic, 0): None}
 
 
-def test_log_that_ends_before_the_position_is_asked_all_the_same(
+def test_log_that_ends_before_position_is_asked_for_its_epoch(
     shop: MakeShop, patient: Patient, cluster: Cluster, asking: Callable[[Any], None]
 ) -> None:
     """Its leader has nothing at the position, and yet says where the old epoch ended."""

@@ -24,9 +24,9 @@ def copies(orders: Any) -> list[int]:
 @pytest.mark.parametrize(
     "point", ["manifest.written", "decide.committed", "follow.committing", "follow.committed:2", "record.committing"]
 )
-def test_a_table_of_the_other_catalog_is_left_behind(
+def test_table_of_other_catalog_is_not_left_behind(
     spread: Callable[..., Any],
-    at: Callable[..., Any],
+    at_failpoint: Callable[..., Any],
     rest_server: RestServer,
     point: str,
     branch: str | None,
@@ -37,7 +37,7 @@ def test_a_table_of_the_other_catalog_is_left_behind(
     orders.run()
     send(orders, {0: [order(2), bad(3), order(4)]})
     name, _, nth = point.partition(":")
-    at(name, nth=int(nth or 1))
+    at_failpoint(name, nth=int(nth or 1))
     with pytest.raises(Killed):
         orders.run()
 
@@ -56,8 +56,8 @@ def _own() -> list[str]:
     return ["orders", "orders__dead_letters", "orders__ledger"]
 
 
-def test_commands_know_one_catalog(spread: Callable[..., Any]) -> None:
-    """Replay, reset and settle reach the table in the other catalog."""
+def test_commands_reach_tables_of_both_catalogs(spread: Callable[..., Any]) -> None:
+    """Replay, reset and repair reach the table in the other catalog."""
     orders = spread()
     send(orders, {0: [order(0), bad(1), order(2)]})
     orders.run()
@@ -75,7 +75,7 @@ def test_commands_know_one_catalog(spread: Callable[..., Any]) -> None:
     assert_clean(orders)
 
 
-def test_pipeline_begins_anew_in_another_catalog(spread: Callable[..., Any]) -> None:
+def test_pipeline_does_not_start_over_in_another_catalog(spread: Callable[..., Any]) -> None:
     """The first destination, with the ledger beside it, is named in the other catalog by an edit: refused, nothing lands twice."""
     orders = spread()
     orders.produce_orders(range(3))
@@ -96,7 +96,7 @@ def test_pipeline_begins_anew_in_another_catalog(spread: Callable[..., Any]) -> 
     assert orders.ids() == [0, 1, 2]
 
 
-def test_follower_is_made_anew_in_another_catalog(spread: Callable[..., Any]) -> None:
+def test_follower_is_not_recreated_in_another_catalog(spread: Callable[..., Any]) -> None:
     """An edit names another catalog for a table that has rows: it is gone from where it should be, and the pipeline says so."""
     orders = spread()
     orders.produce_orders(range(3))
@@ -111,13 +111,13 @@ def test_follower_is_made_anew_in_another_catalog(spread: Callable[..., Any]) ->
 
 
 @pytest.mark.parametrize("branch", [None, "night"])
-def test_a_decided_part_follows_an_edit_of_the_file(
-    spread: Callable[..., Any], at: Callable[..., Any], rest_server: RestServer, branch: str | None
+def test_decided_part_ignores_edit_of_file(
+    spread: Callable[..., Any], at_failpoint: Callable[..., Any], rest_server: RestServer, branch: str | None
 ) -> None:
     """The file drops the destination between decision and commit: its part goes where it was decided to, not to main."""
     orders = spread(branch)
     orders.produce_orders(range(2))
-    at("decide.committed", nth=2)  # the first begins the pipeline
+    at_failpoint("decide.committed", nth=2)  # the first begins the pipeline
     with pytest.raises(Killed):
         orders.run()
     text = (orders.project.pipelines_folder / "orders.yaml").read_text()

@@ -45,7 +45,7 @@ class Returns(Shop):
 
 
 @pytest.mark.embedded  # its settings name clusters without a password
-def test_records_of_another_cluster_are_landed(shop: Callable[..., Shop], other: Cluster, tmp_path: Path) -> None:
+def test_records_of_another_cluster_do_not_land(shop: Callable[..., Shop], other: Cluster, tmp_path: Path) -> None:
     """Topics of one name, one offset and two clusters: each pipeline reads its own, and an edit that swaps them is refused."""
     orders = shop(partitions=1)
     create_topic(other, orders.topic, 1)

@@ -60,10 +60,10 @@ def land(orders: Any, first: int) -> None:
     orders.run()
 
 
-def decided(orders: Any, at: At) -> tuple[Manifest, str]:
+def decided(orders: Any, at_failpoint: At) -> tuple[Manifest, str]:
     """A second batch that is decided and has to wait; its manifest and where that lies."""
     send(orders, {0: [order(2), bad(3)]})
-    at("decide.committed")
+    at_failpoint("decide.committed")
     with pytest.raises(Killed):
         orders.run()
     tables = open_tables(lake(orders), orders.pipeline)
@@ -80,10 +80,10 @@ def assert_all(orders: Any, count: int) -> None:
     assert_clean(orders)
 
 
-def test_staged_letters_are_taken_for_orphans(shop: MakeShop, at: At) -> None:
+def test_batch_with_deleted_staged_files_is_refused_and_repaired(shop: MakeShop, at_failpoint: At) -> None:
     """Files that were deleted while their batch waited are never committed: refused by name, a repair lands them."""
     orders = landed(shop)
-    manifest, _ = decided(orders, at)
+    manifest, _ = decided(orders, at_failpoint)
     table = lake(orders).load_table(LETTERS)
     (staged,) = manifest.followers[0].files
     table.io.delete(staged.path)
@@ -99,11 +99,11 @@ def test_staged_letters_are_taken_for_orphans(shop: MakeShop, at: At) -> None:
     assert_all(orders, 4)
 
 
-def test_old_batch_with_its_files_is_refused(shop: MakeShop, at: At) -> None:
+def test_old_batch_with_its_files_is_finished(shop: MakeShop, at_failpoint: At) -> None:
     """A batch that waited long and lost nothing is finished; so is one whose letters are in already."""
     orders = landed(shop)
-    decided(orders, at)
-    at("follow.committed")
+    decided(orders, at_failpoint)
+    at_failpoint("follow.committed")
     with pytest.raises(Killed):
         orders.run()
 
@@ -131,7 +131,7 @@ def between_loads(monkeypatch: pytest.MonkeyPatch) -> BetweenLoads:
     return arrange
 
 
-def test_rivals_letters_are_taken_for_a_loss(shop: MakeShop, between_loads: BetweenLoads) -> None:
+def test_dead_letters_of_rival_are_not_taken_for_loss(shop: MakeShop, between_loads: BetweenLoads) -> None:
     """A rival lands a batch with letters and one without between two table loads: nothing was lost, the run goes on."""
     orders = landed(shop)
 
@@ -146,7 +146,7 @@ def test_rivals_letters_are_taken_for_a_loss(shop: MakeShop, between_loads: Betw
     assert_all(orders, 5)
 
 
-def test_rivals_first_run_is_taken_for_a_lost_ledger(shop: MakeShop, between_loads: BetweenLoads) -> None:
+def test_first_run_of_rival_is_not_taken_for_lost_ledger(shop: MakeShop, between_loads: BetweenLoads) -> None:
     """A rival begins the pipeline right after the empty ledger was loaded: that ledger was not made anew."""
     orders = shop(partitions=1)
     open_tables(lake(orders), orders.pipeline)
@@ -157,12 +157,12 @@ def test_rivals_first_run_is_taken_for_a_lost_ledger(shop: MakeShop, between_loa
 
 
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committing"])
-def test_late_letters_of_an_abandoned_batch_block_the_rewind(shop: MakeShop, at: At, point: str) -> None:
+def test_late_dead_letters_of_abandoned_batch_do_not_block_rewind(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """A sleeper lands its letters after a rewind was decided in the closing table: they go out with the batch."""
     orders = landed(shop)
-    manifest, path = decided(orders, at)
+    manifest, path = decided(orders, at_failpoint)
     roll_back(orders, ORDERS)
-    at(point, lambda: commit_followers.commit_follower(scope(orders), manifest, manifest.followers[0], path))
+    at_failpoint(point, lambda: commit_followers.commit_follower(scope(orders), manifest, manifest.followers[0], path))
 
     to_table(orders)
     orders.run()
@@ -170,10 +170,10 @@ def test_late_letters_of_an_abandoned_batch_block_the_rewind(shop: MakeShop, at:
     assert_all(orders, 4)
 
 
-def test_late_letters_land_after_the_rewind(shop: MakeShop, at: At) -> None:
+def test_late_dead_letters_do_not_land_after_rewind(shop: MakeShop, at_failpoint: At) -> None:
     """Once the rewind is done, the sleeper is sent back and its letters don't stand twice."""
     orders = landed(shop)
-    manifest, path = decided(orders, at)
+    manifest, path = decided(orders, at_failpoint)
     roll_back(orders, ORDERS)
     to_table(orders)
     orders.run()
@@ -184,7 +184,7 @@ def test_late_letters_land_after_the_rewind(shop: MakeShop, at: At) -> None:
     assert_all(orders, 4)
 
 
-def test_sleeper_calls_for_a_person(shop: MakeShop, at: At) -> None:
+def test_paused_run_needs_no_person(shop: MakeShop, at_failpoint: At) -> None:
     """A run that slept over its batch's end and an expiry of the letters is told to run again, and does."""
     orders = landed(shop)
 
@@ -197,7 +197,7 @@ def test_sleeper_calls_for_a_person(shop: MakeShop, at: At) -> None:
         table.maintenance.expire_snapshots().by_ids(old).commit()
 
     send(orders, {0: [order(2), bad(3)]})
-    at("decide.committed", others)
+    at_failpoint("decide.committed", others)
     with pytest.raises(Retryable, match="finished by another run"):
         orders.run()
 
@@ -206,14 +206,14 @@ def test_sleeper_calls_for_a_person(shop: MakeShop, at: At) -> None:
 
 
 @pytest.mark.parametrize("is_rolled_back", [False, True], ids=["finished", "rewound"])
-def test_group_stays_behind_a_plan(shop: MakeShop, at: At, is_rolled_back: bool) -> None:
+def test_consumer_group_follows_plan_that_lands_nothing(shop: MakeShop, at_failpoint: At, is_rolled_back: bool) -> None:
     """A plan that finishes another run's batch moves the consumer group, although it lands none; so does a rewind."""
     orders = landed(shop)
     if is_rolled_back:
         land(orders, 2)
         roll_back(orders, ORDERS)
     else:
-        decided(orders, at)
+        decided(orders, at_failpoint)
     before = committed(orders)
 
     if is_rolled_back:
@@ -230,10 +230,10 @@ def committed(orders: Any) -> int:
 
 
 @pytest.mark.parametrize("command", ["run", "repair"])
-def test_manifest_that_somebody_commits_gives_no_part_to_tables_of_others(shop: MakeShop, at: At, command: str) -> None:
+def test_foreign_manifest_changes_no_tables_of_others(shop: MakeShop, at_failpoint: At, command: str) -> None:
     """Who may commit to the closing table names a manifest of his own there: the other table stays as it is."""
     orders = landed(shop)
-    manifest, path = decided(orders, at)
+    manifest, path = decided(orders, at_failpoint)
     theirs = catalog(orders).create_table("shop.theirs", lake(orders).load_table(LETTERS).schema())
     theirs.append(lake(orders).load_table(LETTERS).scan().to_arrow())
     (part,) = manifest.followers
@@ -268,10 +268,10 @@ def test_manifest_that_somebody_commits_gives_no_part_to_tables_of_others(shop: 
     assert_all(orders, 4)
 
 
-def test_file_that_is_no_manifest_is_not_quoted(shop: MakeShop, at: At) -> None:
+def test_file_that_is_no_manifest_is_not_quoted(shop: MakeShop, at_failpoint: At) -> None:
     """A path in a table may be that of any file that the storage holds."""
     orders = landed(shop)
-    _, path = decided(orders, at)
+    _, path = decided(orders, at_failpoint)
     closing = catalog(orders).load_table(ORDERS)
     with closing.io.new_output(path).create(overwrite=True) as file:
         file.write(b'{"password": "s3cret"}')

@@ -14,7 +14,7 @@ from frazil.kafka.admin.grants import Grant, grants
 from frazil.pipeline.settings.capture import FileCapture
 
 
-def test_grants_of_captures_are_too_few_or_superfluous(ward: Any) -> None:
+def test_listed_grants_of_captures_suffice_and_are_needed(ward: Any) -> None:
     """With the listed grants alone a capture makes its topics and goes on; without Write it is told so, and nothing of letters."""
     names = {"topic": f"{ward.name}-logs", "positions": f"{ward.name}-positions", "capture": ward.name}
     (ward.root / "access.log").write_text("one\ntwo\n")

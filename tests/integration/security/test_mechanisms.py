@@ -12,7 +12,7 @@ from tests.topic_reader import values
 
 
 @pytest.mark.parametrize("mechanism", ["PLAINTEXT", "SSL", "PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
-def test_one_of_the_clients_does_not_take_the_entry(ward: Any, mechanism: str) -> None:
+def test_every_client_accepts_cluster_entry(ward: Any, mechanism: str) -> None:
     """Planner, reader, mirror and the producer of dead letters come with the same properties, and need no more than is listed."""
     ward.guarded.allow(*ward.needed(), user=user_of(mechanism))
     shop = ward.shop(ward.guarded.clients()[mechanism])

@@ -65,7 +65,7 @@ def refusal(ask: Callable[[], object]) -> tuple[FrazilError, float]:
     return caught.value, time.monotonic() - began
 
 
-def test_wrong_credentials_are_tried_for_ever_or_not_told_apart(guarded: Any, tmp_path: Path) -> None:
+def test_wrong_credentials_are_terminal_and_name_their_setting(guarded: Any, tmp_path: Path) -> None:
     """Password, user, mechanism, authority, each side's certificate, token: each is Terminal in time, and names its setting."""
     clients, authority = guarded.clients(), guarded.secured.authority
 
@@ -105,7 +105,7 @@ def test_wrong_credentials_are_tried_for_ever_or_not_told_apart(guarded: Any, tm
         assert seconds < SECONDS, f"{failure} after {seconds:.1f} s"
 
 
-def test_issuer_that_is_down_needs_a_person(guarded: Any) -> None:
+def test_unavailable_token_issuer_is_retryable(guarded: Any) -> None:
     """A token that can't be fetched because nobody answers is worth another try."""
     nobody = {**guarded.clients()["OAUTHBEARER"], "sasl.oauthbearer.token.endpoint.url": "https://127.0.0.1:9/token"}
 
@@ -127,7 +127,7 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("missing", "mend"), MISSING, ids=lambda of: " ".join(of) if isinstance(of, tuple) else "")
-def test_missing_grant_is_tried_for_ever_or_superfluous(ward: Any, missing: tuple[str, str, str], mend: str) -> None:
+def test_each_missing_grant_is_refused_by_name(ward: Any, missing: tuple[str, str, str], mend: str) -> None:
     """Without any one of the listed grants the run is refused in time, names the grant, and has published nothing."""
     kind, name, operation = (part.format(**ward.names) for part in missing)
     all_but_one = [one for one in ward.needed() if (one.resource, one.name, one.operation) != (kind, name, operation)]
@@ -143,7 +143,7 @@ def test_missing_grant_is_tried_for_ever_or_superfluous(ward: Any, missing: tupl
     assert shop.history() == []
 
 
-def test_group_that_may_not_be_written_stops_the_pipeline(ward: Any) -> None:
+def test_unwritable_consumer_group_does_not_stop_pipeline(ward: Any) -> None:
     """Without the grant of the mirror the records land all the same, and the run says which group could not be moved."""
     ward.guarded.allow(*ward.needed(*(role for role in GRANTED if role != "mirror")))
     shop, said = ward.shop(ward.guarded.clients()["SCRAM-SHA-512"]), list[str]()
@@ -152,7 +152,7 @@ def test_group_that_may_not_be_written_stops_the_pipeline(ward: Any) -> None:
     assert any(f"consumer group {ward.names['group']} could not be moved" in line for line in said)
 
 
-def test_group_that_may_not_be_seen_is_taken_for_an_outage(ward: Any) -> None:
+def test_invisible_consumer_group_is_reported_as_missing_grant(ward: Any) -> None:
     """A client looks for the coordinator of such a group without end; it is a missing grant, of that group."""
     ward.guarded.allow(*ward.needed("ingest"))
     own = Cluster("prod", ward.guarded.clients()["SCRAM-SHA-512"])
@@ -164,7 +164,7 @@ def test_group_that_may_not_be_seen_is_taken_for_an_outage(ward: Any) -> None:
     assert seconds < SECONDS
 
 
-def test_producer_that_may_write_nowhere_fails_with_a_foreign_error(ward: Any) -> None:
+def test_producer_without_grants_names_missing_grant(ward: Any) -> None:
     """An idempotent producer without any topic gets a fatal error of the cluster; it is a missing grant, of the topic."""
     ward.guarded.allow(Grant("topic", ward.names["topic"], "Describe"))
     own = Cluster("prod", ward.guarded.clients()["SSL"])

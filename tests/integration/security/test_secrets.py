@@ -86,7 +86,7 @@ def marked(ward: Any) -> Any:
 
 
 @pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.full)])
-def test_secret_is_found_outside_of_where_it_was_put(marked: Any, engine: str) -> None:
+def test_secret_is_found_nowhere_else(marked: Any, engine: str) -> None:
     """Arguments of processes, output, plan, logs, tables and their metadata of a run that lands, of one that fails, and of looks."""
     password = marked.guarded.clients()["SCRAM-SHA-512"]["sasl.password"]
     secrets = [password, *MARKS.values()]

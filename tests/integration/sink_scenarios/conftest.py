@@ -18,7 +18,7 @@ from frazil.failpoints import Failpoint
 from frazil.kafka.admin.topics import create_topic
 from frazil.project import SETTINGS_VARIABLE, Project
 from tests.integration.conftest import environment
-from tests.integration.sink_scenarios.scenario import Scenario, Sent
+from tests.integration.sink_scenarios.scenario import Scenario, SinkRecord
 from tests.operations import Killed, lake
 
 Catalog = Literal["sqlite", "rest"]
@@ -39,7 +39,7 @@ class Place:
     shop: Any
     scenario: Scenario
 
-    def send(self, records: Iterable[Sent]) -> None:
+    def send(self, records: Iterable[SinkRecord]) -> None:
         """Send records, in their order within each partition."""
         producer = Producer(dict(self.shop.cluster.properties))
         for of in records:

@@ -6,7 +6,7 @@ import uuid
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
-from tests.integration.sink_scenarios.scenario import Held, Scenario, sent
+from tests.integration.sink_scenarios.scenario import Scenario, TableContents, sink_records
 
 _UUID = "9bb1f4b2-5b2e-4c4e-8f3a-000000000001"
 
@@ -52,16 +52,20 @@ CONVERSION = (
         "a value of each type, nulls, and nothing",
         "TestRecordConverter.testMapConvert, testNestedMapConvert, and each type's test",
         f"destinations: [{{table: shop.events, columns: {_DECLARED}}}]",
-        (sent(_FULL, dict.fromkeys(_FULL), {}, _FULL),),
-        {"shop.events": Held(_ALL, (_FULL_ROW, (None,) * len(_ALL), (None,) * len(_ALL), _FULL_ROW))},
+        (sink_records(_FULL, dict.fromkeys(_FULL), {}, _FULL),),
+        {"shop.events": TableContents(_ALL, (_FULL_ROW, (None,) * len(_ALL), (None,) * len(_ALL), _FULL_ROW))},
     ),
     Scenario(
         "objects and lists in text columns, and empty ones",
         "TestRecordConverter.testMapToString, testStructToString, testEmptyListAndMapConvert",
         "destinations: [{table: shop.events, columns: {s: string, l: list<long>, m: 'map<string, long>'}}]",
-        (sent({"s": {"a": [1, None]}, "l": [], "m": {}}, {"s": ["x"], "l": [1, None], "m": {"k": 1, "n": None}}),),
+        (
+            sink_records(
+                {"s": {"a": [1, None]}, "l": [], "m": {}}, {"s": ["x"], "l": [1, None], "m": {"k": 1, "n": None}}
+            ),
+        ),
         {
-            "shop.events": Held(
+            "shop.events": TableContents(
                 {"s": "string", "l": "list<long>", "m": "map<string, long>"},
                 (('{"a":[1,null]}', [], []), ('["x"]', [1, None], [("k", 1), ("n", None)])),
             )
@@ -74,30 +78,42 @@ CONVERSION = (
 value: {field_names: case_insensitive}
 destinations: [{table: shop.events, columns: {ii: int, other: string}}]
 """,
-        (sent({"II": 1, "Other": "a"}, {"ii": 2, "OTHER": None}),),
-        {"shop.events": Held({"ii": "int", "other": "string"}, ((1, "a"), (2, None)))},
+        (sink_records({"II": 1, "Other": "a"}, {"ii": 2, "OTHER": None}),),
+        {"shop.events": TableContents({"ii": "int", "other": "string"}, ((1, "a"), (2, None)))},
     ),
     Scenario(
         "names in another case are others",
         "TestRecordConverter.testCaseSensitivity, case-sensitive",
         "destinations: [{table: shop.events, columns: {ii: int}}]",
-        (sent({"II": 1}, {"ii": 2}),),
-        {"shop.events": Held({"ii": "int"}, ((None,), (2,)))},
+        (sink_records({"II": 1}, {"ii": 2}),),
+        {"shop.events": TableContents({"ii": "int"}, ((None,), (2,)))},
     ),
     Scenario(
         "times with all spellings of an offset",
         "TestRecordConverter.testTimestampWithZoneConversion, testTimestampWithZoneAndFractionalSecondsConversion",
         "destinations: [{table: shop.events, columns: {tz: {type: timestamptz, unit: ms}}}]",
-        (sent(*({"tz": of} for of in _ZONED), {"tz": "May 1st"}),),
-        {"shop.events": Held({"tz": "timestamptz"}, ((datetime(2026, 5, 1, 10, 30, tzinfo=UTC),),) * len(_ZONED))},
+        (sink_records(*({"tz": of} for of in _ZONED), {"tz": "May 1st"}),),
+        {
+            "shop.events": TableContents(
+                {"tz": "timestamptz"}, ((datetime(2026, 5, 1, 10, 30, tzinfo=UTC),),) * len(_ZONED)
+            )
+        },
         letters=((len(_ZONED), None, "INVALID_TIME"),),
     ),
     Scenario(
         "numbers that the sink would bend",
         "TestRecordConverter.testIntConversion, testDecimalConversion: overflow and rounding in silence",
         "destinations: [{table: shop.events, columns: {i: int, p: 'decimal(5,2)', s: string}}]",
-        (sent({"i": 2**31}, {"i": 1.5}, {"i": "1"}, {"p": 1.005}, {"p": 1234.5}, {"s": 1}, {"i": 1.0, "p": 1.5}),),
-        {"shop.events": Held({"i": "int", "p": "decimal(5, 2)", "s": "string"}, ((1, Decimal("1.50"), None),))},
+        (
+            sink_records(
+                {"i": 2**31}, {"i": 1.5}, {"i": "1"}, {"p": 1.005}, {"p": 1234.5}, {"s": 1}, {"i": 1.0, "p": 1.5}
+            ),
+        ),
+        {
+            "shop.events": TableContents(
+                {"i": "int", "p": "decimal(5, 2)", "s": "string"}, ((1, Decimal("1.50"), None),)
+            )
+        },
         letters=(
             (0, None, "OUT_OF_RANGE"),
             (1, None, "LOSSY_CAST"),
@@ -111,7 +127,7 @@ destinations: [{table: shop.events, columns: {ii: int, other: string}}]
         "numbers and booleans in text columns",
         "RecordConverter.convertString of numbers and booleans",
         "value: {casts: text}\ndestinations: [{table: shop.events, columns: {s: string}}]",
-        (sent({"s": 1}, {"s": True}, {"s": 1.50}, {"s": "x"}),),
-        {"shop.events": Held({"s": "string"}, (("1",), ("true",), ("1.5",), ("x",)))},
+        (sink_records({"s": 1}, {"s": True}, {"s": 1.50}, {"s": "x"}),),
+        {"shop.events": TableContents({"s": "string"}, (("1",), ("true",), ("1.5",), ("x",)))},
     ),
 )

@@ -10,13 +10,13 @@ from tests.integration.sink_scenarios.scenario import (
     FIRST,
     SECOND,
     TIMESTAMP,
-    Held,
     Scenario,
+    TableContents,
     event,
     millis,
     row,
     schema,
-    sent,
+    sink_records,
     struct,
     with_schema,
 )
@@ -49,15 +49,19 @@ CREATION = (
         "a table partitioned by day",
         "TestIntegration.testIcebergSinkPartitionedTable",
         f"destinations: [{{table: shop.events, columns: {EVENT}, partition_by: [day(ts)]}}]",
-        (sent(event(1, "type1", FIRST), event(2, "type2", SECOND)),),
-        {"shop.events": Held(EVENT_COLUMNS, (row(1, "type1"), row(2, "type2", SECOND)), ("ts_day day",), files=2)},
+        (sink_records(event(1, "type1", FIRST), event(2, "type2", SECOND)),),
+        {
+            "shop.events": TableContents(
+                EVENT_COLUMNS, (row(1, "type1"), row(2, "type2", SECOND)), ("ts_day day",), files=2
+            )
+        },
     ),
     Scenario(
         "an unpartitioned table",
         "TestIntegration.testIcebergSinkUnpartitionedTable",
         f"destinations: [{{table: shop.events, columns: {EVENT}}}]",
-        (sent(event(1, "type1", FIRST), event(2, "type2", SECOND)),),
-        {"shop.events": Held(EVENT_COLUMNS, (row(1, "type1"), row(2, "type2", SECOND)), files=1)},
+        (sink_records(event(1, "type1", FIRST), event(2, "type2", SECOND)),),
+        {"shop.events": TableContents(EVENT_COLUMNS, (row(1, "type1"), row(2, "type2", SECOND)), files=1)},
     ),
     Scenario(
         "the same with schemas, on a branch",
@@ -68,20 +72,25 @@ destinations:
   - {{table: shop.events, columns: {EVENT}, partition_by: [day(ts)], branch: test_branch}}
   - {{table: shop.copies, columns: {EVENT}, branch: test_branch}}
 """,
-        (sent(with_schema(_EVENT_SCHEMA, event(1, "type1"))), sent(with_schema(_EVENT_SCHEMA, event(2, None, SECOND)))),
+        (
+            sink_records(with_schema(_EVENT_SCHEMA, event(1, "type1"))),
+            sink_records(with_schema(_EVENT_SCHEMA, event(2, None, SECOND))),
+        ),
         {
-            "shop.events": Held(EVENT_COLUMNS, (row(1, "type1"), row(2, None, SECOND)), ("ts_day day",), files=2),
-            "shop.copies": Held(EVENT_COLUMNS, (row(1, "type1"), row(2, None, SECOND))),
+            "shop.events": TableContents(
+                EVENT_COLUMNS, (row(1, "type1"), row(2, None, SECOND)), ("ts_day day",), files=2
+            ),
+            "shop.copies": TableContents(EVENT_COLUMNS, (row(1, "type1"), row(2, None, SECOND))),
         },
     ),
     Scenario(
         "columns from JSON without a schema",
         "TestIntegration.testIcebergSinkAutoCreate without a schema",
         "destinations: [{table: shop.events}, {table: shop.copies}]",
-        (sent(event(1, "type1", FIRST) | {"op": None}, event(2, "type2", SECOND)),),
+        (sink_records(event(1, "type1", FIRST) | {"op": None}, event(2, "type2", SECOND)),),
         dict.fromkeys(
             ("shop.events", "shop.copies"),
-            Held(
+            TableContents(
                 {"id": "long", "payload": "string", "ts": "long", "type": "string"},
                 ((1, "hello world!", millis(FIRST), "type1"), (2, "hello world!", millis(SECOND), "type2")),
             ),
@@ -92,13 +101,13 @@ destinations:
         "TestIntegration.testIcebergSinkAutoCreate with a schema",
         "value: {format: json-envelope}\ndestinations: [{table: shop.events, partition_by: [hour(ts)]}]",
         (
-            sent(
+            sink_records(
                 with_schema(_EVENT_SCHEMA, event(1, "type1", FIRST)),
                 with_schema(_EVENT_SCHEMA, event(2, None, FIRST + timedelta(hours=1))),
             ),
         ),
         {
-            "shop.events": Held(
+            "shop.events": TableContents(
                 {"id": "long", "payload": "string", "ts": "timestamptz", "type": "string"},
                 ((1, "hello world!", FIRST, "type1"), (2, "hello world!", FIRST + timedelta(hours=1), None)),
                 ("ts_hour hour",),
@@ -111,14 +120,14 @@ destinations:
         "TestSchemaUtils.testCreatePartitionSpec",
         _MANY,
         (
-            sent(
+            sink_records(
                 event(1, "type1") | {"paid": "2026-05-01T10:30:00", "day": "2026-05-01"},
                 event(2, None, SECOND) | {"paid": None},
                 event(1, "type1") | {"paid": "2026-05-01T10:30:00", "day": "2026-05-01"},
             ),
         ),
         {
-            "shop.events": Held(
+            "shop.events": TableContents(
                 {"id": "long!", "type": "string", "ts": "timestamptz", "paid": "timestamp", "day": "date"},
                 (
                     (1, "type1", FIRST, FIRST.replace(tzinfo=None), FIRST.date()),
@@ -141,9 +150,9 @@ destinations:
         "partition fields of columns that come with the records",
         "TestIcebergWriterFactory.testAutoCreateTable, partitioned",
         "destinations: [{table: lake.raw.shop.events, partition_by: [data, 'bucket(2, id)']}]",
-        (sent({"id": 1}), sent({"id": 2, "data": "a"}, {"id": 3, "data": "b"}, {"id": 4})),
+        (sink_records({"id": 1}), sink_records({"id": 2, "data": "a"}, {"id": 3, "data": "b"}, {"id": 4})),
         {
-            "lake.raw.shop.events": Held(
+            "lake.raw.shop.events": TableContents(
                 {"id": "long", "data": "string"},
                 ((1, None), (2, "a"), (3, "b"), (4, None)),
                 ("id_bucket bucket[2]", "data identity"),
@@ -158,8 +167,8 @@ destinations:
   - {{table: foo1.foo2.foo3.events, columns: {EVENT}}}
   - {{table: foo1.bar.events, columns: {EVENT}}}
 """,
-        (sent(event(1, "type1")),),
-        dict.fromkeys(("foo1.foo2.foo3.events", "foo1.bar.events"), Held(EVENT_COLUMNS, (row(1, "type1"),))),
+        (sink_records(event(1, "type1")),),
+        dict.fromkeys(("foo1.foo2.foo3.events", "foo1.bar.events"), TableContents(EVENT_COLUMNS, (row(1, "type1"),))),
     ),
     Scenario(
         "tables that the file does not list",
@@ -171,8 +180,8 @@ route:
   create: {namespace: shop, max_new_tables: 10, columns: {id: long}}
 """,
         (
-            sent({"id": 1, "to": "shop.a"}),
-            sent(
+            sink_records({"id": 1, "to": "shop.a"}),
+            sink_records(
                 {"id": 2, "to": "shop.b"},
                 {"id": 3, "to": "shop.Beta"},
                 {"id": 4, "to": "other.c"},
@@ -181,7 +190,7 @@ route:
             ),
         ),
         {
-            name: Held({"id": "long"}, rows)
+            name: TableContents({"id": "long"}, rows)
             for name, rows in (("shop.a", ((1,), (6,))), ("shop.b", ((2,),)), ("shop.Beta", ((3,),)))
         },
         letters=((3, None, "UNROUTED"), (4, None, "UNROUTED")),
@@ -196,16 +205,16 @@ route:
   create: {namespace: shop, max_new_tables: 10, partition_by: [kind]}
 """,
         (
-            sent({"to": "shop.a", "kind": "x", "id": 1}),
-            sent({"to": "shop.b", "kind": "y"}, {"to": "shop.a", "kind": "y", "price": 1.5}),
+            sink_records({"to": "shop.a", "kind": "x", "id": 1}),
+            sink_records({"to": "shop.b", "kind": "y"}, {"to": "shop.a", "kind": "y", "price": 1.5}),
         ),
         {
-            "shop.a": Held(
+            "shop.a": TableContents(
                 {"id": "long", "kind": "string", "to": "string", "price": "double"},
                 ((1, "x", "shop.a", None), (None, "y", "shop.a", 1.5)),
                 ("kind identity",),
             ),
-            "shop.b": Held({"kind": "string", "to": "string"}, (("y", "shop.b"),), ("kind identity",)),
+            "shop.b": TableContents({"kind": "string", "to": "string"}, (("y", "shop.b"),), ("kind identity",)),
         },
     ),
 )

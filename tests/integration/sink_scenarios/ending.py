@@ -9,14 +9,14 @@ from pyiceberg.types import NestedField
 
 from tests.evolving import KAFKA
 from tests.integration.sink_scenarios.conftest import Place
-from tests.integration.sink_scenarios.scenario import Held
+from tests.integration.sink_scenarios.scenario import TableContents
 from tests.operations import LETTERS, assert_clean, lake
 
 
 def assert_ends(made: Place) -> None:
     """The tables are as the scenario says, nothing is left to do, and Frazil's own check agrees."""
     scenario, shop = made.scenario, made.shop
-    assert {name: held(shop, name, of) for name, of in scenario.tables.items()} == scenario.tables
+    assert {name: table_contents(shop, name, of) for name, of in scenario.tables.items()} == scenario.tables
     assert letters(shop) == list(scenario.letters)
     batches = shop.history()
     assert (sum(of.read for of in batches), sum(of.filtered for of in batches)) == (scenario.read, scenario.filtered)
@@ -25,13 +25,13 @@ def assert_ends(made: Place) -> None:
     assert_clean(shop)
 
 
-def held(shop: Any, name: str, asked: Held) -> Held:
+def table_contents(shop: Any, name: str, asked: TableContents) -> TableContents:
     """What a table holds."""
     table = lake(shop).load_table(name)
     columns = {of.name: type_of(of) for of in table.schema().fields if of.name not in KAFKA}
     order = KAFKA[:3]
     found = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: tuple(row[of] for of in order))
-    return Held(
+    return TableContents(
         columns,
         tuple(tuple(row[name] for name in asked.columns) for row in found),
         tuple(f"{of.name} {of.transform}" for of in table.spec().fields),

@@ -7,12 +7,12 @@ from tests.integration.sink_scenarios.scenario import (
     EVENT_COLUMNS,
     FIRST,
     SECOND,
-    Held,
     Scenario,
-    Sent,
+    SinkRecord,
+    TableContents,
     event,
     row,
-    sent,
+    sink_records,
 )
 
 ROUTED = (event(1, "one"), event(2, "two"), event(3, "other"), event(4, None), {"id": 5}, event(6, "one"))
@@ -25,8 +25,8 @@ destinations:
 """
 
 ONE_AND_TWO = {
-    "shop.one": Held(EVENT_COLUMNS, (row(1, "one"), row(6, "one"))),
-    "shop.two": Held(EVENT_COLUMNS, (row(2, "two"),)),
+    "shop.one": TableContents(EVENT_COLUMNS, (row(1, "one"), row(6, "one"))),
+    "shop.two": TableContents(EVENT_COLUMNS, (row(2, "two"),)),
 }
 
 BY_TABLE = "columns: {id: long, table: {type: string, from: [data, table]}}"
@@ -38,21 +38,21 @@ ROUTING = (
         "one table takes every record",
         "TestSinkWriter.testDefaultRoute",
         f"destinations: [{{table: shop.events, columns: {EVENT}}}]",
-        (sent(event(1, "one"), event(2, "two", SECOND), {}),),
-        {"shop.events": Held(EVENT_COLUMNS, (row(1, "one"), row(2, "two", SECOND), (None,) * 4))},
+        (sink_records(event(1, "one"), event(2, "two", SECOND), {}),),
+        {"shop.events": TableContents(EVENT_COLUMNS, (row(1, "one"), row(2, "two", SECOND), (None,) * 4))},
     ),
     Scenario(
         "without a route every table takes every record",
         "SinkWriter.routeRecordStatically without a route-field",
         TWO,
-        (sent(event(1, "one")), sent(event(2, None))),
-        dict.fromkeys(("shop.one", "shop.two"), Held(EVENT_COLUMNS, (row(1, "one"), row(2, None)))),
+        (sink_records(event(1, "one")), sink_records(event(2, None))),
+        dict.fromkeys(("shop.one", "shop.two"), TableContents(EVENT_COLUMNS, (row(1, "one"), row(2, None)))),
     ),
     Scenario(
         "a field that matches no expression leaves the record out",
         "TestSinkWriter.testStaticRoute, testStaticNoRoute",
         TWO + "route: {static: {field: type, tables: {shop.one: one, shop.two: t.o}}, otherwise: filter}",
-        (sent(*ROUTED),),
+        (sink_records(*ROUTED),),
         ONE_AND_TWO,
         filtered=3,
     ),
@@ -60,7 +60,7 @@ ROUTING = (
         "a field that matches no expression makes a dead letter",
         "TestSinkWriter.testStaticNoRoute",
         TWO + "route: {static: {field: type, tables: {shop.one: one, shop.two: t.o}}}",
-        (sent(*ROUTED),),
+        (sink_records(*ROUTED),),
         ONE_AND_TWO,
         letters=((2, None, "UNROUTED"), (3, None, "UNROUTED"), (4, None, "UNROUTED")),
     ),
@@ -68,10 +68,10 @@ ROUTING = (
         "a field that matches two expressions fills two tables",
         "SinkWriter.routeRecordStatically: every table whose route-regex matches",
         TWO + 'route: {static: {field: type, tables: {shop.one: "one|both", shop.two: "[tb].*"}}}',
-        (sent(event(1, "one"), event(2, "both"), event(3, "two"), event(4, "none at all, one")),),
+        (sink_records(event(1, "one"), event(2, "both"), event(3, "two"), event(4, "none at all, one")),),
         {
-            "shop.one": Held(EVENT_COLUMNS, (row(1, "one"), row(2, "both"))),
-            "shop.two": Held(EVENT_COLUMNS, (row(2, "both"), row(3, "two"))),
+            "shop.one": TableContents(EVENT_COLUMNS, (row(1, "one"), row(2, "both"))),
+            "shop.two": TableContents(EVENT_COLUMNS, (row(2, "both"), row(3, "two"))),
         },
         letters=((3, None, "UNROUTED"),),
     ),
@@ -84,10 +84,10 @@ destinations:
   - {{table: shop.two, columns: {EVENT}}}
 route: {{static: {{field: type, tables: {{shop.one: type1, shop.two: type2}}}}, otherwise: filter}}
 """,
-        (sent(event(1, "type1", FIRST), event(2, "type2", SECOND), event(3, "type3", SECOND)),),
+        (sink_records(event(1, "type1", FIRST), event(2, "type2", SECOND), event(3, "type3", SECOND)),),
         {
-            "shop.one": Held(EVENT_COLUMNS, (row(1, "type1"),), ("ts_day day",), files=1),
-            "shop.two": Held(EVENT_COLUMNS, (row(2, "type2", SECOND),), files=1),
+            "shop.one": TableContents(EVENT_COLUMNS, (row(1, "type1"),), ("ts_day day",), files=1),
+            "shop.two": TableContents(EVENT_COLUMNS, (row(2, "type2", SECOND),), files=1),
         },
         filtered=1,
     ),
@@ -101,8 +101,8 @@ destinations:
 route: {{field: {{name: data.table}}}}
 """,
         (
-            sent({"id": 1, "data": {"table": "shop.one"}}),
-            sent(
+            sink_records({"id": 1, "data": {"table": "shop.one"}}),
+            sink_records(
                 {"id": 2, "data": {"table": "shop.two"}},
                 {"id": 3, "data": {"table": "shop.three"}},
                 {"id": 4, "data": {"table": None}},
@@ -113,8 +113,8 @@ route: {{field: {{name: data.table}}}}
             ),
         ),
         {
-            "shop.one": Held(ID | {"table": "string"}, ((1, "shop.one"), (8, "shop.one"))),
-            "shop.two": Held(ID | {"table": "string"}, ((2, "shop.two"),)),
+            "shop.one": TableContents(ID | {"table": "string"}, ((1, "shop.one"), (8, "shop.one"))),
+            "shop.two": TableContents(ID | {"table": "string"}, ((2, "shop.two"),)),
         },
         letters=tuple((offset, None, "UNROUTED") for offset in range(2, 7)),
     ),
@@ -123,15 +123,15 @@ route: {{field: {{name: data.table}}}}
         "TestIntegrationDynamicTable.testIcebergSink",
         f"{TWO}route: {{field: {{name: payload}}, otherwise: filter}}",
         (
-            sent(
+            sink_records(
                 event(1, "type1", FIRST, "shop.one"),
                 event(2, "type2", SECOND, "shop.two"),
                 event(3, "type3", SECOND, "shop.unknown"),
             ),
         ),
         {
-            "shop.one": Held(EVENT_COLUMNS, (row(1, "type1", FIRST, "shop.one"),)),
-            "shop.two": Held(EVENT_COLUMNS, (row(2, "type2", SECOND, "shop.two"),)),
+            "shop.one": TableContents(EVENT_COLUMNS, (row(1, "type1", FIRST, "shop.one"),)),
+            "shop.two": TableContents(EVENT_COLUMNS, (row(2, "type2", SECOND, "shop.two"),)),
         },
         filtered=1,
     ),
@@ -149,8 +149,14 @@ destinations:
   - {table: shop.two, columns: {id: long}}
 route: {field: {name: table}}
 """,
-        ((Sent({"id": 1}, topic="-one"), Sent({"id": 2}, topic="-two"), Sent({"id": 3}, topic="-one")),),
-        {"shop.one": Held(ID, ((1,), (3,))), "shop.two": Held(ID, ((2,),))},
+        (
+            (
+                SinkRecord({"id": 1}, topic="-one"),
+                SinkRecord({"id": 2}, topic="-two"),
+                SinkRecord({"id": 3}, topic="-one"),
+            ),
+        ),
+        {"shop.one": TableContents(ID, ((1,), (3,))), "shop.two": TableContents(ID, ((2,),))},
         topics=("-one", "-two"),
     ),
     Scenario(
@@ -163,10 +169,10 @@ destinations:
 route: {topic: {rename: {".*-2026.*": shop.one, ".*-two": shop.two}}}
 """,
         (
-            (Sent({"id": 1}, topic="-20260501"), Sent({"id": 2}, topic="-two")),
-            (Sent({"id": 3}, topic="-20260502"), Sent({"id": 4}, topic="-else")),
+            (SinkRecord({"id": 1}, topic="-20260501"), SinkRecord({"id": 2}, topic="-two")),
+            (SinkRecord({"id": 3}, topic="-20260502"), SinkRecord({"id": 4}, topic="-else")),
         ),
-        {"shop.one": Held(ID, ((1,), (3,))), "shop.two": Held(ID, ((2,),))},
+        {"shop.one": TableContents(ID, ((1,), (3,))), "shop.two": TableContents(ID, ((2,),))},
         letters=((0, None, "UNROUTED"),),
         topics=("-20260501", "-20260502", "-two", "-else"),
     ),
@@ -174,8 +180,11 @@ route: {topic: {rename: {".*-2026.*": shop.one, ".*-two": shop.two}}}
         "tombstones and values that are no objects",
         "SinkWriter.save with a null value; RecordUtils.extractFromRecordValue of another value",
         TWO + "route: {static: {field: type, tables: {shop.one: one, shop.two: two}}}",
-        (sent(event(1, "one"), None, b"5", b'["one"]', None, b"", event(2, "two")),),
-        {"shop.one": Held(EVENT_COLUMNS, (row(1, "one"),)), "shop.two": Held(EVENT_COLUMNS, (row(2, "two"),))},
+        (sink_records(event(1, "one"), None, b"5", b'["one"]', None, b"", event(2, "two")),),
+        {
+            "shop.one": TableContents(EVENT_COLUMNS, (row(1, "one"),)),
+            "shop.two": TableContents(EVENT_COLUMNS, (row(2, "two"),)),
+        },
         letters=((2, None, "NOT_AN_OBJECT"), (3, None, "NOT_AN_OBJECT"), (5, None, "EMPTY_VALUE")),
         filtered=2,
     ),
@@ -184,10 +193,10 @@ route: {topic: {rename: {".*-2026.*": shop.one, ".*-two": shop.two}}}
         "TestCoordinator.testCoordinatorCommittedOffsetMerging",
         "destinations: [{table: shop.events, columns: {id: long}}, {table: shop.more, columns: {id: long}}]",
         (
-            tuple(Sent({"id": n}, partition=1) for n in range(7)),
-            tuple(Sent({"id": n}, partition=0) for n in range(10, 13)),
+            tuple(SinkRecord({"id": n}, partition=1) for n in range(7)),
+            tuple(SinkRecord({"id": n}, partition=0) for n in range(10, 13)),
         ),
-        dict.fromkeys(("shop.events", "shop.more"), Held(ID, tuple((n,) for n in (10, 11, 12, *range(7))))),
+        dict.fromkeys(("shop.events", "shop.more"), TableContents(ID, tuple((n,) for n in (10, 11, 12, *range(7))))),
         partitions=2,
     ),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Sent:
+class SinkRecord:
     """One record.
 
     Attributes:
@@ -30,7 +30,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Held:
+class TableContents:
     """What a table holds.
 
     Attributes:
@@ -65,8 +65,8 @@ class Scenario:
     name: str
     after: str
     file: str
-    rounds: tuple[tuple[Sent, ...], ...]
-    tables: Mapping[str, Held]
+    rounds: tuple[tuple[SinkRecord, ...], ...]
+    tables: Mapping[str, TableContents]
     letters: tuple[tuple[int, str | None, str], ...] = ()
     filtered: int = 0
     topics: tuple[str, ...] = ("",)
@@ -86,9 +86,9 @@ class Scenario:
         return sum(map(len, self.rounds))
 
 
-def sent(*values: Any) -> tuple[Sent, ...]:
+def sink_records(*values: Any) -> tuple[SinkRecord, ...]:
     """Records of one partition."""
-    return tuple(map(Sent, values))
+    return tuple(map(SinkRecord, values))
 
 
 # The events that the sink's own integration tests send: of two days, and of two types.

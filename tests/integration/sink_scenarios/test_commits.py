@@ -14,7 +14,7 @@ from frazil.run.staging.inline import stage_inline
 from frazil.run.staging.stage import StageOrder
 from tests.integration.sink_scenarios.conftest import MakePlace, Place
 from tests.integration.sink_scenarios.ending import assert_ends
-from tests.integration.sink_scenarios.scenario import Held, Scenario, sent
+from tests.integration.sink_scenarios.scenario import Scenario, TableContents, sink_records
 from tests.operations import LEDGER, LETTERS, lake
 
 pytestmark = pytest.mark.embedded
@@ -28,8 +28,8 @@ LETTER = Scenario(
     "a row and a dead letter",
     "TestCoordinator.testCommitAppend",
     "destinations: [{table: shop.events, columns: {id: int}}]",
-    (sent({"id": 1}, {"id": 2**40}, {"id": 3}),),
-    {EVENTS: Held({"id": "int"}, ((1,), (3,)))},
+    (sink_records({"id": 1}, {"id": 2**40}, {"id": 3}),),
+    {EVENTS: TableContents({"id": "int"}, ((1,), (3,)))},
     letters=((1, None, "OUT_OF_RANGE"),),
 )
 """The table decides, the dead letters follow, the ledger records."""
@@ -62,7 +62,7 @@ def commit_elsewhere(made: Place, table: str) -> None:
 
 
 @STEPS
-def test_commits_that_fail_three_times_lose_or_double_rows(
+def test_commits_that_fail_three_times_neither_lose_nor_double_rows(
     place: MakePlace, meanwhile: Meanwhile, step: str, table: str
 ) -> None:
     """Three in a row lose against somebody else's: the run tries again, and lands its batch once.
@@ -80,7 +80,9 @@ def test_commits_that_fail_three_times_lose_or_double_rows(
 
 
 @STEPS
-def test_commits_that_always_fail_end_in_silence(place: MakePlace, meanwhile: Meanwhile, step: str, table: str) -> None:
+def test_commits_that_always_fail_name_their_table(
+    place: MakePlace, meanwhile: Meanwhile, step: str, table: str
+) -> None:
     """The run fails and names the table; before the decision nothing is published, after it the others have their parts.
 
     After the sink's TestCoordinator.testCommitFailedExceptionPropagates, testPartialCommitFailureMetric.
@@ -102,7 +104,7 @@ def test_commits_that_always_fail_end_in_silence(place: MakePlace, meanwhile: Me
     "point",
     [P.DECIDE_COMMITTING, P.DECIDE_COMMITTED, P.FOLLOW_COMMITTING, P.FOLLOW_COMMITTED, P.RECORD_COMMITTING],
 )
-def test_a_leader_that_slept_commits_what_its_successor_committed(
+def test_leader_that_slept_does_not_repeat_commits_of_its_successor(
     place: MakePlace, meanwhile: Meanwhile, point: Failpoint
 ) -> None:
     """A second run does all the work while the first one is paused: what the first one still wants is refused, or done.
@@ -120,7 +122,7 @@ def test_a_leader_that_slept_commits_what_its_successor_committed(
     assert_ends(made)
 
 
-def test_files_of_a_partition_spec_that_is_gone_are_committed(place: MakePlace) -> None:
+def test_files_of_replaced_partition_spec_are_not_committed(place: MakePlace) -> None:
     """The table is partitioned otherwise before the decision: the batch is staged again, for the table as it is.
 
     After the sink's TestCoordinator.testCommitError.
@@ -144,7 +146,7 @@ def test_files_of_a_partition_spec_that_is_gone_are_committed(place: MakePlace) 
     assert found == [(1, 0), (3, 2)]
 
 
-def test_nothing_new_makes_a_snapshot(place: MakePlace) -> None:
+def test_run_without_records_creates_no_snapshot(place: MakePlace) -> None:
     """Runs without records commit nothing, on no table.
 
     After the sink's TestCoordinator.testCommitNoFiles.

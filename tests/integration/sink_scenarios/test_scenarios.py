@@ -24,7 +24,7 @@ def scenarios(*, killed: bool) -> pytest.MarkDecorator:
 
 
 @scenarios(killed=False)
-def test_tables_end_otherwise_than_the_scenario_says(place: MakePlace, scenario: Scenario) -> None:
+def test_tables_end_as_scenario_says(place: MakePlace, scenario: Scenario) -> None:
     """Every record is a row, a dead letter or left out on record, table by table and value by value."""
     made = place(scenario)
     for records in scenario.rounds:
@@ -35,7 +35,7 @@ def test_tables_end_otherwise_than_the_scenario_says(place: MakePlace, scenario:
 
 
 @scenarios(killed=True)
-def test_kill_between_two_publishes_loses_or_doubles_rows(
+def test_kill_between_two_publishes_neither_loses_nor_doubles_rows(
     place: MakePlace, monkeypatch: pytest.MonkeyPatch, scenario: Scenario
 ) -> None:
     """Killed behind the decision, and again behind each table that got its part: the batch is finished, each part once."""

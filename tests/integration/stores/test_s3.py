@@ -64,7 +64,7 @@ def assert_all(made: S3Shop, batches: int) -> None:
 
 
 @faults
-def test_s3_that_fails_now_and_then_fails_a_batch(s3_shop: MakeShop, fault: str) -> None:
+def test_occasional_s3_failures_do_not_fail_batch(s3_shop: MakeShop, fault: str) -> None:
     """Whatever request of a batch is struck, it is sent again and the batch lands."""
     made = s3_shop(partitions=1)
     made.shop.run()
@@ -79,7 +79,9 @@ def test_s3_that_fails_now_and_then_fails_a_batch(s3_shop: MakeShop, fault: str)
 
 
 @faults
-def test_s3_that_is_away_is_guessed(s3_shop: MakeShop, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+def test_unavailable_s3_neither_loses_nor_doubles_records(
+    s3_shop: MakeShop, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
     """Given up, the run rides it out or says that another may come, and that one lands what is missing, once."""
     monkeypatch.setattr(storage, "S3_ATTEMPTS", 1)  # of six the last comes half a minute later
     made = s3_shop(partitions=1)
@@ -96,7 +98,7 @@ def test_s3_that_is_away_is_guessed(s3_shop: MakeShop, monkeypatch: pytest.Monke
 
 
 @pytest.mark.full
-def test_slow_s3_hangs_a_run(s3_shop: MakeShop) -> None:
+def test_slow_s3_does_not_hang_run(s3_shop: MakeShop) -> None:
     """Requests that nobody answers end at the time limit, and are sent again."""
     made = s3_shop(partitions=1, properties={"s3.request-timeout": "1"})
     made.shop.run()
@@ -111,7 +113,7 @@ def test_slow_s3_hangs_a_run(s3_shop: MakeShop) -> None:
     assert_all(made, 1)
 
 
-def test_replay_in_s3_deletes_what_it_needs(s3_shop: MakeShop) -> None:
+def test_replay_in_s3_deletes_no_object(s3_shop: MakeShop) -> None:
     """A replay whose uploads and reads are struck replaces its range once, and deletes no object."""
     made = s3_shop(partitions=1)
     for n in range(2):
@@ -126,7 +128,7 @@ def test_replay_in_s3_deletes_what_it_needs(s3_shop: MakeShop) -> None:
     assert_all(made, 2)
 
 
-def test_wrong_key_is_tried_for_ever(s3_shop: MakeShop) -> None:
+def test_wrong_s3_key_is_not_retried(s3_shop: MakeShop) -> None:
     """A key that does not fit stops a pipeline, and the error does not tell it."""
     made = s3_shop(partitions=1, properties={"s3.secret-access-key": "hunter2"})
 

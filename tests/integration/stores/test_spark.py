@@ -20,7 +20,9 @@ from tests.spark.test_merge_repaired import BATCHES, FILE
 
 
 @pytest.mark.full
-def test_spark_finds_no_way_to_s3(s3_shop: Callable[..., S3Shop], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_reaches_s3_by_one_settings_entry(
+    s3_shop: Callable[..., S3Shop], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One entry of the settings: PyIceberg's properties bring Spark to the same bucket, with the jars that it needs."""
     shop = s3_shop(partitions=1).shop
     shop = shop.with_pipeline(FILE.format(topic=shop.topic))
@@ -37,7 +39,7 @@ def test_spark_finds_no_way_to_s3(s3_shop: Callable[..., S3Shop], monkeypatch: p
 
 
 @pytest.mark.full
-def test_maintenance_finds_no_way_to_s3(s3_shop: Callable[..., S3Shop], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maintenance_works_in_s3(s3_shop: Callable[..., S3Shop], monkeypatch: pytest.MonkeyPatch) -> None:
     """Small objects become one, an old one that nobody names goes, and the rows and the position stay."""
     made = s3_shop(partitions=1)
     orders = made.shop

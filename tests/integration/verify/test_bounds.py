@@ -32,7 +32,7 @@ def test_only_what_was_asked_for_is_compared(shop: Make, check: Make, tmp_path: 
     assert totals(check(orders, "2101-01-01"), "records") == (0,)
 
 
-def test_bounds_that_name_nothing_are_passed_over(shop: Make, check: Make, tmp_path: Path) -> None:
+def test_bounds_that_name_nothing_are_refused(shop: Make, check: Make, tmp_path: Path) -> None:
     """A mistyped partition, an end before the beginning: nothing would be compared, and called clean."""
     orders = shop(partitions=1)
     orders.produce_orders(range(5))

@@ -39,7 +39,7 @@ def test_good_bad_and_filtered_records_are_told_apart(shop: Make, check: Make) -
     assert totals(found, "missing", "duplicate", "unexpected", "changed", "unchecked") == (0,) * 5
 
 
-def test_aborted_records_are_missed(shop: Make, check: Make, transactions: Make) -> None:
+def test_aborted_records_are_not_missed(shop: Make, check: Make, transactions: Make) -> None:
     """Aborted records and the markers of transactions have no outcome, at the end of the log too."""
     orders = shop(partitions=1)
     orders.produce_orders(range(5))
@@ -96,7 +96,7 @@ FULL = {
 }
 
 
-def test_stored_types_are_compared_in_another_form(shop: Make, check: Make) -> None:
+def test_stored_types_are_compared_equal(shop: Make, check: Make) -> None:
     """A value of every type reads the same from the table as from Kafka."""
     plain = shop(partitions=1)
     orders = plain.with_pipeline(TYPES % plain.topic)
@@ -110,7 +110,7 @@ def test_stored_types_are_compared_in_another_form(shop: Make, check: Make) -> N
     assert totals(found, "rows") == (len(FULL) + 3,)
 
 
-def test_records_that_retention_deleted_are_missed(shop: Make, check: Make) -> None:
+def test_records_that_retention_deleted_are_not_missed(shop: Make, check: Make) -> None:
     """Below the log start nothing is missing and nothing unexpected; doubles would still be found."""
     orders = shop(partitions=1)
     orders.produce_orders(range(30))
@@ -125,7 +125,7 @@ def test_records_that_retention_deleted_are_missed(shop: Make, check: Make) -> N
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_an_outcome_outlives_its_record(
+def test_outcome_may_outlive_compacted_record(
     shop: Make, check: Make, table: Make, transactions: Make, set_policy: Make, policy: str
 ) -> None:
     """Only compaction takes records from the middle of a log: there a row without record proves nothing; counts do."""
@@ -143,7 +143,7 @@ def test_an_outcome_outlives_its_record(
     assert [difference.kind for difference in found.differences] == ["ledger" if policy == "compact" else "unexpected"]
 
 
-def test_foreign_rows_are_taken_for_ours(shop: Make, check: Make, table: Make) -> None:
+def test_foreign_rows_are_not_taken_for_ours(shop: Make, check: Make, table: Make) -> None:
     """Rows that somebody else appends carry no Kafka columns and are left alone."""
     orders = shop()
     orders.produce_orders(range(6))
@@ -158,7 +158,7 @@ def test_foreign_rows_are_taken_for_ours(shop: Make, check: Make, table: Make) -
     assert found.foreign == 1
 
 
-def test_rows_of_a_recreated_topic_are_compared_with_the_new_one(shop: Make, check: Make) -> None:
+def test_rows_of_earlier_topic_are_not_compared_with_recreated_one(shop: Make, check: Make) -> None:
     """Offsets of the older incarnation mean nothing in the new one."""
     orders = shop(partitions=1)
     orders.produce_orders(range(5))
@@ -173,7 +173,7 @@ def test_rows_of_a_recreated_topic_are_compared_with_the_new_one(shop: Make, che
     assert not found.is_clean  # nothing was compared
 
 
-def test_a_changed_file_makes_older_batches_wrong(shop: Make, check: Make) -> None:
+def test_changed_file_does_not_make_older_batches_wrong(shop: Make, check: Make) -> None:
     """What an older file called bad may be good today, and a column it did not have is empty."""
     orders = shop(partitions=1)
     orders.produce([b'{"id": 1, "name": "a"}', b'{"id": 2, "name": "b"}', b'{"name": "without id"}', None])
@@ -194,7 +194,7 @@ def test_a_changed_file_makes_older_batches_wrong(shop: Make, check: Make) -> No
     assert totals(found, "rows", "letters", "filtered", "lenient") == (3, 2, 1, 0)
 
 
-def test_an_edit_that_changes_no_outcome_weakens_the_check(shop: Make, check: Make, table: Make) -> None:
+def test_edit_that_changes_no_outcome_does_not_weaken_check(shop: Make, check: Make, table: Make) -> None:
     """A new owner makes no batch an older file's: its empty cells are differences still."""
     orders = shop(partitions=1)
     orders.produce_orders(range(3))
@@ -209,7 +209,7 @@ def test_an_edit_that_changes_no_outcome_weakens_the_check(shop: Make, check: Ma
     assert totals(found, "lenient") == (0,)
 
 
-def test_a_table_that_cannot_be_checked_is_called_clean(shop: Make) -> None:
+def test_table_that_cannot_be_checked_is_not_called_clean(shop: Make) -> None:
     """Without Kafka columns, and before the first run, there is nothing to compare: that is no success."""
     orders = shop()
     with pytest.raises(Terminal, match="no table"):
@@ -220,7 +220,7 @@ def test_a_table_that_cannot_be_checked_is_called_clean(shop: Make) -> None:
         verify(bare.project, bare.pipeline)
 
 
-def test_the_check_leaves_a_trace(shop: Make, check: Make) -> None:
+def test_verify_leaves_no_trace(shop: Make, check: Make) -> None:
     """Verifying commits no offset to any group and writes to no table."""
     orders = shop(partitions=1)
     orders.produce_orders(range(5))

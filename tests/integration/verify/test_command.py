@@ -35,7 +35,7 @@ def frazil(shop: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return run
 
 
-def test_a_clean_pipeline_ends_with_a_failure(shop: Make, frazil: Make) -> None:
+def test_clean_pipeline_ends_with_success(shop: Make, frazil: Make) -> None:
     """Exit code 0 and one verdict; JSON says the same."""
     orders = shop(partitions=1)
     orders.produce_orders(range(12))
@@ -53,7 +53,7 @@ def test_a_clean_pipeline_ends_with_a_failure(shop: Make, frazil: Make) -> None:
     assert (said["partitions"][0]["records"], said["partitions"][0]["letters"]) == (13, 1)
 
 
-def test_values_that_were_not_compared_are_called_right(shop: Make, frazil: Make) -> None:
+def test_values_that_were_not_compared_are_reported(shop: Make, frazil: Make) -> None:
     """A verdict must say what it is about."""
     plain = shop(partitions=1)
     orders = plain.with_pipeline(
@@ -71,7 +71,7 @@ def test_values_that_were_not_compared_are_called_right(shop: Make, frazil: Make
     assert (said["values_compared"], said["values_not_compared_because"]) == (False, "transforms change them (Flatten)")
 
 
-def test_a_spoiled_pipeline_ends_with_success(shop: Make, frazil: Make, table: Make) -> None:
+def test_spoiled_pipeline_ends_with_failure(shop: Make, frazil: Make, table: Make) -> None:
     """Exit code 1, the first ten differences with their coordinates, and how many there are."""
     orders = shop(partitions=1)
     orders.produce_orders(range(12))
@@ -92,7 +92,7 @@ def test_a_spoiled_pipeline_ends_with_success(shop: Make, frazil: Make, table: M
     assert said["differences"][0]["kind"] == "changed"
 
 
-def test_bounds_that_mean_nothing_are_taken_for_everything(shop: Make, frazil: Make) -> None:
+def test_invalid_bounds_are_refused(shop: Make, frazil: Make) -> None:
     """A mistyped instant needs a person."""
     orders = shop(partitions=1)
     orders.produce_orders(range(2))
@@ -101,7 +101,7 @@ def test_bounds_that_mean_nothing_are_taken_for_everything(shop: Make, frazil: M
     assert frazil(orders, "verify", "orders", "--from", "yesterday")[0] == 78
 
 
-def test_a_check_of_nothing_is_called_clean(shop: Make, frazil: Make, delete_records: Make) -> None:
+def test_check_of_nothing_is_not_called_clean(shop: Make, frazil: Make, delete_records: Make) -> None:
     """An empty topic is no failure, one whose records are all gone is no success."""
     orders = shop(partitions=1)
     orders.run()
@@ -116,7 +116,7 @@ def test_a_check_of_nothing_is_called_clean(shop: Make, frazil: Make, delete_rec
     assert "3 offsets that batches read are gone from Kafka" in out
 
 
-def test_one_difference_is_written_as_many(shop: Make, frazil: Make, table: Make) -> None:
+def test_one_difference_is_written_in_singular(shop: Make, frazil: Make, table: Make) -> None:
     """The verdict is read by people."""
     orders = shop(partitions=1)
     orders.produce_orders(range(3))

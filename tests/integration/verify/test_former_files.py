@@ -86,7 +86,7 @@ def test_deleted_row_is_named_by_its_own_offset_after_an_edit(landed: Any, check
     assert found_in(check, landed) == [("missing", 3)]
 
 
-def test_letter_of_a_good_record_is_found_after_an_edit(landed: Any, check: Make, table: Make) -> None:
+def test_dead_letter_of_good_record_is_found_after_edit(landed: Any, check: Make, table: Make) -> None:
     """What the file of the batch made a row is none of its dead letters."""
     letters, row = table(landed, "shop.orders__dead_letters"), table(landed).rows().to_pylist()[-1]
     (letter,) = letters.rows().to_pylist()

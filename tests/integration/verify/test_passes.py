@@ -45,7 +45,7 @@ def outcomes(found: Any) -> tuple[int, int, int]:
     return partition.records, partition.rows, partition.letters
 
 
-def test_a_replayed_range_is_expected_twice(orders: Any, check: Make, table: Make) -> None:
+def test_replayed_range_is_expected_once(orders: Any, check: Make, table: Make) -> None:
     """A replay replaces; what it left of the older batch would be a double."""
     replay(orders, offsets(orders, 3), offsets(orders, 10))
     assert outcomes(check(orders)) == (12, 6, 6)
@@ -55,7 +55,7 @@ def test_a_replayed_range_is_expected_twice(orders: Any, check: Make, table: Mak
     assert [difference.kind for difference in check(orders).differences] == ["unexpected"]
 
 
-def test_a_backward_reset_that_removes_is_expected_twice(orders: Any, check: Make) -> None:
+def test_range_removed_by_backward_reset_is_expected_once(orders: Any, check: Make) -> None:
     """What lies beyond is gone until it is read again."""
     reset(orders, offsets(orders, 6))
     assert outcomes(check(orders)) == (6, 3, 3)
@@ -63,7 +63,7 @@ def test_a_backward_reset_that_removes_is_expected_twice(orders: Any, check: Mak
     assert outcomes(check(orders)) == (12, 6, 6)
 
 
-def test_duplicates_that_were_allowed_are_differences(orders: Any, check: Make, table: Make) -> None:
+def test_allowed_duplicates_are_no_differences(orders: Any, check: Make, table: Make) -> None:
     """Each pass has its outcome, and one that is missing is missed although the other is there."""
     reset(orders, offsets(orders, 6), allow_duplicates=True)
     orders.run()
@@ -73,7 +73,7 @@ def test_duplicates_that_were_allowed_are_differences(orders: Any, check: Make, 
     assert [difference.kind for difference in check(orders).differences] == ["missing"]
 
 
-def test_skipped_offsets_are_missed(orders: Any, check: Make) -> None:
+def test_skipped_offsets_are_not_missed(orders: Any, check: Make) -> None:
     """A forward reset gives up what it jumps over."""
     send(orders, {0: [order(n) for n in range(20, 26)]})
     reset(orders, offsets(orders, 15))
@@ -83,7 +83,7 @@ def test_skipped_offsets_are_missed(orders: Any, check: Make) -> None:
 
 
 @pytest.mark.parametrize("with_replay", [False, True])
-def test_rolled_back_batches_are_missed(orders: Any, check: Make, with_replay: bool) -> None:
+def test_rolled_back_batches_are_not_missed(orders: Any, check: Make, with_replay: bool) -> None:
     """The position goes back with the table that was rolled back, and the records come again."""
     if with_replay:
         replay(orders, offsets(orders, 3), offsets(orders, 10))
@@ -95,7 +95,7 @@ def test_rolled_back_batches_are_missed(orders: Any, check: Make, with_replay: b
     assert outcomes(check(orders)) == (12, 6, 6)
 
 
-def test_rows_of_an_adopted_topic_are_mixed_with_older_ones(orders: Any, check: Make) -> None:
+def test_rows_of_recreated_topic_are_kept_apart_from_older_ones(orders: Any, check: Make) -> None:
     """After the reset that adopts it, the new incarnation is compared and the older one counted."""
     recreate_topic(orders, 1)
     send(orders, {0: [order(100), bad(101)]})
@@ -108,7 +108,7 @@ def test_rows_of_an_adopted_topic_are_mixed_with_older_ones(orders: Any, check: 
 
 
 @pytest.mark.parametrize("is_replayed", [True, False])
-def test_lost_letters_are_missed_or_not_as_repaired(orders: Any, check: Make, is_replayed: bool) -> None:
+def test_lost_dead_letters_are_missed_unless_given_up(orders: Any, check: Make, is_replayed: bool) -> None:
     """Letters that came back are compared, those that were given up on record are counted."""
     drop(orders, LETTERS)
     repair(orders, LETTERS, replays=is_replayed)
@@ -118,7 +118,7 @@ def test_lost_letters_are_missed_or_not_as_repaired(orders: Any, check: Make, is
     assert found.partitions[0].given_up == (0 if is_replayed else 6)
 
 
-def test_a_ledger_that_was_written_again_is_doubted(orders: Any, check: Make) -> None:
+def test_rewritten_ledger_is_trusted(orders: Any, check: Make) -> None:
     """Its rows come back from the manifests and say what they said."""
     drop(orders, LEDGER)
     repair(orders, LEDGER)
@@ -126,7 +126,7 @@ def test_a_ledger_that_was_written_again_is_doubted(orders: Any, check: Make) ->
     assert outcomes(check(orders)) == (12, 6, 6)
 
 
-def test_rows_of_batches_that_nobody_knows_any_more_are_called_right(orders: Any, check: Make) -> None:
+def test_rows_of_unknown_batches_are_counted_as_uncompared(orders: Any, check: Make) -> None:
     """Ledger rows that were given up on record leave rows that can't be compared: counted, and said."""
     table = lake(orders).load_table(ORDERS)
     older = table.metadata.snapshots[:-1]

@@ -91,7 +91,7 @@ def exploded(shop: Make) -> Any:
     return orders
 
 
-def test_filtered_records_are_missed(filtered: Any, check: Make) -> None:
+def test_filtered_records_are_not_missed(filtered: Any, check: Make) -> None:
     """What a transform leaves out is in the ledger's count, and the verdict says what was not compared."""
     found = check(filtered)
 
@@ -101,7 +101,7 @@ def test_filtered_records_are_missed(filtered: Any, check: Make) -> None:
     assert found.values_not_compared_because == "transforms change them (Flatten)"
 
 
-def test_a_lost_row_passes_for_a_filtered_record(filtered: Any, check: Make, table: Make) -> None:
+def test_lost_row_does_not_pass_for_filtered_record(filtered: Any, check: Make, table: Make) -> None:
     """The ledger says how many were left out; one more is missing, although nobody can say which one."""
     table(filtered).delete(id=2)
     found = check(filtered)
@@ -110,7 +110,7 @@ def test_a_lost_row_passes_for_a_filtered_record(filtered: Any, check: Make, tab
     assert "batch 1 left out 2 others" in found.differences[0].expected
 
 
-def test_a_row_of_a_filtered_record_is_overlooked(filtered: Any, check: Make, table: Make) -> None:
+def test_row_of_filtered_record_is_found(filtered: Any, check: Make, table: Make) -> None:
     """Somebody who adds a row makes one too many of them, and one too few that were left out."""
     row = table(filtered).rows().to_pylist()[0]
     (record,) = consumed(filtered, 4, 5)
@@ -120,7 +120,7 @@ def test_a_row_of_a_filtered_record_is_overlooked(filtered: Any, check: Make, ta
     assert kinds(check(filtered)) == ["ledger"]
 
 
-def test_a_double_or_a_spoiled_letter_is_overlooked(filtered: Any, check: Make, table: Make) -> None:
+def test_doubled_row_or_spoiled_dead_letter_is_found(filtered: Any, check: Make, table: Make) -> None:
     """Doubles, outcomes of nothing and the bytes of letters need no reading of values."""
     row = table(filtered).rows().to_pylist()[0]
     table(filtered).append([row, row | {"_kafka_offset": 99}])
@@ -129,7 +129,7 @@ def test_a_double_or_a_spoiled_letter_is_overlooked(filtered: Any, check: Make, 
     assert sorted(kinds(check(filtered))) == ["changed", "duplicate", "unexpected"]
 
 
-def test_rows_of_one_list_are_called_doubles(exploded: Any, check: Make) -> None:
+def test_rows_of_one_list_are_not_called_doubles(exploded: Any, check: Make) -> None:
     """A record may have several rows, or none if its list is empty."""
     found = check(exploded)
 
@@ -138,14 +138,14 @@ def test_rows_of_one_list_are_called_doubles(exploded: Any, check: Make) -> None
 
 
 @pytest.mark.parametrize("item", ["b", "d"])
-def test_a_lost_row_of_a_list_is_overlooked(exploded: Any, check: Make, table: Make, item: str) -> None:
+def test_lost_row_of_list_is_found(exploded: Any, check: Make, table: Make, item: str) -> None:
     """One of several is missed by the count of the batch, the only one by its place."""
     table(exploded).delete(items=item)
 
     assert kinds(check(exploded)) == (["ledger"] if item == "b" else ["missing"])
 
 
-def test_a_row_beside_a_letter_is_overlooked(exploded: Any, check: Make, table: Make) -> None:
+def test_row_beside_dead_letter_is_found(exploded: Any, check: Make, table: Make) -> None:
     """Several rows are one outcome; a row and a dead letter are two."""
     row = table(exploded).rows().to_pylist()[0]
     stamp = table(exploded, "shop.orders__dead_letters").rows().to_pylist()[0]["timestamp"]
@@ -154,7 +154,7 @@ def test_a_row_beside_a_letter_is_overlooked(exploded: Any, check: Make, table: 
     assert kinds(check(exploded)) == ["duplicate"]
 
 
-def test_values_of_another_format_are_compared(shop: Make, check: Make, table: Make) -> None:
+def test_values_of_text_format_are_compared(shop: Make, check: Make, table: Make) -> None:
     """A text alone is the value of its column."""
     plain = shop(partitions=1)
     orders = plain.with_pipeline(TEXTS % plain.topic)
@@ -169,7 +169,7 @@ def test_values_of_another_format_are_compared(shop: Make, check: Make, table: M
     assert kinds(check(orders)) == ["changed"]
 
 
-def test_a_transform_that_was_taken_away_makes_older_batches_wrong(filtered: Any, check: Make, table: Make) -> None:
+def test_removed_transform_does_not_make_older_batches_wrong(filtered: Any, check: Make, table: Make) -> None:
     """Under another file, too, the ledger knows how many records were left out."""
     edited = filtered.with_pipeline(FILTERED.replace("transforms:", "#").replace("- {type: ", "# ") % filtered.topic)
     edited.produce([order(5)])
@@ -183,7 +183,7 @@ def test_a_transform_that_was_taken_away_makes_older_batches_wrong(filtered: Any
     assert kinds(check(edited)) == ["missing"]
 
 
-def test_options_are_read_otherwise_than_they_were_written(shop: Make, check: Make) -> None:
+def test_options_are_read_as_written(shop: Make, check: Make) -> None:
     """The whole way: the pipeline file's options on values and columns, landed and checked."""
     plain = shop(partitions=1)
     orders = plain.with_pipeline(OPTIONS % plain.topic)

@@ -42,7 +42,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("window", [1, 3, 250_000])
-def test_every_table_reads_the_topic_again(
+def test_topic_is_read_once_for_all_tables(
     shop: MakeShop,
     check: Check,
     handed: Counter[tuple[int, int]],
@@ -67,7 +67,7 @@ def test_every_table_reads_the_topic_again(
 
 
 @pytest.mark.parametrize("window", [2, 250_000])
-def test_a_row_that_one_table_lost_is_held_against_another(
+def test_lost_row_is_reported_for_its_own_table(
     shop: MakeShop, check: Check, table: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
     """What is missing or too much is told of its own table, also of one that was a destination only later."""
@@ -114,7 +114,7 @@ def test_work_follows_the_records_and_not_the_tables_times_the_records(
 ) -> None:
     """Of many tables that records name each record is routed once, and handed to its own; it is counted once."""
     tables, count = 30, 300
-    orders = shops.made(shop, most=tables)
+    orders = shops.auto_creating(shop, most=tables)
     shops.fill(orders, *((number, f"shop.t{number % tables}") for number in range(count)))
     orders.run()
     send(orders, {0: [None, None]})

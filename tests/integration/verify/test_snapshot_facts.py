@@ -36,7 +36,7 @@ def orders(shop: Make) -> Any:
         ({"kind": "replay"}, "kind"),
     ],
 )
-def test_ledger_is_held_against_the_snapshots(
+def test_ledger_is_compared_with_snapshots(
     orders: Any, check: Make, table: Make, change: dict[str, Any], said: str
 ) -> None:
     """What the ledger alone was made to say, snapshots and dead letters deny: the batch and the fact are named."""
@@ -57,9 +57,7 @@ def test_batch_is_judged_by_the_file_that_its_snapshot_names(orders: Any, check:
 
 
 @pytest.mark.parametrize("change", [{"code": "WRONG_TYPE"}, {"message": "all is well"}, {"stage": "route"}])
-def test_reason_of_a_letter_that_was_altered_is_found(
-    orders: Any, check: Make, table: Make, change: dict[str, Any]
-) -> None:
+def test_altered_reason_of_dead_letter_is_found(orders: Any, check: Make, table: Make, change: dict[str, Any]) -> None:
     """The letter is named, with its reason as it was, while a snapshot of before is there."""
     table(orders, "shop.orders__dead_letters").overwrite(
         lambda row: row | change if row["code"] == "INVALID_JSON" else row
@@ -70,7 +68,7 @@ def test_reason_of_a_letter_that_was_altered_is_found(
     assert [(of.batch, next(iter(change)) in of.expected, of.actual) for of in found] == [(1, True, *change.values())]
 
 
-def test_manifest_of_a_finished_batch_is_noted_if_it_is_gone(orders: Any, check: Make) -> None:
+def test_missing_manifest_of_finished_batch_is_noted(orders: Any, check: Make) -> None:
     """An orphan removal may take it from an idle pipeline, which goes on: no difference."""
     head = orders.project.lake("lake").load_table("shop.orders").current_snapshot()
     path = head.summary.additional_properties["frazil.manifest"]
@@ -81,7 +79,7 @@ def test_manifest_of_a_finished_batch_is_noted_if_it_is_gone(orders: Any, check:
     assert [path in note for note in found.notes] == [True]
 
 
-def test_file_of_the_present_that_is_gone_is_told(orders: Any, check: Make) -> None:
+def test_missing_data_file_is_reported(orders: Any, check: Make) -> None:
     """Nothing can be said of the table until it is back; of files of its past nothing is asked."""
     letters = orders.project.lake("lake").load_table("shop.orders__dead_letters")
     path = next(task.file.file_path for task in letters.scan().plan_files())

@@ -159,7 +159,7 @@ def test_row_of_a_filtered_record_is_found(transformed: Any, check: Make, table:
     assert ("unexpected", 1) in found_in(check, transformed)
 
 
-def test_letter_of_a_good_record_is_found(avro: Any, check: Make, table: Make) -> None:
+def test_dead_letter_of_good_record_is_found(avro: Any, check: Make, table: Make) -> None:
     """A value that its schema reads is no dead letter."""
     letters = table(avro, "shop.orders__dead_letters")
     (row,) = [of for of in table(avro).rows().to_pylist() if of["id"] == 3]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, get_args, get_type_hints
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from frazil.records.model.format import FormatSpec
 from frazil.records.model.frame import Transform
 from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import TRANSFORMS
-from frazil.records.transforms.conditions import HasHeaderKey, TopicNameMatches, When, WithKey
+from frazil.records.transforms.kinds.conditions import HasHeaderKey, TopicNameMatches, When, WithKey
 from tests.unit.records.random_records import ENCODERS, FIELDS, KEY_FIELDS, PLACE
 
 _MADE = [
@@ -78,7 +79,21 @@ _OF_KEYS = [
     ("InsertField", {"topic_field": "t"}),
     ("Flatten", {}),
 ]
-NAMES: Final = {name for name, _ in _MADE}
+
+
+def any_options(name: str, field: str = "name") -> dict[str, Any]:
+    """Options of a transform that a table of the tests does not have yet: what must be said names a field."""
+    by_form = {"names": (field,), "pairs": {field: "string"}, "expression": ".*"}
+    needed = [of for of in dataclasses.fields(TRANSFORMS[name]) if of.default is of.default_factory]
+    kinds = get_type_hints(TRANSFORMS[name])
+    return {
+        of.name: by_form.get(of.metadata["form"])
+        or next(iter(get_args(kinds[of.name])), 1 if kinds[of.name] is int else field)
+        for of in needed
+    }
+
+
+_MADE += [(name, any_options(name)) for name in TRANSFORMS if name not in dict(_MADE)]
 _PREDICATES = [TopicNameMatches("p"), TopicNameMatches("(pp|q)"), HasHeaderKey("h"), HasHeaderKey("g")]
 
 

@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, UPSERT
 from frazil.errors import Terminal
-from frazil.records.model.changes import Columns, Images
+from frazil.records.model.changes import Images
+from frazil.records.model.frame import Columns
 from frazil.records.transforms.cdc.change import Verdict, choose_image, failures
 from frazil.records.transforms.fields import find
-from frazil.records.transforms.flatten import children
+from frazil.records.transforms.kinds.nested import children
 
 
 def image_struct(format_name: str, fields: pa.RecordBatch, name: str, *, nested: bool = False) -> pa.StructArray | None:

@@ -25,15 +25,15 @@ from frazil.records.formats.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.formats.payload_decoder import HalfName, PayloadDecoder
 from frazil.records.json.values import JsonValues
 from frazil.records.model.changes import merge_columns
-from frazil.records.model.dead_letter import DeadCode, Reason, dead_letters
+from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import JSON, FormatSpec
 from frazil.records.model.kafka_schema import BAD_HEADERS, NOT_UNPACKED, UNREAD_BYTES, conform
-from frazil.records.model.outcome import FilterReason, Outcomes, count_outcomes
+from frazil.records.model.outcome import FilterReason, Outcomes, count_outcomes, dead_letters
 from frazil.records.model.positions import distinct_positions, take_records
 from frazil.records.model.rows import Block, drop_dead_rows, in_order
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.flatten import Flatten
-from frazil.records.transforms.named_fields import named_fields
+from frazil.records.transforms.kinds.conditions import named_fields
+from frazil.records.transforms.kinds.nested import Flatten
 
 Dead = dict[int, Reason]
 """Reasons by the record's position in the batch, ascending."""

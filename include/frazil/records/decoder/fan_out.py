@@ -24,9 +24,9 @@ from frazil.records.decoder.orc_times import without_altered_times
 from frazil.records.decoder.partitions import PartitionBound, refused_by_partition
 from frazil.records.decoder.route import Route, RoutedRows, Router, find_unrouted, unrouted_error
 from frazil.records.decoder.tombstones import with_deleted
-from frazil.records.model.dead_letter import DEAD_SCHEMA, DeadCode, Reason, Stage, dead_letters
+from frazil.records.model.dead_letter import DeadCode, Reason, Stage
 from frazil.records.model.kafka_schema import conform
-from frazil.records.model.outcome import Counts, FilterReason, count_outcomes
+from frazil.records.model.outcome import DEAD_SCHEMA, Counts, FilterReason, count_outcomes, dead_letters
 from frazil.records.model.rows import Block, drop_dead_rows, in_order
 from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import UnknownFieldPairs

@@ -18,10 +18,10 @@ from frazil.records.model.rows import Block, in_order, no_rows
 from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import NOTHING_UNKNOWN
 from frazil.records.transforms.chain import chain
-from frazil.records.transforms.conditions import Filter, When, WithKey
-from frazil.records.transforms.field_sets import ValueToKey
 from frazil.records.transforms.fields import batch_of
-from frazil.records.transforms.routers import RegexRouter, TimestampRouter
+from frazil.records.transforms.kinds.conditions import Filter, When, WithKey
+from frazil.records.transforms.kinds.field_sets import ValueToKey
+from frazil.records.transforms.kinds.topics_and_headers import RegexRouter, TimestampRouter
 
 Dead = dict[int, Reason]
 

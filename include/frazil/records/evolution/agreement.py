@@ -197,7 +197,8 @@ class ShapeGroups:
                 wider[name] = path, shared_type
         group_fields = group.fields
         replaced_nulls = group_fields.keys() & {traits(path).name for path in other_objects}
-        is_too_wide = len(group_fields.keys() | wider.keys()) > max(self._most_fields, len(fields), len(group_fields))
+        width = len(group_fields) + sum(1 for name in wider if name not in group_fields)
+        is_too_wide = width > max(self._most_fields, len(fields), len(group_fields))
         if is_too_wide or any(group_fields[name][1] != _NULL for name in replaced_nulls):
             return False
         for name in replaced_nulls:

@@ -32,7 +32,7 @@ _MAX_ONE_BY_ONE: Final = 16
 """Up to so many values of a group are decoded one by one: preparing a block takes longer."""
 
 _MAX_FIELDS: Final = 500
-"""The most fields of a group of values: objects whose keys are data bring ever new ones."""
+"""The most fields of a group of values beside those that have a column: objects whose keys are data bring ever new ones."""
 
 _MAX_NAMES: Final = 2_000
 """The most names, in one call, of fields without a column; `max_columns`, if that is more."""
@@ -91,6 +91,7 @@ class InferredJson:
         self._columns: Final = {self._key(column.name): self._column_shape(column.type) for column in columns}
         self._most_names: Final = max(_MAX_NAMES, 0 if spec.evolution is None else spec.evolution.max_columns)
         leaf_count = sum(1 for column in columns for _ in leaf_paths(column.type))
+        self._most_fields: Final = _MAX_FIELDS + leaf_count
         self._most_shapes: Final = min(_MAX_SHAPES, 1 + _MAX_CELLS // max(1, leaf_count))
         self._nested: Final = NestedTypes()
         self._decoders: Final[dict[tuple[pa.Schema, bool], JsonValues]] = {}
@@ -98,7 +99,7 @@ class InferredJson:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values, none of them null. No value makes this fail."""
         dead: dict[int, Reason] = {}
-        shape_groups = ShapeGroups(self._agreement, self._common_type, _MAX_FIELDS)
+        shape_groups = ShapeGroups(self._agreement, self._common_type, self._most_fields)
         names: set[str] = set()
         groups_with_new_names = 0
         for position, raw in enumerate(values.to_pylist()):
@@ -159,7 +160,7 @@ class InferredJson:
                     self._add_unknown_names(item, columns, unknown_names)
         elif isinstance(value, dict):
             keys = value if self._fold is None else {name.casefold(): item for name, item in value.items()}
-            unknown_names |= keys.keys() - columns.keys()
+            unknown_names.update(key for key in keys if key not in columns)
             for key, item in keys.items():
                 if isinstance(item, dict | list):
                     column = columns.get(key, _NO_COLUMN)

@@ -40,6 +40,14 @@ _MAX_COUNTED: Final = 100
 Object = dict[str, JsonValue]
 
 
+class _Plans(dict[str, "_ColumnPlan"]):
+    """The columns of a table, or the fields of a nested one, by their keys; `required` are those that each value must have."""
+
+    def __init__(self, plans: dict[str, _ColumnPlan]) -> None:
+        super().__init__(plans)
+        self.required: Final = {key: plan for key, plan in plans.items() if plan.required}
+
+
 class _ColumnPlan:
     """A column, or a nested field of one, prepared for checking values against its type."""
 
@@ -48,9 +56,8 @@ class _ColumnPlan:
         self.type: Final = column.type
         self.required: Final = not column.nullable and not has_default
         self.kind: Final = kind_of(column.type)
-        self.parts: Final = {
-            _key(child.name, reading.fold): _ColumnPlan(child, reading) for child in _nested_fields(column.type)
-        }
+        children = _nested_fields(column.type)
+        self.parts: Final = _Plans({_key(child.name, reading.fold): _ColumnPlan(child, reading) for child in children})
         self.convert: Final[Converter | None] = None if self.parts else converter(column.type, reading)
         self.reading: Final = reading
 
@@ -116,13 +123,15 @@ class ObjectInspector:
         self._evolution: Final = spec.evolution
         self._fold: Final = spec.fold
         columns = [column for column in spec.column_specs if column.name != spec.rescued_column]
-        self._columns: Final = {
-            _key(column.name, self._fold): _ColumnPlan(
-                spec.columns.field(column.name), column.reading, has_default=column.has_default
-            )
-            for column in columns
-            if column.steps == (column.name,)
-        }
+        self._columns: Final = _Plans(
+            {
+                _key(column.name, self._fold): _ColumnPlan(
+                    spec.columns.field(column.name), column.reading, has_default=column.has_default
+                )
+                for column in columns
+                if column.steps == (column.name,)
+            }
+        )
         self._source_fields: Final = {_key(column.steps[0], self._fold) for column in columns if column.steps}
         self._reserved_names: Final = {
             _key(name, self._fold) for name in (*spec.columns.names, *spec.evolution.reserved, spec.rescued_column)
@@ -153,7 +162,7 @@ class ObjectInspector:
         return _key(name, self._fold) in self._source_fields
 
     def _inspect_fields(
-        self, value: Object, plans: dict[str, _ColumnPlan], path: Path, top_field: str | None, inspection: Inspection
+        self, value: Object, plans: _Plans, path: Path, top_field: str | None, inspection: Inspection
     ) -> None:
         last = {_key(name, self._fold): name for name in value}
         for position, (key, name) in enumerate(last.items()):
@@ -164,8 +173,8 @@ class ObjectInspector:
                 self._inspect_unknown(name, item, path, top_field, inspection, position)
             elif not self._fits(item, plan, (*path, plan.name), top_field or name, inspection):
                 self._inspect_incompatible(value, name, plan, plans, path, top_field=top_field, inspection=inspection)
-        for key, plan in plans.items():
-            if plan.required and value.get(last.get(key, "")) is None and self._evolution.relaxes(*path, plan.name):
+        for key, plan in plans.required.items():
+            if value.get(last.get(key, "")) is None and self._evolution.relaxes(*path, plan.name):
                 inspection.requests.optional.add((*path, plan.name))
 
     def _inspect_unknown(
@@ -242,7 +251,7 @@ class ObjectInspector:
         value: Object,
         name: str,
         plan: _ColumnPlan,
-        plans: dict[str, _ColumnPlan],
+        plans: _Plans,
         path: Path,
         *,
         top_field: str | None,

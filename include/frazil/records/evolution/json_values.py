@@ -46,6 +46,7 @@ class EvolvingJson:
         )
         self._inspector: Final = ObjectInspector(spec)
         self._requests: Final = requests
+        self._has_rescued: Final = spec.rescued_column in spec.columns.names
 
     def rows(self, values: pa.BinaryArray) -> tuple[Block, Dead]:
         """Return rows and reasons, as `JsonValues.rows`; both are void if a schema change is requested."""
@@ -60,7 +61,7 @@ class EvolvingJson:
             requests.add_all(inspection.requests)
             if requests.is_full:  # the rows are void already, and no further field can be requested
                 break
-            if self._rescued_fields(inspection) and self._spec.rescued_column not in self._spec.columns.names:
+            if not self._has_rescued and self._rescued_fields(inspection):
                 requests.add((self._spec.rescued_column,), pa.string())
             if requests or inspection.is_dead:
                 continue

@@ -15,7 +15,8 @@ from frazil.records.formats.wire import split_by_schema
 from frazil.records.json.convert_nested import storage_type
 from frazil.records.model.cells import CellCount, StepSize
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
-from frazil.records.model.format import BARE, Decoded, SchemaKind, SchemaSource, Shaped, TooManyUnknownIds, WriterSchema
+from frazil.records.model.format import Decoded, SchemaKind, SchemaSource, Shaped, TooManyUnknownIds, WriterSchema
+from frazil.records.model.frame import BARE
 from frazil.records.model.json_text import SHOWN_CHARACTERS
 from frazil.records.model.unknown_fields import UnknownFieldPairs
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.model.dead_letter import DeadCode, Reason
-from frazil.records.model.format import BARE, Decoded, ScalarKind, Shaped
+from frazil.records.model.format import Decoded, ScalarKind, Shaped
+from frazil.records.model.frame import BARE
 from frazil.records.model.positions import mask_without
 
 _RUN: Final = 256

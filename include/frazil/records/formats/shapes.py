@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from frazil.records.formats.catalogue import open_format
 from frazil.records.formats.scalar import scalar_type
-from frazil.records.model.format import BARE, JSON, SCALARS, FormatSpec
+from frazil.records.model.format import JSON, SCALARS, FormatSpec
+from frazil.records.model.frame import BARE
 
 
 @runtime_checkable

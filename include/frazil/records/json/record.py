@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal
 from enum import Enum
 from typing import Final
@@ -23,7 +23,8 @@ from frazil.records.model.json_number import Number
 from frazil.records.model.json_text import JsonValue, describe, document
 from frazil.records.model.spec import RecordSpec
 
-Row = list[object]
+Row = dict[int, object]
+"""The values of the columns, by their positions, that differ from those of a record without fields."""
 
 
 class _Field(Enum):
@@ -31,7 +32,13 @@ class _Field(Enum):
 
 
 class _Column:
-    """One column of the exact decoder: finds its field and converts it."""
+    """One column of the exact decoder: finds its field and converts it.
+
+    Attributes:
+        field: The name at the root of a value, folded if case means nothing, below which its field is.
+        absent: What it is where no field is.
+        refuses_absent: Whether a value without its field has no row.
+    """
 
     def __init__(self, column: ColumnSpec, cells: CellCount) -> None:
         fold = column.reading.fold
@@ -45,6 +52,9 @@ class _Column:
         self._expected: Final = str(column.type)
         self._convert: Final = converter(column.type, column.reading)
         self._default: Final = self._converted_default(column) if column.has_default else None
+        self.field: Final = self._steps[0]
+        self.refuses_absent: Final = column.required and not column.has_default
+        self.absent: Final = self._default
 
     def take(self, fields: dict[str, JsonValue], _whole: dict[str, JsonValue]) -> object:
         """Return the column's value.
@@ -158,9 +168,17 @@ class ExactDecoder:
         if (rescued := spec.rescues) is not None:
             columns[rescued] = _RescuedFields(self._unknown_fields)
         self._columns: Final = tuple(columns[name] for name in spec.columns.names)
+        # A record of a few fields must not cost what a table of many columns costs: columns without a field are not visited.
+        self._empty_row: Final = [column.absent if isinstance(column, _Column) else None for column in self._columns]
+        self._visited: Final = [
+            index
+            for index, column in enumerate(self._columns)
+            if not isinstance(column, _Column) or column.refuses_absent
+        ]
+        self._by_field: Final = _by_field(self._columns)
 
     def row(self, raw: bytes) -> Row:
-        """Return one row in the order of the columns.
+        """Return one row.
 
         Raises:
             Rejection: the record can't become a row.
@@ -176,13 +194,19 @@ class ExactDecoder:
         self.cells.begin(len(raw))
         if self._takes_any:
             value = parse_document(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
-            return [column.take({}, value) for column in self._wholes], ()
+            return {index: column.take({}, value) for index, column in enumerate(self._wholes)}, ()
         whole = parse_object(raw, repeated_keys=self._repeated_keys, in_order=self._fold is not None)
         fields = whole if self._fold is None else fold_fields(whole, self._column_fields, self._fold)
         if self._fails and (unknown_fields := self._unknown_fields(whole)):
             raise unknown_field(list(unknown_fields))
-        row = [column.take(fields, whole) for column in self._columns]
-        return row, self._unknown_fields(whole) if self._ignores else ()
+        return self._filled(fields, whole), self._unknown_fields(whole) if self._ignores else ()
+
+    def _filled(self, fields: dict[str, JsonValue], whole: dict[str, JsonValue]) -> Row:
+        """Return the row; of several fields that do not fit, that of the first column is the reason."""
+        indexes = self._visited.copy()
+        for name in fields:
+            indexes += self._by_field.get(name, ())
+        return {index: self._columns[index].take(fields, whole) for index in sorted(set(indexes))}
 
     def _key(self, name: str) -> str:
         return name if self._fold is None else name.casefold()
@@ -195,8 +219,31 @@ class ExactDecoder:
 
     def table(self, rows: list[Row]) -> pa.RecordBatch:
         """Return rows as Arrow, in exactly the schema of the declared columns."""
-        arrays = [_array([row[index] for row in rows], field.type) for index, field in enumerate(self._schema)]
+        columns: dict[int, list[object]] = {}
+        for position, row in enumerate(rows):
+            for index, value in row.items():
+                if (column := columns.get(index)) is None:
+                    column = columns[index] = [self._empty_row[index]] * len(rows)
+                column[position] = value
+        arrays = [
+            _array(columns[index], field.type) if index in columns else self._unfilled(index, len(rows))
+            for index, field in enumerate(self._schema)
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _unfilled(self, index: int, size: int) -> pa.Array:
+        """Return a column that no record has a field for."""
+        value, data_type = self._empty_row[index], self._schema.field(index).type
+        return pa.nulls(size, data_type) if value is None else _array([value] * size, data_type)
+
+
+def _by_field(columns: Sequence[_Column | _WholeValue | _RescuedFields]) -> dict[str, list[int]]:
+    """Return the positions of the columns that a field at the root fills, alone or by a field inside of it."""
+    positions: dict[str, list[int]] = {}
+    for index, column in enumerate(columns):
+        if isinstance(column, _Column):
+            positions.setdefault(column.field, []).append(index)
+    return positions
 
 
 def _array(values: list[object], data_type: pa.DataType) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, OP, PLACE, UPSERT
 from frazil.records.model.dead_letter import Reason
+from frazil.records.model.frame import Columns
 from frazil.records.model.json_text import JsonValue
 
 OP_FIELD: Final = pa.field(OP, pa.string())
@@ -18,11 +19,6 @@ OP_FIELD: Final = pa.field(OP, pa.string())
 
 FACTS: Final = "_cdc"
 """Struct beside the fields of a changed row: op, ts and order of the change, for columns that take one of them."""
-
-
-Column = tuple[pa.Field, pa.Array]
-Columns = Mapping[str, Column]
-"""Fields of rows by name, with their values."""
 
 
 @dataclass(frozen=True, slots=True)

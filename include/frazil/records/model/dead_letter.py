@@ -6,10 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-import pyarrow as pa
-
-from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-
 MAX_DEPTH: Final = 50
 """Levels of objects and lists in one value, of every format and for every table. Arrow refuses to hand over types of more
 than 63 levels, transforms add some, and Python recurses once or more per level. Fixed, and checked before anything else
@@ -311,37 +307,3 @@ class Rejection(Exception):
         """Return the same rejection with a field name or `[index]` in front of its path."""
         outer = self.reason.with_parent(step)
         return Rejection(outer.code, outer.message, outer.path)
-
-
-DEAD_SCHEMA: Final = pa.schema(
-    [
-        pa.field("code", pa.string(), nullable=False),
-        pa.field("stage", pa.string(), nullable=False),
-        pa.field("message", pa.string(), nullable=False),
-        pa.field("path", pa.string()),
-        *(KAFKA_SCHEMA.field(name) for name in ("key", "value", "headers", "topic", "partition", "offset")),
-        KAFKA_SCHEMA.field("timestamp"),
-    ]
-)
-"""One row per dead letter: the reason, then the record as it came, bytes untouched. The writer adds
-the batch number."""
-
-
-def dead_letters(records: pa.RecordBatch, reasons: list[Reason]) -> pa.RecordBatch:
-    """Return rows of `DEAD_SCHEMA` for `records` (of `KAFKA_SCHEMA`) and their reasons."""
-    reason_columns = {
-        "code": [reason.code.value for reason in reasons],
-        "stage": [reason.code.stage.value for reason in reasons],
-        "message": [_storable(f"{r.path}: {r.message}" if r.path else r.message) for r in reasons],
-        "path": [_storable(reason.path) or None for reason in reasons],
-    }
-    columns = [
-        pa.array(reason_columns[field.name], field.type) if field.name in reason_columns else records.column(field.name)
-        for field in DEAD_SCHEMA
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=DEAD_SCHEMA)
-
-
-def _storable(text: str) -> str:
-    # A found text may hold half a surrogate pair; a message about it must still be UTF-8.
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

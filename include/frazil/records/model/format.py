@@ -18,9 +18,6 @@ Dead = Mapping[int, Reason]
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
 """As Schema Registries name them."""
 
-BARE = "value"
-"""Name of the one column of a value that has no fields: a text, a number, a list."""
-
 
 @dataclass(frozen=True, slots=True)
 class NamedSchema:

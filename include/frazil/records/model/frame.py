@@ -6,9 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
-import pyarrow as pa
-
+from frazil.records import pa
 from frazil.records.model.dead_letter import Reason
+
+BARE = "value"
+"""Name of the one column of a value that has no fields: a text, a number, a list."""
+
+Column = tuple["pa.Field", "pa.Array"]
+Columns = Mapping[str, Column]
+"""Fields of rows by name, with their values."""
 
 
 @dataclass(frozen=True, slots=True)

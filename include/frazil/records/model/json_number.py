@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from math import isfinite
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
+from frazil.records import np, pa
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class Number(str):
@@ -80,7 +82,6 @@ SURE_DOUBLE: Final = _double()
 _MINUS: Final = ord("-")
 _ZERO: Final = ord("0")
 _EXPONENTS: Final = list(b"eE")
-_DIGITS: Final = np.isin(np.arange(256), list(b"0123456789."))
 _STRIDE: Final = 8
 _ENDS_AT_ONCE: Final = 4_096
 _TINY: Final = re.compile(rb"[:,\[ \t\r\n]-?[0-9.]+[eE]-[0-9]{3}")
@@ -139,6 +140,12 @@ def _exponent(text: str) -> int:
     return -size if text.startswith("-") else size
 
 
+@cache
+def _digits() -> npt.NDArray[np.bool_]:
+    """Return per byte whether it is a part of a number's digits."""
+    return np.isin(np.arange(256), list(b"0123456789."))
+
+
 def may_exceed_double(texts: pa.StringArray) -> bool:
     """Return whether the texts may have a number that changes if it is read as a double.
 
@@ -148,7 +155,8 @@ def may_exceed_double(texts: pa.StringArray) -> bool:
     first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
     buffer = np.frombuffer(data, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
     # 16 bytes in a row have two whose places are multiples of eight: only around such pairs all others are looked at.
-    sparse = _DIGITS[buffer[::_STRIDE]]
+    digits = _digits()
+    sparse = digits[buffer[::_STRIDE]]
     ends = np.flatnonzero(sparse[:-1] & sparse[1:]) * _STRIDE
     for low in range(0, len(ends), _ENDS_AT_ONCE):
         chunk = ends[low : low + _ENDS_AT_ONCE]
@@ -156,11 +164,11 @@ def may_exceed_double(texts: pa.StringArray) -> bool:
             return True
     minus = np.flatnonzero(buffer[:-2] == _MINUS)
     zeros = minus[buffer[minus + 1] == _ZERO]
-    if not (_DIGITS[buffer[zeros + 2]] | np.isin(buffer[zeros + 2], _EXPONENTS)).all():
+    if not (digits[buffer[zeros + 2]] | np.isin(buffer[zeros + 2], _EXPONENTS)).all():
         return True
     signs = np.flatnonzero(buffer[1:-3] == _MINUS) + 1
     for place in (1, 2, 3):
-        signs = signs[_DIGITS[buffer[signs + place]]]
+        signs = signs[digits[buffer[signs + place]]]
     signs = signs[np.isin(buffer[signs - 1], _EXPONENTS)]
     return any(_TINY.search(buffer[max(0, sign - 2 * _STRIDE - 4) : sign + 4].tobytes()) for sign in signs.tolist())
 
@@ -168,9 +176,9 @@ def may_exceed_double(texts: pa.StringArray) -> bool:
 def _digit_runs(buffer: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], direction: int) -> npt.NDArray[np.int64]:
     """Return for each place how many digits follow each other beside it, to the left (-1) or right (1); at most 15."""
     sizes = np.zeros(len(places), np.int64)
-    goes_on = np.ones(len(places), np.bool_)
+    goes_on, digits = np.ones(len(places), np.bool_), _digits()
     for distance in range(1, 2 * _STRIDE):
-        goes_on &= _DIGITS[buffer[np.clip(places + direction * distance, 0, len(buffer) - 1)]]
+        goes_on &= digits[buffer[np.clip(places + direction * distance, 0, len(buffer) - 1)]]
         if not goes_on.any():
             break
         sizes += goes_on

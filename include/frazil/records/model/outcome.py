@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import SchemaChange
-from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 
 
@@ -136,3 +136,37 @@ def _counts(numbers: Mapping[str, int]) -> PartitionCounts:
         {code: numbers[code] for code in DeadCode if code in numbers},
         {reason: numbers[reason] for reason in FilterReason if reason in numbers},
     )
+
+
+DEAD_SCHEMA: Final = pa.schema(
+    [
+        pa.field("code", pa.string(), nullable=False),
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("message", pa.string(), nullable=False),
+        pa.field("path", pa.string()),
+        *(KAFKA_SCHEMA.field(name) for name in ("key", "value", "headers", "topic", "partition", "offset")),
+        KAFKA_SCHEMA.field("timestamp"),
+    ]
+)
+"""One row per dead letter: the reason, then the record as it came, bytes untouched. The writer adds
+the batch number."""
+
+
+def dead_letters(records: pa.RecordBatch, reasons: list[Reason]) -> pa.RecordBatch:
+    """Return rows of `DEAD_SCHEMA` for `records` (of `KAFKA_SCHEMA`) and their reasons."""
+    reason_columns = {
+        "code": [reason.code.value for reason in reasons],
+        "stage": [reason.code.stage.value for reason in reasons],
+        "message": [_storable(f"{r.path}: {r.message}" if r.path else r.message) for r in reasons],
+        "path": [_storable(reason.path) or None for reason in reasons],
+    }
+    columns = [
+        pa.array(reason_columns[field.name], field.type) if field.name in reason_columns else records.column(field.name)
+        for field in DEAD_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=DEAD_SCHEMA)
+
+
+def _storable(text: str) -> str:
+    # A found text may hold half a surrogate pair; a message about it must still be UTF-8.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

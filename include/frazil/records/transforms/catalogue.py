@@ -11,73 +11,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from frazil.errors import Terminal
 from frazil.records.model.frame import Transform
-from frazil.records.transforms.cdc.debezium import DebeziumTransform
-from frazil.records.transforms.cdc.dms import DmsTransform
-from frazil.records.transforms.cdc.mongo import MongoDebezium
-from frazil.records.transforms.conditions import (
-    Filter,
-    HasHeaderKey,
-    Predicate,
-    RecordIsTombstone,
-    TopicNameMatches,
-    When,
-)
-from frazil.records.transforms.explode import Explode
-from frazil.records.transforms.field_sets import (
-    CopyValue,
-    ExtractField,
-    HoistField,
-    InsertField,
-    ReplaceField,
-    SetSchemaMetadata,
-    ValueToKey,
-)
-from frazil.records.transforms.flatten import Flatten
-from frazil.records.transforms.headers import DropHeaders, HeaderFrom, InsertHeader
-from frazil.records.transforms.json_text_fields import JsonToMap
-from frazil.records.transforms.kafka_metadata import KafkaMetadata
-from frazil.records.transforms.routers import RegexRouter, TimestampRouter
-from frazil.records.transforms.sql.sql import Sql
-from frazil.records.transforms.values.casting import Cast
-from frazil.records.transforms.values.masking import MaskField
-from frazil.records.transforms.values.timestamps import TimestampConverter
+from frazil.records.transforms import kinds
+from frazil.records.transforms.definition import Definition, Predicate, TransformDefinition
+from frazil.records.transforms.kinds.conditions import When
 
 GROUP: Final = "frazil.transforms"
 """Entry points of own transforms."""
 
-TRANSFORMS: Final[Mapping[str, type[Transform]]] = MappingProxyType(
-    {
-        transform_class.__name__: transform_class
-        for transform_class in (
-            *(InsertField, ReplaceField, MaskField, Cast, Flatten, Explode, ExtractField, HoistField, ValueToKey),
-            *(TimestampConverter, RegexRouter, TimestampRouter, Filter, HeaderFrom, InsertHeader, DropHeaders),
-            *(
-                SetSchemaMetadata,
-                CopyValue,
-                KafkaMetadata,
-                JsonToMap,
-                DebeziumTransform,
-                DmsTransform,
-                MongoDebezium,
-                Sql,
-            ),
-        )
-    }
-)
+Kind = TypeVar("Kind", bound=Definition)
+
+
+def _definitions(base: type[Kind]) -> Mapping[str, type[Kind]]:
+    """Return the definitions in the modules of `kinds`, by name."""
+    modules = [import_module(f"{kinds.__name__}.{module.name}") for module in iter_modules(kinds.__path__)]
+    classes = [part for module in modules for part in vars(module).values() if isinstance(part, type)]
+    return MappingProxyType(
+        {
+            part.__name__: part
+            for part in classes
+            if issubclass(part, base) and part.__module__.startswith(kinds.__name__)
+        }
+    )
+
+
+TRANSFORMS: Final = MappingProxyType(dict(sorted(_definitions(TransformDefinition).items())))
 """Transforms that come with Frazil, by name."""
 
-PREDICATES: Final[Mapping[str, type[Predicate]]] = MappingProxyType(
-    {
-        predicate_class.__name__: predicate_class
-        for predicate_class in (TopicNameMatches, HasHeaderKey, RecordIsTombstone)
-    }
-)
+PREDICATES: Final = _definitions(Predicate)
 """Predicates by name."""
 
 
@@ -131,9 +99,12 @@ def _load_class(name: str) -> Callable[..., Any]:
 
 def _instantiate(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     try:
-        return factory(**options)
+        instance = factory(**options)
     except TypeError as e:
         raise Terminal(f"{name}: the options don't fit: {e}", next_step="correct them in the pipeline file") from e
+    if isinstance(instance, Definition):
+        instance.prepare()
+    return instance
 
 
 def _unknown_name(kind: str, name: str, known_names: Mapping[str, object]) -> Terminal:

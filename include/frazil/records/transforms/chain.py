@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.errors import Terminal
+from frazil.records import pa, pc
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.frame import Frame, Transform, Transformed
 

@@ -7,13 +7,10 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final, Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.errors import Terminal
+from frazil.records import pa, pc
 from frazil.records.model.dead_letter import DeadCode, Reason
-from frazil.records.model.format import BARE
-from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
 from frazil.records.model.json_text import SHOWN_CHARACTERS
 
 Target = Literal["value", "key"]

@@ -11,9 +11,9 @@ import pyarrow as pa
 from frazil.errors import Terminal
 from frazil.records.model.frame import Checked, Frame, MissingField, Transform
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
-from frazil.records.transforms.catalogue import TRANSFORMS
-from frazil.records.transforms.conditions import Filter, When, WithKey
+from frazil.records.transforms.definition import TransformDefinition
 from frazil.records.transforms.fields import batch_of
+from frazil.records.transforms.kinds.conditions import Filter, When, WithKey
 
 
 def sample(shape: pa.Schema, key_shape: pa.Schema | None) -> Frame:
@@ -174,7 +174,7 @@ def _missing_in_all(missing_by_shape: Sequence[list[MissingField]]) -> list[Miss
 
 
 def _is_built_in(transform: Transform) -> bool:
-    return type(transform) in TRANSFORMS.values()
+    return isinstance(transform, TransformDefinition)
 
 
 def _is_traceable(transform: Transform) -> bool:

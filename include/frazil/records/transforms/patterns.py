@@ -9,10 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.errors import Terminal
+from frazil.records import pa, pc
 
 _NAMED_GROUP: Final = re.compile(r"(?<!\\)((?:\\\\)*)\(\?<(?=[A-Za-z])")
 

@@ -15,8 +15,6 @@ from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.route import Route
 from frazil.pipeline.models.value import Column, Decoding
 from frazil.pipeline.syntax.patterns import refused_because
-from frazil.pipeline.transforms.connect import RegexRouter
-from frazil.pipeline.transforms.transform_step import TopicNameMatches
 from frazil.records.casting.source import plain_type
 from frazil.records.casting.type_names import type_name
 from frazil.records.decoder.decode import Decoder
@@ -62,10 +60,9 @@ def _patterns(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     if pipeline.source.topics_pattern is not None:
         yield "source.topics_pattern", pipeline.source.topics_pattern
     for number, step in enumerate(pipeline.transforms):
-        if isinstance(step, RegexRouter):
-            yield f"transforms.{number}.regex", step.regex
-        if isinstance(step.when, TopicNameMatches):
-            yield f"transforms.{number}.when.pattern", step.when.pattern
+        yield from ((f"transforms.{number}.{step.key_of(name)}", text) for name, text in step.expressions.items())
+        if step.when is not None:
+            yield from ((f"transforms.{number}.when.{name}", text) for name, text in step.when.expressions.items())
     route = pipeline.route
     if route is not None and route.static is not None:
         yield from ((f"route.static.tables.{table}", pattern) for table, pattern in route.static.tables.items())

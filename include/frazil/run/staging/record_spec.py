@@ -15,7 +15,7 @@ from frazil.pipeline.models.changes import DELETED, ENGINE_COLUMNS
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.value import Decoding
 from frazil.pipeline.syntax.types import parse_type
-from frazil.pipeline.transforms.transform_step import Step
+from frazil.pipeline.transforms.transforms import Step
 from frazil.records.casting.type_names import type_name
 from frazil.records.decoder.route import FieldRoute, NewTables, Route, StaticRoute, TopicRoute
 from frazil.records.model.evolution_policy import Evolution
@@ -23,7 +23,8 @@ from frazil.records.model.format import JSON, FormatSpec, SchemaSource, decoded_
 from frazil.records.model.frame import Transform
 from frazil.records.model.spec import KafkaColumns, RecordSpec
 from frazil.records.transforms.catalogue import predicate, transform
-from frazil.records.transforms.conditions import WithKey
+from frazil.records.transforms.definition import options_of
+from frazil.records.transforms.kinds.conditions import WithKey
 from frazil.run.staging.change_spec import change_specs, merge_columns, merge_spec
 
 Schemas = Mapping[str, SchemaSource]
@@ -209,8 +210,11 @@ def transform_of(step: Step) -> Transform:
 
 def _options(step: Step) -> Mapping[str, Any]:
     """Options with types as Arrow has them."""
+    structs = {name for name, declared in options_of(step.definition).items() if declared["form"] == "struct"} or {
+        "types"
+    }
     options = step.options
-    return options | {"types": _arrow(options["types"])} if isinstance(options.get("types"), str) else options
+    return options | {name: _arrow(options[name]) for name in structs if isinstance(options.get(name), str)}
 
 
 NO_TABLES_CREATED: Final = "no table is made here"

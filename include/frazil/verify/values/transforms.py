@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any, Final
 
 from frazil.pipeline.syntax.patterns import matches
-from frazil.pipeline.transforms.transform_step import HasHeaderKey, Step, TopicNameMatches
+from frazil.pipeline.transforms.transforms import Step
 from frazil.verify.values.json_document import Unfit
 from frazil.verify.values.native import BARE, UNKNOWN, Fields, Json, LineText, UnjudgedError
 
@@ -59,13 +59,12 @@ def unread_steps(steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def _applies(step: Step, record: Record) -> bool:
-    match step.when:
-        case None:
-            return True
-        case TopicNameMatches(pattern=pattern, negate=negate):
-            return matches(pattern, record.topic) != negate
-        case HasHeaderKey(name=name, negate=negate):
-            return (name in record.headers) != negate
+    when: Any = step.when
+    match when and when.predicate:
+        case "TopicNameMatches":
+            return matches(when.pattern, record.topic) != bool(when.negate)
+        case "HasHeaderKey":
+            return (when.name in record.headers) != bool(when.negate)
     return True  # RecordIsTombstone is only allowed negated, and none gets here
 
 

@@ -16,9 +16,9 @@ from frazil.records.decoder.decode import Decoder
 from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.field_sets import HoistField
-from frazil.records.transforms.flatten import Flatten
-from frazil.records.transforms.sql.sql import Sql
+from frazil.records.transforms.kinds.field_sets import HoistField
+from frazil.records.transforms.kinds.nested import Flatten
+from frazil.records.transforms.kinds.sql import Sql
 from tests.unit.records.cdc.growing import grown
 from tests.unit.records.cdc.landing import TABLE, pipeline
 from tests.unit.records.evolution.evolving import land, spec, transformed

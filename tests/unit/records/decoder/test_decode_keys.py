@@ -21,10 +21,10 @@ from frazil.records.model.format import FormatSpec, WriterSchema
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 from frazil.records.model.outcome import FilterReason, Outcomes, TopicPartition
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.conditions import WithKey
-from frazil.records.transforms.explode import Explode
-from frazil.records.transforms.field_sets import ExtractField, ValueToKey
-from frazil.records.transforms.values.casting import Cast
+from frazil.records.transforms.kinds.casting import Cast
+from frazil.records.transforms.kinds.conditions import WithKey
+from frazil.records.transforms.kinds.field_sets import ExtractField, ValueToKey
+from frazil.records.transforms.kinds.nested import Explode
 
 COLUMNS = pa.schema([("id", pa.int64()), ("customer", pa.int64())])
 BESIDE = RecordSpec(COLUMNS, key=FormatSpec("long"), of_key=frozenset({"customer"}), sources={"customer": ("value",)})

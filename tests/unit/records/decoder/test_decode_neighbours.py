@@ -13,10 +13,10 @@ from frazil.records.decoder.route import Route, StaticRoute
 from frazil.records.model.format import FormatSpec
 from frazil.records.model.frame import Frame, Transform, Transformed
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.cdc.debezium import DebeziumTransform
-from frazil.records.transforms.conditions import Filter, HasHeaderKey, TopicNameMatches, When, WithKey
-from frazil.records.transforms.explode import Explode
-from frazil.records.transforms.field_sets import (
+from frazil.records.transforms.kinds.casting import Cast
+from frazil.records.transforms.kinds.conditions import Filter, HasHeaderKey, TopicNameMatches, When, WithKey
+from frazil.records.transforms.kinds.debezium import DebeziumTransform
+from frazil.records.transforms.kinds.field_sets import (
     CopyValue,
     ExtractField,
     HoistField,
@@ -25,12 +25,10 @@ from frazil.records.transforms.field_sets import (
     SetSchemaMetadata,
     ValueToKey,
 )
-from frazil.records.transforms.flatten import Flatten
-from frazil.records.transforms.headers import HeaderFrom, InsertHeader
-from frazil.records.transforms.routers import RegexRouter
-from frazil.records.transforms.sql.sql import Sql
-from frazil.records.transforms.values.casting import Cast
-from frazil.records.transforms.values.masking import MaskField
+from frazil.records.transforms.kinds.masking import MaskField
+from frazil.records.transforms.kinds.nested import Explode, Flatten
+from frazil.records.transforms.kinds.sql import Sql
+from frazil.records.transforms.kinds.topics_and_headers import HeaderFrom, InsertHeader, RegexRouter
 from tests.unit.records.alone import both_ways, records_of
 
 FIELDS = pa.schema(

@@ -13,7 +13,7 @@ from frazil.errors import Terminal
 from frazil.records.decoder.decode import Decoder
 from frazil.records.decoder.fan_out import FanOut
 from frazil.records.decoder.redaction import Payload, has_record, redacted
-from frazil.records.model.dead_letter import DEAD_SCHEMA, DeadCode, Stage
+from frazil.records.model.dead_letter import DeadCode, Stage
 from frazil.records.model.kafka_schema import (
     BAD_HEADERS,
     KAFKA_SCHEMA,
@@ -22,7 +22,7 @@ from frazil.records.model.kafka_schema import (
     unread_headers,
     with_python_times,
 )
-from frazil.records.model.outcome import FilterReason, PartitionCounts, TopicPartition, add_counts
+from frazil.records.model.outcome import DEAD_SCHEMA, FilterReason, PartitionCounts, TopicPartition, add_counts
 from frazil.records.model.spec import KafkaColumns, RecordSpec
 from tests.unit.records.kafka_batches import BATCH_NUMBER, decode_both, kafka_batch
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from frazil.records.decoder.fan_out import FanOut
 from frazil.records.decoder.route import Route, StaticRoute
-from frazil.records.transforms.catalogue import TRANSFORMS
 from tests.unit.records.alone import Became, became, cut_up, joined, one_by_one
-from tests.unit.records.chains import NAMES, specs
+from tests.unit.records.chains import specs
 from tests.unit.records.random_records import ENCODERS, batches
 
 ROUTE = Route(StaticRoute(("name",), {"t0": "x|s", "t1": ".*"}), "filter")
@@ -42,8 +41,3 @@ def check(data: st.DataObject, encoder: str) -> None:
 def test_outcomes_do_not_depend_on_batch_boundaries(encoder: str, data: st.DataObject) -> None:
     """Rows, letters, filters and unknown fields are those of the records one by one."""
     check(data, encoder)
-
-
-def test_random_chains_contain_every_transform() -> None:
-    """Random chains know every transform that comes with Frazil."""
-    assert set(TRANSFORMS) == NAMES

@@ -14,8 +14,8 @@ from frazil.records.model.format import FormatSpec
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 from frazil.records.model.outcome import FilterReason, Outcomes, TopicPartition
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.conditions import Filter, TopicNameMatches, When
-from frazil.records.transforms.explode import Explode
+from frazil.records.transforms.kinds.conditions import Filter, TopicNameMatches, When
+from frazil.records.transforms.kinds.nested import Explode
 
 ITEMS = pa.schema([("id", pa.int64()), ("items", pa.list_(pa.int64()))])
 EXPLODED = RecordSpec(

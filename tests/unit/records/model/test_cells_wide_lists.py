@@ -21,7 +21,7 @@ from frazil.records.model.cells import in_steps
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import FormatSpec, WriterSchema
 from frazil.records.model.spec import RecordSpec
-from frazil.records.transforms.explode import Explode
+from frazil.records.transforms.kinds.nested import Explode
 from tests.unit.records.evolution.evolving import spec
 from tests.unit.records.kafka_batches import kafka_batch
 

@@ -17,8 +17,8 @@ from frazil.records.model.format import FormatSpec, WriterSchema
 from frazil.records.model.outcome import Outcomes
 from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import UnknownFieldPairs
-from frazil.records.transforms.explode import Explode
-from frazil.records.transforms.values.casting import Cast
+from frazil.records.transforms.kinds.casting import Cast
+from frazil.records.transforms.kinds.nested import Explode
 from tests.unit.records.kafka_batches import BATCH_NUMBER, decode_both, kafka_batch
 
 INT, TEXT = pa.int64(), pa.string()

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
-from frazil.records.transforms.explode import Explode
-from frazil.records.transforms.sql.sql import Sql
+from frazil.records.transforms.kinds.nested import Explode
+from frazil.records.transforms.kinds.sql import Sql
 from tests.unit.records.transforms.frames import dead_messages, frame_of, frame_of_array, run, sliced
 
 ROWS: list[dict[str, object]] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from frazil.records.transforms.field_sets import CopyValue
+from frazil.records.transforms.kinds.field_sets import CopyValue
 from tests.unit.records.transforms.frames import dead_messages, frame_of, run
 
 SHAPE = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("a.b", pa.string())])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Terminal
-from frazil.records.transforms.flatten import Flatten
+from frazil.records.transforms.kinds.nested import Flatten
 from frazil.records.transforms.values.arrow_json import json_texts
 from tests.unit.records.transforms.frames import frame_of, frame_of_array, run, sliced
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from frazil.errors import Terminal
-from frazil.records.transforms.kafka_metadata import KafkaMetadata
+from frazil.records.transforms.kinds.field_sets import KafkaMetadata
 from tests.unit.records.transforms.frames import frame_of, run
 
 FACTS = {"topic": "orders", "partition": 0, "offset": 101, "timestamp": 0}
@@ -39,10 +38,3 @@ def test_a_record_without_timestamp_has_none():
     without = type(frame)(records, frame.positions, frame.topic, frame.value, None, frame.headers)
 
     assert run(KafkaMetadata(), without).frame.value["_kafka_metadata_timestamp"].to_pylist() == [None, -2]
-
-
-@pytest.mark.parametrize("external", ["", "name", "a,b,c", ",b", "a,"])
-def test_an_external_field_that_is_no_pair_is_refused(external: str):
-    """Else it would be added under half a name."""
-    with pytest.raises(Terminal, match="expected external_field as name,text"):
-        KafkaMetadata(external_field=external)

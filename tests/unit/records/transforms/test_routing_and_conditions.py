@@ -18,13 +18,18 @@ from frazil.records.model.frame import Frame, Transformed
 from frazil.records.transforms import catalogue
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.chain import chain
-from frazil.records.transforms.conditions import Filter, HasHeaderKey, RecordIsTombstone, TopicNameMatches, When
-from frazil.records.transforms.explode import Explode
-from frazil.records.transforms.field_sets import InsertField, ReplaceField, SetSchemaMetadata, ValueToKey
-from frazil.records.transforms.headers import DropHeaders, HeaderFrom, InsertHeader
-from frazil.records.transforms.routers import RegexRouter, TimestampRouter
-from frazil.records.transforms.values.casting import Cast
-from frazil.records.transforms.values.masking import MaskField
+from frazil.records.transforms.kinds.casting import Cast
+from frazil.records.transforms.kinds.conditions import Filter, HasHeaderKey, RecordIsTombstone, TopicNameMatches, When
+from frazil.records.transforms.kinds.field_sets import InsertField, ReplaceField, SetSchemaMetadata, ValueToKey
+from frazil.records.transforms.kinds.masking import MaskField
+from frazil.records.transforms.kinds.nested import Explode
+from frazil.records.transforms.kinds.topics_and_headers import (
+    DropHeaders,
+    HeaderFrom,
+    InsertHeader,
+    RegexRouter,
+    TimestampRouter,
+)
 from tests.unit.records.transforms.frames import run
 
 Build = Callable[..., Frame]
@@ -61,7 +66,7 @@ def test_record_is_routed_to_the_renamed_topic(
 def test_invalid_router_is_refused(regex: str, replacement: Any) -> None:
     """Expressions and references that mean nothing are refused before any record is."""
     with pytest.raises(Terminal):
-        RegexRouter(regex, replacement)
+        RegexRouter(regex, replacement).prepare()
 
 
 def test_record_is_routed_to_its_own_day(frame: Build) -> None:
@@ -71,8 +76,6 @@ def test_record_is_routed_to_its_own_day(frame: Build) -> None:
     done = run(TimestampRouter("x.${topic}.${timestamp}.${topic}", "yyyy-MM-dd"), given_frame)
     assert done.frame.topic.to_pylist() == ["x.a.2024-02-29.a"]
     assert all("expected a timestamp" in done.dead[position].message for position in (1, 2))
-    with pytest.raises(Terminal, match="neither"):
-        TimestampRouter("constant")
 
 
 HEADERS = [[("a", b"1"), ("b", None)], None, [], [("a", b"2")]]
@@ -112,7 +115,7 @@ def test_only_named_headers_are_dropped(frame: Build) -> None:
     assert headers_of(run(DropHeaders(("a", "z")), given_frame).frame) == [[("b", None)], None, [], []]
     inserted = run(InsertHeader("h", "ä"), given_frame).frame
     assert headers_of(run(DropHeaders(("a", "b")), inserted).frame) == [[("h", "ä".encode())]] * 4
-    with pytest.raises(Terminal, match="2 fields"):
+    with pytest.raises(ValueError, match="2 fields"):
         HeaderFrom(("a", "b"), ("x",), "move")
 
 
@@ -255,7 +258,7 @@ def test_names_lead_to_their_transforms(monkeypatch: pytest.MonkeyPatch) -> None
     assert transform("Filter", {}, when=predicate("HasHeaderKey", {"name": "a"})) == When(Filter(), HasHeaderKey("a"))
     own = EntryPoints(
         [
-            EntryPoint("acme.Drop", "frazil.records.transforms.conditions:Filter", "frazil.transforms"),
+            EntryPoint("acme.Drop", "frazil.records.transforms.kinds.conditions:Filter", "frazil.transforms"),
             EntryPoint("acme.Gone", "frazil.records.gone:Filter", "frazil.transforms"),
         ]
     )

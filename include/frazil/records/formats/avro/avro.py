@@ -16,7 +16,8 @@ from frazil.records.formats.avro.types import Compiler, is_record, parse_schema
 from frazil.records.formats.registered import RegistryFormat, RowCodec, reading_schema, row_codec
 from frazil.records.model.cells import CellCount
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.format import BARE, Decoded, Format, NamedSchema, SchemaSource, WriterSchema
+from frazil.records.model.format import Decoded, Format, NamedSchema, SchemaSource, WriterSchema
+from frazil.records.model.frame import BARE
 
 SINGLE_OBJECT: Final = b"\xc3\x01"
 """First bytes of Avro's single-object encoding; then the fingerprint of the schema, 8 bytes, then the value."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.errors import Terminal
-from frazil.records.model.changes import Column, Columns
+from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
+from frazil.records.model.frame import Column, Columns
 from frazil.records.transforms.fields import describe_value, failure, find
 
-Verdict = tuple[pa.BooleanArray, str, str]
+Verdict = tuple["pa.BooleanArray", str, str]
 """A check: mask of the rows that fail, the message, and the path of the field."""
 
 

@@ -8,7 +8,7 @@ import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
+from frazil.records import pa
 
 if TYPE_CHECKING:
     import duckdb

@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.errors import Terminal
+from frazil.records import pa, pc
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND

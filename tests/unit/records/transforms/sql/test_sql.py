@@ -15,10 +15,10 @@ import pytest
 
 from frazil.errors import Terminal
 from frazil.records.model.frame import Frame
-from frazil.records.transforms.explode import Explode
+from frazil.records.transforms.kinds.nested import Explode
+from frazil.records.transforms.kinds.sql import Sql
 from frazil.records.transforms.sql.engine import connection
 from frazil.records.transforms.sql.plan import plan
-from frazil.records.transforms.sql.sql import Sql
 from tests.unit.records.transforms.frames import dead_messages, frame_of, frame_of_array, run
 
 SHAPE = pa.schema(

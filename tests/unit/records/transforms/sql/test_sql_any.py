@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.records.transforms.sql.sql import Sql
+from frazil.records.transforms.kinds.sql import Sql
 from tests.unit.records.transforms.frames import dead_messages, frame_of, frame_of_array, run
 
 

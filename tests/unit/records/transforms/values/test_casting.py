@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from frazil.errors import Terminal
 from frazil.records.model.frame import Frame
-from frazil.records.transforms.values.casting import Cast
+from frazil.records.transforms.kinds.casting import Cast
 from tests.unit.records.transforms.frames import dead_messages, run
 
 Build = Callable[..., Frame]
@@ -118,14 +118,6 @@ def test_cast_is_exact_or_a_dead_letter(frame: Build, of: Any, value: Any, wante
         assert done.dead[1].path == "a"
     else:
         assert repr(kept[1]["a"]) == repr(expected)
-
-
-def test_whole_value_is_cast_as_a_field() -> None:
-    """A spec without a field is for values without fields, and nothing else."""
-    with pytest.raises(Terminal, match="not a type"):
-        Cast({"a": "int"})
-    with pytest.raises(Terminal, match="nothing to cast"):
-        Cast({})
 
 
 def test_bare_value_is_cast(frame: Build) -> None:

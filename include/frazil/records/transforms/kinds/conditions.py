@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from frazil.records import pa, pc
 from frazil.records.model.frame import Frame, Transform, Transformed
 from frazil.records.transforms.chain import combine_outcomes
+from frazil.records.transforms.definition import KAFKA, ConnectClass, Names, Predicate, TransformDefinition, option
 from frazil.records.transforms.fields import tombstones
-from frazil.records.transforms.header_lists import has_header
+from frazil.records.transforms.kinds.nested import Flatten
 from frazil.records.transforms.patterns import WholeMatch
 
 
-class Predicate(Protocol):
-    """Tells for which rows a transform is meant."""
-
-    def holds(self, frame: Frame) -> pa.BooleanArray:
-        """Return per row whether it holds, never null."""
-
-
 @dataclass(frozen=True, slots=True)
-class TopicNameMatches:
-    """Whether an expression matches the whole topic, as routed so far.
+class TopicNameMatches(Predicate):
+    """Records whose topic, as routed so far, an expression matches from end to end."""
 
-    Attributes:
-        pattern: The expression, as Java spells it.
+    pattern: str = option("Regular expression of RE2; named groups as Java spells them.", form="expression")
 
-    Raises:
-        Terminal: not an expression.
-    """
-
-    pattern: str
-
-    def __post_init__(self) -> None:
+    def prepare(self) -> None:
+        """Refuse what RE2 does not take."""
         WholeMatch(self.pattern)
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
@@ -45,23 +32,26 @@ class TopicNameMatches:
 
 
 @dataclass(frozen=True, slots=True)
-class HasHeaderKey:
-    """Whether the record has a header of a name.
+class HasHeaderKey(Predicate):
+    """Records that have a header."""
 
-    Attributes:
-        name: The name, exactly.
-    """
-
-    name: str
+    name: str = option("Name of the header.", min_length=1)
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
         """Return per row whether it holds."""
+        from frazil.records.transforms.header_lists import has_header
+
         return has_header(frame.headers, self.name)
 
 
 @dataclass(frozen=True, slots=True)
-class RecordIsTombstone:
-    """Whether the record came without value, and no transform gave it one."""
+class RecordIsTombstone(Predicate):
+    """Records that came without value. None of them gets to transforms, so only its negation is allowed: all others."""
+
+    needs_negation: ClassVar = (
+        "RecordIsTombstone would never hold: value.null_value decides about records without value before transforms; leave the"
+        " transform out, or write negate: true"
+    )
 
     def holds(self, frame: Frame) -> pa.BooleanArray:
         """Return per row whether it holds."""
@@ -69,8 +59,12 @@ class RecordIsTombstone:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """Leaves records out; they are counted as filtered. Made for `When`: alone it leaves out all of them."""
+class Filter(TransformDefinition):
+    """Leaves out the records that `when` tells; they are counted as filtered."""
+
+    connect_class: ClassVar = ConnectClass(f"{KAFKA}Filter")
+    uses_fields: ClassVar = False
+    needs_condition: ClassVar = "without `when` it would leave out every record"
 
     def apply(self, frame: Frame) -> Transformed:
         """Leave all rows out."""
@@ -129,3 +123,26 @@ class WithKey:
             Terminal: what the transform raises.
         """
         return Transformed(frame) if frame.key is None else self.transform.apply(frame)
+
+
+def named_fields(transforms: Sequence[Transform]) -> frozenset[str] | None:
+    """Return the fields that transforms read or write, by their folded names; None if one of them looks at all fields.
+
+    All other fields either pass through or are left out, each by itself. An own transform looks at all fields.
+    """
+    folded_names: set[str] = set()
+    for transform in transforms:
+        names = _names(transform)
+        if names is None:
+            return None
+        folded_names.update(name.casefold() for name in names if name)
+    return frozenset(folded_names)
+
+
+def _names(transform: Transform) -> Names:
+    if isinstance(transform, WithKey):
+        return ()
+    if isinstance(transform, When):
+        # The decoder itself handles a Flatten of all records, but not one under a condition.
+        return None if isinstance(transform.transform, Flatten) else _names(transform.transform)
+    return transform.referenced_names() if isinstance(transform, TransformDefinition) else None

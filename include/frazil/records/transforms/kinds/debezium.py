@@ -5,23 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import ClassVar, Final, Literal
 
 from frazil.errors import Terminal
-from frazil.records.model.changes import Column
-from frazil.records.model.format import BARE
-from frazil.records.model.frame import Frame, MissingField, Transformed
-from frazil.records.model.kafka_schema import TIMESTAMP
+from frazil.records import pa, pc
+from frazil.records.model.frame import BARE, Column, Frame, MissingField, Transformed
 from frazil.records.transforms.cdc.change import Verdict, cdc_struct, choose_image, failures, refuse_field, text_field
+from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
 from frazil.records.transforms.fields import batch_of, find, lacking, select
-from frazil.records.transforms.flatten import children
+from frazil.records.transforms.kinds.nested import children
 
 _NAME: Final = "DebeziumTransform"
-_ROWS: Final = pa.array(["c", "r", "u", "d"])
-_NO_ROWS: Final = pa.array(["t", "m"])
+_ROWS: Final = ("c", "r", "u", "d")
+_NO_ROWS: Final = ("t", "m")
 _OPS: Final = {"u": "U", "d": "D"}
 _PLACEHOLDER: Final = re.compile(r"(\{db\}|\{table\})")
 _NEEDED: Final = (("op",), ("after", "before"), ("source.db", "source.schema"), ("source.table", "source.collection"))
@@ -31,28 +27,27 @@ _LIMIT: Final = 2**63 // _MICROS - 1
 
 
 @dataclass(frozen=True, slots=True)
-class DebeziumTransform:
-    """Takes the fields of `after` (for op `d` of `before`) and adds a struct about the change.
+class DebeziumTransform(TransformDefinition):
+    """Takes the row out of Debezium's envelope and adds a struct about the change.
 
-    A field that only one of both has is there in all rows, null where its image has none.
+    The row is `after`, for op `d` `before`. A field that only one of both has is there in all rows, null where its image has none.
 
     The struct has `op` (U for u, D for d, else I), `ts` (timestamp[us, UTC] of `ts_ms`), `offset` (int64, Kafka's), `source`
     (`<schema or db>.<table>`), `target` (by the pattern) and, if keys are decoded, `key`. Envelopes of other events
-    (truncate `t`, message `m`) are filtered; one without op, source table or the image of its row fails.
-
-    Attributes:
-        target_pattern: Text of `target`, with `{db}` and `{table}`.
-        delete_handling: `none` keeps deleted rows (told by `op`), `drop` filters them, `rewrite` keeps them and adds
-            `__deleted`, text `true` or `false`, to all rows as Debezium's ExtractNewRecordState does.
-        cdc_field: Name of the struct.
-
-    Raises:
-        Terminal: on `apply`: parts of the envelope have another type, or the data has a field of an added name.
+    (truncate `t`, message `m`) are filtered; one without op, source table or the image of its row fails. With `rewrite`,
+    `__deleted` is text, `true` or `false`, as Debezium's ExtractNewRecordState has it. Parts of the envelope of another type, and
+    a field of an added name in the data, end the run.
     """
 
-    target_pattern: str = "{db}.{table}"
-    delete_handling: Literal["none", "drop", "rewrite"] = "none"
-    cdc_field: str = "_cdc"
+    connect_class: ClassVar = ConnectClass(f"{SINK}DebeziumTransform")
+
+    target_pattern: str = option(
+        "Text of the struct's `target`, with `{db}` and `{table}`.", "{db}.{table}", key="cdc.target.pattern"
+    )
+    delete_handling: Literal["none", "drop", "rewrite"] = option(
+        "Deleted rows are kept, filtered, or kept with `__deleted` on all rows.", "none", key="delete.handling"
+    )
+    cdc_field: str = option("Name of the struct about the change.", "_cdc", key="cdc.field", min_length=1)
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the missing parts of an envelope."""
@@ -81,7 +76,7 @@ class DebeziumTransform:
         return select(changed, keeps_row, failed)
 
     def _keeps_row(self, op: pa.StringArray, deleted: pa.BooleanArray) -> pa.BooleanArray:
-        rows = pc.is_in(op, value_set=_ROWS)
+        rows = pc.is_in(op, value_set=pa.array(_ROWS))
         return pc.and_not(rows, deleted) if self.delete_handling == "drop" else rows
 
     def _added_columns(self, names: list[str], cdc: pa.StructArray, deleted: pa.BooleanArray) -> list[Column]:
@@ -137,7 +132,7 @@ def _verdicts(
 
 
 def _is_unknown_op(op: pa.StringArray) -> pa.BooleanArray:
-    return pc.invert(pc.or_(pc.is_in(op, value_set=_ROWS), pc.is_in(op, value_set=_NO_ROWS)))
+    return pc.invert(pc.is_in(op, value_set=pa.array([*_ROWS, *_NO_ROWS])))
 
 
 def _image(fields: pa.RecordBatch, name: str) -> dict[str, Column]:
@@ -194,9 +189,9 @@ def _is_out_of_range(fields: pa.RecordBatch) -> pa.BooleanArray:
 def _instants(fields: pa.RecordBatch) -> pa.TimestampArray:
     millis = _millis(fields)
     if pa.types.is_timestamp(millis.type):
-        return millis.cast(TIMESTAMP)
+        return millis.cast(pa.timestamp("us", "UTC"))
     inside = pc.if_else(_is_out_of_range(fields), pa.scalar(None, pa.int64()), millis.cast(pa.int64()))
-    return pc.multiply(inside, pa.scalar(_MICROS, pa.int64())).cast(TIMESTAMP)
+    return pc.multiply(inside, pa.scalar(_MICROS, pa.int64())).cast(pa.timestamp("us", "UTC"))
 
 
 def _fill_placeholders(pattern: str, values: Mapping[str, pa.StringArray]) -> pa.StringArray:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import ClassVar, Final
 
 from frazil.errors import Terminal
-from frazil.records.model.changes import Column
-from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records import pa, pc
+from frazil.records.model.frame import Column, Frame, MissingField, Transformed
 from frazil.records.transforms.cdc.change import cdc_struct, failures, refuse_field, text_field
+from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
 from frazil.records.transforms.fields import batch_of, find, lacking, select
-from frazil.records.transforms.flatten import children
+from frazil.records.transforms.kinds.nested import children
 
 _NAME: Final = "DmsTransform"
 _NEEDED: Final = ("data", "metadata", "metadata.schema-name", "metadata.table-name")
@@ -23,21 +21,20 @@ _NO_SOURCE: Final = f"{_NAME}: expected metadata.schema-name and metadata.table-
 
 
 @dataclass(frozen=True, slots=True)
-class DmsTransform:
-    """Takes the fields of `data` and adds a struct about the change.
+class DmsTransform(TransformDefinition):
+    """Takes the row out of the envelope of AWS DMS and adds a struct about the change.
 
-    The struct has `op` (U for update, D for delete, else I), `ts` (`metadata.timestamp` as it is) and `source`
+    The row is `data`. The struct has `op` (U for update, D for delete, else I), `ts` (`metadata.timestamp` as it is) and `source`
     (`<schema-name>.<table-name>`). Records without data or metadata, and those of `record-type: control` (a table was
-    made, say), are filtered.
-
-    Attributes:
-        cdc_field: Name of the struct.
-
-    Raises:
-        Terminal: on `apply`: data or metadata is no struct, or the data has a field of the struct's name.
+    made, say), are filtered. Data or metadata that is no struct, and a field of the struct's name in the data, end the run.
     """
 
-    cdc_field: str = "_cdc"
+    connect_class: ClassVar = ConnectClass(
+        f"{SINK}DmsTransform",
+        note="DmsTransform writes the struct _cdc {op, ts, source}; the sink's early releases wrote _cdc_op and the like.",
+    )
+
+    cdc_field: str = option("Name of the struct about the change.", "_cdc", key="cdc.field", min_length=1)
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the missing parts of an envelope."""

@@ -3,47 +3,41 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from frazil.errors import Terminal
+from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.transforms.definition import KAFKA, ConnectClass, Names, TransformDefinition, option, target_option
 from frazil.records.transforms.fields import Target, failure, fields_of, find, lacking, put_column, select, with_fields
-from frazil.records.transforms.values import numbers
+
+
+def _digits(value: object) -> object:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 @dataclass(frozen=True, slots=True)
-class MaskField:
-    """Puts another value in place of each value of some fields: the replacement, or what is empty in the field's type.
+class MaskField(TransformDefinition):
+    """Puts another value in place of each value of some fields.
 
     Empty are `false`, 0, the text without characters, 1970-01-01, midnight, bytes of zero, the list and map without items.
     Nulls stay null; names that no field has do nothing. Records fail where the type of a field can't be masked: a struct;
     with a replacement, anything but numbers and texts; a replacement that is no such number.
-
-    Attributes:
-        fields: Names of the fields.
-        replacement: Text, or the digits of a number.
-        target: Values or keys.
-
-    Raises:
-        Terminal: no field is named, or the replacement has no characters.
     """
 
-    fields: tuple[str, ...]
-    replacement: str | None = None
-    target: Target = "value"
+    connect_class: ClassVar = ConnectClass(f"{KAFKA}MaskField")
 
-    def __post_init__(self) -> None:
-        if not self.fields:
-            raise Terminal("MaskField: no field is named", next_step="name them under fields")
-        if self.replacement is not None and not self.replacement:
-            raise Terminal("MaskField: the replacement is empty", next_step="leave it out: texts become empty then")
+    fields: tuple[str, ...] = option("The fields.", form="names", min_length=1)
+    replacement: str | None = option(
+        "Text or digits to put there; without, what is empty in the field's type.",
+        None,
+        form=(_digits, str | float | None),
+        min_length=1,
+    )
+    target: Target = target_option()
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the configured fields that do not exist."""
@@ -77,9 +71,15 @@ class MaskField:
         expected = "a type that can be masked" if self.replacement is None else f"a type for {self.replacement!r}"
         return f"MaskField: expected {expected}, found {data_type}"
 
+    def referenced_names(self) -> Names:
+        """Return the fields that the options name."""
+        return self.fields
+
 
 def _number(text: str, data_type: pa.DataType) -> pa.Scalar | None:
     """Return a number of the type, exactly as it is written; None if the type is none or can't hold it."""
+    from frazil.records.transforms.values import numbers
+
     text_array = pa.array([text])
     if pa.types.is_integer(data_type):
         cast = numbers.to_integers(text_array, data_type.bit_width)
@@ -99,26 +99,29 @@ def _decimal(text: str, data_type: pa.DataType) -> pa.Scalar | None:
         return None
 
 
-_EMPTY: Final[list[tuple[Callable[[pa.DataType], bool], Any]]] = [
-    (pa.types.is_boolean, False),
-    (pa.types.is_integer, 0),
-    (pa.types.is_floating, 0.0),
-    (pa.types.is_decimal, Decimal(0)),
-    (pa.types.is_string, ""),
-    (pa.types.is_large_string, ""),
-    (pa.types.is_binary, b""),
-    (pa.types.is_large_binary, b""),
-    (pa.types.is_date, dt.date(1970, 1, 1)),
-    (pa.types.is_time, dt.time(0)),
-    (pa.types.is_timestamp, 0),
-    (pa.types.is_list, []),
-    (pa.types.is_map, []),
-]
-
-
 def _empty(data_type: pa.DataType) -> pa.Scalar | None:
     if pa.types.is_fixed_size_binary(data_type):
         return pa.scalar(bytes(data_type.byte_width), data_type)
     if data_type == pa.uuid():
         return pa.scalar(bytes(16), data_type.storage_type)
-    return next((pa.scalar(value, data_type) for is_kind, value in _EMPTY if is_kind(data_type)), None)
+    return next(
+        (pa.scalar(value, data_type) for kind, value in _EMPTY if getattr(pa.types, f"is_{kind}")(data_type)), None
+    )
+
+
+_EMPTY: Final[tuple[tuple[str, Any], ...]] = (
+    ("boolean", False),
+    ("integer", 0),
+    ("floating", 0.0),
+    ("decimal", Decimal(0)),
+    ("string", ""),
+    ("large_string", ""),
+    ("binary", b""),
+    ("large_binary", b""),
+    ("date", dt.date(1970, 1, 1)),
+    ("time", dt.time(0)),
+    ("timestamp", 0),
+    ("list", []),
+    ("map", []),
+)
+"""Kinds of types, as the tests of `pa.types` are named, and what is empty in each."""

@@ -1,53 +1,112 @@
-"""A list becomes rows: one per element."""
+"""Nested data: structs as plain columns, and a list as rows, one per element."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import ClassVar, Literal
 
 from frazil.errors import Terminal
-from frazil.records.model.cells import STEP_BYTES, too_many_rows, wide_repeats
-from frazil.records.model.changes import Column
+from frazil.records import np, pa, pc
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.frame import Column, Frame, MissingField, Transformed
+from frazil.records.transforms.definition import KAFKA, ConnectClass, Names, TransformDefinition, option, target_option
 from frazil.records.transforms.fields import (
+    Target,
     batch_of,
     columns_of,
+    fields_of,
     first_duplicate,
     lacking,
     no_field_message,
     reject_all,
     select,
+    with_fields,
 )
-from frazil.records.transforms.flatten import children
 
 
 @dataclass(frozen=True, slots=True)
-class Explode:
-    """Makes one row per element of a list; the other fields repeat, in the order of the list.
+class Flatten(TransformDefinition):
+    """Turns struct fields into fields of their own, named by their path.
 
-    The rows of one record share its position. Only the first of them carries the bytes of the record's value, the others
-    carry none: a record of 10 MB with 10,000 elements would become 100 GB.
-
-    Attributes:
-        field: Name of the list field of the value, exactly. Records of a shape without it fail.
-        outer: Whether a record whose list is null or empty keeps one row, with null in place of the element. Otherwise it is
-            filtered.
-        position_field: Name of a field for the element's place in the list, int32 from 0; None adds none.
-        spread: Whether the fields of struct elements take the list's place; otherwise the element has the list's name.
-
-    Raises:
-        Terminal: on `apply`: the field is no list, elements to spread are no structs, or two fields would get one name.
+    Such as `address.city`. What a null struct holds is null. Maps, and structs without fields, stay as they are; so do structs
+    within lists (explode the list first, or have it as JSON). Two fields that would get one name end the run.
     """
 
-    field: str
-    outer: bool = True
-    position_field: str | None = None
-    spread: bool = False
+    connect_class: ClassVar = ConnectClass(f"{KAFKA}Flatten")
+
+    delimiter: str = option("Between the names of a path.", ".")
+    depth: int | None = option("So many levels are opened; all without.", None, ge=1)
+    lists: Literal["keep", "json"] = option("Lists are kept, or become JSON text.", "keep")
+    target: Target = target_option()
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Flatten."""
+        fields = fields_of(frame, self.target)
+        paths: dict[str, tuple[str, ...]] = {}
+        columns: list[Column] = []
+        for path, (declared, values) in self._flatten(columns_of(fields), ()):
+            name = self.delimiter.join(path)
+            if name in paths:
+                raise _collision(name, paths[name], path)
+            paths[name] = path
+            columns.append((declared.with_name(name), values))
+        return Transformed(with_fields(frame, self.target, batch_of(columns, len(frame), like=fields)))
+
+    def _flatten(self, columns: list[Column], outer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Column]]:
+        for declared, values in columns:
+            path = (*outer, declared.name)
+            if self._is_flattened(declared.type, len(path)):
+                yield from self._flatten(children(declared, values), path)
+            elif self.lists == "json" and _is_list(declared.type):
+                from frazil.records.transforms.values.arrow_json import json_texts
+
+                yield path, (declared.with_type(pa.string()), json_texts(values))
+            else:
+                yield path, (declared, values)
+
+    def _is_flattened(self, kind: pa.DataType, level: int) -> bool:
+        return pa.types.is_struct(kind) and kind.num_fields > 0 and (self.depth is None or level <= self.depth)
+
+    def referenced_names(self) -> Names:
+        """Return none: the decoder itself handles a Flatten of all records."""
+        return ()
+
+
+def children(declared: pa.Field, values: pa.StructArray) -> list[Column]:
+    """Return the fields of a struct column, null where it is null, and optional if it is."""
+    fields = [field.with_nullable(field.nullable or declared.nullable) for field in declared.type]
+    return list(zip(fields, values.flatten(), strict=True))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
+def _collision(name: str, first: tuple[str, ...], second: tuple[str, ...]) -> Terminal:
+    first_path, second_path = (" > ".join(path) for path in (first, second))
+    return Terminal(
+        f"Flatten: {first_path} and {second_path} both become {name}",
+        next_step="choose another delimiter, or rename one of them with ReplaceField first",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Explode(TransformDefinition):
+    """Makes one row per element of a list.
+
+    The other fields repeat, in the order of the list. The rows of one record share its position. Only the first of them carries
+    the bytes of the record's value, the others carry none: a record of 10 MB with 10,000 elements would become 100 GB. Records of
+    a shape without the list fail; the element has the list's name. A field that is no list, elements to spread that are no structs,
+    and two fields that would get one name end the run.
+    """
+
+    field: str = option("The list.", min_length=1)
+    outer: bool = option("A record whose list is null or empty keeps one row; otherwise it is filtered.", True)
+    position_field: str | None = option(
+        "Field for the element's place in the list, from 0.", None, key="position.field"
+    )
+    spread: bool = option("The fields of struct elements take the list's place.", False)
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the configured fields that do not exist."""
@@ -92,6 +151,10 @@ class Explode:
             )
         return children(item, elements)
 
+    def referenced_names(self) -> Names:
+        """Return the fields that the options name."""
+        return None if self.spread else [self.field, self.position_field]
+
 
 def _as_list(name: str, values: pa.Array) -> pa.ListArray:
     kind = values.type
@@ -108,6 +171,8 @@ def _too_large(frame: Frame, name: str, lists: pa.ListArray) -> dict[int, Reason
     Raises:
         StepTooWide: those that can take too much together.
     """
+    from frazil.records.model.cells import STEP_BYTES, too_many_rows, wide_repeats
+
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     parts = [
         frame.value.drop_columns([name]),

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import ClassVar, Final, Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from frazil.errors import Terminal
+from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
-from frazil.records.model.format import BARE
-from frazil.records.model.frame import Frame, MissingField, Transformed
-from frazil.records.model.kafka_schema import TIMESTAMP
+from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
+from frazil.records.transforms.definition import KAFKA, ConnectClass, Names, TransformDefinition, option, target_option
 from frazil.records.transforms.fields import (
     Target,
     bare_column,
@@ -39,40 +35,33 @@ _NANO_LIMIT: Final = (2**63 - 1) // _NANOS
 
 
 @dataclass(frozen=True, slots=True)
-class TimestampConverter:
-    """Converts one field, in UTC. What it is now, its type says: text, number, date, time (on 1970-01-01), timestamp.
+class TimestampConverter(TransformDefinition):
+    """Converts a time between text, number, date, time and timestamp, in UTC.
 
-    A record fails where a text does not fit the format, or a moment is outside of years 1 to 9999 (1677 to 2262 where unix
-    nanoseconds are written). What the new form can't hold is cut off: the time of a date, nanoseconds, the fraction of unix
-    seconds. A field that is not there does nothing.
-
-    Attributes:
-        field: Name of the field; empty for values without fields.
-        target_type: `string`, `unix` (int64), `Date` (date), `Time` (time[us]) or `Timestamp` (timestamp[us, UTC]).
-        format: A pattern of Java's SimpleDateFormat, as `DatePattern` reads it, for texts read or written.
-        unix_precision: Unit of numbers read or written.
-        target: Values or keys.
-
-    Raises:
-        Terminal: an unknown form, no format for text, or a pattern that is not known here.
+    What it is now, its type says: text, number, date, time (on 1970-01-01), timestamp. It becomes string, int64 (`unix`), date,
+    time[us] or timestamp[us, UTC]. A record fails where a text does not fit the format, or a moment is outside of years 1 to
+    9999 (1677 to 2262 where unix nanoseconds are written). What the new form can't hold is cut off: the time of a date,
+    nanoseconds, the fraction of unix seconds. A field that is not there does nothing.
     """
 
-    target_type: TimeForm
-    field: str = ""
-    format: str | None = None
-    unix_precision: UnixPrecision = "milliseconds"
-    target: Target = "value"
+    connect_class: ClassVar = ConnectClass(f"{KAFKA}TimestampConverter")
+
+    field: str = option("The field; none for values without fields.", "")
+    target_type: TimeForm = option("The new form; what it is now, its type says.", key="target.type", by_name=True)
+    format: str | None = option(
+        "Pattern of Java's SimpleDateFormat for text read or written, such as `yyyy-MM-dd`.", None, min_length=1
+    )
+    unix_precision: UnixPrecision = option("Unit of numbers read or written.", "milliseconds", key="unix.precision")
+    target: Target = target_option()
 
     def __post_init__(self) -> None:
-        if self.target_type not in get_args(TimeForm) or self.unix_precision not in get_args(UnixPrecision):
-            raise Terminal(
-                f"TimestampConverter: {self.target_type!r} in {self.unix_precision!r} is not known",
-                next_step=f"known: {', '.join(get_args(TimeForm))} in {', '.join(get_args(UnixPrecision))}",
-            )
+        if self.target_type == "string" and self.format is None:
+            raise ValueError("target.type: string needs a format")
+
+    def prepare(self) -> None:
+        """Refuse a pattern that is not known here."""
         if self.format is not None:
             DatePattern(self.format)
-        elif self.target_type == "string":
-            raise Terminal("TimestampConverter: text needs a format", next_step="write format: yyyy-MM-dd, or the like")
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the configured fields that do not exist."""
@@ -147,7 +136,11 @@ class TimestampConverter:
                 time_of_day = pc.subtract(moments, pc.multiply(_floor_divide(moments, DAY), DAY))
                 return time_of_day.cast(pa.time64("us"))
             case _:
-                return moments.cast(TIMESTAMP)
+                return moments.cast(pa.timestamp("us", "UTC"))
+
+    def referenced_names(self) -> Names:
+        """Return the fields that the options name."""
+        return [self.field] if self.field else None
 
 
 def _floor_divide(numbers: pa.Int64Array, divisor: int) -> pa.Int64Array:

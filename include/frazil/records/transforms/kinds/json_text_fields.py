@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Final
-
-import pyarrow as pa
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from frazil.errors import Terminal
-from frazil.records.json.convert import check_characters
-from frazil.records.json.exact import parse_object
-from frazil.records.json.record import ExactDecoder
+from frazil.records import pa
 from frazil.records.model.dead_letter import Reason, Rejection
-from frazil.records.model.format import BARE
-from frazil.records.model.frame import Frame, MissingField, Transformed
+from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
 from frazil.records.model.json_text import JsonValue, compact
-from frazil.records.model.spec import RecordSpec
+from frazil.records.transforms.definition import SINK, ConnectClass, Names, TransformDefinition, option
 from frazil.records.transforms.fields import (
     batch_of,
     failure,
@@ -27,39 +22,36 @@ from frazil.records.transforms.fields import (
     select,
 )
 
+if TYPE_CHECKING:
+    from frazil.records.json.record import ExactDecoder
+
 PAYLOAD: Final = "payload"
-_MAP: Final = pa.map_(pa.string(), pa.string())
 ParseText = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, slots=True)
-class JsonToMap:
-    """Reads JSON objects from text fields, every digit of them.
+class JsonToMap(TransformDefinition):
+    """Reads JSON objects from a text field: as a map, or as declared fields.
 
     A value that is nothing but text (format `string`) becomes the one column `payload`, a map, or with `types` the columns
-    that they declare. A text field of a value becomes a map or struct in its place. Null stays null. Types are declared
-    because a column has one type for all records: the sink infers one per record. Records of a shape without the field
-    fail, and so does a text that is no JSON object or does not fit its types.
-
-    Attributes:
-        json_root: Whether the fields stay together as map<string, string>: texts as they are, numbers as they were written,
-            anything else as JSON text.
-        types: Struct type whose fields are taken from the object otherwise; others are left out.
-        field: Name of the text field.
-
-    Raises:
-        Terminal: neither `json_root` nor `types`, both, or types that JSON has no form for. On `apply`: the field is no text.
+    that they declare. A text field of a value becomes a map or struct in its place. Null stays null. The map holds texts as they
+    are, numbers as they were written, every digit of them, anything else as JSON text. Types are declared because a column has
+    one type for all records: the sink infers one per record. Records of a shape without the field fail, and so does a text that
+    is no JSON object or does not fit its types.
     """
 
-    json_root: bool = False
-    types: pa.StructType | None = None
-    field: str = field(default=BARE)
+    connect_class: ClassVar = ConnectClass(f"{SINK}JsonToMapTransform")
+
+    json_root: bool = option("All fields of the object as one map of texts.", False, key="json.root")
+    types: Any = option("Or the fields to take: `struct<id: long, name: string>`.", None, form="struct")
+    field: str = option("The text field; `value` for values that are nothing but text.", BARE, min_length=1)
 
     def __post_init__(self) -> None:
         if self.json_root == (self.types is not None):
-            raise Terminal(
-                "JsonToMap: expected either json.root: true or declared types", next_step="declare the fields to take"
-            )
+            raise ValueError("either json.root: true, or types")
+
+    def prepare(self) -> None:
+        """Refuse types that JSON has no form for."""
         if self.types is not None:
             _decoder(self.types)
 
@@ -83,11 +75,10 @@ class JsonToMap:
     def _read(self, texts: pa.BinaryArray) -> tuple[pa.Array, dict[int, Reason]]:
         if self.types is None:
             rows, failed = _each(texts, _entries, self.field)
-            return pa.array(rows, _MAP), failed
+            return pa.array(rows, pa.map_(pa.string(), pa.string())), failed
         decoder = _decoder(self.types)
         rows, failed = _each(texts, decoder.row, self.field)
-        nothing: list[object] = [None] * self.types.num_fields
-        table = decoder.table([row if isinstance(row, list) else nothing for row in rows])
+        table = decoder.table([row if isinstance(row, dict) else {} for row in rows])
         absent = pa.array([row is None for row in rows], pa.bool_())
         fields = list(self.types)
         return pa.StructArray.from_arrays(table.columns, fields=fields, mask=absent), failed
@@ -96,13 +87,20 @@ class JsonToMap:
         if fields.schema.names != [BARE] or self.field != BARE:
             return put_column(fields, self.field, parsed)
         if self.types is None:
-            return batch_of([(pa.field(PAYLOAD, _MAP), parsed)], len(parsed), like=fields)
+            return batch_of([(pa.field(PAYLOAD, parsed.type), parsed)], len(parsed), like=fields)
         is_nullable = fields.schema.field(BARE).nullable  # not whether there is a null in this batch
         declared = [column.with_nullable(column.nullable or is_nullable) for column in self.types]
         return batch_of(list(zip(declared, parsed.flatten(), strict=True)), len(parsed), like=fields)
 
+    def referenced_names(self) -> Names:
+        """Return the fields that the options name."""
+        return None if self.field == BARE else [self.field]
+
 
 def _decoder(types: pa.StructType) -> ExactDecoder:
+    from frazil.records.json.record import ExactDecoder
+    from frazil.records.model.spec import RecordSpec
+
     return ExactDecoder(RecordSpec(pa.schema(list(types)), kafka_columns=None))
 
 
@@ -121,6 +119,8 @@ def _each(texts: pa.BinaryArray, read: ParseText, path: str) -> tuple[list[objec
 
 
 def _entries(text: bytes) -> list[tuple[str, str | None]]:
+    from frazil.records.json.exact import parse_object
+
     return [(_checked_text(name), _text(value)) for name, value in parse_object(text).items()]
 
 
@@ -131,6 +131,8 @@ def _text(value: JsonValue) -> str | None:
 
 
 def _checked_text(text: str) -> str:
+    from frazil.records.json.convert import check_characters
+
     if not text.isascii():
         check_characters(text)
     return text

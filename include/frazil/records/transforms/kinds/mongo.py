@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-import pyarrow as pa
-
-from frazil.records.json.convert import check_characters
-from frazil.records.json.exact import parse_object
-from frazil.records.json.record import ExactDecoder, Row
+from frazil.records import pa
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.frame import Frame, MissingField, Transformed
 from frazil.records.model.json_text import JsonValue, compact, describe
-from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.cdc.change import text_field
 from frazil.records.transforms.cdc.extended_json import ExtendedJsonReader
+from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
 from frazil.records.transforms.fields import failure, find, lacking, put_column, select
+
+if TYPE_CHECKING:
+    from frazil.records.json.record import ExactDecoder, Row
 
 _NAME: Final = "MongoDebezium"
 _UPDATE: Final = "updateDescription"
@@ -33,27 +32,25 @@ Document = dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
-class MongoDebezium:
-    """Reads `before` and `after`, documents in Extended JSON, as plain JSON or as structs; the envelope stays around them.
+class MongoDebezium(TransformDefinition):
+    """Reads the documents in envelopes of Debezium's MongoDB connector; `DebeziumTransform` takes them out.
 
-    An update without `after` gets one from its `updateDescription`: the document before (if it was sent), the updated fields
-    put in, arrays cut, the removed fields taken out, `_id` from the key. An envelope with none of the three fails, unless it tells
-    of no row (ops `t` and `m`), or of one that went, which the key names (`d`).
-
-    Attributes:
-        array_handling_mode: `array`, or `document`: arrays become objects with the fields `_0`, `_1` ….
-        types: Struct type of a document, to become columns of; None leaves JSON text.
-        decimals: Whether Decimal128 becomes text, as in the sink, or a number, which decimal columns take.
-
-    Raises:
-        Terminal: types that JSON has no form for. On `apply`: before or after is no text.
+    `before` and `after`, documents in Extended JSON, become plain JSON or structs; the envelope stays around them. An update
+    without `after` gets one from its `updateDescription`: the document before (if it was sent), the updated fields put in, arrays
+    cut, the removed fields taken out, `_id` from the key. An envelope with none of the three fails, unless it tells of no row (ops
+    `t` and `m`), or of one that went, which the key names (`d`).
     """
 
-    array_handling_mode: Literal["array", "document"] = "array"
-    types: pa.StructType | None = None
-    decimals: Literal["text", "number"] = "text"
+    connect_class: ClassVar = ConnectClass(f"{SINK}MongoDebeziumTransform")
 
-    def __post_init__(self) -> None:
+    array_handling_mode: Literal["array", "document"] = option(
+        "`document`: arrays become objects with the fields `_0`, `_1` ….", "array"
+    )
+    types: Any = option("Fields of a document: `struct<_id: string>`; JSON text without.", None, form="struct")
+    decimals: Literal["text", "number"] = option("What Decimal128 becomes.", "text")
+
+    def prepare(self) -> None:
+        """Refuse types that JSON has no form for."""
         if self.types is not None:
             _decoder(self.types)
 
@@ -86,7 +83,7 @@ class MongoDebezium:
         if self.types is None:
             return pa.array(texts, pa.string())
         decoder = _decoder(self.types)
-        nothing: Row = [None] * self.types.num_fields
+        nothing: Row = {}
         rows = [nothing if text is None else _row(decoder, name, text, row, failed) for row, text in enumerate(texts)]
         absent = pa.array([row is nothing or row is None for row in rows], pa.bool_())
         table = decoder.table([row or nothing for row in rows])
@@ -131,6 +128,8 @@ def _read(change: _Change, reader: ExtendedJsonReader) -> tuple[str | None, str 
 
 
 def _plain_text(document: Document | None, reader: ExtendedJsonReader) -> str | None:
+    from frazil.records.json.convert import check_characters
+
     if document is None:
         return None
     text = compact(reader.value(document))
@@ -140,6 +139,8 @@ def _plain_text(document: Document | None, reader: ExtendedJsonReader) -> str | 
 
 
 def _document(path: str, text: object) -> Document | None:
+    from frazil.records.json.exact import parse_object
+
     if text is None:
         return None
     try:
@@ -150,6 +151,8 @@ def _document(path: str, text: object) -> Document | None:
 
 def _id(key: str) -> JsonValue:
     """Return the id out of a key's text, which is one JSON value."""
+    from frazil.records.json.exact import parse_object
+
     return parse_object(f'{{"id":{key}}}'.encode())["id"]
 
 
@@ -214,6 +217,9 @@ def _holder(document: Document, path: str, *, make: bool) -> tuple[JsonValue, st
 
 
 def _decoder(types: pa.StructType) -> ExactDecoder:
+    from frazil.records.json.record import ExactDecoder
+    from frazil.records.model.spec import RecordSpec
+
     return ExactDecoder(RecordSpec(pa.schema(list(types)), kafka_columns=None))
 
 

@@ -1,0 +1,159 @@
+"""What a transform is defined with, once: its options with their sentences, its docstring, its code.
+
+Of a definition come the keys of pipeline files with their checks (`frazil.pipeline.transforms`), docs/transforms.md and the JSON
+Schema, which say its first paragraph and the sentences of its options, and what `frazil import` makes of the class of Kafka
+Connect that it stands for. CONTRIBUTING.md says how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+if TYPE_CHECKING:
+    from frazil.records import pa
+    from frazil.records.model.frame import Frame, Transformed
+
+KAFKA: Final = "org.apache.kafka.connect.transforms."
+SINK: Final = "org.apache.iceberg.connect.transforms."
+"""Packages of the transforms that Kafka Connect brings, and of those of its Iceberg sink."""
+
+Names = Iterable[str | None] | None
+"""Names of fields; None: the transform reads all fields, or its outcome depends on which fields there are."""
+
+Form = Literal["names", "pairs", "expression", "struct"]
+"""How files write an option that is more than a plain value: different names, names with others, a regular expression, a type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectClass:
+    """The class of Kafka Connect that a transform stands for.
+
+    Attributes:
+        name: With its package.
+        renames: Options that are called otherwise there -> here.
+        defaults: Options whose default is another one there -> that one.
+        note: What else differs.
+    """
+
+    name: str
+    renames: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+
+
+def option(
+    meaning: str,
+    default: Any = MISSING,
+    *,
+    key: str | None = None,
+    form: Form | tuple[Callable[[Any], Any], Any] | None = None,
+    check: Callable[[Any], Any] | None = None,
+    by_name: bool = False,
+    **bounds: Any,
+) -> Any:
+    """Declare an option: a field of the dataclass, and a key of pipeline files.
+
+    Args:
+        meaning: Its sentence in docs/transforms.md and in the JSON Schema.
+        default: What it is if a file leaves it out; without, it is required. A class is called to make it.
+        key: Its key, where that has dots.
+        form: How files write it: a form that several options have, or what makes the value of it, and the type that files may have.
+        check: Takes the value and returns it, or raises ValueError.
+        by_name: Code can't give it by position: it is required, and stands behind one that is not.
+        bounds: As pydantic's `Field` has them: min_length, ge.
+    """
+    is_made = isinstance(default, type)
+    return field(
+        default=MISSING if is_made else default,
+        default_factory=default if is_made else MISSING,
+        kw_only=by_name,
+        metadata={"meaning": meaning, "key": key, "form": form, "check": check, "bounds": bounds},
+    )
+
+
+def split(names: object) -> object:
+    """`a, b` as Kafka Connect writes lists, as the list `[a, b]`; anything else as it is."""
+    return [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+
+
+def pairs(written: object) -> object:
+    """`a:b, c:d`, or a list of such pairs, as a mapping; anything else as it is.
+
+    Raises:
+        ValueError: A piece has no colon, or a name comes twice.
+    """
+    items = split(written)
+    if not isinstance(items, list):
+        return items
+    mapping: dict[str, str] = {}
+    for item in items:
+        name, colon, meaning = str(item).rpartition(":")
+        if not colon:
+            raise ValueError(f"{item!r} is no pair; expected name:other")
+        if name.strip() in mapping:
+            raise ValueError(f"{name.strip()!r} is named twice")
+        mapping[name.strip()] = meaning.strip()
+    return mapping
+
+
+def target_option(meaning: str = "Fields of the value or of the key.") -> Any:
+    """Declare which half of the records a transform works on; then `Cast$Key` is one on keys, too."""
+    return option(meaning, "value")
+
+
+class Definition:
+    """Base of the transforms that come with Frazil, and of predicates: frozen dataclasses of options.
+
+    `__post_init__` refuses options that don't fit together, by a ValueError that a pipeline file's author reads. It may be
+    called while a DAG is parsed.
+    """
+
+    __slots__ = ()
+
+    def prepare(self) -> None:
+        """Refuse options that only Arrow can judge.
+
+        Raises:
+            Terminal: They don't fit.
+        """
+
+
+class TransformDefinition(Definition):
+    """A transform; `frazil.records.model.frame` says what `apply` and `lacks` owe."""
+
+    __slots__ = ()
+
+    connect_class: ClassVar[ConnectClass | None] = None
+    uses_fields: ClassVar[bool] = True
+    """Whether fields are read or written; if not, all of them pass through."""
+    needs_condition: ClassVar[str] = ""
+    """Why a file must say `when`, if it must."""
+
+    def apply(self, frame: Frame) -> Transformed:
+        """Transform a frame."""
+        raise NotImplementedError
+
+    def referenced_names(self) -> Names:
+        """Return the top-level fields that are read or written; all others pass through, or are left out each by itself."""
+        return None if self.uses_fields else ()
+
+
+class Predicate(Definition):
+    """Tells for which rows a transform is meant."""
+
+    __slots__ = ()
+
+    needs_negation: ClassVar[str] = ""
+    """Why a file must say `negate`, if it must."""
+
+    def holds(self, frame: Frame) -> pa.BooleanArray:
+        """Return per row whether it holds, never null."""
+        raise NotImplementedError
+
+
+def options_of(definition: type[Definition]) -> dict[str, Mapping[str, Any]]:
+    """Return what `option` took, by the names of the attributes."""
+    declared: Mapping[str, Field[Any]] = getattr(definition, "__dataclass_fields__", {})
+    return {name: option.metadata for name, option in declared.items() if option.metadata}

@@ -1,0 +1,163 @@
+"""Expressions run by DuckDB on the Arrow batch, and row by row where one of them fails."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import Terminal
+from frazil.records.model.dead_letter import Reason
+from frazil.records.model.frame import Frame, Transformed
+from frazil.records.transforms.fields import batch_of, columns_of, failure, first_duplicate, reject_all, select
+from frazil.records.transforms.sql.engine import forget_connection, row_message, run
+from frazil.records.transforms.sql.plan import EXTRA_COLUMNS, ROW, Plan, UnfitShape, plan, refuse_names
+
+if TYPE_CHECKING:
+    from frazil.records.transforms.kinds.sql import Sql
+
+_EXPLAINED_ROWS: Final = 4
+"""Failing rows of a batch that are run one by one for DuckDB's message: each run takes milliseconds."""
+
+_UNEXPLAINED: Final = "Sql: an expression fails on this row, as on others of its batch whose letters quote DuckDB"
+
+
+def apply_expressions(sql: Sql, frame: Frame) -> Transformed:
+    """Run the expressions.
+
+    Raises:
+        Terminal: the expressions are not allowed, or change the number of rows.
+    """
+    named = sql.referenced_names()
+    all_columns = columns_of(frame.value)
+    input_columns = (
+        all_columns if named is None else [column for column in all_columns if column[0].name.casefold() in named]
+    )
+    try:
+        refuse_names(frame.value.schema)
+        sql_plan = plan(
+            sql.select, sql.where, pa.schema([field for field, _ in input_columns]), with_star=named is None
+        )
+    except UnfitShape as e:
+        return reject_all(frame, e.message)
+    answer, failed = _answers(sql_plan, _rows(frame, input_columns), sql.memory_bytes)
+    order = answer.column(ROW).combine_chunks()
+    _refuse_other_rows(sql, order, len(frame) - len(failed))
+    row_indices = pc.index_in(pa.array(range(len(frame)), pa.int64()), value_set=order)
+    columns = [
+        (
+            declared,
+            _reorder(answer.column(index), row_indices, declared.type)
+            if source is None
+            else frame.value.column(source),
+        )
+        for index, (declared, source) in enumerate(zip(sql_plan.schema, sql_plan.sources, strict=True), start=1)
+    ]
+    if sql_plan.star is not None:
+        columns[sql_plan.star : sql_plan.star] = all_columns
+        if duplicate := first_duplicate([declared.name.lower() for declared, _ in columns]):
+            raise Terminal(f"Sql: two columns are named {duplicate}", next_step="give them names with AS")
+    changed = frame.with_value(batch_of(columns, len(frame), like=frame.value))
+    return select(changed, row_indices.is_valid(), failed)
+
+
+def _refuse_other_rows(sql: Sql, order: pa.Int64Array, expected: int) -> None:
+    is_distinct = pc.count_distinct(order, mode="all").as_py() == len(order)
+    if not is_distinct or len(order) > expected or (sql.where is None and len(order) != expected):
+        raise Terminal(
+            f"Sql: {sql.select!r} makes {len(order)} rows of {expected}",
+            next_step="use Explode for several rows per record, where for fewer",
+        )
+
+
+def _reorder(values: pa.ChunkedArray, indices: pa.Int32Array, data_type: pa.DataType) -> pa.Array:
+    """Return values in the order of `indices`, null where an index is null."""
+    # No chunks: Arrow can't combine them for every type.
+    return (
+        values.combine_chunks().take(indices).cast(data_type)
+        if values.num_chunks
+        else pa.nulls(len(indices), data_type)
+    )
+
+
+def _rows(frame: Frame, input_columns: list[tuple[pa.Field, pa.Array]]) -> pa.Table:
+    records = frame.records
+    added = [
+        frame.topic,
+        records.column("partition"),
+        records.column("offset"),
+        records.column("timestamp"),
+        _text(records.column("key")),
+        pa.array(range(len(frame)), pa.int64()),
+    ]
+    columns = [*input_columns, *zip(EXTRA_COLUMNS, added, strict=True)]
+    return pa.Table.from_batches([batch_of(columns, len(frame))])
+
+
+def _text(keys: pa.BinaryArray) -> pa.StringArray:
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_utf8(key) for key in keys.to_pylist()], pa.string())
+
+
+def _utf8(key: bytes | None) -> str | None:
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _answers(sql_plan: Plan, rows: pa.Table, memory: int) -> tuple[pa.Table, dict[int, Reason]]:
+    """Return the result of the statement, and the reasons of rows on which it fails."""
+    import duckdb
+
+    with suppress(duckdb.Error):
+        return run(sql_plan.statement, rows, memory), {}
+    suspects = _suspects(sql_plan, rows, memory)
+    if not len(suspects):
+        return _run_bisecting(sql_plan.statement, rows, memory)
+    is_suspect = pc.is_in(rows.column(ROW), value_set=suspects)
+    answer, failed = _run_bisecting(sql_plan.statement, rows.filter(pc.invert(is_suspect)), memory)
+    failed |= dict.fromkeys(suspects.slice(_EXPLAINED_ROWS).to_pylist(), failure(_UNEXPLAINED))
+    explained_rows = rows.filter(is_suspect)
+    answers = [answer]
+    for index in range(min(_EXPLAINED_ROWS, len(explained_rows))):
+        row_answer, reasons = _run_bisecting(sql_plan.statement, explained_rows.slice(index, 1), memory)
+        answers.append(row_answer)
+        failed |= reasons
+    return pa.concat_tables(answers), failed
+
+
+def _suspects(sql_plan: Plan, rows: pa.Table, memory: int) -> pa.Int64Array:
+    import duckdb
+
+    # Some functions can't be tried (error(…)); then nobody is suspected.
+    with suppress(duckdb.Error):
+        if sql_plan.trial is not None:
+            return run(sql_plan.trial, rows, memory).column(ROW).combine_chunks()
+    return pa.array([], pa.int64())
+
+
+def _run_bisecting(statement: str, rows: pa.Table, memory: int) -> tuple[pa.Table, dict[int, Reason]]:
+    """Run all rows at once; where that fails, run halves, until each failing row is alone."""
+    import duckdb
+
+    answers: list[pa.Table] = []
+    failed: dict[int, Reason] = {}
+    pending = [rows]
+    while pending:
+        part = pending.pop()
+        try:
+            answers.append(run(statement, part, memory))
+        except duckdb.Error as e:
+            if isinstance(e, duckdb.FatalException | duckdb.InternalException):
+                forget_connection()
+            if len(part) == 1:
+                failed[part.column(ROW)[0].as_py()] = failure(f"Sql: {row_message(e)}")
+                continue
+            middle = len(part) // 2
+            pending += [part.slice(middle), part.slice(0, middle)]
+    return pa.concat_tables(answers or [run(statement, rows.slice(0, 0), memory)]), failed
