@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 
 BIN := .venv/bin
-CODE := include plugins dags spark_jobs docs docker tests conftest.py
+CODE := include plugins dags spark_jobs docs docker tests conftest.py setup.py
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url
 ARGS ?=
 WORKERS ?= 2
