@@ -82,6 +82,7 @@ lock: setup ## Resolve all pins anew: packages, tools, jars
 	$(BIN)/python -m frazil.runtime.jars lock
 
 wheel: setup ## Build the wheel into dist/
+	@rm -rf build/lib build/bdist.*  # setuptools packs what an earlier build left there
 	$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python
 	@ls dist/*.whl
 

@@ -20,8 +20,11 @@ from frazil.errors import Terminal
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.produce import produce
+from frazil.runtime import ivy
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
+from frazil.runtime.java import Java
+from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.sources import job_file
 from tests.conftest import TopicFactory
 
@@ -196,6 +199,14 @@ def test_missing_job_needs_a_person() -> None:
     """Another try finds it no more: it was called something to try again later."""
     with pytest.raises(Terminal, match=r"none\.py is not there"):
         job_file("none.py")
+
+
+def test_spark_engine_without_pyspark_needs_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment without the extra `spark` can land by the engine `inline` only; it was an unexpected error."""
+    monkeypatch.setattr(ivy, "find_spec", lambda _: None)
+
+    with pytest.raises(Terminal, match="PySpark is not installed"):
+        archive_options(Home.resolve(), Java(Path("/java"), 17))
 
 
 @pytest.mark.short("inline")

@@ -11,13 +11,13 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from frazil.errors import FrazilError, Retryable
 from frazil.runtime.files import exclusive, private_folder
 from frazil.runtime.home import Home, inherited_environment, interpreter_bin
+from frazil.runtime.ivy import ivy_jar
 from frazil.runtime.java import Java, ensure_java
 
 _TRAINING: Final = Path(__file__).parents[1] / "jobs" / "training.py"
@@ -96,9 +96,7 @@ def _release(java: Java) -> str:
 
 
 def _spark_jars() -> Path:
-    spec = find_spec("pyspark")
-    (folder,) = (spec.submodule_search_locations if spec else None) or ("",)
-    return Path(folder) / "jars"
+    return ivy_jar().parent
 
 
 def _main() -> int:
