@@ -47,6 +47,24 @@ start: earliest
 source: {topics: [TOPIC]}
 destinations: [{table: shop.orders, columns: {id: long}}]
 """
+OPTIONAL = (
+    "airflow",
+    "boto3",
+    "duckdb",
+    "fastavro",
+    "google.protobuf",
+    "grpc_tools",
+    "jsonschema_rs",
+    "pyspark",
+    "sqlalchemy",
+)
+"""Libraries that only some pipelines, catalogs or engines need."""
+
+LOADED = f"""
+import sys
+import frazil.cli.app, frazil.project, frazil.records.decoder.decode, frazil.run.batches.ingest
+print(*(name for name in {OPTIONAL} if name in sys.modules))
+"""
 PROBE = """
 import json, sys
 from airflow import plugins_manager
@@ -193,6 +211,14 @@ def test_project_is_named_and_never_the_working_folder(installed: Installed) -> 
     assert "FRAZIL_PROJECT is not set" in refused.stderr
     assert usable.returncode == 0, usable.stderr
     assert "2 files, all usable" in usable.stdout
+
+
+def test_landing_json_loads_no_library_that_others_need(installed: Installed) -> None:
+    """A library that only one format or engine needs must not be needed, nor waited for, by all."""
+    done = installed.python("-c", LOADED)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
 
 
 def test_missing_job_needs_a_person() -> None:
