@@ -102,7 +102,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     (column(type="variant"), "destinations.0.columns.c.from: type variant takes the whole value"),
     (column(type="list<variant>"), "destinations.0.columns.c.type: list<variant>: a variant is a column of its own"),
     (column(type="string", default="", **{"from": []}), "destinations.0.columns.c.default: from: [] takes the whole"),
-    (column(type="long", default="x"), "destinations.0.columns.c.default: does not fit its type: expected int64"),
+    (column(type="long", default="x"), "destinations.0.columns.c.default: does not fit its type: expected long"),
     (column(type="int", default=1.5), "destinations.0.columns.c.default: does not fit its type: "),
     (column(type="date", default="2020-13-01"), "destinations.0.columns.c.default: does not fit its type: "),
     (column(type="timestamp", default=5), "destinations.0.columns.c.default: does not fit its type: "),
