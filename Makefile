@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 
 BIN := .venv/bin
-CODE := include plugins dags spark_jobs docs docker tests conftest.py
+CODE := include plugins dags spark_jobs docs docker tests conftest.py setup.py
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url
 ARGS ?=
 WORKERS ?= 2
@@ -82,6 +82,7 @@ lock: setup ## Resolve all pins anew: packages, tools, jars
 	$(BIN)/python -m frazil.runtime.jars lock
 
 wheel: setup ## Build the wheel into dist/
+	@rm -rf build/lib build/bdist.*  # setuptools packs what an earlier build left there
 	$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python
 	@ls dist/*.whl
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from frazil.project import Project
-from frazil_airflow.dags.monitor import monitor_dags
+from frazil_airflow import dags
 
-monitor_dags(Project.load())
+dags.load("monitor")

@@ -1,42 +1,8 @@
-"""Registers Frazil with Airflow: what its operators show in the UI, the page, and the reports on dead letters."""
+"""Registers Frazil with the Airflow of a checkout. Where Frazil is installed its entry point does, and Airflow refuses a second one."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from importlib.metadata import entry_points
 
-from airflow.plugins_manager import AirflowPlugin
-
-from frazil_airflow.dags.priority import FairOrder
-from frazil_airflow.outputs.links import REPORTS, ReportLink, TableLink
-
-_PREFIX = "/frazil"
-"""As `frazil_airflow.page.app.PREFIX`, which loads more than every process of Airflow needs."""
-
-
-class FrazilPlugin(AirflowPlugin):
-    """Shown under Admin, Plugins."""
-
-    name = "frazil"
-    operator_extra_links = [TableLink(), ReportLink()]  # noqa: RUF012, the loader reads a plain list of the class
-    priority_weight_strategies = [FairOrder]  # noqa: RUF012
-    external_views = [  # noqa: RUF012
-        {"name": "Frazil", "href": f"{_PREFIX}/", "destination": "nav", "url_route": "frazil"},
-        {
-            "name": "Frazil",
-            "href": f"{_PREFIX}/dag?dag_id={{DAG_ID}}",
-            "destination": "dag",
-            "url_route": "frazil-pipeline",
-        },
-    ]
-    _apps: ClassVar[list[dict[str, Any]]] = []
-
-    @property
-    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """Page and reports. A property, because only the api-server asks: no other process shall load FastAPI."""
-        if not self._apps:
-            from frazil_airflow.outputs import report_page
-            from frazil_airflow.page.app import create_app
-
-            self._apps.append({"app": report_page.create_app(), "url_prefix": REPORTS, "name": "frazil reports"})
-            self._apps.append({"app": create_app(), "url_prefix": _PREFIX, "name": "frazil"})
-        return self._apps
+if not entry_points(group="airflow.plugins", name="frazil"):
+    from frazil_airflow.plugin import FrazilPlugin  # noqa: F401, the loader looks for the class

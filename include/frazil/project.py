@@ -75,7 +75,7 @@ class Project:
     """Settings and pipelines in force.
 
     Attributes:
-        root: The checkout: dags/, plugins/, include/, spark_jobs/.
+        root: The folder that holds include/, and dags/ if Airflow takes them from there.
         home: State of the embedded stack.
         settings: The settings file.
         settings_file: Where it was read from.
@@ -241,8 +241,7 @@ class Project:
     def environment(self) -> dict[str, str]:
         """Variables that make a child process see this very project."""
         return {
-            "FRAZIL_HOME": str(self.home.root),
-            "FRAZIL_JARS": str(self.home.jars),
+            **self.home.environment,
             SETTINGS_VARIABLE: str(self.settings_file),
             PIPELINES_VARIABLE: str(self.pipelines_folder),
         }

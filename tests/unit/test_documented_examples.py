@@ -50,7 +50,7 @@ FILES = [
 
 
 @pytest.mark.parametrize("parts", FILES, ids=", ".join)
-def test_example_is_refused(parts: dict[str, Any]) -> None:
+def test_documented_example_is_valid(parts: dict[str, Any]) -> None:
     """What is copied from the docs must be a pipeline file, or a part of the settings."""
     if registries := parts.pop("registries", None):
         assert all(RegistrySettings.model_validate(of) for of in registries.values())
@@ -58,7 +58,7 @@ def test_example_is_refused(parts: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("parts", [parts for parts in FILES if "transforms" in parts])
-def test_example_can_not_work(parts: dict[str, Any]) -> None:
+def test_documented_example_has_matching_columns(parts: dict[str, Any]) -> None:
     """Its transforms fit its fields, and its columns what comes out."""
     assert record_problems(pipeline(**parts)) == ()
 
@@ -70,7 +70,7 @@ def shown_outcomes() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("file", "sent", "rows"), shown_outcomes())
-def test_example_gives_other_rows(file: str, sent: str, rows: str) -> None:
+def test_documented_example_gives_its_rows(file: str, sent: str, rows: str) -> None:
     """Values, pipeline file and rows of the page belong together."""
     outcomes = landed(pipeline(**yaml.safe_load(file)), sent.encode().splitlines())
 
@@ -92,7 +92,7 @@ def install(page: str, at: Path, monkeypatch: pytest.MonkeyPatch, *where: Any) -
         monkeypatch.setattr(module, "entry_points", lambda group: own.select(group=group))
 
 
-def test_own_format_of_the_docs_does_not_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_format_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the first thing that its reader copies."""
     install("formats.md", tmp_path, monkeypatch, value, formats)
     columns = {"sensor": "int", "celsius": "double"}
@@ -104,7 +104,7 @@ def test_own_format_of_the_docs_does_not_work(tmp_path: Path, monkeypatch: pytes
     assert outcomes.dead.column("message").to_pylist() == ["expected 12 bytes, found 1"]
 
 
-def test_own_transform_of_the_docs_does_not_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_transform_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its options get there, and its fields land."""
     install("transforms.md", tmp_path, monkeypatch, transforms, catalogue)
     steps = [{"type": "acme.Trim", "options": {"field": field}} for field in ("name", "missing")]
@@ -113,7 +113,7 @@ def test_own_transform_of_the_docs_does_not_work(tmp_path: Path, monkeypatch: py
     assert landed(declared, [b'{"name": " a "}', b"{}"]).rows.to_pylist() == [{"name": "a"}, {"name": None}]
 
 
-def test_transform_of_a_key_that_is_not_there_is_accepted() -> None:
+def test_transform_of_a_missing_key_is_refused() -> None:
     """Keys are not decoded: it would fail in every run."""
     steps = [{"type": "HoistField", "field": "a"}, {"type": "Cast$Key", "spec": {"id": "string"}}]
 

@@ -44,7 +44,7 @@ def child(orders: str | None, *points: str) -> subprocess.Popen[str]:
         ("audited=kill,planned=kill", ["planned"]),
     ],
 )
-def test_process_is_killed_elsewhere(orders: str, passed: list[str]) -> None:
+def test_process_is_killed_at_the_requested_failpoint(orders: str, passed: list[str]) -> None:
     """The nth time, and the first of several orders."""
     with child(orders, "planned", "staged", "audited", "staged") as process:
         out, _ = process.communicate(timeout=60)
@@ -56,7 +56,7 @@ def test_process_is_killed_elsewhere(orders: str, passed: list[str]) -> None:
 @pytest.mark.parametrize(
     "orders", [None, "", "nowhere=kill", "staged:5=kill", "stage=kill", "decide=kill", "STAGED=kill"], ids=str
 )
-def test_process_is_killed_although_nobody_asked(orders: str | None) -> None:
+def test_process_without_a_matching_order_lives(orders: str | None) -> None:
     """Without the variable, at a point with another name, or fewer times than asked, nothing happens."""
     with child(orders, "planned", "staged", "audited", "staged") as process:
         out, _ = process.communicate(timeout=60)
@@ -65,7 +65,7 @@ def test_process_is_killed_although_nobody_asked(orders: str | None) -> None:
     assert process.returncode == 0
 
 
-def test_paused_process_ends_or_goes_on_by_itself() -> None:
+def test_paused_process_waits_until_it_is_continued() -> None:
     """A zombie stands still at its point, and goes on from there when it is continued."""
     with child("audited=stop", "planned", "audited", "staged") as process:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
@@ -81,12 +81,12 @@ def test_paused_process_ends_or_goes_on_by_itself() -> None:
     assert process.returncode == 0
 
 
-def test_point_cannot_be_told_from_another() -> None:
+def test_names_of_failpoints_have_no_separators() -> None:
     """Orders are split at commas, colons and equals signs, so no name has one of these."""
     assert not [point for point in Failpoint if set(point) & set(",:=")]
 
 
-def test_points_cost_something_where_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failpoints_are_passed_without_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the variable this very process passes every point."""
     monkeypatch.delenv(VARIABLE, raising=False)
 

@@ -15,7 +15,7 @@ def fail(before: int) -> None:
     raise RuntimeError
 
 
-def test_a_failed_batch_leaves_the_collector_asleep() -> None:
+def test_failed_batch_leaves_the_collector_enabled() -> None:
     """Whoever staged in this process, Airflow's task for one, collects as before, also after an error."""
     before = gc.get_threshold()
 

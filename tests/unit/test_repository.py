@@ -24,6 +24,8 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 50
 MAX_VERBS = 18
 MAX_MAP_LINES = 125
+WITHOUT_PACKAGE = {"bench", "model"}
+"""Folders of unit tests of programs outside of `frazil`: the benchmark's, and the model of the protocol."""
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -112,7 +114,7 @@ def test_no_function_is_longer_than_the_house_allows() -> None:
     assert long == {}
 
 
-def test_no_file_is_named_after_nothing() -> None:
+def test_every_file_is_named_after_a_concept() -> None:
     """A file called after no concept collects everything."""
     nothing = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
 
@@ -174,6 +176,16 @@ def test_the_map_names_every_room() -> None:
     assert [room for room in sorted(rooms) if f"`{room}" not in text] == []
 
 
+def test_unit_tests_mirror_the_packages() -> None:
+    """The tests of a file are found by its path: each folder of tests is named after a package."""
+    unit, house = ROOT / "tests" / "unit", ROOT / "include" / "frazil"
+    folders = {str(path.parent.relative_to(unit)) for path in unit.rglob("*.py")}
+
+    assert sorted(folder for folder in folders if not (house / folder / "__init__.py").is_file()) == sorted(
+        WITHOUT_PACKAGE
+    )
+
+
 def test_makefile_has_few_verbs_and_explains_each() -> None:
     """`make help` is the table of contents: every verb is on it, and it fits on a screen."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -185,7 +197,7 @@ def test_makefile_has_few_verbs_and_explains_each() -> None:
     assert len(explained) <= MAX_VERBS
 
 
-def test_the_readme_tells_only_verbs_that_exist() -> None:
+def test_readme_names_only_verbs_that_exist() -> None:
     """The first command a newcomer types must not be a typing error of ours."""
     verbs = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     pages = "".join(page.read_text(encoding="utf-8") for page in markdown_files())

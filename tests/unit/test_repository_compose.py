@@ -110,7 +110,7 @@ def test_file_fits_the_schema_of_compose_files() -> None:
     assert [f"{error.json_path}: {error.message}" for error in found.iter_errors(COMPOSE)] == []
 
 
-def test_no_service_is_lost_or_always_on() -> None:
+def test_every_service_is_in_its_profile() -> None:
     """What is named by nobody would start with everything, or with nothing."""
     found: dict[str | None, set[str]] = {}
     for name, service in SERVICES.items():
@@ -122,7 +122,7 @@ def test_no_service_is_lost_or_always_on() -> None:
 
 
 @each_service
-def test_services_share_what_is_common(name: str) -> None:
+def test_services_share_common_settings(name: str) -> None:
     """One that restarts or logs otherwise than its neighbours is found when a disk is full."""
     service = SERVICES[name]
 
@@ -140,7 +140,7 @@ def test_images_are_pinned(name: str) -> None:
 
 
 @each_server
-def test_servers_say_whether_they_are_healthy(name: str) -> None:
+def test_servers_have_health_checks(name: str) -> None:
     """Without a health check "started" passes for "ready", and those that depend on it fail by chance."""
     check = SERVICES[name]["healthcheck"]
 
@@ -256,7 +256,7 @@ def test_the_example_environment_names_every_secret() -> None:
     assert sorted(re.findall(r"^(\w+)=$", example, re.MULTILINE)) == secret_names()
 
 
-def test_secrets_that_are_made_repeat_or_leave_one_out() -> None:
+def test_generated_secrets_are_unique_and_complete() -> None:
     """`make_env.py` fills in every variable with a value that no other has, and that Airflow takes for a Fernet key."""
     command = [sys.executable, str(DOCKER / "make_env.py")]
     made = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
@@ -300,7 +300,7 @@ def test_all_who_touch_the_lake_share_code_and_volumes() -> None:
     assert all(service["environment"].items() >= COMPOSE["x-environment"].items() for service in at_work)
 
 
-def test_command_in_a_container_knows_no_airflow() -> None:
+def test_command_in_a_container_finds_airflow() -> None:
     """`frazil stop` would find no run to mark failed; and, in a home of its own, no driver of the others to wait for."""
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
     (home,) = re.findall(r"FRAZIL_HOME=(\S+)", dockerfile)

@@ -35,7 +35,7 @@ def test_rooms_import_only_what_they_may() -> None:
     )
 
 
-def test_programs_of_the_tests_find_what_they_import() -> None:
+def test_imports_of_programs_in_tests_exist() -> None:
     """Benchmarks, fuzz and storm run by hand and at night: a name that moved must not be noticed there first."""
     programs = [
         path for path in (ROOT / "tests").rglob("*.py") if '__name__ == "__main__"' in path.read_text(encoding="utf-8")

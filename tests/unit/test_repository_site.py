@@ -34,7 +34,7 @@ class Blocks(HTMLParser):
         self.counts.update({tag} & BLOCKS)
 
 
-def test_page_falls_apart_on_the_site() -> None:
+def test_page_looks_alike_on_the_site() -> None:
     """A list right behind its sentence, or indented by two, is a list to Git hosts, and running text to MkDocs."""
     config = load_config(str(ROOT / "mkdocs.yml"))
     site = markdown.Markdown(extensions=config.markdown_extensions, extension_configs=config.mdx_configs)
@@ -66,7 +66,7 @@ def built(folder: Path, **pages: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_site_is_built_from_pages_that_lead_nowhere(tmp_path: Path) -> None:
+def test_site_with_dead_links_is_not_built(tmp_path: Path) -> None:
     """A dead link, a dead anchor and a page that nobody finds end `make check`."""
     code, said = built(tmp_path, index="# A page\n\n[a](#nowhere) [b](gone.md)\n", lost="# Not in nav\n")
 
@@ -76,7 +76,7 @@ def test_site_is_built_from_pages_that_lead_nowhere(tmp_path: Path) -> None:
     assert "lost.md" in said
 
 
-def test_licence_of_a_jar_is_missing() -> None:
+def test_licence_of_every_jar_is_documented() -> None:
     """A jar that joins the lock is under a licence that somebody has to look at."""
     page = (DOCS / "third-party-jars.md").read_text(encoding="utf-8")
     told = set(re.findall(r"^\| `(\S+)` \| [A-Z]", page, re.MULTILINE))

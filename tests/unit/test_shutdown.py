@@ -53,7 +53,7 @@ def state_of(pid: int) -> str | None:
     return stat.state if stat is not None else None
 
 
-def test_hanging_run_never_ends() -> None:
+def test_hanging_run_ends() -> None:
     """Whoever works hangs, its engine does too, and nobody listens any more: the process ends when its time is over."""
     with subprocess.Popen([sys.executable, "-c", _HANGS], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
         assert run.stdout is not None
@@ -63,7 +63,7 @@ def test_hanging_run_never_ends() -> None:
         assert run.wait(_SECONDS) == Stopped.exit_code
 
 
-def test_signal_waits_until_a_c_library_is_done(tmp_path: Path) -> None:
+def test_signal_ends_a_wait_in_a_c_library(tmp_path: Path) -> None:
     """No handler runs while the main thread waits in C for a database: the engine is told to end at once, and time runs."""
     file = tmp_path / "catalog.db"
     with closing(sqlite3.connect(file)) as rival:
@@ -86,7 +86,7 @@ def asked_to_stop(command: list[str]) -> tuple[int, str]:
     return run.returncode, told
 
 
-def test_stop_interrupts_what_is_half_done() -> None:
+def test_stop_request_lets_half_done_work_finish() -> None:
     """A first signal only asks, the same one again changes nothing; a further Ctrl-C ends at once."""
     with hearing_ctrl_c(), shutdown.handled(lambda _: None):
         assert shutdown.requester() is None
@@ -99,7 +99,7 @@ def test_stop_interrupts_what_is_half_done() -> None:
     assert shutdown.requester() is None
 
 
-def test_nohup_is_in_vain() -> None:
+def test_ignored_signal_stops_nothing() -> None:
     """A signal that is ignored asks nobody to stop."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -111,7 +111,7 @@ def test_nohup_is_in_vain() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_stop_stays_after_its_run() -> None:
+def test_stop_ends_with_its_run() -> None:
     """What one run was asked is not asked of the next one of the same process, and the handlers before come back."""
     before = signal.getsignal(signal.SIGTERM)
     with shutdown.handled(lambda _: None):
@@ -133,7 +133,7 @@ threading.Event().wait()
 _PARENT: Final = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
 
 
-def test_task_without_its_worker_works_on(tmp_path: Path) -> None:
+def test_task_without_its_worker_ends(tmp_path: Path) -> None:
     """A process whose parent was killed ends by itself, whatever it is busy with."""
     pid = tmp_path / "pid"
     with subprocess.Popen([sys.executable, "-c", _PARENT, _DRIVER, str(pid)]) as parent:

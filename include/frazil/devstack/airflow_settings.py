@@ -10,7 +10,7 @@ from typing import Any
 
 from frazil.devstack.airflow_database import AirflowDatabase
 from frazil.runtime.airflow_login import Secrets
-from frazil.runtime.home import HOME_VARIABLE, JARS_VARIABLE, LOOPBACK, Home, inherited_environment, interpreter_bin
+from frazil.runtime.home import LOOPBACK, Home, inherited_environment, interpreter_bin
 from frazil.runtime.java import Java
 
 SPARK_CONNECTION = {
@@ -43,8 +43,7 @@ def environment(
     """
     inherited = inherited_environment()
     variables = {
-        HOME_VARIABLE: str(home.root),
-        JARS_VARIABLE: str(home.jars),
+        **home.environment,
         "AIRFLOW_HOME": str(home.airflow),
         "AIRFLOW_CONN_FRAZIL_SPARK": json.dumps(_spark_connection(home)),
         "AIRFLOW_CONN_FRAZIL_API": json.dumps(_api_connection(home, secrets_of_home)),

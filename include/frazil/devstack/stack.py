@@ -14,7 +14,7 @@ from frazil.devstack.parts import PARTS, Launch, PartName, names
 from frazil.errors import Terminal
 from frazil.runtime import spark_server
 from frazil.runtime.files import exclusive
-from frazil.runtime.home import HOME_VARIABLE, PORT_VARIABLES, Home, bootstrap_servers
+from frazil.runtime.home import HOME_VARIABLE, PORT_VARIABLES, PROJECT_VARIABLE, Home, bootstrap_servers
 from frazil.runtime.process import Processes
 
 CATALOG = "lake"
@@ -149,7 +149,7 @@ def _alone(home: Home, report: Callable[[str], None]) -> AbstractContextManager[
 
 
 def _refuse_other_profile(home: Home, processes: Processes) -> None:
-    before = Home.resolve({HOME_VARIABLE: str(home.root)}).profile
+    before = Home.resolve({PROJECT_VARIABLE: str(home.project), HOME_VARIABLE: str(home.root)}).profile
     if before == home.profile:
         return
     running = [name for part in PARTS[before] for name in part.processes if processes.running(name) is not None]

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from frazil import __version__
+from frazil.records.formats import FORMATS
 from frazil.records.formats import catalogue as formats
-from frazil.records.model.format import FORMATS
 from frazil.records.transforms import catalogue as transforms
 
 Kind = Literal["format", "transform", "channel"]

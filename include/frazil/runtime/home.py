@@ -16,6 +16,7 @@ from frazil.runtime.files import write_atomically
 LOOPBACK = "127.0.0.1"
 """Every port of the stack is bound here, never to an outside interface."""
 
+PROJECT_VARIABLE = "FRAZIL_PROJECT"
 HOME_VARIABLE = "FRAZIL_HOME"
 JARS_VARIABLE = "FRAZIL_JARS"
 USER_VARIABLE = "FRAZIL_AIRFLOW_USER"
@@ -68,7 +69,7 @@ class Home:
 
     Attributes:
         root: State folder, absolute. Removing it while the stack is down forgets everything.
-        project: Folder that holds dags/, plugins/ and include/.
+        project: Folder that holds dags/ and include/.
         jars: Folder of the artifact sets. Several homes may share it.
         ports: Ports in force.
         airflow_user: Name of the one Airflow login.
@@ -93,10 +94,10 @@ class Home:
             environ: Variables to read; the process environment when None.
 
         Raises:
-            Terminal: A port variable or the recorded state is not usable.
+            Terminal: There is no project, or a port variable or the recorded state is not usable.
         """
         env = os.environ if environ is None else environ
-        project = project_root()
+        project = project_root(env)
         root = Path(env.get(HOME_VARIABLE) or project / ".frazil").expanduser().absolute()
         jars = Path(env.get(JARS_VARIABLE) or project / ".frazil" / "jars").expanduser().absolute()
         recorded = _recorded(root / "stack.json")
@@ -104,6 +105,11 @@ class Home:
         ports = _ports(env, recorded.get("ports", {}), root / "stack.json")
         profile = _profile(recorded.get("profile", "embedded"), root / "stack.json")
         return cls(root, project, jars, ports, user, env.get(DATABASE_VARIABLE) or None, profile)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that make a child process see this home."""
+        return {PROJECT_VARIABLE: str(self.project), HOME_VARIABLE: str(self.root), JARS_VARIABLE: str(self.jars)}
 
     @property
     def logs(self) -> Path:
@@ -166,10 +172,26 @@ def bootstrap_servers(home: Home) -> str:
     return f"{LOOPBACK}:{home.ports.kafka_sasl if home.profile == 'production' else home.ports.kafka}"
 
 
-def project_root() -> Path:
-    """Return the checkout this package lies in, else the current folder (an installed wheel)."""
-    checkout = Path(__file__).resolve().parents[3]
-    return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+def checkout() -> Path | None:
+    """Return the checkout this package lies in; None: it was installed from a wheel."""
+    sources = Path(__file__).resolve().parents[2]
+    return sources.parent if sources.name == "include" and (sources.parent / "pyproject.toml").is_file() else None
+
+
+def project_root(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the folder that holds include/: FRAZIL_PROJECT, else the checkout. Never the current folder: what that is in a task
+    of Airflow nobody knows.
+
+    Raises:
+        Terminal: Frazil was installed from a wheel, and the variable is not set.
+    """
+    env = os.environ if environ is None else environ
+    root = Path(env[PROJECT_VARIABLE]).expanduser().absolute() if env.get(PROJECT_VARIABLE) else checkout()
+    if root is None:
+        raise Terminal(
+            f"{PROJECT_VARIABLE} is not set", next_step="set it to the folder that holds include/settings.yaml"
+        )
+    return root
 
 
 def inherited_environment() -> dict[str, str]:

@@ -97,7 +97,7 @@ def ivy_jar() -> Path:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise Terminal(
-            "PySpark is not installed: its Ivy fetches the jars",
+            "PySpark is not installed: Spark's jobs need it, and its Ivy fetches the jars",
             next_step="pip install 'frazil[spark]'",
         )
     jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))

@@ -27,12 +27,7 @@ def capture_dag_id(capture: str) -> str:
 
 
 def capture_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the DAG of every capture that one can be made of. Airflow registers them while their file is parsed.
-
-    Args:
-        project: Settings and captures.
-        only: Id of the one DAG to make; None for all.
-    """
+    """Make the DAG of every capture that one can be made of; `only` is the id of the one that is wanted."""
     return [
         capture_dag(project, capture)
         for name, capture in sorted(project.captures.usable.items())

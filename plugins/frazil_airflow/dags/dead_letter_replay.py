@@ -183,12 +183,7 @@ def replay_dag_id(pipeline: str) -> str:
 
 
 def replay_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the replay DAG of every pipeline.
-
-    Args:
-        project: Settings and pipelines.
-        only: Id of the one DAG to make; None for all.
-    """
+    """Make the replay DAG of every pipeline; `only` is the id of the one that is wanted."""
     return [replay_dag(project, pipeline) for pipeline in wanted_pipelines(project, replay_dag_id, only)]
 
 

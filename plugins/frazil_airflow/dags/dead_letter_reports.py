@@ -153,12 +153,7 @@ def letters_dag_id(pipeline: str) -> str:
 
 
 def letter_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the report DAG of every pipeline that wants one.
-
-    Args:
-        project: Settings and pipelines.
-        only: Id of the one DAG to make; None for all.
-    """
+    """Make the report DAG of every pipeline that wants one; `only` is the id of the one that is wanted."""
     return [
         letter_dag(project, pipeline, reporting.schedule)
         for pipeline in wanted_pipelines(project, letters_dag_id, only)

@@ -48,12 +48,7 @@ def dag_id(pipeline: str) -> str:
 
 
 def ingest_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the DAG of every pipeline that one can be made of. Airflow registers them while their file is parsed.
-
-    Args:
-        project: Settings and pipelines.
-        only: Id of the one DAG to make; None for all.
-    """
+    """Make the DAG of every pipeline that one can be made of; `only` is the id of the one that is wanted."""
     return [ingest_dag(project, pipeline) for pipeline in wanted_pipelines(project, dag_id, only)]
 
 

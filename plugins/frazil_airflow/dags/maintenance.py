@@ -108,12 +108,7 @@ def maintain_dag_id(pipeline: str) -> str:
 
 
 def maintain_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the maintenance DAG of every pipeline that has a schedule for it, and an engine.
-
-    Args:
-        project: Settings and pipelines.
-        only: Id of the one DAG to make; None for all.
-    """
+    """Make the maintenance DAG of every pipeline that has a schedule for it, and an engine; `only` is the id of the one that is wanted."""
     return [
         maintain_dag(project, pipeline, schedule)
         for pipeline in wanted_pipelines(project, maintain_dag_id, only)

@@ -15,9 +15,6 @@ from frazil.errors import FrazilError
 from frazil_airflow.page import letters_routes, pipeline_routes, rendering
 from frazil_airflow.page.rendering import render
 
-PREFIX = "/frazil"
-"""Where Airflow mounts it."""
-
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
     " frame-ancestors 'self'; base-uri 'none'"

@@ -71,7 +71,7 @@ class Desk:
         return True
 
 
-def test_the_same_trouble_is_told_at_every_look():
+def test_lasting_problem_is_notified_once_and_again_when_over():
     """Once to each channel, again when it is over, and then no more."""
     desk = Desk()
 
@@ -82,7 +82,7 @@ def test_the_same_trouble_is_told_at_every_look():
     assert from_json(desk.stored).entries == {}
 
 
-def test_a_trouble_that_lasts_is_forgotten():
+def test_lasting_problem_is_reminded_after_a_while_and_when_worse():
     """Told again after a while, with how long it lasts; told again at once when it gets worse."""
     desk = Desk(("mail",))
     desk.look(STALE)
@@ -94,7 +94,7 @@ def test_a_trouble_that_lasts_is_forgotten():
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_a_critical_trouble_that_got_milder_stays_open_on_the_pager(dies: bool):
+def test_resolved_notice_keeps_highest_severity_that_channel_received(dies: bool):
     """Whoever was told, or may have been, is told that it is over, as urgently: else its channel would not take it."""
     desk = Desk(("mail", "pager"), critical_only={"pager"})
     desk.look(WORSE, dies=dies)
@@ -104,7 +104,7 @@ def test_a_critical_trouble_that_got_milder_stays_open_on_the_pager(dies: bool):
     assert from_json(desk.stored).entries == {}
 
 
-def test_a_send_that_failed_is_lost():
+def test_failed_send_is_retried_until_channel_has_it():
     """The channel that was away is tried again until it is told; the other is not told again."""
     desk = Desk(away={"mail"})
 
@@ -115,7 +115,7 @@ def test_a_send_that_failed_is_lost():
     assert desk.look(STALE) == []
 
 
-def test_what_could_not_be_told_is_not_told_once_it_is_over():
+def test_problem_of_failed_send_is_reported_once_over():
     """Whoever was tried hears of it afterwards, with what it was."""
     desk = Desk(("mail",), away={"mail"})
     desk.look(STALE)
@@ -125,7 +125,7 @@ def test_what_could_not_be_told_is_not_told_once_it_is_over():
     assert desk.look() == []
 
 
-def test_a_channel_that_is_gone_for_good_is_tried_at_every_look():
+def test_unreachable_channel_is_retried_less_and_less_often():
     """Each wait is twice as long as the one before, an hour at most; that it is over is given up after a day."""
     desk = Desk(("mail",), away={"mail"})
     tries = 0
@@ -139,7 +139,7 @@ def test_a_channel_that_is_gone_for_good_is_tried_at_every_look():
     assert from_json(desk.stored).entries == {}
 
 
-def test_a_monitor_that_dies_behind_a_send_repeats_it_for_ever():
+def test_monitor_that_dies_while_sending_repeats_notices_at_growing_intervals():
     """The try was noted before: it comes once more, later each time, never at every look."""
     desk = Desk(("mail",))
     for _ in range(720):
@@ -149,7 +149,7 @@ def test_a_monitor_that_dies_behind_a_send_repeats_it_for_ever():
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_a_channel_that_is_told_no_more_keeps_an_incident_for_ever(away: bool):
+def test_incident_of_removed_channel_is_closed_there(away: bool):
     """It is told that it is over for it, though the trouble lasts, and tried for a day; if it is told again, it is anew."""
     desk = Desk(away={"chat"} if away else set())
     desk.look(STALE)
@@ -164,7 +164,7 @@ def test_a_channel_that_is_told_no_more_keeps_an_incident_for_ever(away: bool):
     assert desk.look(STALE) == [("chat", "warning")]
 
 
-def test_a_channel_is_told_twice_that_it_is_over():
+def test_removed_channel_is_notified_once_that_problem_is_over():
     """Told so when it was taken out, it hears no more when the trouble is."""
     desk = Desk(("mail",))
     desk.look(STALE)
@@ -174,7 +174,7 @@ def test_a_channel_is_told_twice_that_it_is_over():
     assert from_json(desk.stored).entries == {}
 
 
-def test_what_nobody_watches_any_more_stays_open():
+def test_problems_of_unwatched_pipeline_are_closed():
     """All that held is over, and the notice says why; nothing is left to be forgotten."""
     desk = Desk(("mail",))
     desk.look(STALE)
@@ -187,7 +187,7 @@ def test_what_nobody_watches_any_more_stays_open():
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_what_was_told_elsewhere_is_told_anew_or_never_closed(known: bool):
+def test_problems_of_another_page_continue_here_with_their_channels(known: bool):
     """A trouble of another page goes on in this one, with who was told."""
     elsewhere, desk = Desk(("mail",)), Desk(("mail",))
     elsewhere.look(STALE)
@@ -202,7 +202,7 @@ def test_what_was_told_elsewhere_is_told_anew_or_never_closed(known: bool):
     assert desk.look() == [("mail", "over")]
 
 
-def test_a_trouble_that_comes_back_is_told_to_nobody():
+def test_recurring_problem_is_notified_again():
     """Who was told that it is over, or may have been, hears of it anew; who was not tried yet still knows of it."""
     desk = Desk(("mail", "chat", "hook"))
     desk.look(STALE)
@@ -214,7 +214,7 @@ def test_a_trouble_that_comes_back_is_told_to_nobody():
     assert desk.look(STALE) == []
 
 
-def test_a_broker_that_restarts_wakes_somebody():
+def test_unreadable_condition_is_reported_at_third_failure_in_row():
     """What can't be read is told when it can't be read three times, one after another."""
     away = Notice("pizzas", "ops", "unreadable", "warning", "pizzas: no answer", "no answer")
     desk = Desk(("mail",))
@@ -224,7 +224,7 @@ def test_a_broker_that_restarts_wakes_somebody():
     assert [desk.look(away) for _ in range(PATIENCE["unreadable"])][-1] == [("mail", "warning")]
 
 
-def test_what_is_unknown_counts_as_over():
+def test_unknown_condition_leaves_open_problems_as_they_are():
     """A kind that is not judged stands as it was."""
     page = update_page(Page(), {"stale": STALE}, START)
 
@@ -232,7 +232,7 @@ def test_what_is_unknown_counts_as_over():
 
 
 @given(st.lists(st.tuples(st.sampled_from([None, STALE, WORSE]), st.integers(1, 300)), max_size=60))
-def test_a_pager_has_an_incident_that_nothing_resolves(story: list[tuple[Notice | None, int]]):
+def test_pager_incident_is_resolved_once_problem_is_over(story: list[tuple[Notice | None, int]]):
     """However a trouble rises and falls: once it is over the last word to everybody who was told is that it is."""
     desk = Desk(("mail", "pager"), critical_only={"pager"})
     for holds, minutes in story:
@@ -243,7 +243,7 @@ def test_a_pager_has_an_incident_that_nothing_resolves(story: list[tuple[Notice 
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.integers(1, 300)), max_size=60))
-def test_somebody_is_told_twice_or_not_at_all(story: list[tuple[bool, bool, bool, int]]):
+def test_every_channel_knows_final_state_after_any_failure(story: list[tuple[bool, bool, bool, int]]):
     """Whatever fails, dies and comes back: once all works again everybody knows how it stands, and the last word is true."""
     desk = Desk()
     for holds, away, dies, minutes in story:
@@ -261,7 +261,7 @@ def test_somebody_is_told_twice_or_not_at_all(story: list[tuple[bool, bool, bool
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=60))
-def test_a_channel_that_works_hears_more_than_there_was(story: list[tuple[bool, int]]):
+def test_working_channel_gets_one_notice_per_begin_and_end(story: list[tuple[bool, int]]):
     """Without failures: one word for each begin, one for each end, and reminders no nearer than they should be."""
     desk = Desk(("mail",))
     for holds, minutes in story:
@@ -277,13 +277,13 @@ def test_a_channel_that_works_hears_more_than_there_was(story: list[tuple[bool, 
 @pytest.mark.parametrize(
     "text", ["", "null", "[]", "{}", '{"entries": 3}', '{"entries": {}, "looked_at": 1, "fewest": []}']
 )
-def test_a_page_that_somebody_edited_is_taken_for_an_empty_one(text: str):
+def test_edited_page_that_is_unreadable_is_an_error(text: str):
     """It is an error that the caller sees."""
     with pytest.raises(ValueError, match=r"."):
         from_json(text)
 
 
-def test_a_page_of_a_newer_frazil_breaks_an_older_one():
+def test_page_of_newer_frazil_is_readable():
     """Keys that are not known are left out."""
     desk = Desk()
     desk.look(STALE)

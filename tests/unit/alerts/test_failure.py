@@ -24,7 +24,7 @@ def too_many_dead() -> Terminal:
     return refused.value
 
 
-def test_too_many_dead_letters_are_told_as_any_failure():
+def test_too_many_dead_letters_have_a_failure_kind_of_their_own():
     """The words of the audit make a kind of their own, with its remedy."""
     noted = failure("ingest__orders", "r1", NOW, str(too_many_dead()), final=True)
 
@@ -34,7 +34,7 @@ def test_too_many_dead_letters_are_told_as_any_failure():
     assert "dead_letters.tolerance" in noted.next_step
 
 
-def test_a_spark_job_brings_its_remedy_within_its_cause():
+def test_remedy_of_a_spark_job_is_separated_from_its_cause():
     """A job reports its error on one line: what to do is told apart all the same; of several lines only one is the mark."""
     folded = failure("ingest__orders", "r1", NOW, " ".join(str(too_many_dead()).split()), final=True)
     whole = failure("ingest__orders", "r1", NOW, str(too_many_dead()), final=True)
@@ -47,14 +47,14 @@ def test_a_spark_job_brings_its_remedy_within_its_cause():
     assert (lines.cause, lines.next_step) == ("expected next: 5\nfound next: 4", None)
 
 
-def test_a_run_that_rivals_keep_from_landing_is_told_as_any_failure():
+def test_run_kept_from_landing_by_conflicts_has_its_own_failure_kind():
     """A repeated conflict has a kind of its own; another try may help."""
     message = str(Retryable(f"pipeline orders: 4 {BATCHES_REFUSED}: position moved"))
 
     assert failure("ingest__orders", "r1", NOW, message, final=False).kind == "conflict"
 
 
-def test_a_failure_does_not_come_back_from_where_it_was_noted():
+def test_failure_is_read_back_as_written():
     """All of it, its time too; what is none is an error, not an empty failure."""
     noted = failure("ingest__orders", "r1", NOW, "first line\nsecond\n  next: do this", final=True)
 

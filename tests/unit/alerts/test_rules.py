@@ -39,7 +39,7 @@ def left(said: str = "no such topic\n  next: make it", *, final: bool = True, ru
     return failure("ingest__pizzas", run, NOW - timedelta(minutes=1), said, final=final)
 
 
-def test_a_pipeline_that_is_well_wakes_somebody():
+def test_healthy_pipeline_raises_no_alert():
     """Every kind is judged, and none holds."""
     notices = judge(case(replace(WELL, runs=Runs(last_state="success"))))
 
@@ -60,7 +60,7 @@ def test_a_pipeline_that_is_well_wakes_somebody():
     }
 
 
-def test_a_table_stays_stale_unseen():
+def test_stale_table_raises_alert_with_its_figures():
     """Older than promised by what is unread: the notice says through when, how late, and how much waits."""
     late = replace(WELL, complete_through=NOW - timedelta(minutes=40), lag=1200, lag_seconds=2_000.0)
 
@@ -79,12 +79,12 @@ def test_a_table_stays_stale_unseen():
         replace(WELL, n=None, complete_through=None, lag=5, lag_seconds=9e9),  # it never ran
     ],
 )
-def test_an_idle_table_counts_as_stale(condition: Condition):
+def test_idle_table_is_not_stale(condition: Condition):
     """A quiet topic, a record that just came, a producer that dates back, a pause, a pipeline that never ran."""
     assert judge(case(condition))["stale"] is None
 
 
-def test_what_could_not_be_read_counts_as_well():
+def test_unreadable_kafka_leaves_lag_freshness_and_retention_unjudged():
     """Without an answer of Kafka nothing is said of lag, freshness and retention: what was told of them stands."""
     notices = judge(case(replace(WELL, lag=None, unreadable="no broker answers")))
 
@@ -92,7 +92,7 @@ def test_what_could_not_be_read_counts_as_well():
     assert notices["unreadable"] is not None
 
 
-def test_kafka_that_answers_in_part_wakes_somebody_or_calls_it_over():
+def test_partial_answer_of_kafka_neither_raises_nor_ends_an_alert():
     """How much waits is known, since when is not: a table is not stale for that, and no trouble is over."""
     half = replace(WELL, lag=9, lag_seconds=None, complete_through=NOW - timedelta(hours=9), unreadable="timed out")
     notices = judge(case(half, fewest=(1, 2, 3, 4, 5), alerts=Alerts(lag=8)))
@@ -102,7 +102,7 @@ def test_kafka_that_answers_in_part_wakes_somebody_or_calls_it_over():
     assert judge(case(replace(half, lag=0)))["stale"] is None  # nothing waits, whatever else can't be read
 
 
-def test_a_refusal_loses_its_remedy():
+def test_refusal_keeps_its_remedy():
     """The error's own next step is the notice's."""
     notice = judge(case(replace(WELL, refusal="log start passed the position\n  next: frazil reset pizzas")))["refused"]
 
@@ -111,7 +111,7 @@ def test_a_refusal_loses_its_remedy():
     assert notice.next_step == "frazil reset pizzas"
 
 
-def test_lag_has_a_limit_that_nobody_set():
+def test_lag_is_judged_only_above_a_configured_limit():
     """Without a number no lag is too much; above one it is told."""
     behind = replace(WELL, lag=5_000, lag_seconds=60.0)
 
@@ -129,7 +129,7 @@ def test_lag_has_a_limit_that_nobody_set():
         ((90, 1, 2, 3, 4, 5), 900.0, True),  # only the last ones count
     ],
 )
-def test_growing_lag_is_seen_late_or_where_none_is(fewest: tuple[int, ...], waits: float, grows: bool):
+def test_growing_lag_is_reported_after_four_worse_intervals(fewest: tuple[int, ...], waits: float, grows: bool):
     """Four intervals, each of whose best moments is worse than the one before, while records wait for two intervals."""
     example = case(replace(WELL, lag=50, lag_seconds=waits), fewest=fewest)
 
@@ -146,7 +146,7 @@ def test_growing_lag_is_seen_late_or_where_none_is(fewest: tuple[int, ...], wait
         (None, 600.0, False),  # kept for ever
     ],
 )
-def test_retention_is_told_too_late_or_all_the_time(left: float | None, age: float, near: bool):
+def test_retention_is_reported_a_day_or_a_quarter_before(left: float | None, age: float, near: bool):
     """A day before, of topics that keep less than four days a quarter of what they keep."""
     partition = Retention("orders", 3, headroom=10, seconds_left=left, cut_to_seconds=age)
     example = case(replace(WELL, lag=10, lag_seconds=age, retention=(partition,)), promise=timedelta(days=30))
@@ -156,7 +156,7 @@ def test_retention_is_told_too_late_or_all_the_time(left: float | None, age: flo
         assert "topic orders, partition 3: " in cause(example, "retention")
 
 
-def test_records_that_retention_took_are_not_told():
+def test_records_lost_to_retention_are_reported_with_their_number():
     """Offsets below the log start: how many are gone."""
     partition = Retention("orders", 0, headroom=-12, seconds_left=0.0, cut_to_seconds=None)
 
@@ -166,7 +166,7 @@ def test_records_that_retention_took_are_not_told():
 FAILED = replace(WELL, runs=Runs(last_state="failed", last_run="r1", last_ended_at=NOW, failures=1))
 
 
-def test_a_failed_run_has_no_cause():
+def test_failed_run_is_reported_with_cause_and_remedy():
     """The failing task's own words, its next step, and critical where no other try can help."""
     notice = judge(case(FAILED, failure=left()))["failed_run"]
 
@@ -175,13 +175,13 @@ def test_a_failed_run_has_no_cause():
     assert told(case(FAILED, failure=left(final=False))) == {"failed_run": "warning"}
 
 
-def test_a_killed_run_is_not_told_because_nobody_noted_it():
+def test_killed_run_is_reported_by_airflow_state_alone():
     """Airflow's word is enough."""
     assert told(case(FAILED)) == {"failed_run": "warning"}
     assert "Run r1" in cause(case(FAILED), "failed_run")
 
 
-def test_a_run_that_will_be_tried_again_wakes_somebody_who_wants_three():
+def test_run_to_be_retried_is_reported_only_after_configured_failures():
     """Fewer failures than asked for are not told, unless a person must act."""
     patient = Alerts(failures=3)
 
@@ -191,7 +191,7 @@ def test_a_run_that_will_be_tried_again_wakes_somebody_who_wants_three():
     assert told(case(thrice, alerts=patient, failure=left(final=False))) == {"failed_run": "warning"}
 
 
-def test_a_failure_that_nobody_counts_is_never_told():
+def test_failure_is_reported_at_once_where_failures_cannot_be_counted():
     """Where Airflow can't be asked the first is told; where it counts, so many are waited for."""
     patient, some = Alerts(failures=3), left(final=False)
 
@@ -199,7 +199,7 @@ def test_a_failure_that_nobody_counts_is_never_told():
     assert told(case(replace(WELL, runs=Runs(failures=0)), alerts=patient, failure=some)) == {}
 
 
-def test_a_failure_is_told_although_a_later_run_worked():
+def test_failure_before_a_later_success_is_not_reported():
     """By Airflow's word, and without it by what the tables say."""
     later = replace(WELL, runs=Runs(last_state="success", last_ended_at=NOW))
     landed = replace(WELL, complete_through=NOW)
@@ -208,26 +208,26 @@ def test_a_failure_is_told_although_a_later_run_worked():
     assert told(case(landed, failure=left())) == {}
 
 
-def test_an_earlier_success_hides_a_failure():
+def test_failure_after_an_earlier_success_is_reported():
     """The run whose task just failed has not ended yet: the last that did is older."""
     earlier = replace(WELL, runs=Runs(last_state="success", last_ended_at=NOW - timedelta(minutes=6)))
 
     assert told(case(earlier, failure=left())) == {"failed_run": "critical"}
 
 
-def test_a_killed_run_is_over_because_airflow_was_not_asked():
+def test_killed_run_stays_open_while_airflow_is_unreachable():
     """No task could note it, so only Airflow can tell: without its word nothing is said, with it that it is over."""
     assert "failed_run" not in judge(case(replace(WELL, runs=Runs())))
     assert judge(case(replace(WELL, runs=Runs(failures=0))))["failed_run"] is None
 
 
-def test_a_failure_without_airflows_word_is_forgotten():
+def test_failure_stays_open_without_airflow_until_batch_lands():
     """Nothing has landed since: it holds."""
     assert told(case(failure=left())) == {"failed_run": "critical"}
 
 
 @pytest.mark.parametrize("kind", ["failed_maintenance", "failed_report", "failed_replay"])
-def test_a_failure_beside_ingestion_is_told_as_a_failed_run(kind: ChoreKind):
+def test_failure_outside_ingestion_has_a_kind_of_its_own(kind: ChoreKind):
     """It has a kind of its own, and can wait."""
     failure = of_chore(left(), kind)
 

@@ -15,7 +15,7 @@ NOTICE = Notice("pizzas", "ops", "stale", "critical", "pizzas: stale", "late", "
 
 
 @given(st.text(max_size=4000), st.text(max_size=400))
-def test_a_text_of_a_record_breaks_a_message(cause: str, title: str):
+def test_record_text_leaves_messages_valid_in_every_channel(cause: str, title: str):
     """Whatever it holds: subjects are one line, HTML has no tag of it, and every size is one that servers take."""
     notice = replace(NOTICE, cause=cause, title=title, owner=title)
     mail, blocks = words.mail(notice), words.slack_blocks(notice)
@@ -29,7 +29,7 @@ def test_a_text_of_a_record_breaks_a_message(cause: str, title: str):
     json.dumps([words.webhook_body(notice), words.pagerduty_event(notice)])
 
 
-def test_a_page_of_its_own_is_lost():
+def test_notice_is_sent_with_its_html_and_text():
     """A notice that brings its HTML is sent with it, and with the text beside."""
     mail = words.mail(replace(NOTICE, html="<h1>Report</h1>"))
 
@@ -37,7 +37,7 @@ def test_a_page_of_its_own_is_lost():
     assert "frazil lag pizzas" in mail.text
 
 
-def test_all_reports_but_the_first_vanish_in_its_incident():
+def test_each_report_opens_an_incident_of_its_own():
     """Each report opens one of its own: an incident that nobody closed would swallow the next."""
     first, second = (replace(NOTICE, kind="dead_letters", report=name) for name in ("20261121", "20261122"))
 
@@ -45,7 +45,7 @@ def test_all_reports_but_the_first_vanish_in_its_incident():
     assert words.pagerduty_event(second)["dedup_key"] != words.pagerduty_event(first)["dedup_key"]
 
 
-def test_a_recovery_reads_as_a_trouble():
+def test_recovery_reads_as_resolved():
     """The first word says that it is over, and an incident is resolved by the key that opened it."""
     over = replace(NOTICE, recovered=True)
 

@@ -35,7 +35,7 @@ def staged(of_partition_0: Counts) -> Staged:
     return replace(GOOD, counts={**GOOD.counts, ("orders", 0): of_partition_0})
 
 
-def test_sound_batch_is_refused() -> None:
+def test_sound_batch_is_published() -> None:
     """Gaps in the log (compaction, transaction markers) make fewer records than offsets: that is no fault."""
     audit(RANGES, GOOD, ("rows",), "letters", EVERYTHING)
     audit(RANGES, Staged(files={"rows": (), "letters": ()}), ("rows",), "letters", EVERYTHING)
@@ -69,13 +69,13 @@ def test_sound_batch_is_refused() -> None:
         "foreign table",
     ],
 )
-def test_numbers_that_do_not_add_up_are_published(wrong: Staged, message: str) -> None:
+def test_numbers_that_do_not_add_up_are_refused(wrong: Staged, message: str) -> None:
     """Each kind of mismatch stops the batch, with the numbers of both sides."""
     with pytest.raises(Terminal, match=message):
         audit(RANGES, wrong, ("rows",), "letters", EVERYTHING)
 
 
-def test_only_the_first_mismatch_is_told() -> None:
+def test_all_mismatches_are_in_one_message() -> None:
     """All problems stand in one message: a person debugs once."""
     wrong = replace(staged(Counts(9, 5, 2, 1)), files={"rows": files(1), "letters": files(2)})
 
@@ -105,7 +105,7 @@ def dead(count: int, of: int) -> tuple[tuple[Range, ...], Staged]:
         (1000, 1000, Tolerance(1, 0, None)),
     ],
 )
-def test_batch_exactly_at_the_limit_is_refused(count: int, of: int, tolerance: Tolerance) -> None:
+def test_batch_exactly_at_the_limit_is_published(count: int, of: int, tolerance: Tolerance) -> None:
     """The limits are the largest values that pass; smaller batches are not judged by their rate."""
     ranges, whole = dead(count, of)
 
@@ -123,7 +123,7 @@ def test_batch_exactly_at_the_limit_is_refused(count: int, of: int, tolerance: T
         (1, 1, Tolerance(1, 0, 0), "at most 0 "),
     ],
 )
-def test_batch_just_above_the_limit_is_published(count: int, of: int, tolerance: Tolerance, allowed: str) -> None:
+def test_batch_just_above_the_limit_is_refused(count: int, of: int, tolerance: Tolerance, allowed: str) -> None:
     """One letter more than tolerated and nothing is published; the message has counts, limit and codes."""
     ranges, whole = dead(count, of)
 
@@ -131,7 +131,7 @@ def test_batch_just_above_the_limit_is_published(count: int, of: int, tolerance:
         audit(ranges, whole, ("rows",), "letters", tolerance)
 
 
-def test_the_first_bad_record_is_not_named() -> None:
+def test_first_bad_record_is_named() -> None:
     """Whoever is called at night wants to look at one: the first by its coordinates, whatever its code."""
     ranges, whole = dead(2, 10)
     samples = {"bad_json": DeadSample("t", 0, 7, "cut off"), "bad_type": DeadSample("t", 0, 3, "id: expected a long")}
@@ -143,7 +143,7 @@ def test_the_first_bad_record_is_not_named() -> None:
     assert caught.value.message.endswith(f"at most 0 are tolerated (bad_json 2); {first}")
 
 
-def test_an_alert_stops_a_batch_or_is_not_given() -> None:
+def test_batch_above_alert_limit_is_published_and_reported() -> None:
     """Where that is wanted, a batch above the limit is published, and what was too much is told."""
     alerting = Tolerance(0.1, 0, None, fails=False)
 
@@ -165,13 +165,13 @@ def test_an_alert_stops_a_batch_or_is_not_given() -> None:
     ],
     ids=["none", "one too many", "at the limit", "above it", "a rate needs the whole", "alert only"],
 )
-def test_a_batch_is_given_up_that_could_still_be_published(tolerance: Tolerance, dead: int, lost: bool) -> None:
+def test_batch_is_given_up_early_only_by_a_failing_count(tolerance: Tolerance, dead: int, lost: bool) -> None:
     """Only a count, and only where it fails, says so before all records are read."""
     assert tolerance.is_lost(dead) is lost
 
 
 @pytest.mark.parametrize("tolerance", [Tolerance(1, 0, 0), Tolerance(1, 0, 9), EVERYTHING])
-def test_what_was_not_read_to_its_end_is_published(tolerance: Tolerance) -> None:
+def test_batch_not_read_to_its_end_is_refused(tolerance: Tolerance) -> None:
     """A batch that stopped is refused whatever its numbers say, and even if the tolerance were another one by now."""
     with pytest.raises(Terminal, match="nothing was published"):
         audit(RANGES, replace(GOOD, stopped=True), "rows", "letters", tolerance)
@@ -179,7 +179,7 @@ def test_what_was_not_read_to_its_end_is_published(tolerance: Tolerance) -> None
         audit(RANGES, GOOD.merge(Staged(stopped=True)), "rows", "letters", tolerance)
 
 
-def test_the_record_that_stopped_a_batch_is_not_named() -> None:
+def test_record_that_stopped_a_batch_is_named() -> None:
     """Code, coordinates and message of the first one, whichever task met it first, and what to do."""
     later, first = DeadSample("t", 1, 2, "x"), DeadSample("t", 0, 9, "cut off")
     met = Staged(samples={"bad_json": later}).merge(Staged(samples={"bad_json": first}, stopped=True))
@@ -203,7 +203,7 @@ PLAN = plan_of(position_at(0), facts_of((0, 5, 5)))
         (facts_of((0, 5, 5), topic_id="id-2"), r"orders was recreated .*id-1, found id-2"),
     ],
 )
-def test_topic_recreated_while_staging_is_published(facts: ClusterFacts, message: str) -> None:
+def test_topic_recreated_while_staging_is_refused(facts: ClusterFacts, message: str) -> None:
     """What was read came from another incarnation, or another cluster, than what was planned."""
     check_identity(PLAN, facts_of((3, 9, 9)), {"orders"}, "p")
 
@@ -211,7 +211,7 @@ def test_topic_recreated_while_staging_is_published(facts: ClusterFacts, message
         check_identity(PLAN, facts, {"orders"}, "p")
 
 
-def test_recreated_topic_is_refused_without_the_command_that_resolves_it() -> None:
+def test_refusal_of_recreated_topic_has_the_command_that_resolves_it() -> None:
     """The next step is the whole command, with pipeline and topic."""
     with pytest.raises(Terminal) as told:
         check_identity(PLAN, facts_of((0, 5, 5), topic_id="id-2"), {"orders"}, "p")
@@ -219,7 +219,7 @@ def test_recreated_topic_is_refused_without_the_command_that_resolves_it() -> No
     assert reset_command(told.value) == ResetCommand("p", "earliest", "orders")
 
 
-def test_topic_that_was_not_read_stops_a_batch() -> None:
+def test_topic_without_staged_ranges_does_not_stop_a_batch() -> None:
     """Only topics that were staged are looked at: an idle one may go, and is asked about at the next plan."""
     gone = ClusterFacts("cluster-a", {})
     check_identity(PLAN, gone, (), "p")
@@ -244,13 +244,13 @@ parts = st.builds(
 
 
 @given(parts)
-def test_staged_facts_change_on_their_way_from_an_executor(part: Staged) -> None:
+def test_staged_facts_survive_the_way_from_an_executor(part: Staged) -> None:
     """Partition numbers stay numbers and files keep their order."""
     assert Staged.from_json(part.to_json()) == part
 
 
 @given(st.lists(parts, max_size=4))
-def test_merging_tasks_loses_counts_or_files(whole: list[Staged]) -> None:
+def test_merged_tasks_keep_all_counts_and_files(whole: list[Staged]) -> None:
     """The sum over tasks is the batch, whichever partitions and tables each task had."""
     merged = Staged.merged(whole)
 

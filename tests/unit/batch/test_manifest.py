@@ -18,7 +18,7 @@ from tests.unit.batch.written_forms import manifests
 
 @given(manifests)
 @settings(max_examples=40)
-def test_manifest_changes_on_its_way_through_a_file(manifest: Manifest) -> None:
+def test_manifest_survives_a_file(manifest: Manifest) -> None:
     """Whoever rolls a batch forward gets exactly the files and marks that were decided."""
     read = Manifest.from_json(manifest.to_json())
 
@@ -28,7 +28,7 @@ def test_manifest_changes_on_its_way_through_a_file(manifest: Manifest) -> None:
 
 @given(manifests)
 @settings(max_examples=40)
-def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> None:
+def test_newer_or_truncated_manifest_is_refused(manifest: Manifest) -> None:
     """A manifest of another version, or half of one, is refused."""
     text = manifest.to_json()
 
@@ -39,7 +39,7 @@ def test_newer_or_truncated_manifest_is_rolled_forward(manifest: Manifest) -> No
         Manifest.from_json(text[: len(text) // 2])
 
 
-def test_an_operation_of_a_newer_frazil_is_done_otherwise() -> None:
+def test_operation_of_newer_frazil_is_refused() -> None:
     """What an engine must do with a part and this Frazil does not know is refused, not left out."""
     body = json.loads(manifest())
     body["followers"][0]["operation"] = {"kind": "split", "variants": []}
@@ -63,7 +63,7 @@ def manifest(**changes: Any) -> str:
     return json.dumps(json.loads(whole.to_json()) | changes)
 
 
-def test_bounds_of_a_removal_get_lost() -> None:
+def test_bounds_of_a_removal_survive_the_manifest() -> None:
     """No partition means all of them and no end means no bound: neither may turn into 0 on the way."""
     read = Manifest.from_json(manifest())
 
@@ -86,7 +86,7 @@ def test_bounds_of_a_removal_get_lost() -> None:
     ],
     ids=str,
 )
-def test_damaged_manifest_is_rolled_forward(changes: dict[str, Any]) -> None:
+def test_damaged_manifest_is_refused(changes: dict[str, Any]) -> None:
     """A part that can't be read is no part that may be left out."""
     with pytest.raises(Terminal, match="not a manifest"):
         Manifest.from_json(manifest(**changes))

@@ -38,7 +38,9 @@ limits = st.one_of(st.integers(1, 20), st.integers(1, 2_000_000))
 
 
 @given(planned(), limits)
-def test_batches_end_before_or_beyond_the_plan(case: tuple[ClusterFacts, Position, RunPlan], max_records: int) -> None:
+def test_batches_end_exactly_at_the_ends_of_the_plan(
+    case: tuple[ClusterFacts, Position, RunPlan], max_records: int
+) -> None:
     """All batches in order end exactly at the plan's ends, and the run then has nothing left."""
     facts, position, plan = case
     read: Counter[tuple[str, int, int]] = Counter()
@@ -61,7 +63,7 @@ def test_batches_end_before_or_beyond_the_plan(case: tuple[ClusterFacts, Positio
 
 
 @given(planned(), st.integers(1, 40), st.integers(1, 40))
-def test_interrupted_run_reads_differently_than_an_uninterrupted_one(
+def test_interrupted_run_reads_what_an_uninterrupted_one_reads(
     case: tuple[ClusterFacts, Position, RunPlan], first: int, then: int
 ) -> None:
     """A run that is taken up in the middle, with another limit, reads the rest and nothing twice."""
@@ -79,7 +81,7 @@ def test_interrupted_run_reads_differently_than_an_uninterrupted_one(
 
 
 @given(planned())
-def test_plan_json_changes_on_its_way_to_the_ingest_task(case: tuple[ClusterFacts, Position, RunPlan]) -> None:
+def test_plan_json_survives_the_way_to_the_ingest_task(case: tuple[ClusterFacts, Position, RunPlan]) -> None:
     """The plan arrives as it was sent, so its ends stay fixed."""
     plan = case[2]
 
@@ -106,13 +108,13 @@ PLAN = RunPlan("p", "r", "t", CLUSTER, {"orders": PlannedTopic("id-1", (0,), (5,
         PLAN.to_json().replace('"complete"', '"incomplete"'),
     ],
 )
-def test_garbage_is_taken_for_a_plan(text: str) -> None:
+def test_invalid_plan_is_refused(text: str) -> None:
     """Anything else than a whole plan of this version is refused before a table is touched."""
     with pytest.raises(Terminal, match="plan"):
         RunPlan.from_json(text)
 
 
-def test_head_of_partitions_that_appeared_is_skipped_on_record() -> None:
+def test_lost_head_of_new_partitions_is_recorded_once() -> None:
     """Partition 4 has records while 2 and 3 are empty: all three get an entry; what is gone of them is told once."""
     position = position_at(10, 20)
     facts = facts_of((0, 10, 10), (0, 20, 20), (0, 0, 0), (5, 5, 5), (7, 9, 9))
@@ -128,7 +130,7 @@ def test_head_of_partitions_that_appeared_is_skipped_on_record() -> None:
     assert skipped(plan, after) == ()
 
 
-def test_new_partition_that_gets_nothing_of_the_first_batch_keeps_its_start() -> None:
+def test_new_partition_outside_the_first_batch_stands_at_log_start() -> None:
     """It stands at its log start: the batch told what is gone of it."""
     position = position_at(0)
     plan = plan_of(position, facts_of((0, 1000, 1000), (7, 8, 8)))
@@ -140,7 +142,7 @@ def test_new_partition_that_gets_nothing_of_the_first_batch_keeps_its_start() ->
     assert Range("orders", 1, 7, 8) in remaining(plan, after)
 
 
-def test_rival_was_faster() -> None:
+def test_run_overtaken_by_another_reads_only_what_is_left() -> None:
     """A run whose ends a rival has passed has nothing left; one that is half done reads the other half."""
     plan = plan_of(position_at(0, 0), facts_of((0, 10, 10), (0, 10, 10)))
 
@@ -148,7 +150,7 @@ def test_rival_was_faster() -> None:
     assert remaining(plan, position_at(4, 10)) == (Range("orders", 0, 4, 10),)
 
 
-def test_range_that_does_not_begin_at_the_position_is_committed() -> None:
+def test_range_that_does_not_begin_at_the_position_is_refused() -> None:
     """A batch cut for another position would leave a gap or repeat records."""
     plan = plan_of(position_at(0), facts_of((0, 10, 10)))
 
@@ -156,7 +158,7 @@ def test_range_that_does_not_begin_at_the_position_is_committed() -> None:
         advance(position_at(3), (Range("orders", 0, 0, 10),), plan)
 
 
-def test_topic_or_partition_that_vanished_is_forgotten() -> None:
+def test_missing_topic_or_partition_keeps_its_entry() -> None:
     """A topic that the plan does not name, and partitions beyond the plan's, keep their entries."""
     position = Position(
         1, 0, CLUSTER, {"orders": TopicPosition("id-1", (0, 0), (5, 6)), "gone": TopicPosition("g", (1,), (2,))}
@@ -169,7 +171,7 @@ def test_topic_or_partition_that_vanished_is_forgotten() -> None:
     assert after.topics["gone"] == TopicPosition("g", (2,), (2,))
 
 
-def test_topic_id_learnt_late_is_not_kept() -> None:
+def test_topic_id_that_appears_later_is_kept() -> None:
     """A broker that begins to tell topic ids is believed from then on, so that a recreated topic is noticed."""
     position = position_at(0, topic_id=None)
     plan = plan_of(position, facts_of((0, 5, 5)))
@@ -179,7 +181,7 @@ def test_topic_id_learnt_late_is_not_kept() -> None:
     assert after.topics["orders"].id == "id-1"
 
 
-def test_start_is_resolved_again_or_at_the_wrong_end() -> None:
+def test_start_is_resolved_once_at_the_right_end() -> None:
     """`earliest` is the log start, `latest` the stable end: records of an open transaction still come."""
     facts = facts_of((3, 8, 9), (0, 0, 0))
     earliest = start_position(facts, resolve(EARLIEST, facts, {}))
@@ -189,7 +191,7 @@ def test_start_is_resolved_again_or_at_the_wrong_end() -> None:
     assert latest == Position(0, 0, CLUSTER, {"orders": TopicPosition("id-1", (8, 0), (8, 0))})
 
 
-def test_start_is_guessed_for_a_partition_that_is_not_named() -> None:
+def test_start_offsets_must_name_every_partition() -> None:
     """Offsets in the pipeline file name every partition, or the first run is refused with what they lack."""
     facts = facts_of((3, 8, 9), (0, 0, 0), (0, 4, 4))
 
@@ -199,7 +201,7 @@ def test_start_is_guessed_for_a_partition_that_is_not_named() -> None:
     assert "start.offsets" in str(told.value.next_step)
 
 
-def test_open_transaction_is_called_complete() -> None:
+def test_open_transaction_is_not_complete() -> None:
     """Below the high watermark the table can't hold everything that Kafka accepted."""
 
     def complete(facts: ClusterFacts, ends: dict[tuple[str, int], int] | None = None) -> bool:
@@ -213,14 +215,14 @@ def test_open_transaction_is_called_complete() -> None:
     assert complete(whole, {("orders", 0): 9, ("orders", 1): 7})
 
 
-def test_position_between_stable_end_and_high_watermark_is_refused() -> None:
+def test_position_between_stable_end_and_high_watermark_is_accepted() -> None:
     """The stable end may lie behind the position for a while: nothing new, and no error."""
     position = position_at(9)
 
     assert plan_topics(position, facts_of((0, 7, 12)))["orders"] == PlannedTopic("id-1", (9,), (9,))
 
 
-def test_topic_that_appeared_is_read_from_its_log_start() -> None:
+def test_new_topic_is_read_from_its_log_start() -> None:
     """What is gone of it is skipped on record, or refused before; see `check_position`."""
     facts = facts_of((0, 9, 9))
     both = replace(
@@ -230,7 +232,7 @@ def test_topic_that_appeared_is_read_from_its_log_start() -> None:
     assert plan_topics(position_at(9), both)["new"] == PlannedTopic("id-2", (4,), (6,))
 
 
-def test_lost_records_are_skipped_without_a_record() -> None:
+def test_skipped_records_are_recorded_once() -> None:
     """Where retention passed the position the plan begins behind the hole, and the first batch tells all of it once."""
     position = position_at(3, 5)
     plan = plan_of(position, facts_of((7, 9, 9), (5, 6, 6)))
@@ -243,7 +245,7 @@ def test_lost_records_are_skipped_without_a_record() -> None:
     assert remaining(plan, after) == (Range("orders", 0, 7, 9),)
 
 
-def test_lost_records_without_new_ones_are_asked_about_for_ever() -> None:
+def test_lost_records_without_new_ones_are_skipped_once() -> None:
     """Nothing to read, something to give up: a batch without ranges moves the position behind it, and is the last."""
     position = position_at(3)
     plan = plan_of(position, facts_of((7, 7, 7)))
@@ -257,7 +259,7 @@ def test_lost_records_without_new_ones_are_asked_about_for_ever() -> None:
     assert skipped(plan, after) == ()
 
 
-def test_vanished_topic_is_asked_about_for_ever() -> None:
+def test_records_of_a_vanished_topic_are_given_up_once() -> None:
     """What is known to be lost with a topic is given up to its known end; a topic that was read is left alone."""
     unread = TopicPosition("g", (0, 0, 0), (5, 9, 2), end=(8, 9, 4))
     position = Position(4, 0, CLUSTER, {"gone": unread, "read": TopicPosition("r", (0,), (7,))})
@@ -271,7 +273,7 @@ def test_vanished_topic_is_asked_about_for_ever() -> None:
     assert give_up(after, ["gone", "read"]) == {}
 
 
-def test_older_plan_makes_a_newer_one_forget_its_end() -> None:
+def test_older_plan_leaves_the_end_of_a_newer_one() -> None:
     """A run with nearer ends that lands a batch in between must not hide that more was there: the topic may vanish."""
     facts = facts_of((0, 30, 30), (0, 4, 4))
     newer, older = plan_of(position_at(0, 0), facts), plan_of(position_at(0, 0), facts_of((0, 12, 12)))
@@ -284,7 +286,7 @@ def test_older_plan_makes_a_newer_one_forget_its_end() -> None:
 
 
 @given(planned(), st.integers(0, 80))
-def test_interval_leaves_a_gap(case: tuple[ClusterFacts, Position, RunPlan], until: int) -> None:
+def test_interval_begins_at_the_position(case: tuple[ClusterFacts, Position, RunPlan], until: int) -> None:
     """A run of an interval begins at the position whatever its end is, and reads up to that end, or nothing."""
     facts, position, whole = case
     keys = [(name, n) for name, topic in facts.topics.items() for n in range(len(topic.partitions))]

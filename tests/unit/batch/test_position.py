@@ -29,7 +29,7 @@ json_values = st.recursive(
 GOOD = {"v": 1, "n": 7, "epoch": 0, "cluster": "c", "topics": {"orders": {"id": "u", "from": [0, 5], "next": [10, 9]}}}
 
 
-def test_written_form_changes() -> None:
+def test_written_form_of_position_is_stable() -> None:
     """Summaries of older snapshots, and other engines' jobs, read this form."""
     position = Position(7, 0, "c", {"orders": TopicPosition("u", (0, 5), (10, 9))})
 
@@ -38,20 +38,20 @@ def test_written_form_changes() -> None:
 
 
 @given(positions)
-def test_position_changes_on_its_way_through_a_snapshot(position: Position) -> None:
+def test_position_survives_a_snapshot(position: Position) -> None:
     """What was written is what is read, for any topic name and any offset."""
     assert Position.from_json(position.to_json()) == position
 
 
 @given(marks)
-def test_mark_changes_on_its_way_through_a_snapshot(mark: BatchMark) -> None:
+def test_mark_survives_a_snapshot(mark: BatchMark) -> None:
     """What was written is what is read."""
     assert BatchMark.from_json(mark.to_json()) == mark
 
 
 @pytest.mark.parametrize("parse", [Position.from_json, BatchMark.from_json, Manifest.from_json, RunPlan.from_json])
 @given(value=json_values)
-def test_garbage_ends_in_a_foreign_exception(parse: Any, value: object) -> None:
+def test_invalid_text_is_a_terminal_error(parse: Any, value: object) -> None:
     """Text that is JSON and nothing of ours is a Terminal error, never a KeyError somewhere."""
     with pytest.raises(Terminal, match=r"not a|of version"):
         parse(json.dumps(value))
@@ -95,7 +95,7 @@ def with_topic(**changes: object) -> str:
         broken(topics={"orders": {"id": "u", "from": [0]}}),
     ],
 )
-def test_damaged_position_is_believed(text: str) -> None:
+def test_damaged_position_is_refused(text: str) -> None:
     """A position with a hole or a wrong type in it is refused: reading on would lose or repeat records."""
     with pytest.raises(Terminal, match="not a position"):
         Position.from_json(text)
@@ -104,19 +104,19 @@ def test_damaged_position_is_believed(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"n":1,"batch":"b"}', '{"n":-1,"batch":"b","epoch":0}', '{"n":1.5,"batch":"b","epoch":0}']
 )
-def test_damaged_mark_is_believed(text: str) -> None:
+def test_damaged_mark_is_refused(text: str) -> None:
     """A mark decides whether a batch landed, so it is whole or refused."""
     with pytest.raises(Terminal, match="batch mark"):
         BatchMark.from_json(text)
 
 
-def test_newer_position_is_read_as_an_old_one() -> None:
+def test_position_of_newer_frazil_is_refused() -> None:
     """A position that a newer Frazil wrote is left alone."""
     with pytest.raises(Terminal, match=r"version 2 .* version 1"):
         Position.from_json(broken(v=2))
 
 
-def test_partition_that_is_not_known_reads_as_zero() -> None:
+def test_unknown_partition_has_no_next_offset() -> None:
     """An unknown partition or topic has no next offset, so that its log start is asked for."""
     position = Position.from_json(json.dumps(GOOD))
 
@@ -125,12 +125,12 @@ def test_partition_that_is_not_known_reads_as_zero() -> None:
     assert position.next_offset("pizzas", 0) is None
 
 
-def test_position_of_an_older_frazil_is_refused() -> None:
+def test_position_of_older_frazil_is_accepted() -> None:
     """Without `since` and `end` it is the first incarnation, read to its end."""
     assert Position.from_json(json.dumps(GOOD)).topics["orders"] == TopicPosition("u", (0, 5), (10, 9), since=0, end=())
 
 
-def test_position_in_the_middle_of_a_run_is_another_one_after_it_was_read() -> None:
+def test_position_in_the_middle_of_a_run_equals_itself_after_reading() -> None:
     """The deciding commit compares positions: one that was written and read must equal the one that was decided."""
     position = replace(position_at(0, 0), topics={"orders": TopicPosition("id-1", (0, 0), (0, 0), since=3)})
     plan = plan_of(position, facts_of((0, 10, 10), (0, 4, 4)))

@@ -61,7 +61,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_position_that_does_not_fit_is_planned_from(case: str) -> None:
+def test_position_that_does_not_fit_is_refused_with_its_command(case: str) -> None:
     """Lost or foreign offsets stop the pipeline with their coordinates and the whole command; there is no fallback."""
     position, facts, message, command = CASES[case]
 
@@ -72,7 +72,7 @@ def test_position_that_does_not_fit_is_planned_from(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "retention passed"])
-def test_permission_to_skip_lost_records_covers_other_faults(case: str) -> None:
+def test_permission_to_skip_lost_records_covers_no_other_fault(case: str) -> None:
     """`skip_recorded` is about retention: another cluster or topic is refused all the same."""
     position, facts, message, _ = CASES[case]
 
@@ -81,7 +81,7 @@ def test_permission_to_skip_lost_records_covers_other_faults(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "another cluster"])
-def test_command_that_is_told_resolves_nothing(case: str) -> None:
+def test_command_in_a_refusal_resolves_it(case: str) -> None:
     """After exactly the reset that the refusal names, the position is accepted, and no other partition was moved."""
     position, facts, _, _ = CASES[case]
     with pytest.raises(Terminal) as told:
@@ -113,7 +113,7 @@ LEADERS = {
 
 
 @pytest.mark.parametrize("case", LEADERS)
-def test_log_is_asked_only_under_another_leader(case: str) -> None:
+def test_log_is_checked_only_under_another_leader(case: str) -> None:
     """A log loses what was read of it only as another leader's; a log without news of it is not asked."""
     offset, epoch, log, is_asked = LEADERS[case]
     position, facts = position_with(offset, epochs=(epoch,)), facts_of(log)
@@ -124,7 +124,7 @@ def test_log_is_asked_only_under_another_leader(case: str) -> None:
 
 
 @pytest.mark.parametrize(("end", "to"), [(3, 3), (1, 2), (None, 2)], ids=["known", "below the log", "unknown epoch"])
-def test_truncated_log_is_read_again_from_the_end_of_the_old_epoch(end: int | None, to: int) -> None:
+def test_truncated_log_is_read_from_its_end_after_reset(end: int | None, to: int) -> None:
     """The refusal names partition, offset and both epochs; after its reset nothing is asked, and the log is read from there."""
     position, facts = position_with(5, 6, epochs=(2, 2)), facts_of((0, 9, 9, 2), (2, 9, 9, 4))
     asked = changed_leaders(position, facts)
@@ -141,7 +141,7 @@ def test_truncated_log_is_read_again_from_the_end_of_the_old_epoch(end: int | No
     assert plan_topics(after, facts)["orders"].begin == (5, to)
 
 
-def test_position_takes_the_epoch_of_what_was_read() -> None:
+def test_position_takes_the_epoch_of_read_partitions_only() -> None:
     """A partition that was not read keeps its own: nobody asked its log whether it still holds what is before it."""
     position = position_with(5, 6, epochs=(2, 2))
     plan = plan_of(position, facts_of((0, 9, 9, 3), (0, 9, 9, 3), (0, 0, 0, 3)))
@@ -151,7 +151,7 @@ def test_position_takes_the_epoch_of_what_was_read() -> None:
     assert [after.topics["orders"].leader_epoch(number) for number in range(4)] == [3, 2, 3, UNKNOWN_EPOCH]
 
 
-def test_position_keeps_a_later_epoch_than_the_plan_heard_of() -> None:
+def test_position_keeps_a_later_epoch_than_the_plan_has() -> None:
     """A run that slept while a rival read on under the next leader; a broker that tells no epoch says nothing of the log."""
     position, read = position_with(5, 5, epochs=(4, 4)), (Range("orders", 0, 5, 9), Range("orders", 1, 5, 9))
 
@@ -170,7 +170,7 @@ def file_of(offsets: dict[str, dict[str, int]]) -> dict[str, dict[int, int]]:
     return {topic: {int(number): at for number, at in of.items()} for topic, of in offsets.items()}
 
 
-def test_retention_is_not_told_how_to_go_on_for_good() -> None:
+def test_refusal_for_retention_names_the_lasting_setting() -> None:
     """The lasting way out is a key of the pipeline file."""
     with pytest.raises(Terminal) as told:
         check_position(*RETENTION, "pizzas", "fail")
@@ -180,7 +180,7 @@ def test_retention_is_not_told_how_to_go_on_for_good() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip_recorded"])
-def test_exact_bounds_of_the_log_are_refused(policy: str) -> None:
+def test_exact_bounds_of_the_log_are_accepted(policy: str) -> None:
     """A position at the log start, or between stable end and high watermark, has lost nothing."""
     for at in (7, 8, 9):
         check_position(position_at(at), facts_of((7, 8, 9)), "pizzas", policy)  # type: ignore[arg-type]
@@ -189,7 +189,7 @@ def test_exact_bounds_of_the_log_are_refused(policy: str) -> None:
 @pytest.mark.parametrize(
     ("known", "shown"), [(None, "id-1"), ("id-1", None), (None, None)], ids=["then", "now", "never"]
 )
-def test_broker_without_topic_ids_is_refused_or_believed_in_everything(known: str | None, shown: str | None) -> None:
+def test_broker_without_topic_ids_is_checked_by_everything_else(known: str | None, shown: str | None) -> None:
     """Without an id on either side a recreation can't be seen, but cluster, log start, log end and partitions are."""
     check_position(position_at(5, topic_id=known), facts_of((0, 9, 9), topic_id=shown), "p", "fail")
     for position, facts, message, _ in CASES.values():
@@ -202,7 +202,7 @@ def test_broker_without_topic_ids_is_refused_or_believed_in_everything(known: st
 
 
 @given(st.data(), cluster_facts())
-def test_position_inside_the_logs_is_refused_for_lost_heads_of_new_partitions_only(
+def test_position_within_logs_is_refused_only_for_lost_heads_of_new_partitions(
     data: st.DataObject, facts: ClusterFacts
 ) -> None:
     """Whichever topics and partitions are new or gone: of a new one, records from 0 on are owed."""
@@ -223,7 +223,7 @@ def lost_heads(position: Position, facts: ClusterFacts) -> bool:
     return any(p.log_start > 0 and position.next_offset(name, n) is None for name, n, p in logs)
 
 
-def test_topic_that_somebody_adds_to_the_file_owes_nothing_of_its_past() -> None:
+def test_topic_added_to_the_file_begins_at_its_log_start() -> None:
     """It begins at its log start; one that a pattern finds is new, and owes all."""
     facts = facts_of((7, 9, 9))
     none = Position(1, 0, facts.cluster_id, {})
@@ -234,7 +234,9 @@ def test_topic_that_somebody_adds_to_the_file_owes_nothing_of_its_past() -> None
 
 
 @given(st.data(), cluster_facts(), st.sampled_from(["fail", "skip_recorded"]))
-def test_one_bad_partition_hides_between_good_ones(data: st.DataObject, facts: ClusterFacts, policy: str) -> None:
+def test_exactly_partitions_outside_of_their_log_are_refused(
+    data: st.DataObject, facts: ClusterFacts, policy: str
+) -> None:
     """Exactly the positions outside of a log are refused; below its start only where nothing may be skipped."""
     position = data.draw(positions_in(facts))
     if lost_heads(position, facts):  # those are refused by another rule
@@ -259,7 +261,7 @@ def test_one_bad_partition_hides_between_good_ones(data: st.DataObject, facts: C
 UNREAD = Position(3, 0, "c", {"day-1": TopicPosition("i", (0, 0, 0), (5, 9, 2), end=(8, 9, 4))})
 
 
-def test_topic_that_vanished_unread_is_forgotten() -> None:
+def test_topic_that_vanished_unread_is_named_per_partition() -> None:
     """What is known to be lost is told per partition, and goes only where the pipeline says it may."""
     with pytest.raises(Terminal, match=r"topic day-1 vanished .*: 0: 5 to 7, 2: 2 to 3") as told:
         check_vanished(UNREAD, ["day-1"], "fail")
@@ -268,7 +270,7 @@ def test_topic_that_vanished_unread_is_forgotten() -> None:
     check_vanished(UNREAD, ["day-1"], "skip_recorded")
 
 
-def test_rotating_topic_that_was_read_to_its_end_stops_the_pipeline() -> None:
+def test_rotating_topic_that_was_read_to_its_end_may_vanish() -> None:
     """Yesterday's topic may go once it is read."""
     read = replace(UNREAD, topics={"day-1": TopicPosition("i", (0,), (8,))})
 
@@ -276,7 +278,7 @@ def test_rotating_topic_that_was_read_to_its_end_stops_the_pipeline() -> None:
     check_vanished(UNREAD, [], "fail")
 
 
-def test_offsets_that_are_told_are_no_file_of_offsets() -> None:
+def test_offsets_in_a_refusal_are_a_valid_file_of_offsets() -> None:
     """What the refusal puts into FILE.json is what `--to FILE.json` reads."""
     with pytest.raises(Terminal) as told:
         check_position(*RETENTION, "pizzas", "fail")

@@ -26,7 +26,7 @@ def spans(ranges: tuple[Range, ...]) -> list[tuple[int, int]]:
     return [(r.start, r.end) for r in ranges]
 
 
-def test_batches_behind_the_one_that_is_held_are_lost() -> None:
+def test_lost_ranges_are_those_of_batches_after_the_held_one() -> None:
     """Those that brought the table something; up to the position, for what lies beyond comes by itself."""
     rows = [
         row(1, ranges=[(0, 5)]),
@@ -42,21 +42,21 @@ def test_batches_behind_the_one_that_is_held_are_lost() -> None:
     assert lost_ranges(rows, "a.t", 6, POSITION) == ()
 
 
-def test_letters_that_came_home_are_lost_where_they_are_of_the_table() -> None:
+def test_lost_ranges_of_replayed_dead_letters_are_those_of_the_table() -> None:
     """Of several tables each row says which."""
     rows = [row(2, "dead_letters", ranges=[(0, 9)], table_ranges='[["t",0,3,4]]')]
 
     assert spans(lost_ranges(rows, "a.t", 1, POSITION)) == [(3, 4)]
 
 
-def test_what_was_taken_out_behind_the_batch_that_is_held_is_told() -> None:
+def test_lost_removals_are_those_after_the_held_batch() -> None:
     """A rollback brought it back."""
     rows = [row(n, "replay", removed=f'[["t",0,{n},9,0]]') for n in (1, 2)]
 
     assert lost_removals(rows, "a.t", 1) == (RemovedRange("t", 0, 2, 9, 0),)
 
 
-def test_what_no_later_batch_read_is_still_to_be_filled() -> None:
+def test_unfilled_ranges_are_those_that_no_later_batch_read() -> None:
     """A replay of a part leaves the rest; repairs of other tables are theirs."""
     rows = [
         row(3, "repair", skipped=[(0, 10)]),
@@ -70,7 +70,7 @@ def test_what_no_later_batch_read_is_still_to_be_filled() -> None:
     assert unfilled(rows, "a.new") == ()
 
 
-def test_what_kafka_holds_no_more_is_gone() -> None:
+def test_ranges_that_kafka_no_longer_has_are_lost() -> None:
     """Before the log start, of a topic that vanished or is another one by now."""
     facts = ClusterFacts("c", {"t": TopicFacts("i", (PartitionFacts(4, 30, 30),))})
     lost = (Range("t", 0, 2, 8), Range("t", 1, 0, 3), Range("u", 0, 0, 1))

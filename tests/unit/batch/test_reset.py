@@ -26,7 +26,7 @@ def reset(before: Position, facts: ClusterFacts, **orders: int) -> Position:
     return reset_position(before, facts, {("orders", int(key[1:])): at for key, at in orders.items()}, n=5, epoch=1)
 
 
-def test_number_or_epoch_stays() -> None:
+def test_reset_moves_number_and_epoch() -> None:
     """A run that was planned before the reset sees by the epoch that its plan is void."""
     after = reset(position_at(9, 9), TWO, p0=2)
 
@@ -53,7 +53,7 @@ def test_cut_at_an_unknown_offset_spares_rows_before_the_new_position() -> None:
         assert cut.topics["orders"].lost_tails == (LostTail(1, offset, 5),)
 
 
-def test_only_a_log_of_the_position_s_own_topic_ends_before_it() -> None:
+def test_log_ends_before_the_position_only_for_the_same_topic() -> None:
     """Another cluster, or a topic without an id: then it is another topic."""
     before, facts = position_at(9, 21), TWO
     assert beyond_logs(before, facts) == [("orders", 1)]
@@ -62,7 +62,7 @@ def test_only_a_log_of_the_position_s_own_topic_ends_before_it() -> None:
     assert beyond_logs(position_at(9, 21, topic_id=None), facts) == []
 
 
-def test_partition_that_is_not_named_moves() -> None:
+def test_partial_reset_moves_named_partitions_only() -> None:
     """A partial file moves its partitions only; forward nothing goes, backward exactly what comes again."""
     before = position_at(9, 9)
 
@@ -80,7 +80,7 @@ def test_partition_that_is_not_named_moves() -> None:
     assert moves(before, reset(before, TWO, p0=9)) == ()
 
 
-def test_recreated_topic_takes_the_rows_of_the_old_one() -> None:
+def test_recreated_topic_keeps_rows_of_the_old_one() -> None:
     """Its offsets mean other records: it begins a new incarnation, and no older row is in the removal."""
     before = position_at(9, 9, topic_id="old")
 
@@ -93,7 +93,7 @@ def test_recreated_topic_takes_the_rows_of_the_old_one() -> None:
     assert moved_back(after, reset_position(after, TWO, {("orders", 1): 0}, 6, 2)) == ()
 
 
-def test_next_reset_of_a_recreated_topic_takes_the_rows_of_the_old_one() -> None:
+def test_next_reset_of_a_recreated_topic_keeps_rows_of_the_old_one() -> None:
     """A later move back removes what batches of the present incarnation landed, and leaves the older rows."""
     before = Position(8, 1, CLUSTER, {"orders": TopicPosition("id-1", (2, 0), (9, 9), since=5)})
 
@@ -103,13 +103,13 @@ def test_next_reset_of_a_recreated_topic_takes_the_rows_of_the_old_one() -> None
     assert moved_back(before, after) == (RemovedRange("orders", 1, 3, None, 5),)
 
 
-def test_recreated_topic_keeps_an_old_offset() -> None:
+def test_recreated_topic_needs_an_offset_for_every_partition() -> None:
     """Old offsets mean nothing in a recreated topic, so each partition must be named."""
     with pytest.raises(Terminal, match=r"topic orders begins anew and partition 1 is given no offset"):
         reset(position_at(9, 9, topic_id="old"), TWO, p0=2)
 
 
-def test_reset_of_others_gives_up_nothing_of_a_new_partition() -> None:
+def test_reset_of_others_leaves_unread_partition_at_zero() -> None:
     """One that nobody has read yet begins at 0: what is gone of it is lost, and the next plan says so."""
     facts = facts_of((0, 20, 20), (7, 20, 20))
 
@@ -120,7 +120,7 @@ def test_reset_of_others_gives_up_nothing_of_a_new_partition() -> None:
         check_position(after, facts, "p", "fail")
 
 
-def test_partitions_that_are_gone_stay() -> None:
+def test_partitions_that_vanished_are_dropped() -> None:
     """A topic with fewer partitions is another one, also where nobody tells ids."""
     before = position_at(9, 9, 9, topic_id=None)
     facts = facts_of((2, 20, 20), (0, 20, 20), topic_id=None)
@@ -147,7 +147,9 @@ def test_partitions_that_are_gone_stay() -> None:
     ],
     ids=["unknown", "same", "lost records", "other id", "no id", "open", "short", "id lost", "grown", "shrunk"],
 )
-def test_recreation_is_seen_or_missed_wrongly(known: Position | None, found: ClusterFacts, recreated: bool) -> None:
+def test_recreation_is_noticed_by_id_or_by_short_log(
+    known: Position | None, found: ClusterFacts, recreated: bool
+) -> None:
     """Ids decide where both sides have one; otherwise a log that is too short does."""
     assert is_recreated(known.topics["orders"] if known else None, found.topics["orders"]) is recreated
 
@@ -157,7 +159,7 @@ BOTH = replace(
 )
 
 
-def test_new_topic_is_taken_for_a_recreated_one() -> None:
+def test_new_topic_keeps_its_incarnation() -> None:
     """A topic that a reset names first has no older rows, so nothing sets it apart."""
     before = position_at(9, 9)
 
@@ -182,7 +184,7 @@ ELSEWHERE = Position(
 )
 
 
-def test_offsets_of_another_cluster_are_kept() -> None:
+def test_move_to_another_cluster_needs_offsets_for_every_topic() -> None:
     """Every topic of another cluster is another one: all are given offsets, or the move is refused."""
     orders = {("orders", 0): 2, ("orders", 1): 0}
     with pytest.raises(Terminal, match=r"cluster-a is another one than the position's, other, and pizzas is given no"):
@@ -199,7 +201,7 @@ def test_offsets_of_another_cluster_are_kept() -> None:
     check_position(after, BOTH, "p", "fail")
 
 
-def test_topic_that_comes_up_in_another_cluster_begins_at_an_old_offset() -> None:
+def test_topic_that_appears_in_another_cluster_is_read_whole() -> None:
     """What the old cluster had and the new one has not yet is unknown there: when it appears, all of it is read."""
     offsets = resolve(EARLIEST, BOTH, {})
 
@@ -214,7 +216,7 @@ def test_topic_that_comes_up_in_another_cluster_begins_at_an_old_offset() -> Non
 
 
 @given(cluster_facts(), st.data(), st.sampled_from([EARLIEST, LATEST]))
-def test_reset_leaves_a_position_that_is_refused(facts: ClusterFacts, data: st.DataObject, target: object) -> None:
+def test_position_after_any_reset_fits_the_broker(facts: ClusterFacts, data: st.DataObject, target: object) -> None:
     """Whatever a healthy position is reset to, it fits the broker; the removal is what comes again, and no more."""
     before = data.draw(positions_in(facts))
     offsets: dict[TopicPartition, int] = {
@@ -237,7 +239,7 @@ def test_reset_leaves_a_position_that_is_refused(facts: ClusterFacts, data: st.D
     assert {(m.topic, m.partition) for m in moves(before, after)} >= back.keys()
 
 
-def test_removal_after_a_rollback_stops_at_a_partition() -> None:
+def test_removal_after_a_rollback_covers_all_partitions_of_its_topics() -> None:
     """Letters of abandoned batches go from all partitions of their topics, those of the last kept one stay."""
     assert landed_after({"b": 1, "a": 2}, 7) == (
         RemovedRange("a", None, 0, None, 8),

@@ -20,7 +20,7 @@ LENGTHS = st.timedeltas(timedelta(seconds=2), timedelta(days=1))
 
 
 @given(INSTANTS, EVERY, LENGTHS)
-def test_a_tick_comes_twice_or_is_made_up_for(now: datetime, every: timedelta, length: timedelta) -> None:
+def test_each_tick_comes_once_and_in_the_future(now: datetime, every: timedelta, length: timedelta) -> None:
     """The next tick lies behind now, within one interval, on the clock, or at the session's end, behind which there is none."""
     until = now + length
 
@@ -33,7 +33,9 @@ def test_a_tick_comes_twice_or_is_made_up_for(now: datetime, every: timedelta, l
 
 
 @given(INSTANTS, EVERY, st.integers(1, 50), st.timedeltas(timedelta(), timedelta(seconds=30)))
-def test_batches_that_take_long_pile_up(began: datetime, every: timedelta, ticks: int, takes: timedelta) -> None:
+def test_session_ends_with_its_last_batch_at_its_end(
+    began: datetime, every: timedelta, ticks: int, takes: timedelta
+) -> None:
     """A session ends, with its last batch at its end, however long each takes; ticks that a batch ran past are skipped."""
     until, now, seen = began + ticks * every, began, list[datetime]()
     while (due := next_tick(now, every, until)) is not None:
@@ -46,7 +48,7 @@ def test_batches_that_take_long_pile_up(began: datetime, every: timedelta, ticks
 
 
 @given(INSTANTS, LENGTHS, st.timedeltas(timedelta(days=-1), timedelta(days=3)))
-def test_a_late_run_moves_all_runs_behind_it(due: datetime, length: timedelta, late: timedelta) -> None:
+def test_late_run_does_not_delay_later_runs(due: datetime, length: timedelta, late: timedelta) -> None:
     """A session ends when a later run is due, the next one that is still to come."""
     assume(due + late >= due)
     end = session_end(due, length, due + late)
@@ -55,7 +57,7 @@ def test_a_late_run_moves_all_runs_behind_it(due: datetime, length: timedelta, l
     assert due + late < end <= due + late + length
 
 
-def test_order_of_a_session_gets_lost_on_its_way() -> None:
+def test_plan_of_a_session_survives_json() -> None:
     """It travels as every plan does, and reads nothing by itself."""
     now = datetime(2026, 5, 1, 10, tzinfo=UTC)
     order = session_order("orders", RunRequest("r", "cli:me", reason="a test"), now, now + timedelta(minutes=10))

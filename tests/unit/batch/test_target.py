@@ -28,7 +28,7 @@ TEN = datetime(2026, 5, 1, 10, tzinfo=UTC)
         ("2026-05-01", TEN.replace(hour=0)),
     ],
 )
-def test_instant_is_taken_in_the_time_zone_of_the_machine(text: str, instant: datetime) -> None:
+def test_instant_without_offset_is_in_utc(text: str, instant: datetime) -> None:
     """Without an offset an instant is in UTC, wherever the command is typed."""
     target = parse_target(text)
 
@@ -37,7 +37,7 @@ def test_instant_is_taken_in_the_time_zone_of_the_machine(text: str, instant: da
     assert str(target) == instant.isoformat() or text.endswith("+02:00")
 
 
-def test_words_are_taken_for_something_else() -> None:
+def test_only_the_two_exact_words_are_accepted() -> None:
     """The two words, exactly."""
     assert [parse_target(word) for word in ("earliest", "latest")] == [EARLIEST, LATEST]
     assert [str(of) for of in (EARLIEST, LATEST)] == ["earliest", "latest"]
@@ -48,7 +48,7 @@ def test_words_are_taken_for_something_else() -> None:
     "text",
     ["", "yesterday", "Earliest", "-1", "0", "10:00", "2026-13-01", "offsets.json", "1712010110000", "1712010110"],
 )
-def test_rubbish_is_taken_for_a_place(text: str) -> None:
+def test_invalid_target_is_refused(text: str) -> None:
     """Milliseconds of 1970 as well: read as ISO 8601 some of them are instants in the Middle Ages, so `earliest`."""
     with pytest.raises(Terminal, match="is no place in a topic: expected earliest, latest, an instant such as") as told:
         parse_target(text)
@@ -57,7 +57,7 @@ def test_rubbish_is_taken_for_a_place(text: str) -> None:
 
 
 @given(st.datetimes(datetime(1970, 1, 1), datetime(9990, 1, 1), timezones=st.just(UTC)), st.integers(-14 * 4, 14 * 4))
-def test_record_before_the_instant_is_read(instant: datetime, quarters: int) -> None:
+def test_reading_begins_at_the_first_record_of_the_instant(instant: datetime, quarters: int) -> None:
     """The millisecond that is asked for is the first that is not before the instant, to the last digit."""
     target = Target("timestamp", instant.astimezone(timezone(timedelta(minutes=15 * quarters))))
     assert target.at_ms is not None
@@ -68,7 +68,7 @@ def test_record_before_the_instant_is_read(instant: datetime, quarters: int) -> 
 
 
 @pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999", "1969-12-31T23:59:59.998", "1970-01-01", "0001-01-01"])
-def test_instant_before_1970_means_the_end_of_the_log(text: str) -> None:
+def test_instant_before_1970_means_1970(text: str) -> None:
     """Kafka takes the timestamp -1 for the end of a log and -2 for its beginning."""
     assert parse_target(text).at_ms == 0
 
@@ -81,7 +81,7 @@ def test_instant_before_1970_means_the_end_of_the_log(text: str) -> None:
         ("{}", {}),
     ],
 )
-def test_file_of_offsets_is_read_wrongly(text: str, offsets: dict[str, dict[int, int]]) -> None:
+def test_file_of_offsets_is_read_by_partition_or_order(text: str, offsets: dict[str, dict[int, int]]) -> None:
     """Partitions by number, or in their order."""
     assert parse_offsets(text, "f.json") == Target("offsets", offsets=offsets)
 
@@ -107,7 +107,7 @@ def test_file_of_offsets_is_read_wrongly(text: str, offsets: dict[str, dict[int,
         '{"orders": [1, null]}',
     ],
 )
-def test_damaged_file_of_offsets_moves_a_pipeline(text: str) -> None:
+def test_damaged_file_of_offsets_is_refused(text: str) -> None:
     """A file edited by hand is whole, or refused by its name with the shape that is expected."""
     with pytest.raises(Terminal, match=r"^f\.json holds no offsets: ") as told:
         parse_offsets(text, "f.json")
@@ -116,7 +116,7 @@ def test_damaged_file_of_offsets_moves_a_pipeline(text: str) -> None:
 
 
 @given(cluster_facts(), st.data())
-def test_target_means_an_offset_outside_of_the_log(facts: ClusterFacts, data: st.DataObject) -> None:
+def test_target_is_an_offset_within_the_log(facts: ClusterFacts, data: st.DataObject) -> None:
     """Every partition gets an offset between its log start and its stable end, whatever the broker found for an instant."""
     logs = {(name, n): p for name, topic in facts.topics.items() for n, p in enumerate(topic.partitions)}
     found = {key: data.draw(st.none() | st.integers(0, 80)) for key in logs}
@@ -131,7 +131,7 @@ def test_target_means_an_offset_outside_of_the_log(facts: ClusterFacts, data: st
     assert resolve(Target("timestamp", TEN), facts, found).keys() == logs.keys()
 
 
-def test_partition_that_a_file_does_not_name_is_moved() -> None:
+def test_partition_that_a_file_does_not_name_stays() -> None:
     """A file of offsets means what it names and nothing else; both ends of the log can be meant."""
     facts = facts_of((3, 8, 9), (3, 8, 9), (3, 8, 9))
 
@@ -141,7 +141,7 @@ def test_partition_that_a_file_does_not_name_is_moved() -> None:
     }
 
 
-def test_only_the_first_offset_that_does_not_fit_is_told() -> None:
+def test_all_offsets_that_do_not_fit_are_in_one_message() -> None:
     """All of them stand in one message, each with what the log holds: a person edits the file once."""
     offsets = {"orders": {0: 2, 1: 9, 2: 5, 3: 0}, "unknown": {0: 1}}
 

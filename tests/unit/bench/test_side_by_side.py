@@ -50,7 +50,7 @@ def test_rows_in_another_order_and_in_other_files_are_the_same(tmp_path: Path) -
     assert differences({"one": [one], "other": [other]}, 2) == []
 
 
-def test_values_that_changed_places_are_found(tmp_path: Path) -> None:
+def test_values_that_changed_rows_are_noticed(tmp_path: Path) -> None:
     """Each column for itself holds the same: only whole rows tell."""
     one = drained(table_of(tmp_path, "one", [(1, 2), (3, 4)]))
     other = drained(table_of(tmp_path, "other", [(1, 4), (3, 2)]))
@@ -60,7 +60,7 @@ def test_values_that_changed_places_are_found(tmp_path: Path) -> None:
     assert said.startswith(f"other, round 1: {ROW}: ")
 
 
-def test_a_row_that_came_twice_is_found(tmp_path: Path) -> None:
+def test_duplicate_row_is_noticed(tmp_path: Path) -> None:
     """A sink that lands a record again is fast and wrong."""
     one = drained(table_of(tmp_path, "one", [(1, 2)]))
     other = drained(table_of(tmp_path, "other", [(1, 2), (1, 2)]))
@@ -121,7 +121,7 @@ def test_tables_show_medians_and_ratios(tmp_path: Path) -> None:
     assert f"orders, Frazil, submit: throughput ratio: 2.00 {said}" in lines
 
 
-def test_ratio_that_holds_a_wait_for_a_commit_does_not_say_so(tmp_path: Path) -> None:
+def test_ratio_that_includes_a_wait_for_a_commit_says_so(tmp_path: Path) -> None:
     """Of fewer than three commits there is no rate between them: the line says it."""
     found = results(tmp_path)
     (drain,) = found["parts"]
@@ -134,7 +134,7 @@ def test_ratio_that_holds_a_wait_for_a_commit_does_not_say_so(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("wrong", "expected"), [([], 2), (["one row of two"], 1)])
-def test_part_that_fails_loses_what_was_measured(
+def test_failing_part_keeps_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: list[str], expected: int
 ) -> None:
     """Its rounds are in the file, other parts go on, the exit code tells it from wrong results, and tables can be printed."""
@@ -160,7 +160,7 @@ def test_part_that_fails_loses_what_was_measured(
     assert "**Not measured to its end**: small: AssertionError: the sink did not start" in report.tables(kept)
 
 
-def test_a_page_gets_its_tables_between_the_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_gets_its_tables_between_the_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands around the tables is written by hand, and stays."""
     (tmp_path / "run.json").write_text(json.dumps(results(tmp_path)))
     page = tmp_path / "page.md"
@@ -176,6 +176,6 @@ def test_a_page_gets_its_tables_between_the_marks(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(("partitions", "cores", "expected"), [(4, 2, 2), (5, 2, 5), (4, 8, 4), (1, 2, 1)])
-def test_no_core_of_kafka_connect_rests(partitions: int, cores: int, expected: int) -> None:
+def test_every_core_of_kafka_connect_gets_a_partition(partitions: int, cores: int, expected: int) -> None:
     """Five partitions on two tasks are three and two: the last fifth would run on one core, which is nobody's tuning."""
     assert tasks(partitions, cores) == expected

@@ -24,7 +24,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "app.log"
 
 
-def test_half_a_line_is_captured(log: Path) -> None:
+def test_only_whole_lines_are_captured(log: Path) -> None:
     """A line that is still being written is left to the run that finds its end; nothing is decoded or stripped."""
     append(log, b"one\r\n\n\xff\xfe two\nthr")
     captured = Captured(capture_of(log))
@@ -37,7 +37,7 @@ def test_half_a_line_is_captured(log: Path) -> None:
     assert (captured.run(), captured.state) == ([], before)
 
 
-def test_records_do_not_say_where_they_are_from(log: Path) -> None:
+def test_records_say_where_they_are_from(log: Path) -> None:
     """Headers name the file by its first name, byte and line; a pattern makes keys; a line without it has none."""
     append(log, b"a=1 x\nnothing\n")
     captured = Captured(capture_of(f"{log}*", key_pattern=r"a=(\d+)"))
@@ -56,7 +56,7 @@ def test_records_do_not_say_where_they_are_from(log: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["app.log*", "app.log"], ids=["rotated names are named", "only the live name is"])
-def test_renamed_file_is_read_again(log: Path, pattern: str) -> None:
+def test_renamed_file_is_read_once(log: Path, pattern: str) -> None:
     """The end of a renamed file comes first, found by its inode whether a pattern names it or not, then the new file."""
     append(log, b"1\n2\n")
     captured = Captured(capture_of(log.parent / pattern))
@@ -69,7 +69,7 @@ def test_renamed_file_is_read_again(log: Path, pattern: str) -> None:
     assert captured.run() == [b"3", b"1"]
 
 
-def test_packed_file_is_read_again(log: Path) -> None:
+def test_packed_file_is_read_once(log: Path) -> None:
     """A rotated file that was packed goes on behind what was captured of it; a new packed one is read whole, last line too."""
     append(log, b"1\n2\n")
     captured = Captured(capture_of(f"{log}*"))
@@ -84,7 +84,7 @@ def test_packed_file_is_read_again(log: Path) -> None:
     assert captured.run() == []
 
 
-def test_file_is_packed_before_its_first_line_was_whole(log: Path) -> None:
+def test_file_packed_before_its_first_whole_line_is_captured_whole(log: Path) -> None:
     """Nothing was captured of it, so only its name says what became of it; it is captured from its beginning, and no loss."""
     append(log, b"on")
     captured = Captured(capture_of(f"{log}*"))
@@ -97,7 +97,7 @@ def test_file_is_packed_before_its_first_line_was_whole(log: Path) -> None:
     assert captured.run() == [b"one"]
 
 
-def test_packed_file_of_equal_size_is_taken_for_another_one(log: Path) -> None:
+def test_packed_files_of_equal_size_are_told_apart_by_checksum(log: Path) -> None:
     """An inode is given again, and packed sizes are few: what tells two packed files apart is the checksum at their ends."""
     packed = Path(f"{log}.gz")
     packed.write_bytes(gzip.compress(b"one\n"))
@@ -110,7 +110,7 @@ def test_packed_file_of_equal_size_is_taken_for_another_one(log: Path) -> None:
     assert [loss.mark.path for loss in captured.look().losses] == [str(packed)]
 
 
-def test_file_with_the_header_of_a_removed_one_is_taken_for_it(tmp_path: Path) -> None:
+def test_file_with_the_header_of_a_removed_one_is_captured_whole(tmp_path: Path) -> None:
     """A header is in many files: one of another name is new, and captured whole, under its own name."""
     captured = Captured(capture_of(tmp_path / "o-*.csv"))
     append(tmp_path / "o-1.csv", b"id,name\n")
@@ -132,7 +132,7 @@ def test_file_with_the_header_of_a_removed_one_is_taken_for_it(tmp_path: Path) -
     assert captured.run() == [b"2,b"]
 
 
-def test_copy_in_the_making_is_captured_twice(log: Path) -> None:
+def test_copy_in_the_making_is_captured_once(log: Path) -> None:
     """While a rotation copies or packs, both files are there: the copy waits, and is gone on with when the original went."""
     append(log, b"first line of it\n2\n")
     captured = Captured(capture_of(f"{log}*"))
@@ -153,7 +153,7 @@ def test_copy_in_the_making_is_captured_twice(log: Path) -> None:
     assert captured.run() == [b"4", b"5"]
 
 
-def test_copy_of_a_person_is_never_captured(log: Path) -> None:
+def test_lasting_copy_of_a_file_is_captured(log: Path) -> None:
     """A copy that stays beside its original is a file like any other, some minutes later."""
     append(log, b"1\n")
     captured = Captured(capture_of(f"{log}*"))
@@ -167,7 +167,7 @@ def test_copy_of_a_person_is_never_captured(log: Path) -> None:
     assert ([file.path for file, _ in decided.reads], decided.waiting) == ([str(log), f"{log}.kept"], ())
 
 
-def test_truncated_file_goes_on_in_the_middle_of_a_line(log: Path) -> None:
+def test_truncated_file_is_reported_and_read_from_its_beginning(log: Path) -> None:
     """A file that was written anew is a loss, whether it is shorter or longer than before; one that is gone unread, too."""
     append(log, b"1\n2\n")
     captured = Captured(capture_of(log))
@@ -183,7 +183,7 @@ def test_truncated_file_goes_on_in_the_middle_of_a_line(log: Path) -> None:
     assert "gone, with 10 bytes" in loss.why
 
 
-def test_removed_old_file_is_a_loss(log: Path) -> None:
+def test_removed_captured_file_is_no_loss(log: Path) -> None:
     """Rotation ends with the removal of what was captured; a new file that is given its inode is a new file."""
     append(log, b"1\n")
     captured = Captured(capture_of(f"{log}*"))
@@ -201,7 +201,7 @@ def test_removed_old_file_is_a_loss(log: Path) -> None:
     assert (decided.losses, [file.path for file, _ in decided.reads]) == ((), [f"{log}.new"])
 
 
-def test_start_at_the_end_loses_the_line_being_written(log: Path) -> None:
+def test_start_at_the_end_keeps_the_line_being_written(log: Path) -> None:
     """It begins behind the last whole line, and counts lines on."""
     append(log, b"1\n2\n3")
     captured = Captured(capture_of(log))
@@ -215,7 +215,7 @@ def test_start_at_the_end_loses_the_line_being_written(log: Path) -> None:
     assert captured.records[0].headers[2] == ("frazil.line", b"3")
 
 
-def test_file_changes_while_it_is_read(log: Path) -> None:
+def test_file_that_changes_while_it_is_read_is_not_committed(log: Path) -> None:
     """Truncated, renamed or replaced behind the look: another try finds out, and nothing of it is committed."""
     append(log, b"1\n2\n")
     captured = Captured(capture_of(log, max_records=1))
@@ -232,7 +232,7 @@ def test_file_changes_while_it_is_read(log: Path) -> None:
     assert captured.look().reads == ()
 
 
-def test_line_without_an_end_fills_the_memory(log: Path) -> None:
+def test_line_without_an_end_is_refused(log: Path) -> None:
     """A file that is not of lines is refused where its line begins."""
     append(log, b"1\n")
     os.truncate(log, LONGEST_LINE + 10)
@@ -241,7 +241,7 @@ def test_line_without_an_end_fills_the_memory(log: Path) -> None:
         Captured(capture_of(log)).run()
 
 
-def test_links_make_two_files_of_one(log: Path) -> None:
+def test_links_to_one_file_are_captured_once(log: Path) -> None:
     """Hard and symbolic links lead to one file, which is captured once."""
     append(log, b"1\n")
     (log.parent / "app.log.current").symlink_to(log)
@@ -254,7 +254,7 @@ def test_links_make_two_files_of_one(log: Path) -> None:
 
 @given(st.lists(st.binary(max_size=6), max_size=20), st.integers(1, 5))
 @settings(max_examples=50, deadline=None)
-def test_transactions_cut_elsewhere_tell_other_lines(
+def test_whole_lines_are_captured_however_transactions_are_cut(
     tmp_path_factory: pytest.TempPathFactory, data: list[bytes], most: int
 ):
     """However a file is written and cut, what is captured is its whole lines."""

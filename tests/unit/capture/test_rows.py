@@ -46,33 +46,33 @@ def capture_of(mode: Any) -> JdbcCapture:
         ("timestamp+incrementing", [T, None], f"`at` > {MOMENT} AND {UNTIL} AND {NUMBERED}"),
     ],
 )
-def test_rows_between_two_runs_are_left_out(mode: str, last: list[Any] | None, expected: str | None) -> None:
+def test_rows_between_two_runs_are_all_read(mode: str, last: list[Any] | None, expected: str | None) -> None:
     """A run asks for what is behind its position, less what is younger than the delay of 30 s."""
     capture = capture_of(mode)
     assert row_condition(capture, initial_state(capture, None if last is None else tuple(last)), NOW) == expected
 
 
-def test_position_smuggles_a_statement_in() -> None:
+def test_position_carries_no_sql_into_the_statement() -> None:
     """Places become numbers and times before they are asked for; nothing else gets through."""
     for mode, last in (("incrementing", ("1 OR 1=1",)), ("timestamp", ("x' OR '1'='1",))):
         with pytest.raises(ValueError, match=r"invalid literal|Invalid isoformat"):
             row_condition(capture_of(mode), initial_state(capture_of(mode), last), NOW)
 
 
-def test_end_by_time_is_now() -> None:
+def test_end_by_time_leaves_out_the_delay() -> None:
     """Rows within the delay come in the first run after it."""
     assert end_by_time(capture_of("timestamp"), NOW) == ("2026-05-01T12:00:00+00:00",)
     assert end_by_time(capture_of("timestamp+incrementing"), NOW) == ("2026-05-01T12:00:00+00:00", None)
 
 
-def test_other_columns_take_the_position_over() -> None:
+def test_changed_columns_do_not_take_the_position_over() -> None:
     """A position by id says nothing of times."""
     with pytest.raises(Terminal, match=r"told by \['id'\], its file says \['at'\]"):
         require_order(capture_of("timestamp"), initial_state(capture_of("incrementing"), (1,)))
 
 
 @given(st.lists(st.integers(0, 5)).map(sorted), st.integers(1, 4))
-def test_transaction_ends_between_equal_places(places: list[int], most: int) -> None:
+def test_transactions_never_split_rows_of_equal_position(places: list[int], most: int) -> None:
     """All rows are taken once, in order; no place is in two transactions; each but the last one is full."""
     cuts = Cuts((Row(None, b"", (place,)) for place in places), most)
     transactions = []
@@ -92,7 +92,7 @@ POSITION = CapturePosition(
 TOPIC = TopicState("logs", "id", 7)
 
 
-def test_position_changes_on_its_way() -> None:
+def test_position_survives_json() -> None:
     """What is kept is what is read; a later version, or anything else, is refused."""
     assert CapturePosition.from_json(POSITION.to_json()) == POSITION
     for text, said in (
@@ -113,7 +113,7 @@ def test_position_changes_on_its_way() -> None:
         (POSITION, replace(TOPIC, name="other"), "--from position"),
     ],
 )
-def test_lost_position_is_guessed(found: CapturePosition | None, topic: TopicState, said: str) -> None:
+def test_lost_position_is_refused_with_a_command(found: CapturePosition | None, topic: TopicState, said: str) -> None:
     """What can't be told is refused, with the command that ends it."""
     with pytest.raises(Terminal) as caught:
         require_position("logs", "file", found, topic)

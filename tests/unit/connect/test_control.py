@@ -88,7 +88,7 @@ def test_events_of_the_older_sink_are_read() -> None:
 @pytest.mark.parametrize(
     "value", [None, b"", b"\xc2\x01", b"{}", b"\xc2\x01\x00\x02[]", sink_events("committed")[1][1][:-40]]
 )
-def test_what_is_no_event_is_not_passed_over(value: bytes | None) -> None:
+def test_unreadable_event_is_an_error(value: bytes | None) -> None:
     """A record that can't be read may announce files."""
     with pytest.raises(UnreadableEvent):
         decode_event(0, 0, value)
@@ -103,7 +103,7 @@ def test_a_table_with_all_its_files_takes_the_positions_over() -> None:
 
 
 @pytest.mark.parametrize("recorded", [{}, {0: 2}, {0: 4}])
-def test_announced_files_that_no_snapshot_has_refuse(recorded: dict[int, int]) -> None:
+def test_announced_files_without_a_snapshot_refuse_the_takeover(recorded: dict[int, int]) -> None:
     """The group is ahead of the table: starting there would lose the records of these files."""
     (reason,) = reasons_against(STANDING, facts("pending", recorded))
 
@@ -117,14 +117,14 @@ def test_an_event_at_the_recorded_offset_is_still_outstanding() -> None:
     assert not reasons_against(STANDING, facts("committed", {0: 3}))
 
 
-def test_files_for_a_table_that_is_gone_refuse() -> None:
+def test_files_for_a_dropped_table_refuse_the_takeover() -> None:
     """The sink leaves such files out with a warning."""
     (reason,) = reasons_against(STANDING, facts("committed", None))
 
     assert "is not there" in reason
 
 
-def test_files_for_a_table_that_no_key_names_count_too() -> None:
+def test_files_for_a_table_outside_the_configuration_count_too() -> None:
     """Dynamic routing writes to tables that the configuration does not know."""
     other_event = replace(events("committed")[0], table="shop.other")
     facts = ControlFacts({0: (0, 100)}, (other_event,), {"shop.orders": {0: 4}, "shop.other": {}}, {0: COORDINATOR})
@@ -132,14 +132,14 @@ def test_files_for_a_table_that_no_key_names_count_too() -> None:
     assert "shop.other" in reasons_against(STANDING, facts)[0]
 
 
-def test_another_connectors_files_are_not_ours() -> None:
+def test_files_of_another_connector_are_ignored() -> None:
     """Connectors may share a control topic."""
     other_event = replace(events("pending")[0], group="connect-other")
 
     assert not reasons_against(STANDING, ControlFacts({0: (0, 100)}, (other_event,), {"shop.orders": {}}, {}))
 
 
-def test_an_announcement_without_files_is_nothing_to_wait_for() -> None:
+def test_announcement_without_files_is_complete() -> None:
     """The sink makes no snapshot for it, so no offset is ever recorded."""
     empty = replace(events("pending")[0], files=0)
 
@@ -160,7 +160,7 @@ def test_deleted_control_events_are_covered_or_refused(recorded: int, handled: i
     ("recorded", "handled", "refused"),
     [({0: 7}, {}, False), ({0: 8}, {}, True), ({}, {0: 8}, True), ({1: 1}, {0: 7}, True)],
 )
-def test_offsets_of_a_lost_control_topic_hide_uncommitted_files(
+def test_offsets_of_a_lost_control_topic_cover_no_events(
     recorded: dict[int, int], handled: dict[int, int], refused: bool
 ) -> None:
     """A topic made anew counts from zero: what tables and coordinator say of the old one covers none of its events."""
@@ -206,7 +206,7 @@ def test_a_partition_that_was_never_read_begins_where_the_connector_would(otherw
     assert "has not read it yet" in start.notes[0]
 
 
-def test_a_group_without_offsets_refuses() -> None:
+def test_group_without_offsets_refuses_the_takeover() -> None:
     """Kafka forgets groups; beginning anew would land everything twice."""
     assert (
         "Kafka forgot the group"
@@ -214,12 +214,12 @@ def test_a_group_without_offsets_refuses() -> None:
     )
 
 
-def test_an_offset_beyond_the_topic_refuses() -> None:
+def test_offset_beyond_the_topic_refuses_the_takeover() -> None:
     """A topic that was made anew has other records at the old offsets."""
     assert "made anew" in start_offsets({A: OffsetBounds(0, 10)}, [("g", {A: 11})], "earliest").against[0]
 
 
-def test_records_that_kafka_deleted_are_told() -> None:
+def test_records_that_kafka_deleted_are_reported() -> None:
     """The connector would have skipped them in silence."""
     start = start_offsets({A: OffsetBounds(8, 10)}, [("g", {A: 5})], "earliest")
 

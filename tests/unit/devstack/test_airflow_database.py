@@ -23,7 +23,7 @@ def home_on(tmp_path: Path, address: str) -> Home:
     return Home.resolve({"FRAZIL_HOME": str(tmp_path / "home"), DATABASE_VARIABLE: address})
 
 
-def test_nothing_said_means_another_database_than_before(tmp_path: Path) -> None:
+def test_default_database_is_sqlite_in_the_home(tmp_path: Path) -> None:
     """Without the variable, or with an empty one, it is the home's SQLite file."""
     found = airflow_database(home_on(tmp_path, ""))
 
@@ -32,7 +32,7 @@ def test_nothing_said_means_another_database_than_before(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg2"])
-def test_address_changes_on_its_way_to_airflow(tmp_path: Path, scheme: str) -> None:
+def test_address_reaches_airflow_unchanged(tmp_path: Path, scheme: str) -> None:
     """Airflow gets what was said, with the driver that is installed, and no `$` that it would take for a variable's name."""
     home = home_on(tmp_path, ADDRESS.replace("postgresql+psycopg2", scheme))
     made = ensure_secrets(home)
@@ -56,7 +56,7 @@ def test_address_changes_on_its_way_to_airflow(tmp_path: Path, scheme: str) -> N
         "postgresql://airflow:s3cret@db/airflow?sslmode=require",
     ],
 )
-def test_refused_address_is_quoted(tmp_path: Path, address: str) -> None:
+def test_refused_address_is_not_quoted(tmp_path: Path, address: str) -> None:
     """What can't be used is refused by the variable's name: the address has the password in it."""
     with pytest.raises(Terminal, match=DATABASE_VARIABLE) as refusal:
         airflow_database(home_on(tmp_path, address))
@@ -64,7 +64,7 @@ def test_refused_address_is_quoted(tmp_path: Path, address: str) -> None:
     assert "s3cret" not in "".join(traceback.format_exception(refusal.value, chain=True)).replace(f"'{address}'", "")
 
 
-def test_password_is_in_what_people_see(tmp_path: Path) -> None:
+def test_password_is_not_shown(tmp_path: Path) -> None:
     """Neither in `repr`, nor in `frazil status`, nor in what an error may name."""
     home = home_on(tmp_path, ADDRESS)
     found = airflow_database(home)
@@ -76,7 +76,7 @@ def test_password_is_in_what_people_see(tmp_path: Path) -> None:
     assert found.hidden == ("s3cr$t", "s3cr%24t")
 
 
-def test_address_is_written_down(tmp_path: Path) -> None:
+def test_address_is_not_written_to_disk(tmp_path: Path) -> None:
     """What the next shell finds is ports and a login's name."""
     home = home_on(tmp_path, ADDRESS)
 
@@ -85,7 +85,7 @@ def test_address_is_written_down(tmp_path: Path) -> None:
     assert "s3cr" not in home.stack.read_text()
 
 
-def test_tasks_inherit_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_do_not_inherit_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow takes its own variable away from them; ours is not even passed on."""
     monkeypatch.setenv(DATABASE_VARIABLE, ADDRESS)
 

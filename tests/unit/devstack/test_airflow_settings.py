@@ -57,7 +57,7 @@ def test_no_secret_is_shown_by_repr(home: Home) -> None:
     assert not any(secret in shown for secret in made.values())
 
 
-def test_the_login_is_the_one_airflow_is_given(home: Home) -> None:
+def test_login_is_the_one_that_airflow_gets(home: Home) -> None:
     """A password that Airflow does not know locks the user out."""
     ensure_secrets(home)
 
@@ -82,7 +82,7 @@ def test_every_address_is_on_the_loopback_interface(home: Home) -> None:
     assert env["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:25001/execution/"
 
 
-def test_a_proxy_is_not_asked_for_the_loopback_interface(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loopback_interface_bypasses_proxies(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks reach the API server over HTTP and would send their tokens to the proxy."""
     monkeypatch.setenv("NO_PROXY", "intranet")
 

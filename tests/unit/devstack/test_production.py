@@ -39,7 +39,7 @@ def processes(home: Home) -> Iterator[Processes]:
     of.stop(("kafka", 0.0))
 
 
-def test_another_shell_talks_to_another_stack(made: Home) -> None:
+def test_another_shell_uses_the_same_stack(made: Home) -> None:
     """Profile, ports and settings come from the home alone."""
     project = Project.load({"FRAZIL_HOME": str(made.root)})
 
@@ -50,7 +50,7 @@ def test_another_shell_talks_to_another_stack(made: Home) -> None:
     assert project.engine("spark").master == "spark://127.0.0.1:17077"
 
 
-def test_settings_or_status_show_a_password(made: Home) -> None:
+def test_settings_and_status_show_no_password(made: Home) -> None:
     """The settings file refers to secrets; what is written with them only its owner can read."""
     known = production.references(made)
     secrets = [known["kafka_password"], *json.loads((made.production / "passwords.json").read_text()).values()]
@@ -63,13 +63,13 @@ def test_settings_or_status_show_a_password(made: Home) -> None:
     assert {path.stat().st_mode & 0o077 for path in private} == {0}
 
 
-def test_passwords_change_under_the_data(made: Home) -> None:
+def test_passwords_stay_with_the_data(made: Home) -> None:
     """PostgreSQL keeps the first one: a later `up` must find it."""
     assert production.ensure_passwords(made) == production.ensure_passwords(made)
     assert production.references(made) == production.references(made)
 
 
-def test_two_profiles_run_in_one_home(home: Home, processes: Processes) -> None:
+def test_second_profile_in_one_home_is_refused(home: Home, processes: Processes) -> None:
     """Half of the one beside half of the other would be reached under the addresses of neither."""
     replace(home, profile="embedded").record()
     processes.start(Spec("kafka", ["sleep", "600"], dict(os.environ)))
@@ -80,7 +80,7 @@ def test_two_profiles_run_in_one_home(home: Home, processes: Processes) -> None:
     assert "frazil down" in told.value.next_step
 
 
-def test_unknown_profile_is_taken_for_the_small_one(home: Home) -> None:
+def test_unknown_profile_is_refused(home: Home) -> None:
     """A newer Frazil wrote it: its topics and tables are elsewhere."""
     home.root.mkdir(parents=True)
     home.stack.write_text(json.dumps({"profile": "galactic"}))
@@ -89,7 +89,7 @@ def test_unknown_profile_is_taken_for_the_small_one(home: Home) -> None:
         Home.resolve({"FRAZIL_HOME": str(home.root)})
 
 
-def test_missing_go_is_a_stack_trace(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_go_is_reported_with_a_remedy(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says what to install, and that the program may be brought instead."""
     monkeypatch.setattr(object_store, "go", lambda: None)
 
@@ -100,7 +100,7 @@ def test_missing_go_is_a_stack_trace(home: Home, monkeypatch: pytest.MonkeyPatch
     assert str(home.jars / "tools") in told.value.next_step
 
 
-def test_part_of_the_other_profile_is_started(home: Home) -> None:
+def test_part_of_the_other_profile_is_refused(home: Home) -> None:
     """Asking the small stack for its S3 server names the parts that it has."""
     from typer.testing import CliRunner
 
@@ -123,12 +123,12 @@ def test_part_of_the_other_profile_is_started(home: Home) -> None:
         ("", "", False),
     ],
 )
-def test_an_old_go_is_tried_again_for_ever(version: str, toolchain: str, fit: bool) -> None:
+def test_old_go_is_refused(version: str, toolchain: str, fit: bool) -> None:
     """Only a Go that builds the server, or fetches one that does, counts as one."""
     assert object_store.is_fit(version, toolchain) is fit
 
 
-def test_a_home_that_lacks_a_program_changes_its_profile(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_keeps_its_profile_where_a_program_is_missing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """What must be installed is told before anything is written: the home stays what it was."""
     monkeypatch.setattr(postgres, "programs", lambda _=None: None)
 
@@ -139,7 +139,7 @@ def test_a_home_that_lacks_a_program_changes_its_profile(home: Home, monkeypatch
     assert not production.settings_file(home).exists()
 
 
-def test_a_newer_postgresql_is_started_on_older_data(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newer_postgresql_is_refused_on_older_data(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """The data's own version is asked for; another one alone is told as what is missing."""
     monkeypatch.setattr(postgres, "programs", lambda version=None: None if version == "15" else Path("/17/bin"))
     data = home.root / "postgres" / "data"

@@ -12,7 +12,7 @@ from frazil.generators.broken import breakages
 
 
 @pytest.mark.parametrize("per_thousand", [0, 1, 3, 1_000])
-def test_share_of_broken_records_wobbles(per_thousand: int) -> None:
+def test_share_of_broken_records_is_exact(per_thousand: int) -> None:
     """Every full thousand has the asked number, and the kinds take turns."""
     how = list(islice(breakages(Random(1), per_thousand, ("a", "b", "c")), 3_000))
 
@@ -23,7 +23,7 @@ def test_share_of_broken_records_wobbles(per_thousand: int) -> None:
 
 
 @pytest.mark.parametrize("per_thousand", [-1, 1_001])
-def test_impossible_share_is_bent(per_thousand: int) -> None:
+def test_impossible_share_is_an_error(per_thousand: int) -> None:
     """More than all, or less than none, is an error."""
     with pytest.raises(ValueError, match=f"found {per_thousand}"):
         next(breakages(Random(1), per_thousand, ("a",)))

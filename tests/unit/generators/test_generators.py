@@ -27,13 +27,13 @@ VEGGIES = {"tomato", "olives", "onions", "peppers", "pineapple", "mushrooms"}
 
 @pytest.mark.parametrize("name", GENERATORS)
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 7, 1_001])
-def test_last_order_overshoots(name: str, count: int) -> None:
+def test_last_order_is_cut_to_the_number_of_records(name: str, count: int) -> None:
     """Exactly as many records as asked for, also when an order is cut."""
     assert len(list(GENERATORS[name](count, seed=1))) == count
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_same_seed_differs(name: str) -> None:
+def test_same_seed_makes_the_same_records(name: str) -> None:
     """Seed and time decide every byte; no seed gives new ones each time."""
     make = GENERATORS[name]
     first = list(make(500, seed=1, broken_per_thousand=30, now=NOW))
@@ -44,7 +44,7 @@ def test_same_seed_differs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_broken_records_pass_for_sound_ones(name: str) -> None:
+def test_only_marked_records_are_broken(name: str) -> None:
     """Marked records are broken as they say, in equal numbers; all others can be parsed."""
     records = list(GENERATORS[name](5_000, seed=1, broken_per_thousand=6))
 
@@ -72,7 +72,7 @@ def check_breakage(record: OutgoingRecord, number: str) -> None:
         assert type(json.loads(value)[number]) is expected
 
 
-def test_pizzas_of_an_order_differ_in_what_is_the_orders() -> None:
+def test_pizzas_of_an_order_share_its_fields() -> None:
     """An order is 1 to 5 neighbours with one key, order id, store and time."""
     records = list(pizzas(2_000, seed=1, now=NOW))
     orders = [list(group) for _, group in groupby(records, key=lambda record: record.key)]
@@ -85,7 +85,7 @@ def test_pizzas_of_an_order_differ_in_what_is_the_orders() -> None:
         assert len({(pizza["store_id"], pizza["date_ordered"]) for pizza in parsed}) == 1
 
 
-def test_pizza_has_another_shape() -> None:
+def test_pizza_has_the_documented_shape() -> None:
     """The value is JSON with four spaces over several lines and only known words."""
     seen: dict[str, set[str]] = {"meats": set(), "veggies": set()}
     for record in pizzas(3_000, seed=1, now=NOW):
@@ -109,7 +109,7 @@ def test_pizza_has_another_shape() -> None:
     assert seen == {"meats": MEATS | {"none"}, "veggies": VEGGIES | {"none"}}
 
 
-def test_payment_has_another_shape() -> None:
+def test_payment_has_the_documented_shape() -> None:
     """No key, one line, a time without zone, a document that is text though it is a number."""
     types, documents = set(), set()
     for record in payments(3_000, seed=1, now=NOW):
@@ -128,7 +128,7 @@ def test_payment_has_another_shape() -> None:
     assert documents == {str(number) for number in range(1, 101)}
 
 
-def test_lines_are_changed_or_dropped(tmp_path: Path) -> None:
+def test_lines_are_sent_unchanged(tmp_path: Path) -> None:
     """Each line is one value with its bytes as they are: empty, not UTF-8, CR, no last newline."""
     file = tmp_path / "lines"
     file.write_bytes(b'{"a":1}\n\n\xff\x00 \r\n last')
@@ -139,7 +139,7 @@ def test_lines_are_changed_or_dropped(tmp_path: Path) -> None:
     assert {record.key for record in records} == {None}
 
 
-def test_unreadable_file_shows_a_stack_trace(tmp_path: Path) -> None:
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
     """A missing file and a folder are named."""
     with pytest.raises(Terminal, match=r"nothing: No such file"):
         next(lines(tmp_path / "nothing"))
@@ -147,7 +147,7 @@ def test_unreadable_file_shows_a_stack_trace(tmp_path: Path) -> None:
         next(lines(tmp_path))
 
 
-def test_generators_load_the_kafka_client() -> None:
+def test_generators_do_not_load_the_kafka_client() -> None:
     """Making records, or naming a cluster, does not load librdkafka."""
     code = (
         "import sys, frazil.generators, frazil.kafka.client.cluster, frazil.kafka.client.record;"

@@ -70,7 +70,7 @@ from frazil.verify.catalogs import reading_tables
     ],
     ids=lambda value: "" if isinstance(value, type) else type(value).__name__,
 )
-def test_foreign_error_gets_out(error: Exception, expected: type[FrazilError]) -> None:
+def test_foreign_error_becomes_a_frazil_error(error: Exception, expected: type[FrazilError]) -> None:
     """Whatever PyIceberg, SQLAlchemy, Arrow or the file system raises says what the caller may do."""
     with (
         pytest.raises(FrazilError, match=f"loading table t: .*{type(error).__name__}") as caught,
@@ -82,7 +82,7 @@ def test_foreign_error_gets_out(error: Exception, expected: type[FrazilError]) -
     assert caught.value.__cause__ is error
 
 
-def test_own_error_is_mapped_again() -> None:
+def test_frazil_error_passes_unchanged() -> None:
     """A Frazil error passes untouched, and so does a mistake of the program."""
     own = Retryable("later")
     with pytest.raises(Retryable) as caught, translated("loading"):
@@ -93,7 +93,7 @@ def test_own_error_is_mapped_again() -> None:
         raise ZeroDivisionError
 
 
-def test_long_foreign_message_floods_the_log() -> None:
+def test_only_first_line_of_a_foreign_message_is_kept() -> None:
     """Only the first line of a foreign message is kept: SQL errors carry whole statements."""
     assert as_frazil(ValueError("first\nsecond"), "loading").message == "loading: ValueError: first"
     assert as_frazil(ValueError(), "loading").message == "loading: ValueError: no message"

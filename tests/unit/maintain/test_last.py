@@ -23,7 +23,7 @@ def maintained(reason: str, status: str = "done") -> Maintained:
     return Maintained(WHEN, "orders", TableOutcome("shop.orders", "62", before, after, steps))
 
 
-def test_note_says_something_else_than_was_done() -> None:
+def test_note_of_maintenance_is_read_back_as_written() -> None:
     """What is read back is what was noted: time, scores, steps with their reasons and counts."""
     noted = maintained("500 small files")
     assert Maintained.from_json(noted.to_json()) == noted
@@ -34,7 +34,7 @@ def test_note_says_something_else_than_was_done() -> None:
     )
 
 
-def test_failure_fills_metadata_files() -> None:
+def test_failure_note_is_cut() -> None:
     """An error of many pages is cut: each metadata file of the table holds the note."""
     noted = maintained("Spark failed: " + 100_000 * "x", "failed")
     assert len(noted.to_json()) < 1_500
@@ -44,12 +44,12 @@ def test_failure_fills_metadata_files() -> None:
 @pytest.mark.parametrize(
     ("status", "acted"), [("done", True), ("failed", True), ("gave_way", True), ("skipped", False), ("due", False)]
 )
-def test_table_that_rests_gets_a_commit(status: str, acted: bool) -> None:
+def test_idle_table_gets_no_commit(status: str, acted: bool) -> None:
     """Only what was carried out or tried is worth a note: a look commits nothing, every six hours or every minute."""
     assert maintained("why", status).outcome.did_something is acted
 
 
-def test_age_is_shown_as_a_fraction_of_a_day() -> None:
+def test_age_is_shown_as_in_pipeline_files() -> None:
     """An age is said as pipeline files have it."""
     ages = (timedelta(days=5), timedelta(hours=36), timedelta(minutes=1), timedelta(seconds=90))
     assert [shown_age(of) for of in ages] == ["5d", "36h", "1m", "90s"]

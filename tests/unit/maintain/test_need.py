@@ -9,20 +9,20 @@ from tests.unit.maintain.tables import DAY, TODAY, judged, line, small, table, w
 
 
 @pytest.mark.parametrize(("files", "due"), [(4, False), (5, True)])
-def test_table_is_rewritten_for_nothing(files: int, due: bool) -> None:
+def test_table_is_rewritten_only_for_fewer_files(files: int, due: bool) -> None:
     """Five small files in one partition make compaction due; five in as many partitions can't become fewer."""
     assert judged(table(small(files)), "compaction").due is due
     assert not judged(table(*(small(1) for _ in range(files))), "compaction").due
 
 
-def test_reason_has_no_numbers() -> None:
+def test_reason_has_its_numbers() -> None:
     """Whoever asks why nothing happens reads how far it is from being due."""
     assert judged(table(small(3)), "compaction").reason == (
         "3 small files in the partition that has most, due from 5; 0 delete files, due from 10"
     )
 
 
-def test_deleted_rows_never_make_a_rewrite_due() -> None:
+def test_delete_files_alone_make_compaction_due() -> None:
     """Delete files count by themselves, without a single small data file; compaction then takes those of positions too."""
     found = table(position_deletes=25)
     assert judged(found, "compaction").due
@@ -30,7 +30,7 @@ def test_deleted_rows_never_make_a_rewrite_due() -> None:
     assert judged(found, "position_deletes", compaction=False).due
 
 
-def test_open_partition_is_rewritten_although_closed_ones_alone_are_wanted() -> None:
+def test_open_partition_is_left_alone_under_closed() -> None:
     """Today's small files make nothing due under `closed`; yesterday's do."""
     rules = {"compaction": {"partitions": "closed"}}
     assert not judged(table(small(9, TODAY), time_field=DAY), "compaction", **rules).due
@@ -38,7 +38,7 @@ def test_open_partition_is_rewritten_although_closed_ones_alone_are_wanted() -> 
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_step_that_is_left_out_is_forced(step: Step) -> None:
+def test_step_left_out_of_the_file_is_never_forced(step: Step) -> None:
     """`--force` does what is not due, not what the file leaves out."""
     found = table(small(1))
     order = Order(steps=(step,), force=True)
@@ -46,7 +46,7 @@ def test_step_that_is_left_out_is_forced(step: Step) -> None:
     assert not judged(found, step, order=order, **{"stats": {}, step: False}).due
 
 
-def test_steps_that_spark_can_not_do_on_a_table_with_a_time_say_why() -> None:
+def test_steps_that_spark_cannot_do_on_a_time_column_say_why() -> None:
     """What PyIceberg does is due as elsewhere; in version 3, which it does not write, orphans alone."""
     found = table(small(9), unreadable="opens", position_deletes=99, manifests=99)
     needs = {step: judged(found, step, stats={}, order=Order(force=True)) for step in STEPS}
@@ -56,7 +56,7 @@ def test_steps_that_spark_can_not_do_on_a_table_with_a_time_say_why() -> None:
     assert {step for step in STEPS if judged(third, step, order=Order(force=True)).due} == {"orphans"}
 
 
-def test_step_of_main_changes_a_branch() -> None:
+def test_steps_for_main_leave_a_branch_alone() -> None:
     """Where the pipeline lands on a branch, steps that Spark does on main only rest."""
     found = table(position_deletes=99, manifests=99, rows=10)
     for step in ("position_deletes", "manifests", "stats"):
@@ -67,13 +67,13 @@ def test_step_of_main_changes_a_branch() -> None:
 @pytest.mark.parametrize(
     ("at", "due"), [(None, True), ("2026-05-08T10:29:00+00:00", True), ("2026-05-09T11:00:00+00:00", False)]
 )
-def test_all_files_are_listed_every_time(at: str | None, due: bool) -> None:
+def test_orphans_are_searched_once_a_week(at: str | None, due: bool) -> None:
     """Orphans are looked for once a week, as the table remembers."""
     found = with_snapshots(24 * 8, properties={} if at is None else {ORPHANS_KEY: at})
     assert judged(found, "orphans").due is due
 
 
-def test_new_table_is_searched_for_old_files() -> None:
+def test_new_table_is_not_searched_for_orphans() -> None:
     """A table younger than the files that may go has none of them; one whose first snapshot went may be of any age."""
     young, expired = with_snapshots(24 * 6, 1), table(snapshots=line(24 * 6, 1, first=7)[1:])
     assert not judged(table(), "orphans").due
@@ -81,7 +81,7 @@ def test_new_table_is_searched_for_old_files() -> None:
     assert judged(expired, "orphans").due
 
 
-def test_expiry_is_due_for_snapshots_that_stay() -> None:
+def test_expiry_is_due_only_for_snapshots_that_may_go() -> None:
     """Old snapshots count, unless they are among those to keep."""
     found = with_snapshots(*range(300, 0, -10))
     assert judged(found, "expiry").reason == "17 snapshots older than 5d could go, due from 20"
@@ -93,14 +93,14 @@ def test_expiry_is_due_for_snapshots_that_stay() -> None:
     ("rows", "counted", "due"),
     [(0, None, False), (10, None, True), (109, 100, False), (110, 100, True), (90, 100, True)],
 )
-def test_all_rows_are_read_for_a_few_new_ones(rows: int, counted: int | None, due: bool) -> None:
+def test_columns_are_counted_again_only_after_a_tenth_changed(rows: int, counted: int | None, due: bool) -> None:
     """Values are counted again when a tenth of the rows came or went; where nobody asks for it, never."""
     found = table(rows=rows, rows_counted=counted)
     assert judged(found, "stats", stats={}).due is due
     assert not judged(found, "stats").due
 
 
-def test_reason_of_a_count_has_no_numbers() -> None:
+def test_reason_of_a_count_has_its_numbers() -> None:
     """Whoever asks why reads both numbers, and from which change on."""
     assert judged(table(rows=109, rows_counted=100), "stats", stats={"min_change": 0.5}).reason == (
         "109 rows, 100 when their values were counted, due from a change of 50%"

@@ -34,7 +34,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("limits", CASES)
-def test_every_schedule_keeps_rows_once_and_leaves_a_way_on(limits: Limits) -> None:
+def test_every_schedule_keeps_rows_once_and_can_continue(limits: Limits) -> None:
     explored = explore(begin(limits))
     assert explored.finding is None, explored.finding
     assert explored.depth > 20  # two batches, one behind the other
@@ -71,7 +71,7 @@ def test_batches_after_a_deploy_go_to_the_new_destination_on_every_schedule() ->
         "file",
     ],
 )
-def test_without_a_fence_its_schedule_is_found(fence: Fence, limits: Limits, promise: str) -> None:
+def test_each_fence_prevents_a_schedule_that_breaks_the_protocol(fence: Fence, limits: Limits, promise: str) -> None:
     files = (False, True) if limits.deploy else (True,)
     finding = explore(begin(limits, files), FENCES - {fence}, files=files).finding
     assert finding is not None

@@ -16,7 +16,7 @@ from frazil.iceberg.commit.commit import Change, commit, fit_of
 from frazil.iceberg.files.data_files import write_rows
 from frazil.iceberg.ledger.ledger import LEDGER_SCHEMA, UNPARTITIONED, ledger_rows
 from frazil.project import PIPELINES_VARIABLE, Project
-from tests.unit.iceberg.test_ledger_rows import ledger_row
+from tests.unit.iceberg.ledger.test_ledger import ledger_row
 
 LEDGER = "shop.orders__ledger"
 BEGIN = datetime(2026, 5, 1, tzinfo=UTC)

@@ -25,7 +25,7 @@ def run(n: int, state: str) -> DagRun:
     return DagRun("ingest__orders", f"run-{n}", state, "scheduled", begin, begin, ended, None)
 
 
-def test_failure_before_a_success_counts() -> None:
+def test_only_failures_since_the_last_success_count() -> None:
     """Failures are those in a row since the last success; a run at work and one that waits say nothing of that."""
     states = ("queued", "running", "failed", "failed", "success", "failed")
     runs = summarize_runs([run(9 - n, state) for n, state in enumerate(states)], is_paused=False)
@@ -37,7 +37,7 @@ def test_failure_before_a_success_counts() -> None:
     )
 
 
-def test_success_after_failures_is_a_failure() -> None:
+def test_success_after_failures_is_a_success() -> None:
     """The last finished run decides."""
     runs = summarize_runs([run(2, "success"), run(1, "failed")])
 
@@ -45,12 +45,12 @@ def test_success_after_failures_is_a_failure() -> None:
     assert summarize_runs([]) == Runs(failures=0)
 
 
-def test_airflow_that_never_was_is_trouble(tmp_path: Path) -> None:
+def test_project_without_airflow_reports_no_runs(tmp_path: Path) -> None:
     """Without an embedded Airflow nothing is said of runs."""
     assert runs_of(["orders"], Home.resolve({"FRAZIL_HOME": str(tmp_path)})) == {}
 
 
-def test_airflow_elsewhere_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflow_of_the_environment_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a container the one is asked that variables name: the home never had one."""
     requests = []
 
@@ -85,7 +85,7 @@ class Told(AirflowApi):
         return sorted(runs, key=lambda run: run.start_date or BEGIN, reverse=True)[start : start + count]
 
 
-def test_many_pipelines_keep_airflow_busy() -> None:
+def test_many_pipelines_take_few_requests() -> None:
     """Some requests for all of them; one that runs rarely is not hidden by those that run often, an unknown one by none."""
     often = {f"ingest__p{n:03}": [run(100 + hour, "success") for hour in range(30)] for n in range(200)}
     rare = {"ingest__rare": [run(hour, "failed") for hour in range(3)], "ingest__never": []}
@@ -105,7 +105,7 @@ def test_many_pipelines_keep_airflow_busy() -> None:
     assert airflow.asked <= 4
 
 
-def test_pipelines_that_only_fail_keep_airflow_busy() -> None:
+def test_search_over_pipelines_that_only_fail_ends() -> None:
     """None of their pages ends the search; it ends all the same, and of each of them something is known."""
     history = {f"ingest__p{n:03}": [run(hour, "failed") for hour in range(100)] for n in range(200)}
     with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
@@ -115,7 +115,7 @@ def test_pipelines_that_only_fail_keep_airflow_busy() -> None:
     assert {(runs.last_state, runs.failures) for runs in runs_by_name.values()} == {("failed", 20)}
 
 
-def test_pipelines_that_fail_often_hide_one_that_failed_earlier() -> None:
+def test_frequent_failures_do_not_hide_an_earlier_one() -> None:
     """Nothing told of a run would say that the failure of the daily one is over."""
     often = {f"ingest__p{n:02}": [run(100 + hour, "failed") for hour in range(100)] for n in range(30)}
     history = often | {"ingest__daily": [run(0, "success"), run(24, "failed")]}
@@ -127,7 +127,7 @@ def test_pipelines_that_fail_often_hide_one_that_failed_earlier() -> None:
     assert airflow.asked <= 3
 
 
-def test_a_pipeline_that_was_not_reached_never_failed() -> None:
+def test_pipeline_beyond_the_request_limit_is_left_out() -> None:
     """Runs that wait fill all that is asked for: it is left out, which is other than to have no failure."""
     history = {
         "ingest__orders": [run(0, "failed"), *(run(1 + hour, "queued") for hour in range(1_000))],

@@ -39,7 +39,7 @@ def counts(ledger: Ledger) -> tuple[int, int]:
     return whole.batches, whole.read
 
 
-def test_pipeline_that_never_ran_breaks_the_page(ledgers: Ledgers, project: Project) -> None:
+def test_page_of_a_pipeline_without_runs_is_empty(ledgers: Ledgers, project: Project) -> None:
     """Without a ledger there are no batches, no points and no commit."""
     ledger = look(ledgers, project)
 
@@ -50,7 +50,7 @@ def test_pipeline_that_never_ran_breaks_the_page(ledgers: Ledgers, project: Proj
     assert counts(ledger) == (0, 0)
 
 
-def test_page_says_otherwise_than_the_history(ledgers: Ledgers, project: Project, write: Write) -> None:
+def test_pages_add_up_to_the_history(ledgers: Ledgers, project: Project, write: Write) -> None:
     """Pages put together, newest first, are the history; the total tells how many there are."""
     for n in range(1, 10, 3):
         write([batch(n), batch(n + 1), batch(n + 2)])
@@ -63,9 +63,7 @@ def test_page_says_otherwise_than_the_history(ledgers: Ledgers, project: Project
     assert ledger.page(100, 2).batches == ()
 
 
-def test_letters_of_a_page_have_another_past_than_those_of_a_command(
-    ledgers: Ledgers, project: Project, write: Write
-) -> None:
+def test_dead_letters_of_page_and_command_agree(ledgers: Ledgers, project: Project, write: Write) -> None:
     """What the ledger says of letters is the same, kept or read anew, after each commit, with every reset in it."""
     kinds = ("ingest", "ingest", "replay", "ingest", "reset", "ingest", "dead_letters", "ingest")
     rows_read = []
@@ -78,7 +76,7 @@ def test_letters_of_a_page_have_another_past_than_those_of_a_command(
     assert ["position" in row for row in rows_read[-1]] == [False] * 2 + [True] * 4 + [False] * 2 + [True] * 2
 
 
-def test_series_counts_a_batch_per_table(ledgers: Ledgers, project: Project, write: Write) -> None:
+def test_series_counts_each_batch_once(ledgers: Ledgers, project: Project, write: Write) -> None:
     """A batch has a row per table and counts once; replays and empty batches don't count; freshness is to the commit."""
     write(batch(n) for n in range(90))
     write([batch(90, kind="replay"), batch(91, records_read=0)])
@@ -91,7 +89,7 @@ def test_series_counts_a_batch_per_table(ledgers: Ledgers, project: Project, wri
     assert first.freshness.p99 == first.freshness.p50
 
 
-def test_new_batch_has_the_whole_ledger_read_again(
+def test_new_batch_costs_only_its_own_files(
     ledgers: Ledgers, project: Project, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a commit only its file and its manifest are read."""
@@ -115,7 +113,7 @@ def test_new_batch_has_the_whole_ledger_read_again(
     assert (read, len(listed)) == ([1], 1)
 
 
-def test_compacted_ledger_counts_twice(ledgers: Ledgers, project: Project, write: Write) -> None:
+def test_compacted_ledger_counts_once(ledgers: Ledgers, project: Project, write: Write) -> None:
     """Files that were rewritten are forgotten with what was read of them."""
     for n in range(40):
         table = write([batch(n)])
@@ -128,7 +126,7 @@ def test_compacted_ledger_counts_twice(ledgers: Ledgers, project: Project, write
     assert look(ledgers, project).page(0, 3).batches[0].n == 40
 
 
-def test_rolled_back_ledger_keeps_its_batches(ledgers: Ledgers, project: Project, write: Write) -> None:
+def test_rolled_back_ledger_drops_its_batches(ledgers: Ledgers, project: Project, write: Write) -> None:
     """After a rollback only what main still has counts, and what lands then."""
     snapshot_id = write([batch(0)]).metadata.current_snapshot_id
     table = write([batch(1)])
@@ -140,7 +138,7 @@ def test_rolled_back_ledger_keeps_its_batches(ledgers: Ledgers, project: Project
     assert counts(look(ledgers, project)) == (2, 107)
 
 
-def test_ledger_made_anew_keeps_its_batches(ledgers: Ledgers, project: Project, write: Write) -> None:
+def test_recreated_ledger_drops_the_old_batches(ledgers: Ledgers, project: Project, write: Write) -> None:
     """A ledger that was dropped is empty, and another one under its name has its own batches."""
     write([batch(0), batch(1)])
     assert counts(look(ledgers, project)) == (2, 200)
@@ -151,7 +149,7 @@ def test_ledger_made_anew_keeps_its_batches(ledgers: Ledgers, project: Project, 
     assert counts(look(ledgers, project)) == (1, 100)
 
 
-def test_ledger_of_an_older_version_can_not_be_read(ledgers: Ledgers, project: Project, write: Write) -> None:
+def test_ledger_of_an_older_version_is_readable(ledgers: Ledgers, project: Project, write: Write) -> None:
     """Columns that are missing are nothing; freshness is then not told."""
     table = write([batch(0)])
     with table.update_schema(allow_incompatible_changes=True) as update:
@@ -162,7 +160,7 @@ def test_ledger_of_an_older_version_can_not_be_read(ledgers: Ledgers, project: P
     assert (whole.batches, whole.freshness.p50) == (1, None)
 
 
-def test_upgrade_stops_a_page_that_is_open(ledgers: Ledgers, project: Project, write: Write) -> None:
+def test_upgrade_leaves_an_open_page_working(ledgers: Ledgers, project: Project, write: Write) -> None:
     """A ledger gets the columns of a newer version while a process looks at it."""
     table = write([batch(0)])
     look(ledgers, project).page()
@@ -174,7 +172,7 @@ def test_upgrade_stops_a_page_that_is_open(ledgers: Ledgers, project: Project, w
     assert counts(look(ledgers, project)) == (2, 200)
 
 
-def test_changed_schema_is_lost_among_batches(ledgers: Ledgers, project: Project, write: Write) -> None:
+def test_schema_changes_are_listed_newest_first(ledgers: Ledgers, project: Project, write: Write) -> None:
     """What batches changed of tables is told, the newest first."""
     change = [{"path": ["price"], "kind": "add", "type": "double"}]
     changed = batch(3)
@@ -186,7 +184,7 @@ def test_changed_schema_is_lost_among_batches(ledgers: Ledgers, project: Project
     assert (table_change.n, table_change.table, table_change.changes) == (3, "shop.orders", tuple(change))
 
 
-def test_page_of_a_compacted_ledger_takes_all_of_it_into_memory(
+def test_page_of_a_compacted_ledger_takes_little_memory(
     ledgers: Ledgers, project: Project, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a large file only the batches of the page are kept for it, and after it none; small files beside it are as ever."""
@@ -210,7 +208,7 @@ def test_page_of_a_compacted_ledger_takes_all_of_it_into_memory(
     assert {file.n for part in ledger._rows._parts for file in ledger._files if file.key in part[0]} == {(100, 101)}
 
 
-def test_read_that_is_larger_than_the_memory_stays_in_it(
+def test_read_larger_than_the_memory_is_not_cached(
     project: Project, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is answered and forgotten, and does not push out the others."""
@@ -225,7 +223,7 @@ def test_read_that_is_larger_than_the_memory_stays_in_it(
     assert ledger._rows.nbytes == memory > 0
 
 
-def test_many_ledgers_fill_the_memory(project: Project, write: Write) -> None:
+def test_memory_for_many_ledgers_is_bounded(project: Project, write: Write) -> None:
     """Those that nobody looked at for longest are forgotten; the one looked at is kept, and read again costs time only."""
     write([batch(0)])
     ledgers = Ledgers(memory=0)
@@ -238,7 +236,7 @@ def test_many_ledgers_fill_the_memory(project: Project, write: Write) -> None:
     assert counts(look(ledgers, project)) == (1, 100)
 
 
-def test_storage_of_one_ledger_that_hangs_stops_all_others(
+def test_hanging_storage_of_one_ledger_leaves_the_others_working(
     ledgers: Ledgers, project: Project, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a file of one is read, others are found, weighed and shown."""
@@ -267,7 +265,7 @@ def test_storage_of_one_ledger_that_hangs_stops_all_others(
     assert slow.nbytes > 0
 
 
-def test_threads_see_half_a_ledger(ledgers: Ledgers, project: Project, write: Write) -> None:
+def test_threads_see_whole_ledgers(ledgers: Ledgers, project: Project, write: Write) -> None:
     """While one thread writes, others always see batches from the first to some last one, each once."""
     write([batch(0)])
     wrong: list[tuple[int, int]] = []

@@ -21,13 +21,13 @@ SERIES = {
 
 
 @pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
-def test_a_metric_is_on_no_panel(metric: Metric):
+def test_every_metric_is_on_a_panel(metric: Metric):
     """What is measured and shown nowhere is found by nobody."""
     assert [query for query in QUERIES if re.search(rf"\b{metric.prometheus}(_bucket|_sum)?\b", query)]
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_query_names_a_series_or_a_label_that_is_not_there(query: str):
+def test_queries_name_existing_series_and_labels(query: str):
     """Grafana shows `No data` then, which looks like a quiet day."""
     labels_named = [label for labels in re.findall(r"by \(([^)]*)\)", query) for label in labels.split(", ")]
     series = re.findall(r"frazil_\w+", query)
@@ -44,12 +44,12 @@ def test_a_query_names_a_series_or_a_label_that_is_not_there(query: str):
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_panel_ignores_the_choice_of_pipelines(query: str):
+def test_every_panel_filters_by_pipeline(query: str):
     """All lines of all pipelines in each panel: with 200 of them nothing can be seen."""
     assert query.count('pipeline=~"$pipeline"') == len(re.findall(r"frazil_\w+", query))
 
 
-def test_panels_lie_on_each_other():
+def test_panels_do_not_overlap():
     """Grafana would push them about, and each import would look another way."""
     positions = [panel["gridPos"] for panel in PANELS]
 
@@ -65,7 +65,7 @@ def test_panels_lie_on_each_other():
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
 
 
-def test_an_old_level_is_shown_for_ever():
+def test_old_gauge_expires():
     """StatsD keeps a gauge that nobody sends any more: levels of conditions end, those of tables stay for days."""
     rules = {rule["match"].removeprefix("airflow."): rule for rule in statsd_mapping()["mappings"]}
 
@@ -75,7 +75,7 @@ def test_an_old_level_is_shown_for_ever():
     }
 
 
-def test_timings_can_not_be_added_up_over_tasks():
+def test_timings_are_histograms():
     """Only histograms give percentiles over all of them; a commit of 10 ms and a run of an hour are both within."""
     timings = [rule for rule in statsd_mapping()["mappings"] if rule["match_metric_type"] == "observer"]
 

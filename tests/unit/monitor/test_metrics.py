@@ -30,22 +30,22 @@ def values(samples: list[Sample], metric: Metric) -> dict[tuple[str, ...], float
 
 
 @each_metric
-def test_a_metric_of_the_catalogue_is_never_sent(metric: Metric):
+def test_every_metric_of_the_catalogue_is_sent(metric: Metric):
     """A documented name that nothing sends is a panel without data, and is sent when the catalogue says."""
     assert metric.source in {source for source, sample in SENT if sample.metric is metric}
 
 
-def test_a_value_is_sent_that_no_catalogue_has():
+def test_every_value_sent_is_in_the_catalogue():
     """It would be in no documentation and on no dashboard."""
     assert {sample.metric.name for _, sample in SENT} <= {metric.name for metric in CATALOGUE}
 
 
-def test_tags_differ_from_those_of_the_catalogue():
+def test_tags_are_those_of_the_catalogue():
     """Where tags can't be carried their values end the name: in another order it would be another metric."""
     assert [sample for _, sample in SENT if tuple(sample.tags) != sample.metric.tags] == []
 
 
-def test_two_metrics_have_one_name():
+def test_metric_names_are_unique():
     """Neither as they are sent, nor as Prometheus knows them; and every name is one that StatsD and OpenTelemetry take."""
     assert len({metric.name for metric in CATALOGUE}) == len(CATALOGUE)
     assert len({metric.prometheus for metric in CATALOGUE}) == len(CATALOGUE)
@@ -53,7 +53,7 @@ def test_two_metrics_have_one_name():
     assert [metric for metric in CATALOGUE if metric.tags[0] != "pipeline"] == []
 
 
-def test_the_unit_is_lost_or_said_twice_in_prometheus():
+def test_unit_is_named_once_in_prometheus():
     """Its names end with the unit, once; counters with `_total`."""
     names = (metrics.RUN_BYTES, metrics.BATCH_COMMIT, metrics.LAG_SECONDS, metrics.LAG_RECORDS, metrics.RETENTION_LEFT)
 
@@ -66,7 +66,7 @@ def test_the_unit_is_lost_or_said_twice_in_prometheus():
     ]
 
 
-def test_records_are_counted_twice_or_not_at_all():
+def test_records_are_counted_once():
     """Outcomes add up to what was read; dead letters are told by code, rows by table."""
     samples = list(of_run(RUN))
 
@@ -76,7 +76,7 @@ def test_records_are_counted_twice_or_not_at_all():
     assert values(samples, metrics.RUN_ROWS) == {("shop.orders",): 9}
 
 
-def test_phases_of_several_batches_are_lumped_together():
+def test_phases_of_several_batches_are_separate_measurements():
     """Each batch is a measurement of its own: an average over a run hides the slow one."""
     samples = list(of_run(RUN))
 
@@ -87,12 +87,12 @@ def test_phases_of_several_batches_are_lumped_together():
     assert [sample.value for sample in samples if sample.metric is metrics.BATCH_COMMIT] == [0.15, 0.12]
 
 
-def test_a_run_that_landed_nothing_counts_as_one_that_did():
+def test_run_that_landed_nothing_has_no_figures():
     """Rivals may land what it planned: its zeros say nothing, and its duration is none."""
     assert list(of_run(replace(RUN, batches=0))) == []
 
 
-def test_tables_are_shown_as_they_were_before_maintenance():
+def test_tables_are_measured_after_maintenance():
     """Figures are those after it; a step that was not due was not tried."""
     samples = list(of_maintenance(MAINTENANCE))
 
@@ -104,7 +104,7 @@ def test_tables_are_shown_as_they_were_before_maintenance():
     }
 
 
-def test_what_is_unknown_is_sent_as_zero():
+def test_unknown_figures_are_not_sent():
     """A lag of 0 because Kafka could not be asked would end an alert."""
     samples = list(of_condition(Condition("orders", "ana", NOW, unreadable="no broker answers"), PROMISE))
 
@@ -118,7 +118,7 @@ def test_what_is_unknown_is_sent_as_zero():
     }
 
 
-def test_a_topic_hides_its_most_urgent_partition():
+def test_most_urgent_partition_speaks_for_its_topic():
     """The least time left and the least headroom count, and retention must suit the partition that needs most."""
     samples = list(of_condition(CONDITION, PROMISE))
 
@@ -128,7 +128,7 @@ def test_a_topic_hides_its_most_urgent_partition():
     assert values(samples, metrics.TOPIC_RECORDS) == {("orders.eu",): 600, ("orders.us",): 100}
 
 
-def test_a_pipeline_has_two_words_or_none():
+def test_pipeline_has_exactly_one_state():
     """The one that page and terminal show is 1, all others are 0: an old word does not stay."""
     word, _ = state_of(CONDITION, PROMISE)
 
@@ -137,7 +137,7 @@ def test_a_pipeline_has_two_words_or_none():
     }
 
 
-def test_ages_are_sent_as_instants():
+def test_ages_are_sent_as_durations():
     """A gauge of an instant is of no use without the clock of whoever reads it."""
     samples = list(of_condition(replace(CONDITION, freshness=Freshness(p95=5.0)), PROMISE))
 

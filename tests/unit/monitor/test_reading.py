@@ -10,7 +10,7 @@ from frazil.monitor import reading
 from frazil.project import Project
 
 
-def test_a_catalog_that_is_away_makes_a_whole_topic_wait(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_catalog_leaves_lag_unknown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the position is not known nothing is said of lag, though Kafka would answer."""
 
     def away(_: object) -> None:

@@ -62,7 +62,7 @@ promises = st.builds(Promise, seconds)
 
 
 @given(conditions, promises)
-def test_condition_has_no_word_or_two(condition: Condition, promise: Promise) -> None:
+def test_condition_has_exactly_one_state(condition: Condition, promise: Promise) -> None:
     """Whatever is known, there is one word with one line, and no more urgent rule holds."""
     state, why = state_of(condition, promise)
 
@@ -73,13 +73,13 @@ def test_condition_has_no_word_or_two(condition: Condition, promise: Promise) ->
     assert "\n" not in why
 
 
-def test_words_have_no_order() -> None:
+def test_states_are_checked_in_order() -> None:
     """The rules are asked in the order in which the words are declared."""
     assert (*(word for word, _ in RULES), "Idle") == STATES
 
 
 @pytest.mark.parametrize("word", TROUBLES)
-def test_urgent_trouble_hides_behind_a_lesser_one(word: str) -> None:
+def test_most_urgent_state_wins(word: str) -> None:
     """Each word holds by itself, and wins over all that come after it."""
     assert state_of(replace(FINE, **TROUBLES[word]), PROMISE)[0] == word
     later = list(TROUBLES)[list(TROUBLES).index(word) :]
@@ -88,7 +88,7 @@ def test_urgent_trouble_hides_behind_a_lesser_one(word: str) -> None:
         assert state_of(replace(FINE, **troubles), PROMISE)[0] == word
 
 
-def test_pause_hides_a_refusal() -> None:
+def test_pause_still_shows_a_refusal() -> None:
     """A person paused it, and still reads what is wrong besides."""
     paused = replace(FINE, runs=Runs(is_paused=True), refusal="topic orders was recreated\n  next: reset")
 
@@ -98,14 +98,14 @@ def test_pause_hides_a_refusal() -> None:
 @pytest.mark.parametrize(
     ("left", "age", "word"), [(10.0, 90.0, "Degraded"), (26.0, 74.0, "Idle"), (None, 90.0, "Idle"), (1.0, None, "Idle")]
 )
-def test_retention_takes_records_before_anybody_hears_of_it(left: float | None, age: float | None, word: str) -> None:
+def test_retention_is_reported_before_records_are_lost(left: float | None, age: float | None, word: str) -> None:
     """With less than a quarter of the retention left somebody has to look; what nobody can tell alarms nobody."""
     threatened = replace(FINE, lag=1, lag_seconds=1.0, retention=(Retention("orders", 0, 5, left, age),))
 
     assert state_of(threatened, PROMISE)[0] == word
 
 
-def test_lost_records_pass_for_a_lag() -> None:
+def test_lost_records_are_reported_with_their_number() -> None:
     """Records that retention took unread are told with their number, though the pipeline may go on without them."""
     lost = replace(FINE, lag=1, retention=(Retention("orders", 3, -40, 0.0, 5.0),))
 
@@ -116,21 +116,21 @@ def test_lost_records_pass_for_a_lag() -> None:
 
 
 @pytest.mark.parametrize(("since", "word"), [(299, "Running"), (301, "Degraded"), (None, "Running")])
-def test_batch_under_way_raises_an_alarm(since: int | None, word: str) -> None:
+def test_batch_in_progress_raises_no_alarm(since: int | None, word: str) -> None:
     """Between the decision and its end there are seconds; only a batch that stays there is in trouble."""
     begin = None if since is None else NOW - timedelta(seconds=since)
 
     assert state_of(replace(FINE, unfinished=8, unfinished_since=begin), PROMISE)[0] == word
 
 
-def test_one_dead_letter_of_three_records_degrades_a_pipeline() -> None:
+def test_share_of_dead_letters_counts_from_a_thousand_records() -> None:
     """A share is one of a thousand records at least."""
     assert state_of(replace(FINE, rows=2, dead=1), PROMISE)[0] == "Idle"
     assert state_of(replace(FINE, rows=800, dead=201), PROMISE)[0] == "Degraded"
     assert state_of(replace(FINE, rows=900, dead=100), PROMISE)[0] == "Idle"
 
 
-def test_first_run_that_is_still_to_come_is_behind() -> None:
+def test_pipeline_before_its_first_run_is_not_behind() -> None:
     """Before the first run nobody knows where the pipeline will begin."""
     assert state_of(replace(FINE, n=None, lag=5, lag_seconds=1e6), PROMISE) == ("Idle", "it never ran")
 
@@ -139,6 +139,6 @@ def test_first_run_that_is_still_to_come_is_behind() -> None:
     ("length", "said"),
     [(0.2, "0 s"), (48, "48 s"), (125, "2 min 5 s"), (3600, "1 h"), (90_061, "1 d 1 h"), (86_405, "1 d")],
 )
-def test_duration_is_read_in_seconds(length: float, said: str) -> None:
+def test_duration_has_two_units_at_most(length: float, said: str) -> None:
     """People read two units at most."""
     assert spoken(length) == said

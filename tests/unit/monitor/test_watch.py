@@ -35,7 +35,7 @@ def reads(monkeypatch: pytest.MonkeyPatch, read: object) -> None:
     monkeypatch.setattr(watching, "table_health", lambda *_: {"shop.orders": 40})
 
 
-def test_reader_waits_for_two_hundred_brokers(many: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_does_not_wait_for_two_hundred_brokers(many: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """While looks hang, all pipelines are there, without a condition; then all have theirs, with an age."""
     free = Event()
 
@@ -62,7 +62,7 @@ def test_reader_waits_for_two_hundred_brokers(many: dict[str, str], monkeypatch:
     assert len(watch.promises()) == 200
 
 
-def test_fault_in_one_look_ends_the_others(
+def test_failed_check_leaves_the_others_working(
     many: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A fault of ours is logged with its pipeline; the others are read, and so is the next round."""
@@ -83,7 +83,7 @@ def test_fault_in_one_look_ends_the_others(
     assert "p007" in caplog.text
 
 
-def test_broken_settings_end_the_watch(many: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_settings_leave_the_watch_working(many: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """While somebody edits the settings, what is known stays; a pipeline that is removed then goes."""
     reads(monkeypatch, lambda _, pipeline, **__: Condition(pipeline.name, "shop", BEGIN))
     projects = [Project.load(many)]
@@ -106,7 +106,7 @@ def test_broken_settings_end_the_watch(many: dict[str, str], monkeypatch: pytest
             assert watch.wait(60)
 
 
-def test_kafka_that_is_away_looks_as_if_nothing_landed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_landed_batches_are_shown_while_kafka_is_unreachable(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """What landed is in the ledger; if that is away, too, it is as seen last, and so are health and tables that records named.
     Health that can't be read is not asked for at once.
     """
@@ -151,7 +151,7 @@ def test_kafka_that_is_away_looks_as_if_nothing_landed(project: Project, monkeyp
     assert len(requests) == 2
 
 
-def test_a_page_that_nobody_looks_at_is_read_for_ever(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_of_an_unread_page_pauses(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """When nobody asks nothing is read; the next question begins it again."""
     looks = Semaphore(0)
 
@@ -173,7 +173,7 @@ def test_a_page_that_nobody_looks_at_is_read_for_ever(project: Project, monkeypa
     assert not thread.is_alive()
 
 
-def test_a_watch_closed_during_a_round_never_ends(many: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_closed_during_a_round_ends(many: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks that did not begin are cancelled: nobody waits for them."""
     began, free = Event(), Event()
 

@@ -29,7 +29,7 @@ def test_no_text_of_a_registry_shows_a_secret(text: str) -> None:
 
 
 @pytest.mark.parametrize("said", ["bad: me:hunter2", "hunter2", "t0ken", "p%40ss", "p@ss"])
-def test_what_a_client_says_is_cleared_of_secrets(said: str) -> None:
+def test_client_messages_are_cleared_of_secrets(said: str) -> None:
     """A client repeats addresses and headers in its messages."""
     assert not {"hunter2", "t0ken", "p%40ss", "p@ss"} & set(SECRETIVE.redact(said).replace(":", " ").split())
 
@@ -39,14 +39,14 @@ def test_a_malformed_address_still_makes_a_message() -> None:
     assert "http://[" in str(Registry("main", "http://["))
 
 
-def test_schemas_travel_to_a_worker_as_their_address() -> None:
+def test_registry_travels_to_a_worker_by_its_address() -> None:
     """A connection can't be pickled; a worker opens its own."""
     unpickled = pickle.loads(pickle.dumps(RegistrySchemas(SECRETIVE)))  # noqa: S301, our own bytes
 
     assert unpickled.registry == SECRETIVE
 
 
-def test_batches_of_a_process_share_what_they_know_of_a_registry(tmp_path: Path) -> None:
+def test_batches_of_a_process_share_a_registry_cache(tmp_path: Path) -> None:
     """Else each batch would ask for unknown ids anew, and their limit would be one per batch."""
     settings = {
         "clusters": {"local": {"bootstrap_servers": "x:1"}},
@@ -65,7 +65,7 @@ def test_batches_of_a_process_share_what_they_know_of_a_registry(tmp_path: Path)
     assert first is second is pickle.loads(pickle.dumps(first))  # noqa: S301, our own bytes
 
 
-def test_waiting_ends_unless_it_is_set_otherwise() -> None:
+def test_requests_time_out_by_default() -> None:
     """The client waits for ever if it isn't told how long."""
     assert configuration(Registry("main", "http://a,http://b")) == {
         "url": "http://a,http://b",
@@ -89,7 +89,7 @@ def test_waiting_ends_unless_it_is_set_otherwise() -> None:
         ),
     ],
 )
-def test_what_can_never_be_opened_needs_a_person(registry: Registry, expected: str) -> None:
+def test_registry_that_can_never_be_opened_is_a_terminal_error(registry: Registry, expected: str) -> None:
     """Trying again later would never help; the message says where to look."""
     with pytest.raises(Terminal, match=expected) as caught:
         RegistrySchemas(registry).schema(1)
@@ -97,6 +97,6 @@ def test_what_can_never_be_opened_needs_a_person(registry: Registry, expected: s
     assert "registries.main" in str(caught.value)
 
 
-def test_an_id_that_no_registry_gives_is_not_asked_for() -> None:
+def test_impossible_id_is_not_requested() -> None:
     """A server answers an id beyond 31 bits as if its address were wrong, which would stop the pipeline."""
     assert RegistrySchemas(Registry("main", "http://[")).schema(MAX_ID + 1) is None

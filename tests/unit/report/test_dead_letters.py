@@ -32,7 +32,7 @@ def report(project: Project, days: int = 1) -> LetterReport:
     return summarize(project, project.pipeline("orders"), NOW - timedelta(days=days), NOW)
 
 
-def test_a_pipeline_that_never_ran_is_an_error(project: Project) -> None:
+def test_pipeline_that_never_ran_has_no_dead_letters(project: Project) -> None:
     """No table is an answer of its own, and looking makes none."""
     assert list_letters(project, project.pipeline("orders"), ANY, "all", 5) is None
     assert find_letters(project, project.pipeline("orders"), Place("orders", 0, 0)) == ()
@@ -40,7 +40,7 @@ def test_a_pipeline_that_never_ran_is_an_error(project: Project) -> None:
     assert project.lake("lake").tables() == []
 
 
-def test_an_empty_table_is_an_error(project: Project, append: Append) -> None:
+def test_empty_table_has_no_dead_letters(project: Project, append: Append) -> None:
     """Made by the first run, without a snapshot."""
     project.lake("lake").create_table(NAME, DEAD_LETTER_SCHEMA, UNPARTITIONED, {})
 
@@ -63,7 +63,7 @@ def test_an_empty_table_is_an_error(project: Project, append: Append) -> None:
         (LetterChoice(codes=frozenset({"NULL_VALUE"})), "all", []),
     ],
 )
-def test_letters_that_were_not_asked_for_are_listed(
+def test_list_has_exactly_the_selected_dead_letters(
     project: Project, append: Append, choice: LetterChoice, state: str, expected: list[int]
 ) -> None:
     """Code, topic, time, record and whether it is landed; newest batch first, then in order."""
@@ -78,7 +78,9 @@ def test_letters_that_were_not_asked_for_are_listed(
     assert offsets(project, choice, state) == expected
 
 
-def test_a_short_list_reads_the_whole_table(project: Project, append: Append, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_list_reads_only_the_newest_files(
+    project: Project, append: Append, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ten letters of the newest batches are in the newest file; the others stay closed."""
     for batch in range(1, 6):
         append(*(letter(batch * 10 + n, _frazil_batch=batch) for n in range(3)))
@@ -96,7 +98,7 @@ def test_a_short_list_reads_the_whole_table(project: Project, append: Append, mo
     assert len({path for path in opened if path.endswith(".parquet")}) <= 1
 
 
-def test_a_record_loses_bytes_on_the_way_to_the_eye(project: Project, append: Append) -> None:
+def test_record_is_shown_with_all_its_bytes(project: Project, append: Append) -> None:
     """Key, value and headers as they came; of a topic that was recreated there are several."""
     append(letter(0, value=b"\xff\x00", key=None, headers=None))
     append(letter(0, _frazil_batch=4, stage="decode"))
@@ -122,7 +124,7 @@ ORDERS_AT_1 = frozenset({(Place("orders", 0, 1), "shop.orders")})
         (LetterChoice(of_tables=ORDERS_AT_1, tables=frozenset({"shop.audit"})), []),
     ],
 )
-def test_letters_of_another_table_are_listed(
+def test_only_dead_letters_of_the_named_table_are_listed(
     project: Project, append: Append, choice: LetterChoice, expected: list[tuple[int, str | None]]
 ) -> None:
     """A record may have a letter per table: each is told with its table, and only what was named is listed."""
@@ -135,7 +137,7 @@ def test_letters_of_another_table_are_listed(
     assert sorted(((of.offset, of.destination) for of in found.letters), key=str) == sorted(expected, key=str)
 
 
-def test_letters_of_two_tables_are_one_group(project: Project, append: Append) -> None:
+def test_dead_letters_of_two_tables_are_two_groups(project: Project, append: Append) -> None:
     """Each table is counted on its own, with samples of its own; whole records beside them."""
     append(letter(0, destination="a.b"), letter(1, destination="a.b"), letter(0, destination="a.c"), letter(2))
 
@@ -150,7 +152,7 @@ def test_letters_of_two_tables_are_one_group(project: Project, append: Append) -
 
 
 @pytest.mark.parametrize(("state", "expected"), [("open", [0, 1]), ("landed", [2]), ("all", [0, 1, 2])])
-def test_a_landing_that_was_taken_back_still_counts(
+def test_replay_that_was_rolled_back_leaves_its_dead_letters_open(
     project: Project, append: Append, state: State, expected: list[int]
 ) -> None:
     """The closing table was rolled back past batch 7: what it landed is no row any more, so the letter is open."""
@@ -166,7 +168,7 @@ def test_a_landing_that_was_taken_back_still_counts(
     assert letter_of(letter(1, landed_batch=7), question.undone).landed_batch is None
 
 
-def test_the_trend_is_wrong(project: Project, append: Append) -> None:
+def test_trend_compares_this_period_with_the_one_before(project: Project, append: Append) -> None:
     """This period against the one before, by code and topic; what is older still counts nowhere."""
     day = timedelta(days=1)
     append(*(letter(n) for n in range(3)), letter(3, landed_batch=9), letter(4, timestamp=None))
@@ -187,7 +189,7 @@ def test_the_trend_is_wrong(project: Project, append: Append) -> None:
     assert found.groups[0].samples[0].path == "id"
 
 
-def test_pages_of_letters_join_without_a_gap_or_a_repeat(project: Project, append: Append):
+def test_pages_of_dead_letters_join_without_a_gap_or_repeat(project: Project, append: Append):
     """However batches and files lie: the mark is a place in the order, so letters that came meanwhile move nothing."""
     append(
         letter(5, _frazil_batch=2), letter(1, _frazil_batch=2, destination="shop.orders"), letter(1, _frazil_batch=2)

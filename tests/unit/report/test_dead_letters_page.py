@@ -50,7 +50,7 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def test_a_message_runs_a_script() -> None:
+def test_page_escapes_messages() -> None:
     """Topics and messages come from producers; the page shows them letter by letter."""
     page = html(report(group(HOSTILE)))
     tags = Tags()
@@ -74,12 +74,12 @@ def test_a_message_runs_a_script() -> None:
         (1_001, 1_000, "same"),
     ],
 )
-def test_a_trend_says_that_all_are_gone_while_some_are_left(count: int, before: int, said: str) -> None:
+def test_trend_rounds_percents_down(count: int, before: int, said: str) -> None:
     """Percents are whole and never rounded up."""
     assert LetterGroup("WRONG_TYPE", "orders", count, count, before, ()).trend == said
 
 
-def test_a_table_of_many_is_not_named() -> None:
+def test_each_line_names_its_table() -> None:
     """Where letters are of one table, each line says of which, and whole records are told apart; else there is no column."""
     sample = DeadLetter("orders", 0, 7, NOW, "WRONG_TYPE", "id", "id: x", 1, 1, None, "shop.refunds")
     of_table = LetterGroup("WRONG_TYPE", "orders", 2, 1, 1, (sample,), "shop.refunds")
@@ -96,7 +96,7 @@ def test_a_table_of_many_is_not_named() -> None:
     assert "<th>table</th>" not in html(report(group("orders")))
 
 
-def test_advice_shows_the_marks_of_its_code_spans() -> None:
+def test_advice_is_shown_with_code_spans() -> None:
     """What a code says is written for Markdown; the page has spans for it, and escapes the rest."""
     sample = DeadLetter("orders", 0, 7, NOW, "EMPTY_VALUE", None, "nothing", 1, 1, None)
     page = html(report(LetterGroup("EMPTY_VALUE", "orders", 1, 1, 0, (sample,))))
@@ -105,7 +105,7 @@ def test_advice_shows_the_marks_of_its_code_spans() -> None:
     assert "`" not in page
 
 
-def test_the_page_needs_the_network_or_blinds_at_night() -> None:
+def test_page_is_one_file_in_both_colour_schemes() -> None:
     """One file without scripts, in the colours of the reader's system."""
     page = html(report(group()))
 
@@ -115,7 +115,7 @@ def test_the_page_needs_the_network_or_blinds_at_night() -> None:
     assert all(text in page for text in ("WRONG_TYPE", "+100%", "team &lt;b&gt;", "Mend the producer"))
 
 
-def test_a_message_breaks_the_markdown() -> None:
+def test_messages_are_escaped_in_markdown() -> None:
     """Every line is one that the report itself begins, whatever a message holds; tables keep their cells."""
     lines = markdown(report(group(HOSTILE))).splitlines()
 
@@ -136,12 +136,12 @@ def test_a_message_breaks_the_markdown() -> None:
         (report(group(count=1)), "1 dead letter, 1 of them open; 1 in the period before (9 in the table)."),
     ],
 )
-def test_nothing_to_report_is_an_empty_page(found: LetterReport, said: str) -> None:
+def test_page_without_dead_letters_says_so(found: LetterReport, said: str) -> None:
     """An empty table would leave open whether it works."""
     assert said in markdown(found)
     assert said in html(found)
 
 
-def test_text_of_a_record_steers_the_terminal() -> None:
+def test_text_of_a_record_is_escaped_in_a_terminal() -> None:
     """Control characters and turned text are shown as escapes, other scripts as they are."""
     assert visible("ünï\x1b[2J\n\u202e\x9b") == "ünï\\x1b[2J\\n\\u202e\\x9b"

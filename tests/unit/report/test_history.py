@@ -29,7 +29,7 @@ def letters(**changed: Any) -> dict[str, Any]:
     return row(table="shop.letters", role="dead_letters", snapshot_id=12, files=1, bytes=10, rows=1, **changed)
 
 
-def test_old_ledgers_break_the_history() -> None:
+def test_history_reads_old_ledgers() -> None:
     """Columns that came later are unknown in older rows, not an error and not zero."""
     batch = batch_of([row(), letters()])
 
@@ -41,7 +41,7 @@ def test_old_ledgers_break_the_history() -> None:
     assert (batch.skipped, batch.removed, batch.changes) == ((), (), {})
 
 
-def test_nulls_of_older_rows_break_the_history() -> None:
+def test_history_reads_nulls_of_older_rows() -> None:
     """After the columns were added, older rows have nulls in them."""
     names = ("ranges", "skipped", "removed", "bytes_read", "started_by", "reason", "table_uuid", "records_unknown")
     names += ("table_upserts", "table_deletes")
@@ -49,7 +49,7 @@ def test_nulls_of_older_rows_break_the_history() -> None:
     assert batch_of([row(**dict.fromkeys(names))]) == batch_of([row()])
 
 
-def test_what_a_replay_removed_is_lost() -> None:
+def test_history_shows_what_a_replay_removed() -> None:
     """Removals are told per table; ranges, skips, reason and who asked once per batch."""
     said = {"started_by": "cli:me@here", "reason": "wrong codec", "ranges": '[["t",0,1,5]]', "bytes_read": 9}
     batch = batch_of(
@@ -68,7 +68,7 @@ def test_what_a_replay_removed_is_lost() -> None:
     )
 
 
-def test_several_destinations_count_a_batch_twice() -> None:
+def test_several_destinations_count_a_batch_once() -> None:
     """Counts are the batch's and repeated in its rows; files are each table's own."""
     batch = batch_of([row(), row(table="shop.more", snapshot_id=None, files=1, bytes=5), letters()])
 
@@ -76,14 +76,14 @@ def test_several_destinations_count_a_batch_twice() -> None:
     assert batch.snapshots == {"shop.orders": 11, "shop.letters": 12}
 
 
-def test_changes_are_counted_as_rows() -> None:
+def test_changes_are_counted_as_inserts_and_deletes() -> None:
     """Of a table that rows are merged into it is told how many were to come and how many to go."""
     merged = row(table="shop.now", rows=9, table_upserts=5, table_deletes=3)
     assert batch_of([row(), merged, letters()]).changes == {"shop.now": ChangeCounts(5, 3, 1)}
     assert changes_of([row(), merged, merged]) == {"shop.now": ChangeCounts(10, 6, 2)}
 
 
-def test_cut_statistics_name_topics_that_never_were() -> None:
+def test_cut_statistics_name_real_topics() -> None:
     """Bounds keep 16 characters: the topic is looked up between them, and never invented if it is known."""
     known = {"completed-pizzas-by-day", "completed-pizzas-by-store", "payments"}
 

@@ -38,7 +38,7 @@ def numbers(row: PartitionLag) -> tuple[int | None, ...]:
     return row.lag, row.held_back, row.headroom
 
 
-def test_open_transactions_count_as_lag() -> None:
+def test_open_transactions_do_not_count_as_lag() -> None:
     """What nobody can read yet is told apart from what the pipeline did not read."""
     (row,) = rows(position((7,)), facts(PartitionFacts(5, 10, 14)), {("orders", 0): 6})
 
@@ -47,7 +47,7 @@ def test_open_transactions_count_as_lag() -> None:
     assert not row.is_caught_up
 
 
-def test_position_beyond_the_stable_end_is_a_negative_lag() -> None:
+def test_position_beyond_the_stable_end_is_no_lag() -> None:
     """No lag is zero; and only without held-back records is everything landed."""
     (reached,) = rows(position((10,)), facts(PartitionFacts(0, 10, 10)))
     (held,) = rows(position((10,)), facts(PartitionFacts(0, 9, 12)))
@@ -58,14 +58,14 @@ def test_position_beyond_the_stable_end_is_a_negative_lag() -> None:
     assert not held.is_caught_up
 
 
-def test_records_deleted_before_they_were_read_look_safe() -> None:
+def test_records_deleted_before_they_were_read_have_negative_headroom() -> None:
     """Headroom below zero says how many are lost."""
     (row,) = rows(position((7,)), facts(PartitionFacts(9, 12, 12)))
 
     assert row.headroom == -2
 
 
-def test_lag_before_the_first_run_is_made_up() -> None:
+def test_lag_before_the_first_run_is_unknown() -> None:
     """The pipeline may begin at the end: without a position nothing is said but where the log is."""
     (row,) = rows(None, facts(PartitionFacts(2, 10, 11)))
 
@@ -74,7 +74,7 @@ def test_lag_before_the_first_run_is_made_up() -> None:
     assert row.state == ""
 
 
-def test_new_partition_counts_from_its_end() -> None:
+def test_new_partition_counts_from_its_beginning() -> None:
     """A partition that the position doesn't know will be read from its beginning."""
     known, new = rows(position((7,)), facts(PartitionFacts(0, 7, 7), PartitionFacts(3, 10, 10)))
 
@@ -91,7 +91,7 @@ def test_new_partition_counts_from_its_end() -> None:
         (facts(), "vanished"),
     ],
 )
-def test_offsets_of_another_topic_are_compared(found: ClusterFacts, state: str) -> None:
+def test_offsets_of_another_topic_have_no_lag(found: ClusterFacts, state: str) -> None:
     """Offsets that don't belong together give no lag, and the reason is there."""
     (row,) = rows(position((7,)), found)
 
@@ -100,19 +100,19 @@ def test_offsets_of_another_topic_are_compared(found: ClusterFacts, state: str) 
     assert not row.is_caught_up
 
 
-def test_brokers_without_topic_ids_look_recreated() -> None:
+def test_brokers_without_topic_ids_do_not_look_recreated() -> None:
     """An id that one side doesn't have is no other id."""
     for known, there in ((None, "a"), ("a", None), (None, None)):
         (row,) = rows(position((7,), known), facts(PartitionFacts(0, 9, 9), topic_id=there))
         assert (row.state, row.lag) == ("", 2)
 
 
-def test_topics_the_pipeline_left_are_reported() -> None:
+def test_topics_that_the_pipeline_dropped_are_left_out() -> None:
     """A topic that the file doesn't name any more is nobody's lag."""
     assert rows(position((7,), topic="left"), facts()) == []
 
 
-def test_totals_hide_what_is_unknown() -> None:
+def test_totals_are_of_known_figures() -> None:
     """Totals are of what is known; headroom is the least where there is something to lose."""
     partitions = (
         PartitionLag("t", 0, 5, PartitionFacts(0, 9, 10), None),

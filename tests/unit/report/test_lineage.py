@@ -17,7 +17,7 @@ from frazil.report.lineage import Name, cluster_namespace, location_name, withou
         ("[::1]:9092", "kafka://[::1]:9092"),
     ],
 )
-def test_a_topic_has_another_name_in_other_tools(servers: str, namespace: str):
+def test_topic_has_its_openlineage_name(servers: str, namespace: str):
     """The first bootstrap server stands for the cluster, without the listener's protocol and with its port."""
     assert cluster_namespace(servers) == namespace
 
@@ -33,7 +33,7 @@ def test_a_topic_has_another_name_in_other_tools(servers: str, namespace: str):
         ("hdfs://name:8020/lake/rpc/pizzas", Name("hdfs://name:8020", "/lake/rpc/pizzas")),
     ],
 )
-def test_a_table_has_another_name_in_other_tools(location: str, name: Name):
+def test_table_has_its_openlineage_name(location: str, name: Name):
     """It is known by where its data lies: one that Spark reads by s3a is the one that is landed by s3."""
     assert location_name(location) == name
 
@@ -49,6 +49,6 @@ def test_a_table_has_another_name_in_other_tools(location: str, name: Name):
         ("sqlite:////var/lib/frazil/catalog.db", "sqlite:////var/lib/frazil/catalog.db"),
     ],
 )
-def test_a_password_of_the_catalog_goes_into_lineage(uri: str, shown: str):
+def test_password_of_the_catalog_stays_out_of_lineage(uri: str, shown: str):
     """Events leave for other systems: they name the catalog, without user, password and options."""
     assert without_secrets(uri) == shown

@@ -29,7 +29,7 @@ Finish = Callable[..., None]
 DAY = timedelta(days=1)
 
 
-def test_a_letter_is_told_twice_or_never(project: Project, append: Append, finish: Finish) -> None:
+def test_each_dead_letter_is_reported_once(project: Project, append: Append, finish: Finish) -> None:
     """Reports follow each other without gap or overlap, by the numbers of batches; a run that is cleared tells nothing."""
     finish(batch(1), batch(2))
     append(letter(0), letter(1, _frazil_batch=2, code="TOO_DEEP"))
@@ -48,7 +48,9 @@ def test_a_letter_is_told_twice_or_never(project: Project, append: Append, finis
     assert list_reports(project, project.pipeline("orders"), 1)[0] == second
 
 
-def test_letters_of_a_batch_that_is_not_finished_are_missed(project: Project, append: Append, finish: Finish) -> None:
+def test_dead_letters_of_an_unfinished_batch_are_reported_next_time(
+    project: Project, append: Append, finish: Finish
+) -> None:
     """They may be in the table before the ledger says that all is in: then the next report has them, and all of them."""
     finish(batch(1))
     append(letter(0), letter(1, _frazil_batch=2))
@@ -60,7 +62,7 @@ def test_letters_of_a_batch_that_is_not_finished_are_missed(project: Project, ap
     assert [of and of.count for of in (first, second)] == [1, 2]
 
 
-def test_a_report_that_was_cut_off_hides_its_letters(
+def test_interrupted_report_is_made_again(
     project: Project, append: Append, finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill between its files leaves no report: the next run tells the same letters."""
@@ -84,7 +86,7 @@ def test_a_report_that_was_cut_off_hides_its_letters(
     assert (found.after, found.count) == (0, 1)
 
 
-def test_nothing_new_leaves_a_report(project: Project, append: Append, finish: Finish) -> None:
+def test_no_dead_letters_leave_no_report(project: Project, append: Append, finish: Finish) -> None:
     """Neither a pipeline that never ran, nor batches without letters."""
     assert made(project) is None
     finish(batch(0, kind="start", rows=0))
@@ -96,7 +98,7 @@ def test_nothing_new_leaves_a_report(project: Project, append: Append, finish: F
     assert not Path(reports_folder(project, project.pipeline("orders")).location).exists()
 
 
-def test_a_pipeline_that_began_anew_is_silent(project: Project, append: Append, finish: Finish) -> None:
+def test_pipeline_that_began_again_is_reported(project: Project, append: Append, finish: Finish) -> None:
     """Its numbers begin at 1 again: those of the earlier one's batches don't hide its letters."""
     finish(*(batch(n) for n in range(1, 6)))
     append(letter(0, _frazil_batch=5))
@@ -116,7 +118,7 @@ def test_a_pipeline_that_began_anew_is_silent(project: Project, append: Append, 
     assert [(of.after, of.through, of.count) for of in (below, after)] == [(0, 3, 1), (3, 6, 1)]
 
 
-def test_another_pipeline_that_has_grown_past_is_silent(project: Project, append: Append, finish: Finish) -> None:
+def test_another_pipeline_with_larger_numbers_is_reported(project: Project, append: Append, finish: Finish) -> None:
     """Nobody looked while its numbers passed those that were told: the id of the batch says that it is another's."""
     finish(*(batch(n) for n in range(1, 4)))
     append(letter(0, _frazil_batch=3))
@@ -130,7 +132,7 @@ def test_another_pipeline_that_has_grown_past_is_silent(project: Project, append
     assert (found.after, found.through) == (0, 8)
 
 
-def test_lost_letters_are_no_news(project: Project, append: Append, finish: Finish) -> None:
+def test_lost_dead_letter_table_is_reported(project: Project, append: Append, finish: Finish) -> None:
     """The table was dropped: the report says so and how it comes back, and tells its letters then."""
     finish(batch(1))
 
@@ -142,7 +144,7 @@ def test_lost_letters_are_no_news(project: Project, append: Append, finish: Fini
     assert found.count == 1
 
 
-def test_letters_that_came_back_or_home_are_not_told(project: Project, append: Append, finish: Finish) -> None:
+def test_replayed_dead_letters_are_in_the_report(project: Project, append: Append, finish: Finish) -> None:
     """A replay of letters lands some of any time."""
     finish(batch(1))
     append(letter(0, landed_batch=3))
@@ -158,7 +160,7 @@ def test_letters_that_came_back_or_home_are_not_told(project: Project, append: A
     assert "1 dead letter became rows meanwhile, of any time." in text
 
 
-def test_the_trend_compares_unlike_periods(project: Project, append: Append, finish: Finish) -> None:
+def test_trend_compares_periods_of_equal_length(project: Project, append: Append, finish: Finish) -> None:
     """Against the batches of as long a time before, whenever the reports before were made."""
     finish(batch(1), batch(2), batch(3, decided_at=NOW - DAY / 2))
     append(*(letter(n, _frazil_batch=n) for n in range(1, 4)))
@@ -186,7 +188,7 @@ def test_the_trend_compares_unlike_periods(project: Project, append: Append, fin
         ("none", "another kind of JSON value", None),
     ],
 )
-def test_a_sample_tells_what_the_pipeline_keeps_secret(
+def test_sample_respects_redaction(
     project: Project, append: Append, finish: Finish, payload: str, message: str, path: str | None
 ) -> None:
     """Letters that were kept whole quote their record; a file that says `redacted` since rules their samples, too."""
@@ -203,7 +205,7 @@ def test_a_sample_tells_what_the_pipeline_keeps_secret(
     assert ('found "x"' in markdown(found)) == (payload == "full")
 
 
-def test_the_number_of_samples_is_not_the_file_s(project: Project, append: Append, finish: Finish) -> None:
+def test_number_of_samples_is_that_of_the_file(project: Project, append: Append, finish: Finish) -> None:
     """None at all where none are wanted: counts and advice only."""
     finish(batch(1))
     append(*(letter(n) for n in range(9)))

@@ -44,12 +44,12 @@ def home(tmp_path: Path) -> dict[str, str]:
         'SELECT t.id FROM default.t JOIN "default".t AS o USING (id)',
     ],
 )
-def test_namespace_called_like_a_word_of_sql_is_read(home: dict[str, str], sql: str) -> None:
+def test_namespace_named_like_an_sql_word_is_readable(home: dict[str, str], sql: str) -> None:
     """`default` is the namespace of many catalogs, and `FROM default.t` what people write."""
     assert sorted(query(Project.load(home), sql)["id"].to_pylist()) == [1, 2, 3]
 
 
-def test_null_list_of_structs_is_null_in_a_process_that_only_reads(home: dict[str, str]) -> None:
+def test_null_list_of_structs_is_null_in_a_reading_process(home: dict[str, str]) -> None:
     """Null, empty and full are three things; nothing that writes has been imported there."""
     code = (
         "import json, sys; from frazil.project import Project; from frazil.report.sql import query;"
@@ -64,7 +64,7 @@ def test_null_list_of_structs_is_null_in_a_process_that_only_reads(home: dict[st
     ]
 
 
-def test_every_door_to_tables_keeps_nulls() -> None:
+def test_every_reader_of_tables_keeps_nulls() -> None:
     """The ledger's reader, reports and verify open tables by a catalog: that alone mends the projection."""
     code = "import frazil.iceberg.catalog.catalog, pyiceberg.io.pyarrow as reader;print(reader.ArrowProjectionVisitor.__module__)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

@@ -21,7 +21,7 @@ def of(*at: int, end: int = 100, epoch: int | None = 0) -> Waiting:
     return waiting((partition(n, offset, PartitionFacts(0, end, end)) for n, offset in enumerate(at)), epoch, None)
 
 
-def test_open_transactions_and_lost_topics_start_runs_that_can_read_nothing() -> None:
+def test_only_readable_records_start_a_run() -> None:
     """Counted is what a run would read: up to the stable end, from the log start where the position is new, nothing refused."""
     found = waiting(
         [
@@ -55,7 +55,7 @@ def test_open_transactions_and_lost_topics_start_runs_that_can_read_nothing() ->
         (Threshold(), False),
     ],
 )
-def test_a_run_starts_one_record_early_or_late(threshold: Threshold, reached: bool) -> None:
+def test_run_starts_exactly_at_its_threshold(threshold: Threshold, reached: bool) -> None:
     """Either figure is enough, and is reached when it is met."""
     found = Waiting(20, 250, 0, {}, {})
 
@@ -63,12 +63,12 @@ def test_a_run_starts_one_record_early_or_late(threshold: Threshold, reached: bo
     assert not replace(found, epoch=None).reaches(threshold)
 
 
-def test_bytes_are_guessed_where_no_batch_measured_them() -> None:
+def test_bytes_count_only_where_a_batch_measured_them() -> None:
     """Without a measure only records count."""
     assert not Waiting(10**9, None, 0, {}, {}).reaches(Threshold(bytes=1))
 
 
-def test_a_run_is_called_again_for_what_the_first_one_takes() -> None:
+def test_run_is_triggered_once_for_the_same_records() -> None:
     """A call is open until every partition has passed the end it had then, whatever came meanwhile; also after its way as JSON."""
     call = Call.from_json(Call(0, of(0, 0).ends, called_at=0.0).to_json())
 
@@ -77,7 +77,7 @@ def test_a_run_is_called_again_for_what_the_first_one_takes() -> None:
     assert not call.is_open(of(100, 100, end=5_000), 1.0)
 
 
-def test_a_call_that_nobody_answers_blocks_all_others() -> None:
+def test_trigger_without_a_run_expires() -> None:
     """It ends when it counts as lost, when a reset began another epoch, and where its partition is gone or made anew."""
     call = Call(0, of(0).ends, called_at=0.0)
 

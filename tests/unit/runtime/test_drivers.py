@@ -13,7 +13,7 @@ from frazil.runtime.drivers import drivers, registered
 from frazil.runtime.home import Home
 
 
-def test_home_that_can_not_be_written_ends_the_run(tmp_path: Path) -> None:
+def test_unwritable_home_does_not_end_the_run(tmp_path: Path) -> None:
     """The run goes on, and says that nobody can find it."""
     (tmp_path / "drivers").write_text("in the way of the folder")
     said: list[str] = []
@@ -24,7 +24,7 @@ def test_home_that_can_not_be_written_ends_the_run(tmp_path: Path) -> None:
     assert said[0].startswith("`frazil stop` can't find this run")
 
 
-def test_ended_run_is_still_found(tmp_path: Path) -> None:
+def test_ended_run_is_not_found(tmp_path: Path) -> None:
     """Its process lives on, its run does not."""
     home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
     with registered(home, "orders", "r1", lambda _: None):
@@ -45,7 +45,7 @@ with registered(Home.resolve({"FRAZIL_HOME": sys.argv[1]}), "orders", "r1", prin
 """
 
 
-def test_killed_run_is_found_for_ever(tmp_path: Path) -> None:
+def test_killed_run_is_not_found(tmp_path: Path) -> None:
     """Nobody takes its file away; nobody is found all the same."""
     home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
     command = [sys.executable, "-c", FOR_EVER, str(tmp_path)]
@@ -60,7 +60,7 @@ def test_killed_run_is_found_for_ever(tmp_path: Path) -> None:
     assert list((tmp_path / "drivers").iterdir()) == []
 
 
-def test_run_of_another_container_counts_as_dead(tmp_path: Path) -> None:
+def test_run_of_another_container_is_found_by_its_lock(tmp_path: Path) -> None:
     """Its pid is nobody's here: it is found as long as it holds its file, and nobody here gets its signal."""
     home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
     with registered(home, "orders", "r1", lambda _: None):
@@ -78,7 +78,7 @@ def test_run_of_another_container_counts_as_dead(tmp_path: Path) -> None:
     assert drivers(home, "orders") == []
 
 
-def test_file_that_is_being_written_is_taken_for_a_dead_run(tmp_path: Path) -> None:
+def test_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     """Until it is whole and locked nobody reads it, and nobody takes it away."""
     home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
     unfinished = tmp_path / "drivers" / "orders-x.unfinished"

@@ -92,7 +92,7 @@ def test_another_airflow_is_not_inherited(monkeypatch: pytest.MonkeyPatch) -> No
     assert env["AIRFLOW_CONN_LAKE"] == "{}"
 
 
-def test_damaged_ports_become_a_stack_trace(environ: dict[str, str], tmp_path: Path) -> None:
+def test_damaged_ports_are_named(environ: dict[str, str], tmp_path: Path) -> None:
     """Recorded ports that are no numbers are named, with the file to remove."""
     (tmp_path / "home").mkdir(exist_ok=True)
     (tmp_path / "home" / "stack.json").write_text('{"ports": {"kafka": "19092"}}', encoding="utf-8")

@@ -72,7 +72,7 @@ def test_the_two_kafka_clients_stay_apart() -> None:
     assert "kafka-clients-3.9.1.jar" in files["spark-kafka"]
 
 
-def test_engines_are_given_what_only_measurements_need(home: Home) -> None:
+def test_engines_get_no_kafka_client_for_measurements_only(home: Home) -> None:
     """Workers read Kafka themselves: whoever runs Spark fetches no Kafka client for it, and nobody does unasked."""
     assert not [artifact.file for artifact in read_lock().artifacts("spark") if "kafka" in artifact.file]
     assert "spark-kafka" not in missing(home)
@@ -159,7 +159,7 @@ def test_a_published_set_replaces_the_one_before(tmp_path: Path) -> None:
     ]
 
 
-def test_ivy_is_asked_for_locked_jars_without_what_they_depend_on() -> None:
+def test_ivy_requests_locked_jars_without_dependencies() -> None:
     """`master` is the jar alone; `default` would bring whatever its metadata asks for today."""
     requests = [
         Request("spark", ("a:b:1",), transitive=False),
@@ -185,7 +185,7 @@ def test_a_classifier_takes_the_place_of_the_plain_jar() -> None:
     assert [(jar.get("name"), jar.get(classifier)) for jar in asked] == [("b", None), ("b", "tests")]
 
 
-def test_an_archive_is_asked_for_as_what_it_is() -> None:
+def test_archive_is_requested_by_its_type() -> None:
     """Asked for as a jar, an archive is not found."""
     request = Request("registry", ("a:b:1:all@tar.gz",), transitive=False)
 

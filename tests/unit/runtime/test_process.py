@@ -193,7 +193,7 @@ def test_a_quoted_log_shows_no_secret(processes: Processes) -> None:
     assert processes.last_lines("it", ["s3cret"]) == "key=*** and so on"
 
 
-def test_part_that_does_not_start_tells_its_secret(processes: Processes) -> None:
+def test_part_that_does_not_start_hides_its_secret(processes: Processes) -> None:
     """What ended instead of answering is quoted, with the next step and without what is hidden."""
     processes.finish(spec("sh", "-c", "echo key=s3cret; exit 1"), SOON)
 

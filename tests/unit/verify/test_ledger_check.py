@@ -10,7 +10,7 @@ from frazil.errors import Terminal
 from frazil.verify.facts.ledger import parse_position, read_batches
 from frazil.verify.facts.snapshot_facts import SnapshotFacts
 from frazil.verify.ledger_check import closing_differences, ledger_differences
-from tests.unit.verify.test_coverage import FIRST, SECOND, START, batch, read
+from tests.unit.verify.facts.test_coverage import FIRST, SECOND, START, batch, read
 
 
 def told(*rows: dict[str, Any]) -> list[str]:
@@ -34,12 +34,12 @@ LETTERS = FIRST | {"role": "dead_letters", "table": "a.d", "rows": 0}
         (FIRST, batch(4, "settle", 10, 10, abandoned=3), batch(5, "ingest", 10, 12)),
     ],
 )
-def test_right_books_are_called_wrong(rows: tuple[dict[str, Any], ...]) -> None:
+def test_correct_ledger_passes(rows: tuple[dict[str, Any], ...]) -> None:
     """Every kind of batch keeps its own rules."""
     assert told(*rows) == []
 
 
-def test_more_rows_than_records_are_called_right() -> None:
+def test_more_rows_than_records_pass_only_for_exploded_lists() -> None:
     """Only where lists were exploded; fewer rows than records are wrong there, too."""
     more, fewer = FIRST | {"rows": 9}, FIRST | {"rows": 4}
 
@@ -71,12 +71,12 @@ def test_more_rows_than_records_are_called_right() -> None:
         ((START, FIRST | {"position": SECOND["position"]}), "a position of batch 1"),
     ],
 )
-def test_wrong_books_are_believed(rows: tuple[dict[str, Any], ...], said: str) -> None:
+def test_incorrect_ledger_is_reported(rows: tuple[dict[str, Any], ...], said: str) -> None:
     """A hole, a repetition, counts that don't add up, a position that jumped."""
     assert any(said in line for line in told(*rows)), told(*rows)
 
 
-def test_a_position_that_the_ledger_does_not_know_is_believed() -> None:
+def test_position_unknown_to_the_ledger_is_reported() -> None:
     """Snapshot and property must hold what the last row holds; expired snapshots leave the property."""
     last, before = read(START, FIRST)[-1], read(START)[-1].position
 
@@ -87,7 +87,7 @@ def test_a_position_that_the_ledger_does_not_know_is_believed() -> None:
 
 
 @pytest.mark.parametrize("column", ["position", "ranges", "removed"])
-def test_a_row_that_cannot_be_read_is_passed_over(column: str) -> None:
+def test_unreadable_row_is_an_error(column: str) -> None:
     """Text that is not what it must be needs a person, not a guess."""
     with pytest.raises(Terminal, match=r"a\.l, batch 1"):
         read_batches([FIRST | {column: "[1]"}], "a.l")
@@ -103,7 +103,7 @@ def test_replay_takes_nothing_out_of_a_merged_table() -> None:
     assert list(ledger_differences(read(START, FIRST, again), is_merged=True)) == []
 
 
-def test_snapshots_that_a_rollback_took_are_not_asked_for() -> None:
+def test_snapshots_that_a_rollback_removed_are_not_expected() -> None:
     """A rewind that leaves duplicates takes nothing out: the batches between it and the one before in the table are undone."""
     kinds = {1: "ingest", 2: "ingest", 3: "rewind", 4: "ingest", 5: "ingest"}
     rows = [batch(n, kind, 0, 1, snapshot_id=100 + n) for n, kind in kinds.items()]

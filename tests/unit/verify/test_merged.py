@@ -25,7 +25,7 @@ from frazil.verify.tables import ScannedTable
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.evolved_schema import ColumnChanges
 from tests.unit.records.cdc.landing import TABLE, landed, pipeline
-from tests.unit.verify.test_coverage import batch as ledger_row
+from tests.unit.verify.facts.test_coverage import batch as ledger_row
 
 STAMP = datetime(2024, 5, 1, tzinfo=UTC)
 MICROS = int(STAMP.timestamp() * 1_000_000)
@@ -91,7 +91,7 @@ def checked(
 
 
 @pytest.mark.parametrize("declared", [HARD, SOFT], ids=["hard", "soft"])
-def test_a_right_table_is_not_clean(declared: Pipeline, tmp_path: Path) -> None:
+def test_correct_table_has_no_difference(declared: Pipeline, tmp_path: Path) -> None:
     """Deleted rows are gone, or marked; the others are what their last change made of them."""
     rows = [*rows_of(declared).values()]
     found, result = checked(declared, held(declared, tmp_path, rows))
@@ -112,7 +112,7 @@ def test_a_right_table_is_not_clean(declared: Pipeline, tmp_path: Path) -> None:
         (SOFT, 3, {"_kafka_timestamp": datetime(2020, 1, 1, tzinfo=UTC)}, ("changed", 4)),
     ],
 )
-def test_a_wrong_row_is_not_found(
+def test_wrong_row_is_reported(
     declared: Pipeline, key: int, change: Mapping[str, Any] | None, difference: tuple[str, int], tmp_path: Path
 ) -> None:
     """A row less, more, old, or with other values: the difference names the record that says otherwise."""
@@ -136,7 +136,7 @@ class CountedRanges(tuple[Range, ...]):  # noqa: SLOT001 - it has a count
         return super().__iter__()
 
 
-def test_ranges_of_a_batch_are_walked_through_once(tmp_path: Path) -> None:
+def test_ranges_of_a_batch_are_read_once(tmp_path: Path) -> None:
     """Not for each key: a batch may have read thousands of partitions."""
     ranges = CountedRanges([Range("orders", 1, 0, 5), Range("orders", 0, 0, 3), Range("orders", 0, 3, 4)])
     rows = [row | {"_frazil_batch": 7} for row in rows_of(SOFT).values()]
@@ -147,7 +147,7 @@ def test_ranges_of_a_batch_are_walked_through_once(tmp_path: Path) -> None:
     assert ranges.walks == 1
 
 
-def test_a_key_with_two_rows_is_not_found(tmp_path: Path) -> None:
+def test_key_with_two_rows_is_reported(tmp_path: Path) -> None:
     """However right both are."""
     rows = [*rows_of(HARD).values()]
     found, result = checked(HARD, held(HARD, tmp_path, [*rows, rows[0]]))
@@ -155,7 +155,7 @@ def test_a_key_with_two_rows_is_not_found(tmp_path: Path) -> None:
     assert result.duplicate == 1
 
 
-def test_rows_that_are_older_than_the_log_are_called_wrong(tmp_path: Path) -> None:
+def test_rows_older_than_the_log_are_left_alone(tmp_path: Path) -> None:
     """What changed them last is gone from Kafka: they are left alone, and counted."""
     found, result = checked(HARD, held(HARD, tmp_path, [*rows_of(HARD).values()]), low=3)
     assert found == []
@@ -166,7 +166,7 @@ def test_rows_that_are_older_than_the_log_are_called_wrong(tmp_path: Path) -> No
     ("change", "found"),
     [({"name": None}, []), ({"at": 9}, [("changed", 2)]), ({"name": None, "at": 9}, [("changed", 2)])],
 )
-def test_a_lost_value_is_put_down_to_a_new_column(
+def test_lost_value_is_not_excused_by_a_new_column(
     change: Mapping[str, Any], found: list[tuple[str, int]], tmp_path: Path
 ) -> None:
     """Of a batch from before the column `name` only that one may be otherwise; all others must be what the record says."""

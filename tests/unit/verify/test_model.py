@@ -46,14 +46,14 @@ def there(model: Model) -> dict[str, tuple[int, bool]]:
     return {of.shown: (of.place.offset, of.is_there) for of in model.expected_rows()}
 
 
-def test_an_older_change_counts(model: Model) -> None:
+def test_latest_change_counts(model: Model) -> None:
     """Without an order the offset decides, whatever comes first."""
     model.add_change(place(5), 0, [delete(1)])
     model.add_change(place(3), 0, [upsert(1)])
     assert there(model) == {"(1,)": (5, False)}
 
 
-def test_offsets_outdo_the_order(model: Model) -> None:
+def test_order_column_wins_over_offsets(model: Model) -> None:
     """With an order it decides, over partitions; of equal ones the later record, and within it the later row."""
     model.add_change(place(1, 1), 0, [upsert(1, "b")])
     model.add_change(place(9), 0, [delete(1, "a")])
@@ -62,7 +62,7 @@ def test_offsets_outdo_the_order(model: Model) -> None:
     assert there(model) == {"(1,)": (1, True), "(2,)": (4, True)}
 
 
-def test_a_truncate_takes_later_rows_or_leaves_earlier_ones(model: Model) -> None:
+def test_truncate_removes_exactly_older_rows(model: Model) -> None:
     """Rows whose last change is older go."""
     model.add_change(place(1), 0, [upsert(1, 10)])
     model.add_change(place(2), 0, [upsert(2, 30)])
@@ -101,7 +101,7 @@ def test_only_timestamps_that_go_back_in_a_partition_make_the_cut_matter(model: 
         (place(2, 1), 5, 0, (False, True)),  # read before the row that it is later than
     ],
 )
-def test_a_truncate_of_a_partition_ends_older_rows_of_all(
+def test_truncate_of_a_partition_removes_older_rows_of_all(
     model: Model, at: RecordPlace, stamp: int, n: int, expected: tuple[bool, bool]
 ) -> None:
     """By offset in its own partition, else by timestamp."""
@@ -123,7 +123,7 @@ def test_older_row_of_another_partition_may_be_late(model: Model) -> None:
     assert {of.shown: of.is_late for of in model.expected_rows()} == {"(1,)": True, "(2,)": False}
 
 
-def test_a_row_twice_or_of_no_record_is_not_seen(model: Model) -> None:
+def test_duplicate_and_unknown_rows_are_reported(model: Model) -> None:
     """Both come out with their keys."""
     model.add_change(place(1), 0, [upsert(1)])
     for key in (1, 1, 2):
@@ -138,7 +138,7 @@ def test_a_row_twice_or_of_no_record_is_not_seen(model: Model) -> None:
     cut=st.integers(0, 30),
 )
 @settings(max_examples=50, deadline=None)
-def test_the_order_of_reading_counts(changes: list[tuple[int, int, bool]], cut: int) -> None:
+def test_order_of_reading_does_not_count(changes: list[tuple[int, int, bool]], cut: int) -> None:
     """The model is the same from whichever change on the topic is read."""
     read = list(enumerate(changes))
     found = []
@@ -155,7 +155,7 @@ def test_the_order_of_reading_counts(changes: list[tuple[int, int, bool]], cut: 
     assert found == [latest, latest]
 
 
-def test_a_truncate_takes_rows_of_another_topic(model: Model) -> None:
+def test_truncate_leaves_rows_of_another_topic(model: Model) -> None:
     """It is of its own topic, as each table's changes are."""
     model.add_change(RecordPlace("a", 0, 1, 1), 0, [upsert(1, 10)])
     model.add_change(RecordPlace("b", 0, 2, 1), 0, [truncate(20)])

@@ -2,7 +2,7 @@
 
 Its projection rebuilds some arrays from offsets and values alone: a null list of structs became an empty one. Others it
 casts from what they were before: a field within lists of lists, whose name is another one in the file (`order-id`),
-became null. Importing this module mends the projection for this process; `tests/unit/iceberg/test_nested_nulls.py` says
+became null. Importing this module mends the projection for this process; `tests/unit/iceberg/patches/test_nested_nulls.py` says
 when a newer PyIceberg makes it needless.
 """
 

@@ -6,7 +6,7 @@
 - Several fields may be of one column, such as `bucket(16, id)` and `truncate(100, id)`. PyIceberg looks a value's field up by
   its column and gives up if there are two.
 
-`tests/unit/iceberg/test_layout.py` says when a newer PyIceberg makes the last one needless.
+`tests/unit/iceberg/schema/test_schema_layout.py` says when a newer PyIceberg makes the last one needless.
 """
 
 from __future__ import annotations

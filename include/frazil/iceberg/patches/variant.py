@@ -2,7 +2,7 @@
 
 Importing this module teaches PyIceberg, for this process, the name of the type, and to read the other columns of data files
 that have one. Values of variants can't be read, and no snapshot is made: PyIceberg does not write version 3 (Spark does).
-`tests/unit/iceberg/test_variant.py` says when a newer PyIceberg makes it needless.
+`tests/unit/iceberg/patches/test_variant.py` says when a newer PyIceberg makes it needless.
 """
 
 from __future__ import annotations

@@ -11,20 +11,13 @@ from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.syntax.strict import AtKey, Model
 from frazil.pipeline.syntax.types import VARIANT, ColumnType, holds, parse_type
+from frazil.records.formats import FORMATS, WITH_SCHEMA
 
 _GROUP = "frazil.formats"
 """Entry points of own formats."""
 
-_WITH_SCHEMA = ("avro", "protobuf", "json-schema")
-
-FORMATS = (
-    *("json", "json-envelope", *_WITH_SCHEMA, "delimited"),
-    *("string", "bytes", "boolean", "short", "int", "long", "float", "double"),
-)
-"""Formats that come with Frazil."""
-
 _MEANT_FOR = (
-    (("registry",), _WITH_SCHEMA),
+    (("registry",), WITH_SCHEMA),
     (("schema_", "schema_file"), ("avro", "protobuf")),
     (("message", "schema_imports"), ("protobuf",)),
     (("validate_schema",), ("json-schema",)),
@@ -90,6 +83,11 @@ class Decoding(Model):
         hint = f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join([*FORMATS, *installed_names])}"
         raise ValueError(f"{name!r} is no format{hint}")
 
+    @property
+    def is_bundled(self) -> bool:
+        """Whether the format comes with Frazil, not with another package."""
+        return self.format in FORMATS
+
     @field_validator("fields")
     @classmethod
     def _typed(cls, fields: tuple[str, ...] | dict[str, str] | None) -> tuple[str, ...] | dict[str, str] | None:
@@ -120,7 +118,7 @@ class Decoding(Model):
 
     def _knows_its_schema(self) -> None:
         sources = [name for name in ("registry", "schema_", "schema_file") if getattr(self, name) is not None]
-        if self.format in _WITH_SCHEMA and len(sources) != 1:
+        if self.format in WITH_SCHEMA and len(sources) != 1:
             raise ValueError(f"format {self.format} needs one of registry, schema or schema_file")
         if self.format == "json-schema" and self.registry is None:
             raise ValueError("format json-schema needs a registry")

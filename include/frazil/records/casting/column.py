@@ -15,7 +15,6 @@ from frazil.records.casting.arrays import plan_cast, plan_exact_cast
 from frazil.records.casting.nested import ExactPlan, build_array, index_of_name
 from frazil.records.casting.scalar import Exact, FitRules, refuse
 from frazil.records.casting.source import Kind, kind_of, physical_values, plain, plain_type
-from frazil.records.casting.type_names import type_name
 from frazil.records.json.convert_nested import missing_value
 from frazil.records.json.intermediate_types import CastResult
 from frazil.records.json.record import ExactDecoder
@@ -24,6 +23,7 @@ from frazil.records.model.cells import cells_per_element, too_wide, wide_rows
 from frazil.records.model.column import ColumnSpec, Reading
 from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.spec import RecordSpec
+from frazil.records.model.type_names import type_name
 
 _ROWS_AT_ONCE: Final = 1_000
 """Rows that are converted one by one before the next rows of records that died meanwhile are skipped."""

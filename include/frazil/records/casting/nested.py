@@ -14,11 +14,11 @@ import pyarrow as pa
 from frazil.records.casting.scalar import Exact, FitRules, refuse, scalar_exact
 from frazil.records.casting.source import NESTED, Kind, is_present, kind_of, plain_type
 from frazil.records.casting.text import json_form, unique_members
-from frazil.records.casting.type_names import type_name
 from frazil.records.json.convert_map import distinct_entries
 from frazil.records.json.convert_nested import missing_value, storage_type
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_text import compact, describe
+from frazil.records.model.type_names import type_name
 
 
 class _Member(NamedTuple):
@@ -58,7 +58,7 @@ class ExactPlan:
         if convert is not None:
             return convert
         self.problems.append((path, f"expected {type_name(target)}, found {type_name(plain_source)}"))
-        return partial(refuse, str(target), plain_source)
+        return partial(refuse, type_name(target), plain_source)
 
     def _converter(self, source: pa.DataType, target: pa.DataType, path: str) -> Exact | None:
         pair = (kind_of(source), kind_of(target))
@@ -76,7 +76,9 @@ class ExactPlan:
 
     def field(self, source: pa.DataType, field: pa.Field, path: str) -> Exact:
         """Return the converter to a field's type, which also takes null where the field does."""
-        return partial(_null_checked, self.exact(source, field.type, path), None if field.nullable else str(field.type))
+        return partial(
+            _null_checked, self.exact(source, field.type, path), None if field.nullable else type_name(field.type)
+        )
 
     def _structs(self, source: pa.StructType, target: pa.StructType, path: str) -> Exact:
         names = [field.name for field in source]

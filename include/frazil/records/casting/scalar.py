@@ -23,6 +23,7 @@ from frazil.records.model.column import TimeUnit
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_number import Number
 from frazil.records.model.json_text import describe
+from frazil.records.model.type_names import type_name
 
 _NUMBER: Final = re.compile(r"\+?(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
 
@@ -166,11 +167,11 @@ def _to_single(source: pa.DataType, value: float) -> object:
     single = to_single(value)
     if single is None:
         raise Rejection(
-            DeadCode.OUT_OF_RANGE, f"expected float32, found {describe_value(source, value)}, beyond its range"
+            DeadCode.OUT_OF_RANGE, f"expected float, found {describe_value(source, value)}, beyond its range"
         )
     if isfinite(value) and single != value:
         raise Rejection(
-            DeadCode.LOSSY_CAST, f"expected float32, found {describe_value(source, value)}, which has more digits"
+            DeadCode.LOSSY_CAST, f"expected float, found {describe_value(source, value)}, which has more digits"
         )
     return single
 
@@ -295,12 +296,13 @@ def _rescale(source: pa.DataType, target: pa.DataType, value: int) -> object:
     rescaled, rest = divmod(value * unit_nanos(source), unit_nanos(target))
     if rest:
         raise Rejection(
-            DeadCode.LOSSY_CAST, f"expected {target}, found {describe_value(source, value)}, which is finer"
+            DeadCode.LOSSY_CAST, f"expected {type_name(target)}, found {describe_value(source, value)}, which is finer"
         )
     limit = 1 << (target.bit_width - 1)
     if not -limit <= rescaled < limit:
         raise Rejection(
-            DeadCode.OUT_OF_RANGE, f"expected {target}, found {describe_value(source, value)}, beyond its range"
+            DeadCode.OUT_OF_RANGE,
+            f"expected {type_name(target)}, found {describe_value(source, value)}, beyond its range",
         )
     return rescaled
 

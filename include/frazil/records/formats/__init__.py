@@ -1,4 +1,4 @@
-"""A folder per format: bytes of keys or values become typed columns, or reasons. `frazil.records.model.format` says what a format is.
+"""Bytes of keys or values become typed columns, or reasons. `frazil.records.model.format` says what a format is.
 
 ::
 
@@ -11,5 +11,21 @@
     scalar.py           text, bytes, numbers: one column
     avro/, protobuf/, json_schema/, connect_json/, delimited/
 
-JSON of declared columns has its own, faster way: `frazil.records.json.values`.
+JSON of declared columns has its own, faster way: `frazil.records.json.values`. Pipeline files are read without Arrow, so nothing
+here may load it.
 """
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+ScalarKind = Literal["string", "bytes", "boolean", "short", "int", "long", "float", "double"]
+"""Values that are one text, one run of bytes or one number."""
+
+SCALARS: Final[tuple[ScalarKind, ...]] = get_args(ScalarKind)
+
+WITH_SCHEMA: Final = ("avro", "protobuf", "json-schema")
+"""Formats whose values are read by a schema."""
+
+FORMATS: Final = ("json", "json-envelope", *WITH_SCHEMA, "delimited", *SCALARS)
+"""Formats that come with Frazil: the one list of their names."""

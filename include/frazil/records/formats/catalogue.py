@@ -14,8 +14,9 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from frazil.errors import Terminal
+from frazil.records.formats import FORMATS, SCALARS
 from frazil.records.formats.scalar import ScalarFormat
-from frazil.records.model.format import FORMATS, SCALARS, Format, FormatSpec, NamedSchema
+from frazil.records.model.format import Format, FormatSpec, NamedSchema
 
 GROUP: Final = "frazil.formats"
 """Entry points of own formats."""
@@ -63,6 +64,8 @@ def _with_schema(spec: FormatSpec) -> Format:
 
 def _open_own(name: str) -> Format:
     own = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
+    if name in FORMATS:
+        raise ValueError(f"format {name} is named in FORMATS, and nothing opens it")
     if name not in own:
         known_names = [*FORMATS, *own]
         suggestions = get_close_matches(name, known_names, 1)

@@ -16,8 +16,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.records.formats import ScalarKind
 from frazil.records.model.dead_letter import DeadCode, Reason
-from frazil.records.model.format import Decoded, ScalarKind, Shaped
+from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.frame import BARE
 from frazil.records.model.positions import mask_without
 

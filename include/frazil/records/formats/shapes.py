@@ -6,9 +6,10 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from frazil.records.formats import SCALARS
 from frazil.records.formats.catalogue import open_format
 from frazil.records.formats.scalar import scalar_type
-from frazil.records.model.format import JSON, SCALARS, FormatSpec
+from frazil.records.model.format import JSON, FormatSpec
 from frazil.records.model.frame import BARE
 
 

@@ -38,6 +38,8 @@ _SINGLE: Final = struct.Struct("<f")
 _INT_TEXT: Final = 20
 """Longest text that is surely a plain int64: nineteen digits and a sign. Longer ones take the way
 of any number."""
+_INT_NAMES: Final = {32: "int", 64: "long"}
+"""Names of integers in pipeline files, by their bits; Kafka Connect has further ones."""
 
 
 def wrong_type(expected: str, value: JsonValue) -> Rejection:
@@ -49,57 +51,63 @@ def to_bool(value: JsonValue) -> bool:
     """Convert true and false."""
     if isinstance(value, bool):
         return value
-    raise wrong_type("bool", value)
+    raise wrong_type("boolean", value)
 
 
 def to_int(bits: int, value: JsonValue) -> int:
     """Convert a number to an integer of `bits` bits. Its exact value must be whole: 1.0 and 1e2 are."""
     if type(value) is not Number:
-        raise wrong_type(f"int{bits}", value)
+        raise wrong_type(_int_name(bits), value)
     plain = len(value) <= _INT_TEXT and value.lstrip("-").isdigit()
     number = int(value) if plain else _whole(bits, value)
     if -(1 << (bits - 1)) <= number < 1 << (bits - 1):
         return number
-    raise _out_of_range(f"int{bits}", value)
+    raise _out_of_range(_int_name(bits), value)
+
+
+def _int_name(bits: int) -> str:
+    return _INT_NAMES.get(bits, f"int{bits}")
 
 
 def _whole(bits: int, value: Number) -> int:
     exact = exact_value(value)
     if exact.magnitude > len(str(1 << (bits - 1))):
-        raise _out_of_range(f"int{bits}", value)
+        raise _out_of_range(_int_name(bits), value)
     if exact.exponent < 0:
-        raise Rejection(DeadCode.LOSSY_CAST, f"expected int{bits}, found {describe(value)}, which is no integer")
+        raise Rejection(
+            DeadCode.LOSSY_CAST, f"expected {_int_name(bits)}, found {describe(value)}, which is no integer"
+        )
     return exact.integer()
 
 
 def to_float64(value: JsonValue) -> float:
     """Convert a number that a double holds (`double_holds`)."""
     if type(value) is not Number:
-        raise wrong_type("float64", value)
+        raise wrong_type("double", value)
     number = float(value)
     if isinf(number):
-        raise _out_of_range("float64", value)
+        raise _out_of_range("double", value)
     if not double_holds(value, number):
-        raise Rejection(DeadCode.LOSSY_CAST, f"expected float64, found {describe(value)}, which has more digits")
+        raise Rejection(DeadCode.LOSSY_CAST, f"expected double, found {describe(value)}, which has more digits")
     return number
 
 
 def to_float32(value: JsonValue) -> float:
     """Convert a number to the float32 nearest to its nearest double. Rounded here, equal keys of maps are found."""
     if type(value) is not Number:
-        raise wrong_type("float32", value)
+        raise wrong_type("float", value)
     try:
         number: float = _SINGLE.unpack(_SINGLE.pack(float(value)))[0]
     except OverflowError as e:
-        raise _out_of_range("float32", value) from e
+        raise _out_of_range("float", value) from e
     if isinf(number):
-        raise _out_of_range("float32", value)
+        raise _out_of_range("float", value)
     return number
 
 
 def to_decimal(precision: int, scale: int, value: JsonValue) -> Decimal:
     """Convert a number that decimal(precision, scale) holds exactly."""
-    expected = f"decimal({precision}, {scale})"
+    expected = f"decimal({precision},{scale})"
     if type(value) is not Number:
         raise wrong_type(expected, value)
     exact: ExactNumber = exact_value(value)

@@ -15,6 +15,7 @@ from frazil.records.json.names import Fold, fold_fields
 from frazil.records.model.column import AS_IT_IS, Reading
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_text import JsonValue
+from frazil.records.model.type_names import type_name
 
 __all__ = ["converter", "missing_value", "nullable_converter", "storage_type", "to_list", "to_map", "to_struct"]
 
@@ -54,7 +55,7 @@ def nullable_converter(field: pa.Field, reading: Reading = AS_IT_IS) -> Converte
     convert = converter(field.type, reading)
     if field.nullable:
         return lambda value: None if value is None else convert(value)
-    return partial(_required, str(field.type), convert)
+    return partial(_required, type_name(field.type), convert)
 
 
 def _required(expected: str, convert: Converter, value: JsonValue) -> object:

@@ -22,6 +22,7 @@ from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_number import Number
 from frazil.records.model.json_text import JsonValue, describe, document
 from frazil.records.model.spec import RecordSpec
+from frazil.records.model.type_names import type_name
 
 Row = dict[int, object]
 """The values of the columns, by their positions, that differ from those of a record without fields."""
@@ -49,7 +50,7 @@ class _Column:
         self._fold: Final = fold
         self._required: Final = column.required
         self._has_default: Final = column.has_default
-        self._expected: Final = str(column.type)
+        self._expected: Final = type_name(column.type)
         self._convert: Final = converter(column.type, column.reading)
         self._default: Final = self._converted_default(column) if column.has_default else None
         self.field: Final = self._steps[0]

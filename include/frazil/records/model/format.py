@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, get_args
+from typing import Final, Literal, Protocol
 from uuid import UUID
 
 import pyarrow as pa
@@ -64,16 +64,8 @@ class SchemaSource(Protocol):
         """
 
 
-ScalarKind = Literal["string", "bytes", "boolean", "short", "int", "long", "float", "double"]
-"""Values that are one text, one run of bytes or one number."""
-
-SCALARS: Final[tuple[ScalarKind, ...]] = get_args(ScalarKind)
-
 JSON: Final = "json"
 """The one format that reads its values straight into the columns that are wanted."""
-
-FORMATS: Final = (JSON, "json-envelope", "avro", "protobuf", "json-schema", "delimited", *SCALARS)
-"""Formats that come with Frazil."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +134,9 @@ class Format(Protocol):
 
         Columns have these types, nested at will: bool, int32, int64, float32, float64, decimal128, decimal256 (unsigned
         64-bit numbers and wider are decimal128(20, 0)), string, binary, fixed-size binary, uuid, date32, time64[us],
-        timestamp[us] with zone UTC or without, struct, list, map. A value without fields has one column, `BARE`.
+        timestamp[us] with zone UTC or without, struct, list, map, and null where no value says more. A value without fields
+        has one column, `BARE`. A format knows no columns of the table: values without a schema go one group per shape, and
+        the fitter and `evolve` do the rest. It bounds depth (`MAX_DEPTH`) and cells (`frazil.records.model.cells`).
 
         Raises:
             Retryable: a writer schema can't be had now.

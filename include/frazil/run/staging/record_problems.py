@@ -16,7 +16,6 @@ from frazil.pipeline.models.route import Route
 from frazil.pipeline.models.value import Column, Decoding
 from frazil.pipeline.syntax.patterns import refused_because
 from frazil.records.casting.source import plain_type
-from frazil.records.casting.type_names import type_name
 from frazil.records.decoder.route import Router
 from frazil.records.decoder.value_decoder import ValueDecoder
 from frazil.records.evolution.types import names_in_files
@@ -25,6 +24,7 @@ from frazil.records.formats.shapes import declared_fields
 from frazil.records.json.record import ExactDecoder
 from frazil.records.model.format import JSON, WriterSchema
 from frazil.records.model.spec import RecordSpec
+from frazil.records.model.type_names import type_name
 from frazil.records.transforms.missing_fields import certain_outputs, missing_fields
 from frazil.run.staging.change_spec import routing_field
 from frazil.run.staging.record_spec import (

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 
-def main() -> int:
+def main() -> None:
     """Run a Python worker, a join with an exchange, and statements: staging, merging and maintenance begin with these."""
     spark = SparkSession.builder.getOrCreate()
     try:
@@ -20,9 +20,12 @@ def main() -> int:
         ).collect()
     finally:
         spark.stop()
-    return 0
 
 
 def _counted(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     for batch in batches:
         yield pa.RecordBatch.from_pydict({"n": [batch.num_rows]})
+
+
+if __name__ == "__main__":
+    main()

@@ -11,17 +11,17 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from frazil.errors import FrazilError, Retryable
 from frazil.runtime.files import exclusive, private_folder
 from frazil.runtime.home import Home, inherited_environment, interpreter_bin
+from frazil.runtime.ivy import ivy_jar
 from frazil.runtime.java import Java, ensure_java
 
-_TRAINING: Final = "train.py"
-"""The job whose classes are archived; see `frazil.spark.jobs.training`."""
+_TRAINING: Final = Path(__file__).parents[1] / "jobs" / "training.py"
+"""The job whose classes are archived."""
 
 _SECONDS: Final = 600.0
 """Bounds the job that makes an archive; 30 s on two idle cores."""
@@ -58,11 +58,11 @@ def make_archive(home: Home, report: Callable[[str], None] = lambda _: None) -> 
     with exclusive(private_folder(home.jars) / ".archive.lock", lambda: report("spark: waiting for another archive")):
         if not file.is_file():
             report("spark: archiving the classes that it starts with")
-            _make(home, java, file)
+            _make(java, file)
     return file
 
 
-def _make(home: Home, java: Java, file: Path) -> None:
+def _make(java: Java, file: Path) -> None:
     unfinished = file.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
     python = str(interpreter_bin() / "python")
@@ -79,8 +79,7 @@ def _make(home: Home, java: Java, file: Path) -> None:
         "spark.driver.extraJavaOptions": options,
     }
     arguments = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
-    job = home.project / "spark_jobs" / _TRAINING
-    command = [str(interpreter_bin() / "spark-submit"), "--master", "local[2]", *arguments, str(job)]
+    command = [str(interpreter_bin() / "spark-submit"), "--master", "local[2]", *arguments, str(_TRAINING)]
     try:
         ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=_SECONDS)
     except subprocess.TimeoutExpired as error:
@@ -97,9 +96,7 @@ def _release(java: Java) -> str:
 
 
 def _spark_jars() -> Path:
-    spec = find_spec("pyspark")
-    (folder,) = (spec.submodule_search_locations if spec else None) or ("",)
-    return Path(folder) / "jars"
+    return ivy_jar().parent
 
 
 def _main() -> int:

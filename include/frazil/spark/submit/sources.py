@@ -1,4 +1,4 @@
-"""Which Frazil this is: by its code, not by its version, which a checkout does not change with every edit."""
+"""Which Frazil this is, by its code, not by its version, which a checkout does not change with every edit; and where its jobs are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import frazil
+from frazil.errors import Terminal
+from frazil.runtime.home import checkout
 
 
 def digest() -> str:
@@ -17,6 +19,18 @@ def digest() -> str:
         code_hash.update(f"{name}\n".encode())
         code_hash.update(content)
     return code_hash.hexdigest()[:16]
+
+
+def job_file(name: str) -> Path:
+    """The program that Spark runs for a job: of the checkout; a wheel has it in the package.
+
+    Raises:
+        Terminal: It is not there, and no other try will find it.
+    """
+    file = (checkout() or Path(frazil.__file__).parent) / "spark_jobs" / name
+    if not file.is_file():
+        raise Terminal(f"{file} is not there", next_step="install Frazil anew: a part of it is missing")
+    return file
 
 
 def _package() -> Path | zipfile.Path:

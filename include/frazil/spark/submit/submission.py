@@ -37,6 +37,7 @@ from frazil.spark.submit.configuration import (
 from frazil.spark.submit.handover import handed_over
 from frazil.spark.submit.server import JVM_OPTIONS, client_environment, run_on_engine
 from frazil.spark.submit.shipped import driver_place, executor_python
+from frazil.spark.submit.sources import job_file
 from frazil.spark.submit.watch import watch_job
 
 KEPT_LOGS = 50
@@ -155,7 +156,7 @@ def bare_submission(
 def _connected(project: Project, engine_name: str, application: str, name: str) -> Submission:
     env = project.environment() | client_environment(project, project.engine(engine_name))
     env |= {"PYTHONPATH": _sources(project), ENGINE_VARIABLE: engine_name, SUBMITTER_VARIABLE: str(os.getpid())}
-    return Submission(project.root / "spark_jobs" / application, name, env)
+    return Submission(job_file(application), name, env)
 
 
 def _sources(project: Project) -> str:
@@ -202,7 +203,7 @@ def _submission(
         if _EXIT not in engine.conf:
             conf[_EXIT] = "true"
     return Submission(
-        application=project.root / "spark_jobs" / application,
+        application=job_file(application),
         name=name,
         master=engine.master,
         jars=tuple(str(path) for name in sets for path in jar_paths(project.home, name) if writes),

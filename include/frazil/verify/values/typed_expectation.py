@@ -65,18 +65,10 @@ def untyped_because(pipeline: Pipeline) -> Iterator[str]:
 
 
 def _unread_formats(pipeline: Pipeline) -> Iterator[str]:
-    if pipeline.value.format not in _OWN_FORMATS:
+    if not pipeline.value.is_bundled:
         yield f"value.format is {pipeline.value.format}"
-    if pipeline.key is not None and pipeline.key.format not in _OWN_FORMATS:
+    if pipeline.key is not None and not pipeline.key.is_bundled:
         yield f"keys are decoded (key.format is {pipeline.key.format})"
-
-
-_OWN_FORMATS: Final = frozenset(
-    {
-        *("json", "json-envelope", "avro", "protobuf", "json-schema", "delimited"),
-        *("string", "bytes", "boolean", "short", "int", "long", "float", "double"),
-    }
-)
 
 
 def _is_special(column: Column) -> bool:

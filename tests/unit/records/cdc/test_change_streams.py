@@ -113,7 +113,7 @@ def merged(declared: Pipeline, sent: list[Row], cuts: list[int]) -> dict[int, Ro
 @pytest.mark.parametrize(("changes", "tell"), FORMATS)
 @given(wishes=WISHES, cuts=st.lists(st.integers(1, 24), max_size=3))
 @settings(max_examples=25, deadline=None)
-def test_the_table_is_not_the_source(
+def test_merged_table_equals_its_source(
     changes: Any, tell: Callable[..., Row], wishes: list[tuple[str, int, int, str | None]], cuts: list[int]
 ) -> None:
     """Whatever happened, however it was told and cut into batches, the table ends as the source did."""

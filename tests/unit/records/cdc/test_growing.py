@@ -42,7 +42,7 @@ def asked(of: Any) -> list[str]:
     ],
     ids=str,
 )
-def test_columns_come_of_rows_that_went(changes: Any, sent: dict[str, Any], gone: dict[str, Any]) -> None:
+def test_deleted_rows_bring_only_their_key_columns(changes: Any, sent: dict[str, Any], gone: dict[str, Any]) -> None:
     """Inserts and updates bring columns; a deleted row, and one as it was, brings its key alone."""
     format_ = {"format": changes} if isinstance(changes, str) else changes
     declared = pipeline(changes=format_, columns=KEY, evolve="widen")
@@ -55,7 +55,7 @@ def test_columns_come_of_rows_that_went(changes: Any, sent: dict[str, Any], gone
     assert not grown(declared, [gone]).rounds
 
 
-def test_declared_fields_of_a_row_get_no_columns() -> None:
+def test_declared_fields_of_a_row_get_columns() -> None:
     """Where the file says what values hold, its types are those of the columns; a delete alone still brings none."""
     row = "struct<id: long, name: string, price: decimal(9,2)>"
     fields = {"format": "json", "fields": {"op": "string", "before": row, "after": row}}
@@ -68,7 +68,7 @@ def test_declared_fields_of_a_row_get_no_columns() -> None:
     assert not grown(declared, [event("d", {"id": 2}, None)]).rounds
 
 
-def test_a_value_of_an_old_row_makes_a_change_unfit() -> None:
+def test_old_row_image_does_not_make_a_change_unfit() -> None:
     """Of the row as it was the key counts: the table may have had another type then, whatever that is now."""
     declared = pipeline(changes=DEBEZIUM, columns={**KEY, "price": "long"}, evolve="widen")
     sent = [event("u", {"id": 1, "price": "x"}, {"id": 2, "price": 5}), event("d", {"id": 3, "price": 1.5}, None)]
@@ -79,7 +79,7 @@ def test_a_value_of_an_old_row_makes_a_change_unfit() -> None:
     assert (of.rounds, refused(of.outcomes)) == ([], [])
 
 
-def test_an_untouched_value_is_moved_or_overwritten() -> None:
+def test_unchanged_value_is_kept_or_its_record_is_refused() -> None:
     """What Postgres did not send again is taken from the row as it was, else the record is refused; no type is told by it."""
     left_out = "__debezium_unavailable_value"
     declared = pipeline(
@@ -100,7 +100,7 @@ def test_an_untouched_value_is_moved_or_overwritten() -> None:
     assert len(refused(of.outcomes)) == 1
 
 
-def test_text_of_canal_is_no_number_any_more() -> None:
+def test_text_of_canal_counts_as_a_number_in_number_columns() -> None:
     """All it sends is text: in columns that are numbers it is counted as one, and widens them; new columns are texts."""
     declared = pipeline(changes={"format": "canal"}, columns={**KEY, "count": "int"}, evolve="widen")
 
@@ -110,7 +110,7 @@ def test_text_of_canal_is_no_number_any_more() -> None:
     assert told(of.outcomes, "id", "count", "new") == [("upsert", 1, 3_000_000_000, "5"), ("upsert", 2, 1, None)]
 
 
-def test_fields_beyond_the_limit_are_lost() -> None:
+def test_fields_beyond_the_limit_are_rescued() -> None:
     """They are kept as they were sent, in every format, also beside a deleted row and a key that moves."""
     declared = pipeline(changes=DEBEZIUM, columns=KEY, evolve="widen", max_columns=2)
     sent = [
@@ -124,7 +124,7 @@ def test_fields_beyond_the_limit_are_lost() -> None:
     assert rows == [("delete", 9, None, None), ("upsert", 1, 1, '{"b":{"c":[1.5]},"x.y":2}'), ("delete", 5, None, None)]
 
 
-def test_a_change_of_no_key_widens_the_table_or_empties_its_key() -> None:
+def test_key_and_order_stay_required_in_a_merged_table() -> None:
     """However much may be relaxed, what identifies and orders rows is always there; other columns may be null from then on."""
     columns = {**KEY, "at": {"type": "long", "required": True}, "name": {"type": "string", "required": True}}
     declared = pipeline(changes=DEBEZIUM, columns=columns, order_by="at", evolve="full")
@@ -138,7 +138,7 @@ def test_a_change_of_no_key_widens_the_table_or_empties_its_key() -> None:
 
 
 @pytest.mark.parametrize("order_by", [None, "at"])
-def test_a_change_that_lands_nowhere_brings_columns(order_by: str | None) -> None:
+def test_dead_letter_of_a_change_brings_no_columns(order_by: str | None) -> None:
     """One without what identifies and orders its row is a dead letter: nothing is made for it."""
     declared = pipeline(changes=DEBEZIUM, columns={**KEY, "at": "long"}, order_by=order_by, evolve="widen")
     keyless = [{"id": None, "at": 1, "new": 5}, {"at": 1, "new": 5}]
@@ -151,7 +151,7 @@ def test_a_change_that_lands_nowhere_brings_columns(order_by: str | None) -> Non
     assert len(refused(of.outcomes)) == len(rows)
 
 
-def test_an_envelope_of_two_rows_brings_columns() -> None:
+def test_envelope_of_two_rows_brings_no_columns() -> None:
     """It tells of no row: nothing is made for it."""
     declared = pipeline(changes=ENVELOPE, columns=KEY, evolve="widen")
     of = grown(declared, [{"insert": {"id": 1, "new": 5}, "delete": {"id": 2}}, {"insert": {"id": 3, "other": True}}])
@@ -160,7 +160,7 @@ def test_an_envelope_of_two_rows_brings_columns() -> None:
     assert len(refused(of.outcomes)) == 1
 
 
-def test_two_tables_of_one_topic_share_their_columns() -> None:
+def test_two_tables_of_one_topic_have_their_own_columns() -> None:
     """Each has those of its own rows, though one field is a text here and a number there."""
     two = {
         "name": "both",
@@ -187,7 +187,7 @@ def test_two_tables_of_one_topic_share_their_columns() -> None:
     assert not filtered(of.outcomes)
 
 
-def test_values_of_several_kinds_of_a_field_land_as_texts_now_and_later() -> None:
+def test_values_of_several_kinds_land_as_texts() -> None:
     """As they do without changes: also inside objects and lists of a column that nobody declared."""
     declared = pipeline(changes=DEBEZIUM, columns=KEY, evolve="widen")
     first = {"id": 1, "a": True, "b": {"c": "x"}, "d": ["x"]}
@@ -209,7 +209,7 @@ def test_values_of_several_kinds_of_a_field_land_as_texts_now_and_later() -> Non
 @pytest.mark.parametrize(
     "transforms", [[], [{"type": "InsertField", "static_field": "a", "static_value": "b"}]], ids=len
 )
-def test_field_named_as_the_column_that_tells_changes_is_kept(of: dict[str, Any], transforms: list[Any]) -> None:
+def test_field_named_as_the_change_column_is_kept(of: dict[str, Any], transforms: list[Any]) -> None:
     """It was left out of a table that appends, and counted nowhere."""
     found = grown(pipeline({"transforms": transforms}, **of, evolve="widen"), [{"id": 1, "_frazil_op": "x"}])
     (row,) = found.outcomes.rows[TABLE].to_pylist()

@@ -22,13 +22,13 @@ from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.routes import route_to_table
 from tests.unit.records.cdc.landing import COLUMNS, TABLE, landed, pipeline
 from tests.unit.records.cdc.test_debezium import DEBEZIUM, ann, event
-from tests.unit.verify.test_cdc_agrees import COLUMNS as WITH_FACTS
-from tests.unit.verify.test_cdc_agrees import FORMATS
+from tests.unit.verify.values.test_cdc_expectation import COLUMNS as WITH_FACTS
+from tests.unit.verify.values.test_cdc_expectation import FORMATS
 
 LOG = "shop.customers_log"
 
 
-def test_the_log_lacks_what_was_merged() -> None:
+def test_history_contains_every_change() -> None:
     """Every image is there, deletes and keys that moved among them, with its place; the merged table gets the same rows."""
     made = pipeline(changes=DEBEZIUM, append_history=LOG, deletes="soft")
     sent = [event("c", None, ann(1)), event("u", ann(1), ann(2)), event("d", ann(2), None), event("m", None, None)]
@@ -46,7 +46,7 @@ def test_the_log_lacks_what_was_merged() -> None:
     assert operation_of(made.destination(LOG), None) is None  # type: ignore[arg-type]  # PyIceberg adds its files
 
 
-def test_the_log_of_a_key_can_t_be_told_from_its_table() -> None:
+def test_history_has_no_key_and_no_required_columns() -> None:
     """It has several rows of a key, and of a truncate not even that: nothing is required, nothing identifies a row."""
     declared = pipeline(changes=DEBEZIUM, append_history=LOG)
     made = declared.destination(LOG)
@@ -57,7 +57,7 @@ def test_the_log_of_a_key_can_t_be_told_from_its_table() -> None:
     assert not declared.forgets_deletes(made)
 
 
-def test_the_log_gets_other_records_than_its_table() -> None:
+def test_history_gets_the_records_of_its_table() -> None:
     """Whatever routes records, the log has what the table has, and verify asks the same of it."""
     other = {"table": "shop.pets", "write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
     first = {**other, "table": TABLE, "append_history": LOG}
@@ -84,7 +84,7 @@ def test_the_log_gets_other_records_than_its_table() -> None:
     [({"field": {"name": "source.table"}}, "any"), ({"topic": {}}, LOG), ({"field": {"name": "source.table"}}, LOG)],
 )
 @pytest.mark.parametrize("is_listed", [False, True])
-def test_a_record_that_names_the_log_is_kept_there_alone(route: dict[str, Any], topic: str, is_listed: bool) -> None:
+def test_record_that_names_the_history_table_lands_nowhere(route: dict[str, Any], topic: str, is_listed: bool) -> None:
     """The log tells what its table got: by its own name nothing gets there, staged or verified."""
     of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
     listed = [{**of, "table": LOG, "write": "history"}] if is_listed else []
@@ -103,7 +103,7 @@ def test_a_record_that_names_the_log_is_kept_there_alone(route: dict[str, Any], 
         assert tell(topic, value) == "nowhere"
 
 
-def test_a_log_is_named_in_a_route_for_nothing() -> None:
+def test_history_table_named_in_a_route_gets_its_records() -> None:
     """What the file sends there with an expression of its own gets there."""
     of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
     declared = {
@@ -122,7 +122,7 @@ def test_a_log_is_named_in_a_route_for_nothing() -> None:
     }
 
 
-def test_a_log_of_its_own_layout_is_listed() -> None:
+def test_listed_history_table_is_not_created_again() -> None:
     """A log that the file lists is not made a second time."""
     log = {"table": LOG, "write": "history", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
     first = {"table": TABLE, "write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
@@ -137,7 +137,7 @@ def test_a_log_of_its_own_layout_is_listed() -> None:
 
 
 @pytest.mark.parametrize("is_listed", [False, True])
-def test_the_log_of_two_tables_lacks_one_s_changes(is_listed: bool) -> None:
+def test_history_shared_by_two_tables_is_refused(is_listed: bool) -> None:
     """A log stands beside one table, and gets what goes there; a second one that names it is refused, by its key."""
     of = {"write": "cdc", "identifier": ["id"], "columns": COLUMNS, "changes": DEBEZIUM}
     both = [{**of, "table": name, "append_history": LOG} for name in (TABLE, "shop.pets")]
@@ -163,7 +163,7 @@ def test_the_log_of_two_tables_lacks_one_s_changes(is_listed: bool) -> None:
         ({"write": "history", "order_by": "nr"}, "order_by names 'nr'"),
     ],
 )
-def test_a_log_is_asked_for_that_can_t_be_kept(of: dict[str, Any], said: str) -> None:
+def test_impossible_history_is_refused(of: dict[str, Any], said: str) -> None:
     """Each is refused with the reason."""
     with pytest.raises(ValidationError, match=said):
         pipeline(**({"changes": DEBEZIUM} | of))
@@ -173,7 +173,7 @@ def test_a_log_is_asked_for_that_can_t_be_kept(of: dict[str, Any], said: str) ->
 @pytest.mark.parametrize("order_by", [None, "place"])
 @given(data=st.data())
 @settings(max_examples=20, deadline=None)
-def test_verify_reads_another_log(name: str, order_by: str | None, data: st.DataObject) -> None:
+def test_verify_and_staging_read_the_same_history(name: str, order_by: str | None, data: st.DataObject) -> None:
     """Of any record, sound or broken, both say the same rows, all their values, or that it is no good."""
     changes, values = FORMATS[name]
     made = pipeline(write="history", changes=changes, columns=WITH_FACTS, order_by=order_by)

@@ -21,7 +21,7 @@ BYTES = [*TOO_LARGE.encode()]
 BASE64 = b64encode(TOO_LARGE.encode()).decode()
 
 
-def test_a_value_that_nobody_takes_makes_a_letter() -> None:
+def test_missing_value_that_no_column_takes_is_ignored() -> None:
     """Values declare more than the table takes of them: what was not sent there is not missed."""
     image = "struct<id: long, name: string, notes: string>"
     declared = {
@@ -40,7 +40,7 @@ def test_a_value_that_nobody_takes_makes_a_letter() -> None:
 @pytest.mark.parametrize(
     "value", [{"unknown_fields": "rescue"}, {"unknown_fields": "fail"}, {"field_names": "case_insensitive"}]
 )
-def test_a_placeholder_is_kept_as_a_value(value: dict[str, Any]) -> None:
+def test_placeholder_is_searched_in_all_fields_where_used_ones_are_unknown(value: dict[str, Any]) -> None:
     """Where a field may count that no column names as it is, what was not sent is missed in all of them."""
     made = pipeline({"value": value}, changes=DEBEZIUM, columns={**COLUMNS, "_rescued": "string"})
     merge = merge_spec(made, made.destinations[0])
@@ -61,7 +61,7 @@ def test_a_placeholder_is_kept_as_a_value(value: dict[str, Any]) -> None:
         ("string", [7], BYTES, "[7]"),
     ],
 )
-def test_the_placeholder_of_a_list_or_of_bytes_overwrites_the_row(
+def test_placeholders_of_lists_and_bytes_leave_the_row(
     of: str, before: object, placeholder: object, kept: object
 ) -> None:
     """Each type has its own form of the placeholder; staging and verify know them all."""
@@ -80,7 +80,7 @@ def test_the_placeholder_of_a_list_or_of_bytes_overwrites_the_row(
     assert isinstance(teller.row(json.dumps(unknown).encode()), Bad)
 
 
-def test_a_list_that_resembles_the_placeholder_is_taken_for_it() -> None:
+def test_list_that_resembles_the_placeholder_is_a_value() -> None:
     """All its numbers count, and how many there are."""
     merged = pipeline(changes=DEBEZIUM, columns={"id": {"type": "long", "required": True}, "big": "list<int>"})
     lists = [[95], BYTES[:-1], [*BYTES[:-1], 7], [*BYTES, 1], [None] * len(BYTES), [], None]

@@ -19,7 +19,7 @@ def pipeline(*destinations: dict[str, Any], **more: Any) -> Pipeline:
     )
 
 
-def test_the_log_beside_the_table_is_merged_as_well() -> None:
+def test_appended_and_merged_table_of_one_topic_both_land() -> None:
     """One table takes changes as they are, the other one applies them; DDL counts for the one that has a row of it."""
     log = {"table": "shop.log", "columns": {"op": "string"}}
     merged = {"table": "shop.now", "columns": COLUMNS, **DEBEZIUM}
@@ -37,7 +37,7 @@ def test_the_log_beside_the_table_is_merged_as_well() -> None:
     assert filtered(outcomes) == {}
 
 
-def test_changes_go_to_the_wrong_table() -> None:
+def test_changes_are_routed_to_their_own_table() -> None:
     """One topic with the changes of several tables: a field of the envelope routes them, and need not be declared."""
     people = {"table": "shop.people", "columns": COLUMNS, **DEBEZIUM}
     pets = {"table": "shop.pets", "columns": {"id": {"type": "long", "required": True}, "kind": "string"}, **DEBEZIUM}

@@ -71,7 +71,7 @@ ENVELOPE = {"format": "envelope", "values": {"insert": ["insert"], "update": ["u
         (ENVELOPE, {"delete": {"id": 1}}, [("delete", 1, None)]),
     ],
 )
-def test_a_change_tells_something_else(changes: Any, sent: dict[str, Any], rows: list[tuple[Any, ...]]) -> None:
+def test_each_format_becomes_its_changes(changes: Any, sent: dict[str, Any], rows: list[tuple[Any, ...]]) -> None:
     """Each format says in its own way what happened to which row."""
     declared = {"format": changes} if isinstance(changes, str) else changes
     outcomes = landed(pipeline(changes=declared), [sent])
@@ -91,7 +91,7 @@ def test_a_change_tells_something_else(changes: Any, sent: dict[str, Any], rows:
         ("canal", canal("QUERY", None, is_ddl=True)),
     ],
 )
-def test_a_record_of_no_row_is_a_row_or_is_lost(changes: str, sent: dict[str, Any]) -> None:
+def test_record_without_a_row_is_filtered_and_counted(changes: str, sent: dict[str, Any]) -> None:
     """It is left out on purpose, and counted."""
     outcomes = landed(pipeline(changes={"format": changes}), [sent])
     assert told(outcomes) == []
@@ -103,7 +103,7 @@ def test_a_record_of_no_row_is_a_row_or_is_lost(changes: str, sent: dict[str, An
     ("changes", "sent"),
     [("dms", dms("truncate-table", None, "control")), ("canal", canal("TRUNCATE", None, is_ddl=True))],
 )
-def test_truncate_lands_without_a_column_to_order_by(changes: str, sent: dict[str, Any]) -> None:
+def test_truncate_lands_by_kafka_coordinates_without_an_order_column(changes: str, sent: dict[str, Any]) -> None:
     """Kafka's facts, which all staged rows have, say what is older."""
     outcomes = landed(pipeline(changes={"format": changes}), [sent])
     assert told(outcomes, "id") == [("truncate", None)]
@@ -128,7 +128,7 @@ def test_truncate_lands_without_a_column_to_order_by(changes: str, sent: dict[st
         (ENVELOPE, {"insert": ANN, "delete": ANN}, "found none or several"),
     ],
 )
-def test_a_change_without_meaning_is_guessed(changes: Any, sent: dict[str, Any], said: str) -> None:
+def test_change_without_meaning_is_a_dead_letter(changes: Any, sent: dict[str, Any], said: str) -> None:
     """A word that nobody declared, or a row that is not there, makes a dead letter."""
     declared = {"format": changes} if isinstance(changes, str) else changes
     outcomes = landed(pipeline(changes=declared), [sent])
@@ -136,7 +136,7 @@ def test_a_change_without_meaning_is_guessed(changes: Any, sent: dict[str, Any],
     assert said in refused(outcomes)[0]
 
 
-def test_a_key_that_two_rows_had_in_turn_is_deleted() -> None:
+def test_deletes_of_one_statement_come_before_its_upserts() -> None:
     """`UPDATE … SET id = id + 1` gives a row the key that its neighbour had: deletes of one statement come first."""
     sent = canal("UPDATE", [{"id": "2", "name": "a"}, {"id": "3", "name": "b"}], [{"id": "1"}, {"id": "2"}])
     outcomes = landed(pipeline(changes={"format": "canal"}), [sent])
@@ -149,7 +149,7 @@ def test_a_key_that_two_rows_had_in_turn_is_deleted() -> None:
     assert next(iter(outcomes.counts.values())).written == 1
 
 
-def test_half_of_a_statement_lands() -> None:
+def test_statement_lands_whole_or_not_at_all() -> None:
     """Of a message with several rows of which one does not fit none lands; the message is a dead letter, once."""
     sent = canal("INSERT", [{"id": "1", "name": "a"}, {"id": "many", "name": "b"}])
     outcomes = landed(pipeline(changes={"format": "canal"}), [sent])
@@ -157,7 +157,7 @@ def test_half_of_a_statement_lands() -> None:
     assert len(refused(outcomes)) == 1
 
 
-def test_a_place_in_the_log_is_lost() -> None:
+def test_binlog_position_is_kept() -> None:
     """Maxwell says the place in the binlog if it is told to; several rows of one place are told apart by xoffset."""
     columns = {**COLUMNS, "place": {"type": "string", "from": ["_cdc", "order"]}}
     merged = pipeline(changes={"format": "maxwell"}, columns=columns, order_by="place")
@@ -167,7 +167,7 @@ def test_a_place_in_the_log_is_lost() -> None:
     assert "order" in refused(outcomes)[0]
 
 
-def test_numbers_and_flags_are_no_words() -> None:
+def test_numbers_and_flags_are_valid_operations() -> None:
     """An op may be sent as a number or a flag: it means what its JSON text says."""
     for of, word in (("long", 1), ("boolean", False)):
         fields = {"op": of, "id": "long", "name": "string"}
@@ -175,7 +175,7 @@ def test_numbers_and_flags_are_no_words() -> None:
         assert len(told(outcomes)) == 1, of
 
 
-def test_times_of_a_row_are_not_read() -> None:
+def test_times_of_a_row_follow_their_columns() -> None:
     """Without a schema times are numbers or texts, as columns say."""
     columns = {**COLUMNS, "at": {"type": "timestamptz", "unit": "ms"}, "on": "date"}
     outcomes = landed(
@@ -186,7 +186,7 @@ def test_times_of_a_row_are_not_read() -> None:
     assert (at.timestamp(), str(on)) == (1.5, "2024-05-01")
 
 
-def test_an_exact_number_can_not_be_sent() -> None:
+def test_exact_number_may_be_sent_as_text() -> None:
     """Databases' decimals come as text, since numbers of JSON are cut by many readers: the file says which are."""
     columns = {**COLUMNS, "cost": "decimal(9,2)"}
     fields = {"op": "string", "id": "long", "name": "string", "cost": "string"}
@@ -195,7 +195,7 @@ def test_an_exact_number_can_not_be_sent() -> None:
     assert [(op, str(cost)) for op, cost in told(outcomes, "cost")] == [("upsert", "12.50")]
 
 
-def test_an_upsert_tells_nothing_of_its_row() -> None:
+def test_row_without_key_or_order_is_a_dead_letter() -> None:
     """Values that are rows carry what merging needs, too; one without its key, or its order, is a dead letter."""
     columns = {**COLUMNS, "version": "long"}
     merged = pipeline(write="upsert", columns=columns, order_by="version", deletes="soft")

@@ -127,9 +127,7 @@ def test_tombstone_without_a_usable_key_is_a_dead_letter() -> None:
     ],
     ids=["no key", "order by a value", "key made of the value"],
 )
-def test_tombstone_that_no_file_tells_the_row_of_is_a_dead_letter(
-    of: dict[str, Any], more: dict[str, Any], said: str
-) -> None:
+def test_tombstone_whose_row_is_unknown_is_a_dead_letter(of: dict[str, Any], more: dict[str, Any], said: str) -> None:
     """It is not dropped, and nothing is guessed: the letter says what to write."""
     outcomes = landed(upsert(more, **of), [None, None], [{"id": 1}, {"id": 2}])
     assert [code for _, code, _ in letters(outcomes)] == ["NULL_VALUE"] * 2
@@ -139,7 +137,7 @@ def test_tombstone_that_no_file_tells_the_row_of_is_a_dead_letter(
 
 
 @pytest.mark.parametrize(("meant", "codes", "left_out"), [("filter", [], 1), ("dead_letter", ["NULL_VALUE"], 0)])
-def test_tombstone_deletes_nothing_where_the_file_says_so(meant: str, codes: list[str], left_out: int) -> None:
+def test_tombstone_deletes_nothing_under_another_policy(meant: str, codes: list[str], left_out: int) -> None:
     """As before."""
     outcomes = landed(upsert({"value": {"null_value": meant}}), SENT, KEYS)
     assert [code for _, code, _ in letters(outcomes)] == codes
@@ -147,7 +145,7 @@ def test_tombstone_deletes_nothing_where_the_file_says_so(meant: str, codes: lis
     assert told(outcomes) == [CHANGED[0], CHANGED[1], CHANGED[3]]
 
 
-def test_tombstone_is_left_out_of_appended_rows_beside() -> None:
+def test_tombstone_is_left_out_of_an_appended_table() -> None:
     """One table deletes a row; the other, which keeps every record, has none of it, and the counts say so."""
     beside = {"table": OTHERS, "columns": {"name": "string"}}
     outcomes = landed(upsert(others=(beside,)), SENT, KEYS)
@@ -166,7 +164,7 @@ def test_tombstone_is_a_row_of_the_log_of_changes() -> None:
     assert told(outcomes) == told(outcomes, table="shop.log") == CHANGED
 
 
-def test_tombstone_is_routed_by_its_topic_and_never_by_a_value_that_it_has_not() -> None:
+def test_tombstone_is_routed_by_its_topic_only() -> None:
     """By topic it finds its table; where a field decides it has none, and is what `otherwise` says."""
     other = {"table": OTHERS, "write": "upsert", "identifier": ["id"], "columns": COLUMNS}
     by_topic = {"route": {"topic": {"rename": {"orders": TABLE}}}, "value": {"fields": {"name": "string"}}}
@@ -191,7 +189,7 @@ def test_batch_without_tombstones_has_the_same_rows() -> None:
     assert beside.column(OP).to_pylist() == [op for op, *_ in CHANGED]
 
 
-def test_record_that_was_not_taken_over_deletes_nothing() -> None:
+def test_record_above_the_size_limit_deletes_nothing() -> None:
     """A record above `limits.max_record_bytes` has no value here either: it is a letter, and its key keeps its row."""
     made = upsert(others=({"table": OTHERS, "write": "upsert", "identifier": ["id"], "columns": COLUMNS},))
     for declared in (upsert(), made):

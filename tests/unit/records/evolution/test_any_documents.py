@@ -71,7 +71,7 @@ def all_held(row: dict[str, Any], value: dict[str, Any], rest: dict[str, Any] | 
     st.sampled_from(["rescue", "dead_letter", "variant_column"]),
     st.integers(1, 4),
 )
-def test_value_is_lost_or_changed_on_its_way(
+def test_value_is_in_its_row_unchanged(
     sent: list[list[dict[str, Any]]], level: Level, otherwise: OnIncompatible, depth: int
 ) -> None:
     """Every leaf of a document is in its row, equal: in a column, or among the rescued fields. Or its record is dead."""
@@ -93,7 +93,7 @@ def test_value_is_lost_or_changed_on_its_way(
     st.sampled_from([1, 2, 3, 5, 500]),
     st.sampled_from(["exact", "case_insensitive"]),
 )
-def test_schema_depends_on_how_a_batch_is_split(
+def test_schema_does_not_depend_on_how_a_batch_is_split(
     sent: list[list[dict[str, Any]]], random: Any, depth: int, most: int, field_names: Any
 ) -> None:
     """Tasks of other sizes, in another order, with records in another order, ask for the same columns."""
@@ -106,7 +106,7 @@ def test_schema_depends_on_how_a_batch_is_split(
     assert again.spec.columns.equals(once.spec.columns), f"{again.spec.columns}\n!=\n{once.spec.columns}"
 
 
-def test_struct_that_turns_out_to_be_a_text_takes_the_room_of_others() -> None:
+def test_field_that_becomes_text_leaves_its_columns_to_others() -> None:
     """Which fields get columns is told by all records: whether those that make a text of it come in the same task or not."""
     sent = [{"x": {"a": 1, "b": 2, "c": 3}, "y": 1}, {"x": "text"}]
     wanted = spec((), Evolution(max_columns=2))
@@ -116,7 +116,7 @@ def test_struct_that_turns_out_to_be_a_text_takes_the_room_of_others() -> None:
 
 @relaxed
 @given(tasks)
-def test_blocks_ask_for_something_else(sent: list[list[dict[str, Any]]]) -> None:
+def test_block_and_single_records_request_the_same_columns(sent: list[list[dict[str, Any]]]) -> None:
     """Parsed as blocks or one by one, records ask for the same and become the same."""
     fast, slow = land(sent, spec()), land(sent, spec(), blocks=False)
     assert fast.rounds == slow.rounds
@@ -166,7 +166,7 @@ def by_name(of: pa.DataType) -> pa.DataType:
     st.integers(1, 4),
     st.sampled_from(["ignore", "rescue"]),
 )
-def test_transform_decides_which_columns_there_are(
+def test_values_through_transforms_request_the_same_columns(
     sent: list[list[dict[str, Any]]], level: Level, otherwise: OnIncompatible, depth: int, unknown: Any
 ) -> None:
     """Values that come through transforms, which see them as columns, ask for the same and become the same."""
@@ -192,7 +192,7 @@ def test_transform_decides_which_columns_there_are(
     ),
     st.integers(1, 5),
 )
-def test_explosion_of_columns_is_not_held(sent: list[dict[str, Any]], most: int) -> None:
+def test_number_of_columns_is_bounded(sent: list[dict[str, Any]], most: int) -> None:
     """A table never gets more columns than it may have; what is beyond is rescued."""
     landed = land([[each] for each in sent], spec((), Evolution(max_columns=most)))
     leaves = [of for name, of in landed.columns.items() if name != "_rescued"]
@@ -236,7 +236,7 @@ types = st.recursive(
 
 
 @given(types, types, types)
-def test_order_decides_which_type_is_widest(a: pa.DataType, b: pa.DataType, c: pa.DataType) -> None:
+def test_widest_type_does_not_depend_on_order(a: pa.DataType, b: pa.DataType, c: pa.DataType) -> None:
     """The widest type is the same in any order, and however often a type is met."""
     assert widest(a, b) == widest(b, a)
     assert widest(widest(a, b), c) == widest(a, widest(b, c))
@@ -245,13 +245,13 @@ def test_order_decides_which_type_is_widest(a: pa.DataType, b: pa.DataType, c: p
 
 
 @given(types)
-def test_type_changes_on_its_way_to_the_driver(of: pa.DataType) -> None:
+def test_type_survives_the_way_to_the_driver(of: pa.DataType) -> None:
     """What is spelled is read as the same type."""
     assert of == NO_TYPE or read_type(write_type(of)) == of
 
 
 @pytest.mark.parametrize("again", [1, 2])
-def test_demand_does_not_end(again: int) -> None:
+def test_table_with_all_requested_columns_gets_no_request(again: int) -> None:
     """A table that has what its records ask for is asked for nothing more."""
     landed = land([[{"a": 1}, {"a": "x", "b": [{"c": 1}]}]] * again, spec())
     assert landed.rounds == [

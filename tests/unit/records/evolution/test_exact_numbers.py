@@ -32,7 +32,7 @@ def sent(*texts: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("split", [0, 1, 2])
-def test_whole_numbers_and_fractions_in_one_batch_make_a_decimal_that_holds_them(split: int) -> None:
+def test_whole_numbers_and_fractions_make_a_decimal_that_holds_them(split: int) -> None:
     """9007199254740993 is no double: beside 1.5 it makes a decimal, whichever task reads which."""
     records = sent("9007199254740993", "1.5")
     landed = land([records[split:], records[:split]], spec())
@@ -78,7 +78,7 @@ def test_numbers_that_doubles_hold_stay_doubles(texts: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("others", [(), ("7",), ("18446744073709551615",), ("1.5", "9007199254740993")])
-def test_whole_numbers_beyond_long_stay_whole_where_no_column_of_doubles_holds_their_neighbours(
+def test_large_integers_stay_whole_beside_doubles(
     others: tuple[str, ...],
 ) -> None:
     """100000000000000000000 is a double; alone it may be an unsigned integer, and those beside it need a decimal."""
@@ -99,7 +99,7 @@ LOST = [
 
 @pytest.mark.parametrize("blocks", [True, False])
 @pytest.mark.parametrize("through", [False, True])
-def test_number_that_its_double_column_does_not_hold_is_a_dead_letter(blocks: bool, through: bool) -> None:
+def test_number_beyond_its_double_column_is_a_dead_letter(blocks: bool, through: bool) -> None:
     """LOSSY_CAST, among thousands of good ones and alone, whatever follows the table; never the nearest double."""
     held = [
         "1.5",
@@ -117,7 +117,7 @@ def test_number_that_its_double_column_does_not_hold_is_a_dead_letter(blocks: bo
     assert numbers(landed) == [float(text) for text in held * 20]
 
 
-def test_number_that_its_double_column_does_not_hold_has_a_column_of_its_own_if_that_is_the_policy() -> None:
+def test_number_beyond_its_double_column_gets_a_variant_column() -> None:
     """`variant_column` puts a whole number into a long, or a decimal."""
     landed = land(
         [sent("9007199254740993", "18446744073709551600", "1.5")], spec([DOUBLE], Evolution("add", "variant_column"))
@@ -153,7 +153,7 @@ texts = st.one_of(
 
 
 @given(texts)
-def test_block_parser_exact_decoder_and_verify_agree_on_what_a_double_holds(text: str) -> None:
+def test_block_parser_exact_decoder_and_verify_agree_on_doubles(text: str) -> None:
     """A number lands with the double that gives its digits back, on every path, or on none."""
     raw = f'{{"id":{text}}}'.encode()
     fast, slow = land([[raw] * 3], spec([DOUBLE])), land([[raw] * 3], spec([DOUBLE]), blocks=False)
@@ -170,7 +170,7 @@ def test_every_double_is_held_however_it_is_written(value: float) -> None:
 
 
 @given(st.lists(texts, min_size=1, max_size=4), st.randoms())
-def test_numbers_ask_for_the_same_column_in_any_order_and_any_split(found: list[str], random: Any) -> None:
+def test_numbers_request_the_same_column_in_any_order_and_split(found: list[str], random: Any) -> None:
     """Evidence is put together in whichever order, and travels as text."""
     evidence = [number_evidence(Number(text)) for text in found]
     shuffled = random.sample(evidence, len(evidence))

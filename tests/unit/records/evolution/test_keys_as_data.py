@@ -87,7 +87,7 @@ def keyed(records: int, *, deep: bool = False, names: int = 10) -> list[dict[str
     ],
     ids=[*NAMING, *OPENING, *LOOKING, "Filter, in an object", "Flatten, in an object", "own, in an object"],
 )
-def test_names_beyond_the_bound_make_dead_letters_in_bounded_time(step: Transform, deep: bool) -> None:
+def test_names_beyond_the_limit_make_dead_letters_in_bounded_time(step: Transform, deep: bool) -> None:
     """The first records land as they would alone; those that bring more names are letters, and ordinary ones go on."""
     ordinary = {"id": -1}
     outcomes = decoded([*keyed(1_000, deep=deep), ordinary], through(step), 4)
@@ -111,7 +111,7 @@ FEW = [f"f{key}" for key in range(30)]
 
 @pytest.mark.parametrize("is_inside", [False, True], ids=["", "in an object"])
 @pytest.mark.parametrize("step", [*NAMING.values(), *OPENING.values()], ids=[*NAMING, *OPENING])
-def test_records_with_ever_other_fields_of_a_few_are_decoded_together(step: Transform, is_inside: bool) -> None:
+def test_records_with_varying_optional_fields_are_decoded_together(step: Transform, is_inside: bool) -> None:
     """Thirty optional fields make a billion shapes, with nulls and empty lists even more: 2,000 of them are one."""
     chosen = random.Random(1)
     lists = FEW[20:]
@@ -260,7 +260,7 @@ def test_wide_webhooks_go_through(step: Transform) -> None:
     assert landed.codes == []
 
 
-def test_transforms_that_look_at_all_fields_are_these() -> None:
+def test_transforms_that_read_all_fields_are_listed() -> None:
     """A new one is taken to look at all fields, until it says which it names."""
     options: dict[str, dict[str, Any]] = {
         "InsertField": {"topic_field": "t!"},
@@ -299,7 +299,7 @@ def test_transforms_that_look_at_all_fields_are_these() -> None:
 @pytest.mark.parametrize(
     "select", ["* EXCLUDE (a)", "* REPLACE (a + 1 AS a)", "*, upper(a)", "records AS whole", "COLUMNS(*)", "*, #1 AS a"]
 )
-def test_sql_whose_fields_cannot_be_told_looks_at_all(select: str) -> None:
+def test_sql_with_unknown_fields_reads_all(select: str) -> None:
     """It may take any field: such records go through one shape after the other."""
     assert named_fields([transform("Sql", {"select": select})]) is None
 

@@ -25,7 +25,7 @@ def number(random: Random) -> Number:
     return Number(f"{sign}{whole}{fraction}{exponent}")
 
 
-def test_list_asks_for_the_column_that_its_items_ask_for_one_by_one() -> None:
+def test_list_requests_the_column_that_its_items_request_alone() -> None:
     """Items that say the same are looked at once; that changes nothing."""
     random, evolution = Random(7), Evolution()
     for turn in range(3_000):

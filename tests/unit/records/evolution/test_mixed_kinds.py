@@ -28,7 +28,7 @@ def texts(landed: Landed) -> list[Any]:
 
 
 @pytest.mark.parametrize("otherwise", ["dead_letter", "variant_column", "fail"])
-def test_numbers_and_texts_land_as_texts_in_a_column_that_nobody_declared(otherwise: OnIncompatible) -> None:
+def test_numbers_and_texts_land_as_texts_in_an_undeclared_column(otherwise: OnIncompatible) -> None:
     """Numbers and booleans as they were sent, to the last digit, whatever the policy for values that don't fit."""
     sent = [b'{"v":1}', b'{"v":1.50}', b'{"v":-0.0}', b'{"v":12345678901234567890123}', b'{"v":true}', b'{"v":"4"}']
     landed = land([sent], spec((), Evolution("widen", otherwise)))

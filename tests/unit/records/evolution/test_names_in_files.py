@@ -71,7 +71,7 @@ def kept(landed: Landed) -> dict[str, Any]:
     return {name: value for row in landed.rows for name, value in json.loads(row.get("_rescued") or "{}").items()}
 
 
-def test_pairs_are_one_name_in_files() -> None:
+def test_known_pairs_share_one_name_in_data_files() -> None:
     for one, other in PAIRS[:2]:
         twice = pa.schema([pa.field(one, pa.int64()), pa.field(other, pa.int64())])
         with pytest.raises(ValueError, match="multiple fields for name"):
@@ -82,7 +82,7 @@ def test_pairs_are_one_name_in_files() -> None:
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 @pytest.mark.parametrize("whole", [True, False])
-def test_of_names_that_are_one_in_files_one_gets_a_column(one: str, other: str, *, whole: bool) -> None:
+def test_one_of_two_equal_names_in_data_files_gets_a_column(one: str, other: str, *, whole: bool) -> None:
     for made in (spec(), transformed(spec([pa.field("id", pa.int64())]))):
         for pair in (
             [{"id": 1, one: 1, other: 2}],
@@ -97,7 +97,7 @@ def test_of_names_that_are_one_in_files_one_gets_a_column(one: str, other: str, 
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_so_it_is_in_structs_and_lists(one: str, other: str) -> None:
+def test_equal_names_in_structs_and_lists_get_one_column(one: str, other: str) -> None:
     value = {"u": {one: 1, other: 2}, "l": [{one: 1, other: 2}]}
     for made in (spec(), transformed(spec([pa.field("id", pa.int64())]))):
         landed = land([[{"u": {one: 1}}, value]], made)
@@ -108,7 +108,7 @@ def test_so_it_is_in_structs_and_lists(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_a_column_that_is_there_keeps_its_name_in_files(one: str, other: str) -> None:
+def test_existing_column_keeps_its_name_in_data_files(one: str, other: str) -> None:
     for declared in (pa.field(other, pa.int64()), pa.field("u", pa.struct([pa.field(other, pa.int64())]))):
         for made in (spec([declared]), transformed(spec([declared]))):
             value = {one: 1, other: 2} if declared.name == other else {"u": {one: 1, other: 2}}
@@ -149,7 +149,7 @@ def test_names_of_all_kinds_get_columns() -> None:
     write_out(landed.spec.columns)
 
 
-def test_no_two_names_that_get_columns_are_one_in_files() -> None:
+def test_columns_never_share_a_name_in_data_files() -> None:
     letters = "_x2D-0 ²˒😀\u0d83"
     names = ["".join(name) for length in range(1, 5) for name in itertools.product(letters, repeat=length)]
     for written in (make_compatible_name, in_java):

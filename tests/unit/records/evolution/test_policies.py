@@ -31,7 +31,7 @@ def asked(landed: Landed) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("through", [False, True])
-def test_value_of_another_type_is_cast_into_its_column(through: bool) -> None:
+def test_value_of_another_type_gets_a_variant_column(through: bool) -> None:
     """With `variant_column` it goes to a column beside the one of its name, at any level, and the others stay."""
     wanted = spec((PRICE, pa.field("a", pa.struct([PRICE]))), VARIANTS)
     documents = [{"price": 1}, {"price": "1"}, {"price": [2.5]}, {"a": {"price": "x"}}, {"price": 1.5}]
@@ -56,7 +56,7 @@ def test_value_of_another_type_is_cast_into_its_column(through: bool) -> None:
 @pytest.mark.parametrize("through", [False, True])
 @pytest.mark.parametrize("type_", [pa.int32(), pa.int64(), pa.string(), pa.list_(pa.int32())], ids=str)
 @pytest.mark.parametrize("value", [10**39, -(10**40)])
-def test_number_beyond_every_column_brings_one_of_its_own(type_: pa.DataType, value: int, through: bool) -> None:
+def test_number_beyond_every_column_is_a_dead_letter(type_: pa.DataType, value: int, through: bool) -> None:
     """No column takes an integer of more than 38 digits: the record is a dead letter, and the table stays as it is."""
     wanted = spec((pa.field("price", type_),), VARIANTS)
     held = [value] if pa.types.is_list(type_) else value
@@ -64,7 +64,7 @@ def test_number_beyond_every_column_brings_one_of_its_own(type_: pa.DataType, va
     assert (landed.rounds, len(landed.codes)) == ([], 1)
 
 
-def test_variant_column_takes_a_field_of_its_own_name() -> None:
+def test_record_with_a_field_named_like_its_variant_column_is_dead() -> None:
     """A record that has both, the field and one named as the column for its type, is a dead letter: neither is lost."""
     landed = land([[{"price": "x", "price__string": "y"}, {"price": "x"}]], spec((PRICE,), VARIANTS))
     assert landed.codes == ["WRONG_TYPE"]
@@ -72,7 +72,7 @@ def test_variant_column_takes_a_field_of_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("through", [False, True])
-def test_incompatible_value_is_published_all_the_same(through: bool) -> None:
+def test_incompatible_value_fails_the_batch(through: bool) -> None:
     """With `fail` one such record ends the batch: its coordinates are told, its value is not."""
     wanted = spec((PRICE,), Evolution("full", "fail"))
     with pytest.raises(
@@ -82,14 +82,14 @@ def test_incompatible_value_is_published_all_the_same(through: bool) -> None:
     assert "secret" not in str(e.value)
 
 
-def test_column_that_a_record_asks_for_hides_one_that_does_not_fit() -> None:
+def test_fail_policy_waits_for_requested_columns() -> None:
     """`fail` waits until the table has what it can have: a larger integer is no failure."""
     landed = land([[{"price": 2**40, "new": 1}]], spec((pa.field("price", pa.int32()),), Evolution("widen", "fail")))
     assert asked(landed) == [["widen price long", "add new long"]]
     assert landed.rows == [{"price": 2**40, "new": 1}]
 
 
-def test_table_is_asked_for_columns_of_another_one() -> None:
+def test_each_table_gets_columns_of_its_own_records() -> None:
     """Each table gets the columns of the records that are routed to it, and declared ones stay as they are."""
     specs = {name: spec() for name in ("a.x", "a.y")} | {"a.z": RecordSpec(pa.schema([("kind", pa.string())]))}
     route = Route(StaticRoute(("kind",), {"a.x": "x", "a.y": "y|both", "a.z": "z|both"}))
@@ -114,7 +114,7 @@ def test_table_is_asked_for_columns_of_another_one() -> None:
     }
 
 
-def test_pizzas_get_columns_that_nobody_sent() -> None:
+def test_pizzas_get_columns_of_their_fields() -> None:
     """The orders of the demo, without declared columns: `store_id` is a long, everything else a text, all optional."""
     pizza = {
         "order_id": "307",
@@ -131,7 +131,7 @@ def test_pizzas_get_columns_that_nobody_sent() -> None:
     assert landed.codes == []
 
 
-def test_fields_that_differ_in_case_become_two_columns() -> None:
+def test_fields_that_differ_in_case_share_a_column_where_case_is_ignored() -> None:
     """Where case means nothing they are one, whichever record comes first; else they are two."""
     tasks = [[{"Id": 1}], [{"id": 2, "ID": 3}]]
     folded = land(tasks, spec(field_names="case_insensitive"))
@@ -141,7 +141,7 @@ def test_fields_that_differ_in_case_become_two_columns() -> None:
     assert set(land(tasks, spec()).columns) == {"ID", "Id", "id"}
 
 
-def test_known_decimal_loses_digits_before_transforms() -> None:
+def test_known_decimal_keeps_its_digits_before_transforms() -> None:
     """A number for a decimal column is read as decimal, not as the nearest double."""
     digits = "0.1234567890123456789"
     wanted = transformed(spec((pa.field("x", pa.decimal128(38, 19)),)))
@@ -150,7 +150,7 @@ def test_known_decimal_loses_digits_before_transforms() -> None:
 
 
 @pytest.mark.parametrize("unknown", ["ignore", "rescue", "fail"])
-def test_field_without_a_type_escapes_its_policy(unknown: Any) -> None:
+def test_field_without_a_type_follows_the_unknown_field_policy(unknown: Any) -> None:
     """What evolution does not take is an unknown field like any other."""
     landed = land([[{"id": 1, "x": []}]], spec(unknown_fields=unknown))
     if unknown == "fail":
@@ -160,7 +160,7 @@ def test_field_without_a_type_escapes_its_policy(unknown: Any) -> None:
         assert landed.tasks[0].unknown_fields.records == (1 if unknown == "ignore" else 0)
 
 
-def test_fields_of_lines_are_typed_by_what_they_look_like() -> None:
+def test_fields_of_lines_are_texts() -> None:
     """Delimited values are texts, and so are their columns."""
     wanted = spec(format=FormatSpec("delimited", fields=("id", "at")))
     landed = land([[b"1,2026-05-01"]], wanted)
@@ -168,7 +168,7 @@ def test_fields_of_lines_are_typed_by_what_they_look_like() -> None:
     assert landed.rows == [{"at": "2026-05-01", "id": "1"}]
 
 
-def test_record_is_decoded_twice_for_nothing() -> None:
+def test_record_that_needs_no_column_is_decoded_once() -> None:
     """Records that need nothing ask for nothing, and a table without columns has rows of them."""
     landed = land([[{}, {"x": None}]], spec())
     assert landed.rounds == []
@@ -176,7 +176,7 @@ def test_record_is_decoded_twice_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("through", [False, True])
-def test_keys_that_are_data_explode(through: bool) -> None:
+def test_keys_that_are_data_get_a_bounded_number_of_columns(through: bool) -> None:
     """Objects with ever new keys get as many columns as the table may have; the others are rescued, each with its record."""
     documents = [{"at": number, "stock": {f"sku{number:04}": number}} for number in range(50)]
     wanted = spec((), Evolution(max_columns=20))
@@ -187,13 +187,13 @@ def test_keys_that_are_data_explode(through: bool) -> None:
     assert landed.codes == []
 
 
-def test_items_with_keys_that_are_data_explode() -> None:
+def test_items_with_keys_that_are_data_become_json_texts() -> None:
     """Before transforms such a list is one of JSON texts: a column of each key in each item would fill the memory."""
     (row,) = land([[{"stock": [{f"sku{number}": number} for number in range(600)]}]], transformed(spec())).rows
     assert row["stock"][599] == '{"sku599":599}'
 
 
-def test_neighbours_decide_what_a_text_holds() -> None:
+def test_text_of_an_object_does_not_depend_on_its_neighbours() -> None:
     """An object for a text column is what was sent, whichever fields the objects next to it have."""
     documents = [{"a": {"b": 1}}, {"a": {"c": None}}, {"a": {}}, {"a": [{"b": 1}]}, {"a": [{"c": 1}]}]
     landed = land([documents], transformed(spec((pa.field("a", pa.string()),))))
@@ -208,7 +208,7 @@ def test_neighbours_decide_what_a_text_holds() -> None:
         (pa.list_(pa.field("element", pa.int32())), [1, 2**40], "{}.element"),
     ],
 )
-def test_one_large_number_widens_its_neighbours(of: pa.DataType, value: object, path: str) -> None:
+def test_large_number_widens_only_its_own_column(of: pa.DataType, value: object, path: str) -> None:
     """Through transforms as without, only the column of the number itself gets wider."""
     columns = [pa.field("a", of), pa.field("b", of), pa.field("c", pa.int32())]
     landed = land([[{"a": value, "b": None, "c": 1}]], transformed(spec(columns)))

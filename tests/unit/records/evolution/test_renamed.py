@@ -57,7 +57,7 @@ THERE_AND_BACK = Versions(({"price": "int"}, {"cost|price": "int"}, {"price|cost
     [(RENAMED_TWICE, ("price", "cost", "sum"), ("price", pa.float64())),
      (THERE_AND_BACK, ("price", "cost", "price"), ("price", pa.int64()))],
 )  # fmt: skip
-def test_tasks_that_meet_other_names_make_other_columns(
+def test_renamed_fields_share_one_column_in_any_order(
     versions: Versions, names: tuple[str, ...], column: tuple[str, pa.DataType]
 ) -> None:
     """Each version in a task of its own, in any order, or all in one: one column, and each record's value in it."""
@@ -69,14 +69,14 @@ def test_tasks_that_meet_other_names_make_other_columns(
             assert [row[column[0]] for row in found.rows] == [10 + at for at in order]
 
 
-def test_two_fields_take_one_column() -> None:
+def test_second_of_two_renamed_fields_gets_its_own_column() -> None:
     """Of two that had the same name the first has the column; the other one is a field of its own."""
     versions = Versions(({"a|price": "long", "b|price": "long"},))
     found = landed(versions, [[versions.value(0, a=1, b=2)]], pa.field("price", pa.int64()))
     assert found.rows == [{"price": 1, "b": 2}]
 
 
-def test_renamed_fields_inside_get_a_second_column() -> None:
+def test_renamed_nested_fields_keep_their_column() -> None:
     """In records, lists and maps of records the field that is there takes the values of the renamed one."""
     inner = {"type": "record", "name": "inner", "fields": [avro_field("c|b", "int")]}
     versions = Versions(
@@ -93,7 +93,7 @@ def test_renamed_fields_inside_get_a_second_column() -> None:
     assert found.rows == [{"a": {"b": 1}, "l": [{"b": 2}], "m": [("k", {"b": 3})]}]
 
 
-def test_alias_of_another_case_is_not_found() -> None:
+def test_alias_of_another_case_is_recognised() -> None:
     """Where names that differ in case only are one field, so are former names."""
     versions = Versions(({"cost|PRICE": "long"},))
     columns = (pa.field("price", pa.int64()),)
@@ -103,7 +103,7 @@ def test_alias_of_another_case_is_not_found() -> None:
     assert landed(versions, [[versions.value(0, cost=1)]], *columns).rows == [{"price": None, "cost": 1}]
 
 
-def test_a_renamed_field_routes_no_longer() -> None:
+def test_renamed_field_still_routes() -> None:
     """Its column goes on, so its records do as well; a field that has the name now decides alone."""
     versions = Versions(({"kind": "string"}, {"type|kind": "string"}, {"type|kind": "string", "kind": "string"}))
     of = spec([pa.field("kind", pa.string())], format=FormatSpec("avro", source=versions))
@@ -115,7 +115,7 @@ def test_a_renamed_field_routes_no_longer() -> None:
     assert found.rows["a.t"].column("kind").to_pylist() == ["x", "x"]
 
 
-def test_a_renamed_field_inside_routes_no_longer() -> None:
+def test_renamed_nested_field_still_routes() -> None:
     """At any level of the path, and whatever the case where case does not count."""
     field = with_former(pa.field("type", pa.string()), ["Kind"])
     data = with_former(pa.field("body", pa.struct([field])), ["data"])

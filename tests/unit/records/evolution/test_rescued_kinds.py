@@ -14,9 +14,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from frazil.pipeline.models.pipeline_file import Destination, Value
-from frazil.records.casting.type_names import type_name
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import FormatSpec
+from frazil.records.model.type_names import type_name
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad, Expectation, RescuedColumn
 from frazil.verify.values.evolved_schema import compared_columns, null_empty_values
@@ -36,7 +36,7 @@ def after(first: object, sent: list[Any], way: Any) -> Landed:
 
 @WAYS
 @pytest.mark.parametrize("first", FIRST, ids=str)
-def test_one_record_does_not_poison_the_column_that_it_brought(first: object, way: Any) -> None:
+def test_one_record_leaves_the_new_column_usable_for_others(first: object, way: Any) -> None:
     """One object, one bool; then 900 numbers under its name: all land, each with its value, and the field is counted."""
     sent = [{"v": number + 0.5, "id": number} for number in range(900)]
     landed = after(first, sent, way)
@@ -97,7 +97,7 @@ def test_field_that_a_declared_column_takes_a_part_of_is_refused_whole() -> None
     assert land([[{"price": {"cents": 1, "was": "x"}}]], wanted).codes == ["WRONG_TYPE"]
 
 
-def test_all_spellings_of_a_field_are_taken_out_where_case_means_nothing() -> None:
+def test_all_spellings_of_a_field_are_rescued_where_case_is_ignored() -> None:
     """The one that does not count must not take the place of the one that does."""
     wanted = spec([pa.field("v", pa.int64())], declared=frozenset(), field_names="case_insensitive")
     (row,) = land([[b'{"V":1,"v":"x"}']], wanted).rows

@@ -43,7 +43,7 @@ def spelled(value: object, spell: Callable[[str], str]) -> object:
 @pytest.mark.parametrize("level", ["add", "widen", "full"])
 @pytest.mark.parametrize("way", [transformed, lambda of: of], ids=["behind transforms", "straight"])
 @pytest.mark.parametrize(("column", "value"), CASES, ids=[f"{of.name} {value}" for of, value in CASES])
-def test_a_name_in_another_case_changes_the_table_otherwise(
+def test_name_in_another_case_changes_the_table_alike(
     column: pa.Field,
     value: object,
     way: Callable[[RecordSpec], RecordSpec],

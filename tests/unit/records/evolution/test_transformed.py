@@ -42,7 +42,9 @@ def outcomes(values: Sequence[object], of: RecordSpec, *, alone: bool) -> list[d
         (transform("MaskField", {"fields": ["x"]}), [{"c": "x", "l": [1, "a"]}, {"z": True}, {"id": 1}], (ID,)),
     ],
 )
-def test_a_neighbour_decides(step: Transform, values: list[object], columns: tuple[pa.Field, ...]) -> None:
+def test_record_behind_transforms_does_not_depend_on_its_neighbours(
+    step: Transform, values: list[object], columns: tuple[pa.Field, ...]
+) -> None:
     """In one batch with others a record is what it is alone."""
     of = behind([step], *columns)
     assert outcomes(values, of, alone=False) == outcomes(values, of, alone=True)
@@ -53,7 +55,7 @@ def change(before: object, after: object, op: object = "u") -> dict[str, object]
     return {"op": op, "before": before, "after": after, "source": source, "ts_ms": 1}
 
 
-def test_an_update_from_null_stops_the_run() -> None:
+def test_update_from_null_lands() -> None:
     """Images of undeclared JSON have the types of their values: null, and whole numbers among others, go together."""
     of = behind([transform("DebeziumTransform", {})], ID, NOTE, pa.field("price", pa.float64()))
     values = [
@@ -67,7 +69,7 @@ def test_an_update_from_null_stops_the_run() -> None:
 
 
 @pytest.mark.parametrize("odd", [{"op": 7}, {"op": "c", "after": 7}, change({"id": "x"}, {"id": 2})])
-def test_one_record_of_another_shape_stops_the_run(odd: dict[str, object]) -> None:
+def test_one_record_of_another_shape_is_a_dead_letter(odd: dict[str, object]) -> None:
     """It is a dead letter, its neighbour a row."""
     of = behind([transform("DebeziumTransform", {})], ID)
     landed = land([[odd, change(None, {"id": 1}, "c")]], of)
@@ -109,7 +111,7 @@ SPELLINGS: list[dict[str, Any]] = [
     ],
     ids=["insert", "sql", "exclude"],
 )
-def test_spellings_of_a_name_are_what_they_are_alone(step: Transform, names: str) -> None:
+def test_spellings_of_a_name_do_not_depend_on_neighbours(step: Transform, names: str) -> None:
     """Names that differ in case only: a record's fields have the same values alone and beside any other record."""
     of = replace(behind([step]), field_names=names)
     for pair in permutations(SPELLINGS, 2):
@@ -148,7 +150,7 @@ LISTS = pa.field("m", pa.map_(pa.string(), pa.list_(PARTS.type)))
         (LISTS, {"a": [{"k": {"x": 1, "y": 1}}], "b": None}, "m.value.element.value.y"),
     ],
 )
-def test_values_of_a_map_bring_nothing_behind_transforms(
+def test_values_of_a_map_request_the_same_changes_behind_transforms(
     column: pa.Field, value: object, needs: str, evolution: Evolution
 ) -> None:
     """Transforms see an object where a map becomes of it: its table is changed as it is without them."""
@@ -159,7 +161,7 @@ def test_values_of_a_map_bring_nothing_behind_transforms(
         assert needs in {".".join(change.path) for change in without.rounds[0]}
 
 
-def test_fields_in_the_values_of_a_map_are_left_out_unseen() -> None:
+def test_fields_in_map_values_are_counted_under_the_map() -> None:
     """What no column takes is counted under the name of the map: its keys are values."""
     still = transformed(replace(spec([PARTS]), evolution=None))
     landed = land_still(b'{"m":{"a":{"x":1},"b":{"x":3,"y":1},"c":{"y":null}}}', still)

@@ -123,7 +123,7 @@ def test_columns_of_a_schema_are_in_its_order_and_metadata_last() -> None:
             assert list(landed.columns) == names
 
 
-def test_demands_keep_the_order_of_fields_on_their_way_to_the_driver() -> None:
+def test_column_requests_keep_the_order_of_fields() -> None:
     """Tasks tell in JSON what they need: types with the places of their fields."""
     landed = land([[{"b": {"z": 1, "a": 2}}], [{"x": 1, "a": {"q": [1.5]}}]], spec())
     wanted = spec()

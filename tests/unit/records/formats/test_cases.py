@@ -14,8 +14,8 @@ import pytest
 
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.models.value import FORMATS
 from frazil.pipeline.syntax.types import PRIMITIVES
+from frazil.records.formats import FORMATS
 from frazil.records.model.format import WriterSchema
 from frazil.run.staging.record_spec import record_spec
 from tests.unit.records.formats.case import COLUMN, Case
@@ -58,7 +58,7 @@ def _plain(value: object) -> str:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.group}: {case.sent} as {case.declared}")
-def test_docs_promise_what_does_not_happen(case: Case) -> None:
+def test_each_value_becomes_what_the_docs_say(case: Case) -> None:
     """Each value becomes what the docs say, parsed as a block or one by one."""
     destination = {"table": "shop.orders", "columns": {COLUMN: dict(case.column)}}
     pipeline = Pipeline.model_validate(
@@ -78,7 +78,7 @@ def test_docs_promise_what_does_not_happen(case: Case) -> None:
         assert found == [case.result] * 3
 
 
-def test_format_or_type_is_missing_in_the_docs() -> None:
+def test_every_format_and_type_is_in_the_docs() -> None:
     """Every format has cases, and no pair of a format and a column type is without; a variant takes whole values only."""
     assert {str(case.value.get("format", "json")) for case in cases()} == set(FORMATS)
     assert set(PRIMITIVES) - {"variant"} | {case.kind for case in cases()} == set(KINDS)

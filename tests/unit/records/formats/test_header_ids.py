@@ -42,13 +42,13 @@ def headed(rows: list[tuple[bytes, list[Header] | None]], *, has_path: bool = Fa
     ],
     ids=["id", "guid", "others beside", "last counts", "last is null", "null", "the key's", "none", "no headers"],
 )
-def test_id_of_another_header_counts(headers: list[Header] | None, framed: bytes) -> None:
+def test_last_header_of_the_name_counts(headers: list[Header] | None, framed: bytes) -> None:
     """The last header of the name, else what is before the value; neighbours keep theirs."""
     assert headed([(b"x", None), (b"abc", headers), (b"y", [(NAME, ID)])]) == [b"x", framed, ID + b"y"]
 
 
 @pytest.mark.parametrize("head", [b"", b"\0", ID[:4], ID + b"\0", GUID[:16], GUID + b"x", b"\2\0\0\0\7", b"7"])
-def test_broken_header_takes_bytes_of_the_value(head: bytes) -> None:
+def test_broken_header_is_a_dead_letter(head: bytes) -> None:
     """What is no id is a letter, and is never filled up from the value."""
     assert headed([(b"abcdefghijklmnopqrstuvw", [(NAME, head)]), (b"y", [(NAME, ID)])]) == [
         DeadCode.INVALID_WIRE,
@@ -60,7 +60,7 @@ def test_broken_header_takes_bytes_of_the_value(head: bytes) -> None:
     ("path", "is_one"),
     [(b"\0", True), (b"\2\0", True), (b"\4\2\4", True), (b"", False), (b"\4\2", False), (b"\0\0", False)],
 )
-def test_way_to_a_message_is_in_the_value(path: bytes, is_one: bool) -> None:
+def test_message_index_is_in_the_value(path: bytes, is_one: bool) -> None:
     """With Protobuf the header also holds the way to the message's type, all of it and nothing else."""
     expected = ID + path + b"m" if is_one else DeadCode.INVALID_WIRE
     assert headed([(b"m", [(NAME, ID + path)])], has_path=True) == [expected]
@@ -78,13 +78,13 @@ def test_way_to_a_message_is_in_the_value(path: bytes, is_one: bool) -> None:
         min_size=1,
     )
 )
-def test_headers_of_neighbours_meet(rows: list[tuple[bytes, list[Header] | None]]) -> None:
+def test_header_ids_do_not_depend_on_neighbours(rows: list[tuple[bytes, list[Header] | None]]) -> None:
     """Any headers: each value has what its own record says, as if it were alone."""
     assert headed(rows) == [one for row in rows for one in headed([row])]
 
 
 @pytest.mark.parametrize("cut", [slice(0, 3), slice(1, 3), slice(1, 2), slice(0, 2)])
-def test_entries_under_a_null_list_are_a_neighbours(cut: slice) -> None:
+def test_entries_under_a_null_list_are_ignored(cut: slice) -> None:
     """A null list may stand over entries, of a slice or of masked rows: they are of no record."""
     entries = pa.array([{"key": NAME, "value": bytes([0, 0, 0, 0, at])} for at in range(3)], TYPE.value_type)
     headers = pa.ListArray.from_arrays(

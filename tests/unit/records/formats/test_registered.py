@@ -34,7 +34,7 @@ class Flooded:
         return None
 
 
-def test_a_flood_of_unknown_ids_keeps_no_schema_of_more_values_from_being_asked_for() -> None:
+def test_flood_of_unknown_ids_leaves_known_schemas_available() -> None:
     """The commonest ids are asked for first, so a new schema among invented ones lands; each other value is dead."""
     invented = [framed(schema_id) for schema_id in range(2, 502)]
     decoded = AvroFormat(Flooded(100)).decode(pa.array([*invented, framed(1), framed(1)]))
@@ -56,7 +56,7 @@ class One:
         return self.one
 
 
-def test_a_schema_that_is_refused_already_is_unusable() -> None:
+def test_refused_schema_is_unusable() -> None:
     """The letter says what the registry's answer was."""
     decoded = AvroFormat(One(WriterSchema("AVRO", "", refusal="too many"))).decode(pa.array([framed(1)]))
 

@@ -87,7 +87,7 @@ def test_value_is_read_as_its_serializer_wrote_it(kind: str, raw: bytes, expecte
         assert len(values) + len(dead) == 2 * len(neighbours) + 1
 
 
-def test_message_says_what_was_expected() -> None:
+def test_message_names_the_expected_value() -> None:
     """The reason names width and first bad byte."""
     values = pa.array([b"ab\xffc", b"123"])
     assert ScalarFormat("string").decode(values).dead[0].message == (

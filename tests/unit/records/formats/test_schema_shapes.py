@@ -158,7 +158,7 @@ def _format(kind: SchemaKind, source: Any) -> Format:
 
 
 @pytest.mark.parametrize(("kind", "schema", "values"), REGISTERED, ids=["avro", "avro-enum", "json", "json-2020"])
-def test_schema_with_any_part_of_another_shape_ends_in_verdicts(
+def test_schema_with_any_malformed_part_has_outcomes(
     kind: SchemaKind, schema: Any, values: tuple[bytes, ...], schemas: Any, decode: Any
 ) -> None:
     """Its records are rows or dead letters; a record of a good schema beside them lands."""
@@ -175,7 +175,7 @@ def test_schema_with_any_part_of_another_shape_ends_in_verdicts(
 
 
 @pytest.mark.parametrize(("kind", "schema"), [("AVRO", AVRO), ("JSON", NEWER)])
-def test_reference_with_any_part_of_another_shape_ends_in_verdicts(
+def test_reference_with_any_malformed_part_has_outcomes(
     kind: SchemaKind, schema: Any, schemas: Any, decode: Any
 ) -> None:
     """What a schema refers to is as strange as a schema may be."""
@@ -192,7 +192,7 @@ def test_reference_with_any_part_of_another_shape_ends_in_verdicts(
     assert any(isinstance(outcome, dict) for outcome in outcomes)
 
 
-def test_schema_in_a_record_with_any_part_of_another_shape_ends_in_verdicts(decode: Any) -> None:
+def test_schema_in_a_record_with_any_malformed_part_has_outcomes(decode: Any) -> None:
     """The same for the schemas that Kafka Connect's records bring along."""
     payload = '{"id":null,"day":3,"price":"AQ==","lines":["7b5c1e0a-3f52-4a53-9d5e-0d7a3c1b2f44"],"tags":[[1,2.5]],"in":{"a":true}}'
     texts = list(dict.fromkeys(spoiled(CONNECT)))

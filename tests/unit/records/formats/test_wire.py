@@ -50,7 +50,7 @@ def test_a_frame_names_its_schema(value: bytes, schema_id: int | UUID, payload: 
     ],
     ids=["empty", "magic only", "cut id", "cut guid", "unknown magic", "plain json"],
 )
-def test_what_is_no_frame_is_dead_and_its_neighbour_is_not(value: bytes, code: DeadCode) -> None:
+def test_unframed_value_is_a_dead_letter_alone(value: bytes, code: DeadCode) -> None:
     """A value without a frame is not guessed at."""
     frames = split_by_schema(pa.array([value, b"\0\0\0\0\7x"]))
 
@@ -82,7 +82,7 @@ def _written(value: tuple[int | UUID, bytes] | bytes) -> bytes:
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5), st.binary(max_size=5))
-def test_the_way_to_a_message_is_read_as_the_reference_writes_it(path: list[int], message: bytes) -> None:
+def test_message_index_is_read_as_the_reference_writes_it(path: list[int], message: bytes) -> None:
     """Steps of any size, and the short form of the first message."""
     buffer = BytesIO()
     ProtobufSerializer._encode_varints(buffer, path)
@@ -91,7 +91,7 @@ def test_the_way_to_a_message_is_read_as_the_reference_writes_it(path: list[int]
 
 
 @pytest.mark.parametrize("payload", [b"", b"\2", b"\x80", b"\x80" * 9, b"\1", b"\xff\xff\xff\xff\x0f", b"\4\0"])
-def test_a_garbled_way_is_no_frame(payload: bytes) -> None:
+def test_invalid_message_index_is_no_frame(payload: bytes) -> None:
     """Cut, endless, negative and huge counts are told, not followed."""
     with pytest.raises(Rejection) as caught:
         message_path(payload)

@@ -39,7 +39,7 @@ def nested() -> dict[str, pa.Array]:
     return {name: pa.array([NESTED[name], None], of) for name, of in NESTED_TYPES.items()}
 
 
-def test_facts_of_the_record_are_mixed_up(frame: Build) -> None:
+def test_metadata_of_each_record_is_inserted(frame: Build) -> None:
     """Topic (as routed), partition, offset, timestamp and text come under their names; a name that is there is replaced."""
     transform = InsertField("topic?", "partition", "offset!", "at", "a", "fixed")
     done = run(transform, frame(value={"a": [1, 2]}, topics=["x", "y"], timestamps=[5, None]))
@@ -50,14 +50,14 @@ def test_facts_of_the_record_are_mixed_up(frame: Build) -> None:
     ]
 
 
-def test_required_fact_is_missing_unseen(frame: Build) -> None:
+def test_missing_required_metadata_is_a_dead_letter(frame: Build) -> None:
     """A record without a timestamp is a dead letter where the timestamp is required, and only that one."""
     done = run(InsertField(timestamp_field="at!"), frame(value={"a": [1, 2]}, timestamps=[None, 7]))
     assert set(done.dead) == {0}
     assert done.frame.value["a"].to_pylist() == [2]
 
 
-def test_tombstone_becomes_a_value(frame: Build) -> None:
+def test_tombstone_stays_a_tombstone(frame: Build) -> None:
     """A record without value gets no fields, so that it is a tombstone still; the key of it may get some."""
     given = frame(value={"a": [1, None]}, key={"k": [1, 2]}, values=[b"v", None])
     assert run(InsertField(topic_field="t"), given).frame.value["t"].to_pylist() == ["orders", None]
@@ -75,14 +75,14 @@ def test_tombstone_becomes_a_value(frame: Build) -> None:
         ({"exclude": ("a", "b", "c")}, {}),
     ],
 )
-def test_fields_are_kept_or_named_wrongly(frame: Build, options: dict[str, Any], expected: Any) -> None:
+def test_fields_are_kept_and_renamed_in_order(frame: Build, options: dict[str, Any], expected: Any) -> None:
     """Fields stay in their order; renaming goes by the names as they came."""
     done = run(ReplaceField(**options), frame(value={"a": [1, 1], "b": [2, 2], "c": [3, 3]}))
     assert (done.frame.value.num_rows, len(done.frame)) == (2, 2)
     assert [list(row.items()) for row in done.frame.value.to_pylist()] == [list(expected.items())] * 2
 
 
-def test_two_fields_get_one_name(frame: Build) -> None:
+def test_two_fields_of_one_name_make_a_dead_letter(frame: Build) -> None:
     """A rename onto a field that stays makes dead letters of the records of that shape."""
     done = run(ReplaceField(renames={"a": "b"}), frame(value={"a": [1], "b": [2]}))
     assert "two fields named b" in done.dead[0].message
@@ -103,7 +103,7 @@ def test_two_fields_get_one_name(frame: Build) -> None:
         ("a.b.c", "V2", None),
     ],
 )
-def test_another_field_is_extracted(frame: Build, path: str, version: Any, expected: Any) -> None:
+def test_named_field_is_extracted(frame: Build, path: str, version: Any, expected: Any) -> None:
     """A name comes before a path; records of a shape without the field are dead letters."""
     done = run(ExtractField(path, version), frame(value=nested()))
     if expected is None:
@@ -127,24 +127,24 @@ def test_another_field_is_extracted(frame: Build, path: str, version: Any, expec
         ("", [""]),
     ],
 )
-def test_path_is_cut_elsewhere(path: str, expected: Any) -> None:
+def test_path_is_split_at_dots_outside_of_backticks(path: str, expected: Any) -> None:
     """Dots part steps, except within backticks."""
     assert split_path(path) == expected
 
 
 @given(st.text(alphabet="a.`\\", max_size=12))
-def test_path_has_no_end(path: str) -> None:
+def test_any_text_is_a_path(path: str) -> None:
     """Any text is a path of steps."""
     assert split_path(path)
 
 
 @given(st.lists(st.text(alphabet="ab. ", max_size=5), min_size=1, max_size=4))
-def test_quoted_step_is_cut(names: list[str]) -> None:
+def test_quoted_step_survives(names: list[str]) -> None:
     """Steps in backticks come back as they were."""
     assert split_path(".".join(f"`{name}`" for name in names)) == names
 
 
-def test_hoisted_fields_are_lost(frame: Build) -> None:
+def test_hoisted_fields_are_kept(frame: Build) -> None:
     """All fields are wrapped, extracting them again gives them back; a bare value gets the name."""
     given_frame = frame(value=nested())
     there = run(HoistField("h"), given_frame).frame
@@ -155,7 +155,7 @@ def test_hoisted_fields_are_lost(frame: Build) -> None:
     assert len(run(HoistField("h"), bare).frame) == 2
 
 
-def test_key_has_other_fields(frame: Build) -> None:
+def test_key_has_the_fields_of_the_option(frame: Build) -> None:
     """The key has the fields in the order of the option; the value keeps them."""
     done = run(ValueToKey(("b", "a")), frame(value={"a": [1], "b": ["x"]}))
     assert [list(row) for row in done.frame.key.to_pylist()] == [["b", "a"]]
@@ -163,7 +163,7 @@ def test_key_has_other_fields(frame: Build) -> None:
     assert "did you mean aa" in run(ValueToKey(("a",)), frame(value={"aa": [1]})).dead[0].message
 
 
-def test_metadata_moves_a_column(frame: Build) -> None:
+def test_schema_metadata_leaves_columns_unchanged(frame: Build) -> None:
     """Name and version are metadata of the schema, kept by later transforms, and nothing else changes."""
     given_frame = frame(value={"a": [1], "b": [1]})
     done = run(SetSchemaMetadata("n", 3), given_frame).frame
@@ -203,7 +203,7 @@ def test_metadata_moves_a_column(frame: Build) -> None:
         (pa.struct([("a", pa.int32())]), {"a": 1}, None, "dead"),
     ],
 )
-def test_secret_shows_through_the_mask(frame: Build, of: Any, value: Any, replacement: Any, expected: Any) -> None:
+def test_masked_field_shows_no_secret(frame: Build, of: Any, value: Any, replacement: Any, expected: Any) -> None:
     """No value is left, null stays null, the type stays; what can't be masked does not go on."""
     done = run(MaskField(("a", "missing"), replacement), frame(value={"a": pa.array([value, None], of)}))
     if expected == "dead":
@@ -214,7 +214,7 @@ def test_secret_shows_through_the_mask(frame: Build, of: Any, value: Any, replac
         assert done.frame.value.schema.field("a").type == of
 
 
-def test_uuid_shows_through_the_mask(frame: Build) -> None:
+def test_masked_uuid_is_all_zeros(frame: Build) -> None:
     """A uuid becomes the one of zeros."""
     ids = pa.array([b"x" * 16, None], pa.uuid())
     assert [u and u.int for u in run(MaskField(("a",)), frame(value={"a": ids})).frame.value["a"].to_pylist()] == [

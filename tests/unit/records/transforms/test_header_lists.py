@@ -8,7 +8,7 @@ from frazil.records.model.kafka_schema import HEADERS
 from frazil.records.transforms.header_lists import append_header, drop_headers, has_header
 
 
-def test_entries_under_a_null_list_are_a_neighbours() -> None:
+def test_entries_under_a_null_list_are_ignored() -> None:
     """A null list may stand over entries, of a slice or of masked rows: they are of no record."""
     entries = pa.array([{"key": name, "value": name.encode()} for name in "abc"], HEADERS.value_type)
     lists = pa.ListArray.from_arrays(

@@ -49,7 +49,9 @@ Build = Callable[..., Frame]
         ("orders", "", "orders", None),
     ],
 )
-def test_record_goes_to_another_table(frame: Build, regex: str, replacement: Any, topic: str, expected: Any) -> None:
+def test_record_is_routed_to_the_renamed_topic(
+    frame: Build, regex: str, replacement: Any, topic: str, expected: Any
+) -> None:
     """The new topic is Java's; the record keeps its own; a topic without characters is a dead letter."""
     done = run(RegexRouter(regex, replacement), frame(value={"a": [1, 2]}, topics=[topic, "elsewhere"]))
     failed = expected is None
@@ -61,13 +63,13 @@ def test_record_goes_to_another_table(frame: Build, regex: str, replacement: Any
 @pytest.mark.parametrize(
     ("regex", "replacement"), [("(", "a"), ("a", "$1"), ("(a)", "${b}"), ("(a)", "$"), ("a", "\\")]
 )
-def test_router_fails_at_night(regex: str, replacement: Any) -> None:
+def test_invalid_router_is_refused(regex: str, replacement: Any) -> None:
     """Expressions and references that mean nothing are refused before any record is."""
     with pytest.raises(Terminal):
         RegexRouter(regex, replacement).prepare()
 
 
-def test_record_goes_to_another_day(frame: Build) -> None:
+def test_record_is_routed_to_its_own_day(frame: Build) -> None:
     """The day is the record's in UTC, and a record without timestamp is a dead letter."""
     late = int(dt.datetime(2024, 2, 29, 23, 59, 59, tzinfo=dt.UTC).timestamp()) * 1_000_000
     given_frame = frame(value={"a": [1, 2, 3]}, topics=["a", "b", "c"], timestamps=[late, None, 2**62])
@@ -86,7 +88,7 @@ def headers_of(frame: Frame) -> list[object]:
     ]
 
 
-def test_header_goes_to_another_record(frame: Build) -> None:
+def test_header_stays_with_its_record(frame: Build) -> None:
     """Each record gets its own value, behind its own headers."""
     value = {
         "n": [1, 2, None, 4],
@@ -107,7 +109,7 @@ def test_header_goes_to_another_record(frame: Build) -> None:
     assert set(run(HeaderFrom(("x",), ("X",), "copy"), given_frame).dead) == {0, 1, 2, 3}
 
 
-def test_header_stays_or_another_goes(frame: Build) -> None:
+def test_only_named_headers_are_dropped(frame: Build) -> None:
     """Only headers of the names go; records without headers stay without."""
     given_frame = frame(value={"n": [1, 2, 3, 4]}, headers=HEADERS)
     assert headers_of(run(DropHeaders(("a", "z")), given_frame).frame) == [[("b", None)], None, [], []]
@@ -124,7 +126,7 @@ def test_header_stays_or_another_goes(frame: Build) -> None:
         max_size=8,
     )
 )
-def test_headers_are_shuffled(frame: Build, pairs: list[Any]) -> None:
+def test_headers_keep_their_order(frame: Build, pairs: list[Any]) -> None:
     """Adding and dropping headers is what it would be record by record, also within a slice."""
     whole = frame(value={"n": list(range(len(pairs) + 1))}, headers=[[("z", b"z")], *pairs])
     given_frame = whole.take(pa.array(range(1, len(pairs) + 1), pa.int64()))
@@ -135,7 +137,7 @@ def test_headers_are_shuffled(frame: Build, pairs: list[Any]) -> None:
     assert HasHeaderKey("b").holds(given_frame).to_pylist() == ["b" in dict(row or []) for row in pairs]
 
 
-def test_other_records_are_filtered(frame: Build) -> None:
+def test_exactly_matching_records_are_filtered(frame: Build) -> None:
     """Just the records that are meant are filtered, by each predicate and its contrary."""
     given_frame = frame(
         value={"a": [1, None, 3]},
@@ -150,7 +152,7 @@ def test_other_records_are_filtered(frame: Build) -> None:
     assert (len(routed.frame), routed.filtered) == (0, {0, 1, 2})
 
 
-def test_shapes_are_mixed_up(frame: Build) -> None:
+def test_shapes_stay_apart(frame: Build) -> None:
     """Each kind of records has its own fields and its own rows; those of one shape stay in their order."""
     given_frame = frame(value={"a": [1, 2, 3], "b": ["x", "y", "z"]}, topics=["p", "q", "p"])
     untouched, renamed = run(When(ReplaceField(renames={"b": "c"}), TopicNameMatches("q")), given_frame).frames
@@ -167,14 +169,14 @@ def test_shapes_are_mixed_up(frame: Build) -> None:
     assert masked.value["b"].to_pylist() == ["x", "m", "z"]
 
 
-def test_column_has_two_types(frame: Build) -> None:
+def test_column_may_have_two_types(frame: Build) -> None:
     """A field may be of another type where the predicate holds: each kind of rows is fitted to the columns by itself."""
     given_frame = frame(value={"a": [1, 2]}, topics=["p", "q"])
     number, text = run(When(Cast({"a": "string"}), TopicNameMatches("q")), given_frame).frames
     assert (number.value.to_pylist(), text.value.to_pylist()) == ([{"a": 1}], [{"a": "2"}])
 
 
-def test_frames_add_up_with_each_condition(frame: Build) -> None:
+def test_frames_of_one_shape_are_merged_after_conditions(frame: Build) -> None:
     """Frames of one shape beside each other become one again, so that conditions one after the other stay cheap."""
     given_frame = frame(value={"a": [1, 2, 3, 4]}, topics=["p", "q", "p", "q"])
     there = When(InsertField(static_field="x", static_value="1"), TopicNameMatches("q"))
@@ -183,7 +185,7 @@ def test_frames_add_up_with_each_condition(frame: Build) -> None:
     assert ([len(each) for each in done.frames], done.frame.value.to_pylist()) == ([4], given_frame.value.to_pylist())
 
 
-def test_record_has_two_outcomes(frame: Build) -> None:
+def test_record_has_one_outcome(frame: Build) -> None:
     """A record of which one row fails or is left out, and another not, has one outcome."""
     given_frame = frame(value={"l": [["1", "x"], ["2"], ["3", "4"]], "t": ["a", "b", "c"]})
     done = chain([Explode("l"), Cast({"l": "int32"})], given_frame)
@@ -202,7 +204,7 @@ def test_record_has_two_outcomes(frame: Build) -> None:
     assert (set(done.dead), done.filtered) == ({0}, frozenset())
 
 
-def test_exploded_row_is_taken_for_a_tombstone(frame: Build) -> None:
+def test_exploded_row_is_not_a_tombstone(frame: Build) -> None:
     """Rows that carry no bytes of their own are no tombstones, whichever of their record are left."""
     given_frame = frame(value={"l": pa.array([["1", "2"], None], pa.list_(pa.string()))}, values=[b"v", None])
     done = chain([Explode("l"), InsertField(topic_field="t")], given_frame).frame
@@ -236,7 +238,7 @@ STEPS = [
 
 
 @given(st.data())
-def test_record_is_lost_in_the_chain(frame: Build, data: st.DataObject) -> None:
+def test_every_record_of_a_chain_has_one_outcome(frame: Build, data: st.DataObject) -> None:
     """Whatever is done in whatever order, each record ends in exactly one way."""
     rows = st.tuples(st.sampled_from("ab"), st.sampled_from(["1", "x", None]), st.booleans(), st.booleans())
     drawn = data.draw(st.lists(rows, min_size=1, max_size=6))
@@ -250,7 +252,7 @@ def test_record_is_lost_in_the_chain(frame: Build, data: st.DataObject) -> None:
     run(Chained(chosen), given_frame)
 
 
-def test_name_means_another_transform(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_lead_to_their_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names lead to their transforms, own ones included; unknown ones end with the nearest that is known."""
     assert transform("Cast$Key", {"spec": "int8"}) == Cast("int8", target="key")
     assert transform("Filter", {}, when=predicate("HasHeaderKey", {"name": "a"})) == When(Filter(), HasHeaderKey("a"))

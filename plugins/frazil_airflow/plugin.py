@@ -1,0 +1,42 @@
+"""What Airflow is told of Frazil: the links of its operators, the page, and the reports on dead letters."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from airflow.plugins_manager import AirflowPlugin
+
+from frazil_airflow.dags.priority import FairOrder
+from frazil_airflow.outputs.links import REPORTS, ReportLink, TableLink
+
+_PREFIX = "/frazil"
+"""Where Airflow mounts the page."""
+
+
+class FrazilPlugin(AirflowPlugin):
+    """Shown under Admin, Plugins."""
+
+    name = "frazil"
+    operator_extra_links = [TableLink(), ReportLink()]  # noqa: RUF012, the loader reads a plain list of the class
+    priority_weight_strategies = [FairOrder]  # noqa: RUF012
+    external_views = [  # noqa: RUF012
+        {"name": "Frazil", "href": f"{_PREFIX}/", "destination": "nav", "url_route": "frazil"},
+        {
+            "name": "Frazil",
+            "href": f"{_PREFIX}/dag?dag_id={{DAG_ID}}",
+            "destination": "dag",
+            "url_route": "frazil-pipeline",
+        },
+    ]
+    _apps: ClassVar[list[dict[str, Any]]] = []
+
+    @property
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Page and reports. A property, because only the api-server asks: no other process shall load FastAPI."""
+        if not self._apps:
+            from frazil_airflow.outputs import report_page
+            from frazil_airflow.page.app import create_app
+
+            self._apps.append({"app": report_page.create_app(), "url_prefix": REPORTS, "name": "frazil reports"})
+            self._apps.append({"app": create_app(), "url_prefix": _PREFIX, "name": "frazil"})
+        return self._apps

@@ -1,0 +1,256 @@
+"""The wheel, in a folder of its own: everything that a checkout has for Airflow and Spark is in it, and no file of the checkout is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.errors import Terminal
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from frazil.kafka.write.produce import produce
+from frazil.runtime import ivy
+from frazil.runtime.home import Home
+from frazil.runtime.jars import fetch
+from frazil.runtime.java import Java
+from frazil.spark.submit.class_archive import archive_options
+from frazil.spark.submit.sources import job_file
+from tests.conftest import TopicFactory
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKED = {"include/frazil": "frazil", "plugins/frazil_airflow": "frazil_airflow", "spark_jobs": "frazil/spark_jobs"}
+"""Folders of the checkout that are in the wheel whole, and what they are called there."""
+
+SCHEMAS = {"frazil/schemas/pipeline.schema.json", "frazil/schemas/settings.schema.json"}
+
+SETTINGS = """
+clusters: {local: {bootstrap_servers: "KAFKA"}}
+catalogs: {lake: {uri: "sqlite:///${local:home}/catalog.db", warehouse: "file://${local:home}/warehouse"}}
+engines: {spark: {master: "local[1]", connection: frazil_spark}}
+alerts: {channels: {desk: {type: slack, connection: desk}}}
+"""
+ORDERS = """
+name: orders
+engine: ENGINE
+start: earliest
+source: {topics: [TOPIC]}
+destinations: [{table: shop.orders, columns: {id: long}}]
+"""
+OPTIONAL = (
+    "airflow",
+    "boto3",
+    "duckdb",
+    "fastavro",
+    "google.protobuf",
+    "grpc_tools",
+    "jsonschema_rs",
+    "pyspark",
+    "sqlalchemy",
+)
+"""Libraries that only some pipelines, catalogs or engines need."""
+
+LOADED = f"""
+import sys
+import frazil.cli.app, frazil.project, frazil.records.decoder.decode, frazil.run.batches.ingest
+print(*(name for name in {OPTIONAL} if name in sys.modules))
+"""
+PROBE = """
+import json, sys
+from airflow import plugins_manager
+from airflow.dag_processing.dagbag import DagBag
+from airflow.providers_manager import ProvidersManager
+from airflow.serialization.serialized_objects import DagSerialization
+
+bag = DagBag(sys.argv[1])
+for dag in bag.dags.values():
+    DagSerialization.from_dict(DagSerialization.to_dict(dag))
+plugins, errors = plugins_manager._get_plugins()
+(plugin,) = [plugin for plugin in plugins if plugin.name == "frazil"]
+apps = [app["url_prefix"] for app in plugin.fastapi_apps]
+
+from frazil.report import dead_letters_page
+from frazil_airflow.page import rendering
+from frazil.spark.submit.sources import job_file
+
+pages = rendering._environment()
+templates = [pages.get_template(name).name for name in pages.list_templates()]
+files = [getattr(module, "__file__", None) or "" for name, module in sys.modules.items() if name.startswith("frazil")]
+print("PROBE " + json.dumps({
+    "dags": sorted(bag.dags), "errors": bag.import_errors | errors, "source": str(plugin.source), "apps": apps,
+    "templates": templates, "files": files, "job": str(job_file("ingest.py")),
+    "provider": ProvidersManager().providers["frazil"].data["name"],
+    "links": [link for link in ProvidersManager().extra_links_class_names if link.startswith("frazil")],
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Where the wheel was unpacked, and a project that knows no checkout.
+
+    Attributes:
+        site: A folder of packages, as pip makes it.
+        project: Settings, one pipeline and a DAG file.
+    """
+
+    site: Path
+    project: Path
+
+    def python(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run the interpreter in a folder where nothing lies, with the wheel before everything else."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("FRAZIL_", "AIRFLOW"))}
+        own = {
+            "PYTHONPATH": str(self.site),
+            "FRAZIL_PROJECT": str(self.project),
+            "FRAZIL_JARS": str(Home.resolve().jars),
+            "AIRFLOW_HOME": str(self.project / "airflow"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        }
+        empty = self.project / "empty"
+        empty.mkdir(exist_ok=True)
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=empty,
+            env=inherited | own | env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def pipeline(self, engine: str, kafka: str, topic: str) -> None:
+        """Let the project have a pipeline over a topic."""
+        (self.project / "include" / "pipelines").mkdir(parents=True, exist_ok=True)
+        (self.project / "include" / "settings.yaml").write_text(SETTINGS.replace("KAFKA", kafka))
+        orders = ORDERS.replace("ENGINE", engine).replace("TOPIC", topic)
+        (self.project / "include" / "pipelines" / "orders.yaml").write_text(orders)
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """What a person wrote below a folder, relative to it."""
+    for path in folder.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path.relative_to(folder)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built and unpacked. From a copy: a build leaves files beside its sources."""
+    folder = tmp_path_factory.mktemp("wheel")
+    copy, site = folder / "copy", folder / "site"
+    for name in ("include", "plugins", "spark_jobs"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(folder)!r})"
+    done = subprocess.run([sys.executable, "-c", build], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(next(folder.glob("frazil-*.whl"))) as wheel:
+        wheel.extractall(site)
+    return site
+
+
+@pytest.fixture
+def installed(site: Path, tmp_path: Path) -> Installed:
+    made = Installed(site, tmp_path)
+    made.pipeline("inline", "127.0.0.1:1", "orders")
+    return made
+
+
+def test_wheel_has_every_file_that_a_checkout_runs(site: Path) -> None:
+    """A template, style sheet or job that is left out is missed only where it is used: on somebody else's Airflow."""
+    expected = {f"{name}/{file}" for folder, name in PACKED.items() for file in files(ROOT / folder)} | SCHEMAS
+
+    assert {str(file) for file in files(site) if ".dist-info" not in file.parts[0]} == expected
+
+
+def test_airflow_gets_dags_plugin_and_provider_from_the_wheel(installed: Installed) -> None:
+    """Two lines in a file of one's own make all DAGs; page, links and priority come by entry points, with no file copied.
+
+    Airflow drops every DAG of a file that fails: a typo in one pipeline must not take the others off the schedule.
+    """
+    (installed.project / "include" / "pipelines" / "typo.yaml").write_text("name: typo\nsauce: {topics: [t]}\n")
+    (installed.project / "dags").mkdir()
+    (installed.project / "dags" / "frazil.py").write_text("from frazil_airflow import dags\n\ndags.load()\n")
+
+    done = installed.python("-c", PROBE, str(installed.project / "dags"))
+
+    assert done.returncode == 0, done.stderr
+    probe: dict[str, Any] = json.loads(done.stdout.rpartition("PROBE ")[2])
+    kinds = ("dead_letters", "ingest", "maintain", "replay_dead_letters")
+    assert probe["errors"] == {}
+    assert "typo.yaml" in done.stdout + done.stderr
+    assert probe["dags"] == sorted(["monitor", *(f"{kind}__orders" for kind in kinds)])
+    assert probe["source"].startswith("frazil==")
+    assert probe["apps"] == ["/frazil_reports", "/frazil"]
+    assert "overview.html.j2" in probe["templates"]
+    assert probe["provider"] == "Frazil"
+    assert len(probe["links"]) == 2
+    assert [file for file in [*probe["files"], probe["job"]] if not file.startswith(str(installed.site))] == []
+
+
+def test_project_is_named_and_never_the_working_folder(installed: Installed) -> None:
+    """A task of Airflow works anywhere: settings that are found by chance are those of somebody else."""
+    shutil.copytree(installed.project / "include", installed.project / "empty" / "include")
+
+    refused = installed.python("-m", "frazil.cli", "validate", FRAZIL_PROJECT="")
+    usable = installed.python("-m", "frazil.cli", "validate")
+
+    assert refused.returncode == 78
+    assert "FRAZIL_PROJECT is not set" in refused.stderr
+    assert usable.returncode == 0, usable.stderr
+    assert "2 files, all usable" in usable.stdout
+
+
+def test_landing_json_loads_no_library_that_others_need(installed: Installed) -> None:
+    """A library that only one format or engine needs must not be needed, nor waited for, by all."""
+    done = installed.python("-c", LOADED)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+def test_missing_job_needs_a_person() -> None:
+    """Another try finds it no more: it was called something to try again later."""
+    with pytest.raises(Terminal, match=r"none\.py is not there"):
+        job_file("none.py")
+
+
+def test_spark_engine_without_pyspark_needs_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment without the extra `spark` can land by the engine `inline` only; it was an unexpected error."""
+    monkeypatch.setattr(ivy, "find_spec", lambda _: None)
+
+    with pytest.raises(Terminal, match="PySpark is not installed"):
+        archive_options(Home.resolve(), Java(Path("/java"), 17))
+
+
+@pytest.mark.short("inline")
+@pytest.mark.parametrize("engine", ["inline", "spark"])
+def test_pipeline_of_a_project_lands_records(
+    engine: str, installed: Installed, broker: str, cluster: Cluster, topic: TopicFactory
+) -> None:
+    """In the process that plans, and in a job of Spark, whose program is in the wheel, too."""
+    if engine == "spark":
+        fetch(Home.resolve(), "spark")
+    name = topic()
+    produce(cluster, name, [OutgoingRecord(None, json.dumps({"id": number}).encode()) for number in range(20)])
+    installed.pipeline(engine, broker, name)
+
+    ran = installed.python("-m", "frazil.cli", "run", "orders")
+    verified = installed.python("-m", "frazil.cli", "verify", "orders")
+
+    assert ran.returncode == 0, textwrap.indent(ran.stderr, "  ")
+    assert "20 written + 0 dead" in ran.stdout + ran.stderr
+    assert "orders: clean, 20 records" in verified.stdout + verified.stderr
+    assert (installed.project / ".frazil" / "catalog.db").is_file()

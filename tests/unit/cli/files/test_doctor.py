@@ -1,0 +1,36 @@
+"""`frazil doctor` where the files can't be used: the rest of it needs brokers and catalogs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from frazil.cli.files.doctor import of_verdicts
+from frazil.cli.files.verdict import Verdict
+
+Frazil = Callable[..., Any]
+
+
+def test_doctor_checks_the_machine_despite_broken_settings(frazil: Frazil, place: Path) -> None:
+    """Without settings nothing else can be asked, but the machine can: all of that is said, and the exit code is 1."""
+    (place / "settings.yaml").write_text("clusters: {}\n", encoding="utf-8")
+
+    told = json.loads(frazil("doctor", "--json").out)
+    ended = frazil("doctor")
+
+    states = {of["check"]: of["state"] for of in told["checks"]}
+    assert (ended.code, told["ok"], states["settings"]) == (1, False, "failed")
+    assert {"python", "packages", "java", "disk"} <= states.keys()
+    assert "failed: settings: " in ended.out
+    assert "  next: correct the file; `frazil validate` names every key" in ended.out
+
+
+def test_each_broken_pipeline_file_is_a_finding() -> None:
+    """Files that can be used are counted, each other one is a finding of its own."""
+    verdicts = [Verdict("s", "settings"), Verdict("a", "pipeline"), Verdict("b", "pipeline", ("name: missing",))]
+
+    found = list(of_verdicts(verdicts))
+
+    assert [(of.check, of.state) for of in found] == [("settings", "ok"), ("pipelines", "failed"), ("pipelines", "ok")]

@@ -1,0 +1,291 @@
+"""Changes of a table's schema that records ask for, on a real SQLite catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DecimalType,
+    FloatType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+)
+
+from frazil.batch.schema_change import ChangeKind, SchemaChange
+from frazil.errors import Retryable, Terminal
+from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.catalog.table_properties import TABLE_PROPERTIES
+from frazil.iceberg.ledger.ledger import UNPARTITIONED
+from frazil.iceberg.schema.evolution import TableChanges, evolve
+from frazil.pipeline.models.pipeline_file import Destination
+from tests.unit.iceberg.orders import answer_lost, elsewhere, follow, never_arrived, overtaken
+
+TABLE = "shop.events"
+SCHEMA = Schema(
+    NestedField(1, "id", IntegerType(), required=True),
+    NestedField(2, "price", FloatType()),
+    NestedField(3, "amount", DecimalType(9, 2)),
+    NestedField(4, "place", StructType(NestedField(5, "city", StringType()), NestedField(6, "number", IntegerType()))),
+    NestedField(7, "lines", ListType(8, StructType(NestedField(9, "sku", StringType())), element_required=False)),
+    NestedField(
+        10, "tags", MapType(11, StringType(), 12, StructType(NestedField(13, "at", LongType())), value_required=False)
+    ),
+    NestedField(14, "a.b", StructType(NestedField(15, "c.d", IntegerType()))),
+)
+
+
+@pytest.fixture
+def events(lake: Lake) -> Lake:
+    """The catalog with an empty table of nested columns."""
+    lake.create_table(TABLE, SCHEMA, UNPARTITIONED, TABLE_PROPERTIES)
+    return lake
+
+
+def of(path: str, kind: ChangeKind, to: str = "") -> SchemaChange:
+    """A change, its path with slashes."""
+    return SchemaChange(tuple(path.split("/")), kind, to)
+
+
+def ask(lake: Lake, *changes: SchemaChange, **layout: tuple[str, ...]) -> tuple[SchemaChange, ...]:
+    """Make changes of a table whose file says how it is laid out."""
+    return evolve(lake, TableChanges(Destination.model_validate({"table": TABLE, **layout}), changes))
+
+
+def types(lake: Lake) -> dict[str, str]:
+    """Path -> type of every field, from the catalog."""
+    found: dict[str, str] = {}
+
+    def walk(path: str, fields: Iterable[NestedField]) -> None:
+        for field in fields:
+            inner = field.field_type
+            found[f"{path}{field.name}"] = str(inner) if inner.is_primitive else "…"
+            match inner:
+                case StructType():
+                    walk(f"{path}{field.name}/", inner.fields)
+                case ListType():
+                    walk(f"{path}{field.name}/", [inner.element_field])
+                case MapType():
+                    walk(f"{path}{field.name}/", [inner.value_field])
+
+    walk("", lake.load_table(TABLE).schema().fields)
+    return found
+
+
+CHANGES = [
+    (of("note", "add", "string"), {"note": "string"}),
+    (of("note.of", "add", "long"), {"note.of": "long"}),
+    (of("shop", "add", "struct<name: string, at: list<long>>"), {"shop/name": "string", "shop/at/element": "long"}),
+    (of("place/zip", "add", "string"), {"place/zip": "string"}),
+    (of("lines/element/count", "add", "long"), {"lines/element/count": "long"}),
+    (of("tags/value/by", "add", "map<string, double>"), {"tags/value/by/value": "double"}),
+    (of("a.b/x", "add", "boolean"), {"a.b/x": "boolean"}),
+    (of("id", "widen", "long"), {"id": "long"}),
+    (of("price", "widen", "double"), {"price": "double"}),
+    (of("amount", "widen", "decimal(20,2)"), {"amount": "decimal(20, 2)"}),
+    (of("place/number", "widen", "long"), {"place/number": "long"}),
+    (of("a.b/c.d", "widen", "long"), {"a.b/c.d": "long"}),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), CHANGES, ids=str)
+def test_change_reaches_exactly_its_column(events: Lake, change: SchemaChange, expected: dict[str, str]) -> None:
+    """Each change makes what it says, wherever it is nested, and nothing else of the table is another one."""
+    before = types(events)
+
+    assert ask(events, change) == (change,)
+
+    after = types(events)
+    assert {path: after[path] for path in expected} == expected
+    assert {path: of for path, of in after.items() if path in before and path not in expected} == {
+        path: of for path, of in before.items() if path not in expected
+    }
+
+
+def test_field_ids_are_unique(events: Lake) -> None:
+    """Every field of nested new columns gets an id of its own, never one that the table had."""
+    ask(events, of("shop", "add", "struct<name: string, at: list<long>>"), of("place/zip", "add", "string"))
+
+    metadata = events.load_table(TABLE).metadata
+    new = metadata.schema().field_ids - SCHEMA.field_ids
+    assert sorted(new) == [16, 17, 18, 19, 20]
+    assert metadata.last_column_id == 20
+
+
+def test_relaxed_column_becomes_optional(events: Lake) -> None:
+    """A change that relaxes a column lets it be null."""
+    assert ask(events, of("id", "optional")) == (of("id", "optional"),)
+
+    assert not events.load_table(TABLE).schema().find_field("id").required
+
+
+def test_repeated_changes_make_no_commit(events: Lake) -> None:
+    """What is there already makes no commit."""
+    changes = [change for change, _ in CHANGES] + [of("id", "optional")]
+    ask(events, *changes)
+    there = events.load_table(TABLE).metadata_location
+
+    assert ask(events, *changes) == ()
+    assert events.load_table(TABLE).metadata_location == there
+
+
+def test_wider_column_stays_wide(events: Lake) -> None:
+    """A table whose column is wider than asked for stays as it is."""
+    ask(events, of("id", "widen", "long"))
+
+    assert ask(events, of("id", "widen", "int"), of("id", "add", "int")) == ()
+    assert types(events)["id"] == "long"
+
+
+def test_changes_of_two_pipelines_are_both_kept(events: Lake) -> None:
+    """A rival's change in the middle of the commit is kept: the table gets both, under ids that differ."""
+    rival = elsewhere(events)
+
+    theirs = of("other", "add", "string"), of("shop", "add", "struct<a: long>")
+    follow(events, overtaken(lambda: ask(rival, *theirs)))
+    made = ask(events, of("note", "add", "string"), of("shop", "add", "struct<b: long>"))
+
+    assert made == (of("note", "add", "string"), of("shop", "add", "struct<b: long>"))
+    assert {"other", "note", "shop/a", "shop/b"} <= types(events).keys()
+    schema = events.load_table(TABLE).schema()
+    assert len({field.field_id for field in schema.fields}) == len(schema.fields)
+    rival._catalog.close()
+
+
+def test_lost_answer_adds_the_column_once(events: Lake) -> None:
+    """A commit that landed although an error came is told as made, and made once."""
+    follow(events, answer_lost(OSError("connection reset")))
+
+    assert ask(events, of("note", "add", "string")) == (of("note", "add", "string"),)
+    assert len(events.load_table(TABLE).metadata.schemas) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        of("id", "add", "string"),
+        of("place", "add", "string"),
+        of("price", "add", "struct<a: long>"),
+        of("lines", "add", "list<string>"),
+        of("id", "widen", "string"),
+        of("amount", "widen", "decimal(20,3)"),
+        of("price", "widen", "long"),
+        of("id/x", "add", "long"),
+        of("tags/key", "widen", "long"),
+    ],
+    ids=str,
+)
+def test_column_of_another_type_stays_as_it_is(events: Lake, change: SchemaChange) -> None:
+    """One that somebody made of another type meanwhile stays as it is; the next look holds records against that."""
+    before = types(events)
+
+    assert ask(events, change) == ()
+    assert types(events) == before
+    assert ask(events, change, of("note", "add", "string")) == (of("note", "add", "string"),)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (of("PRICE", "add", "double"), {}),
+        (of("Place/City", "add", "string"), {}),
+        (of("PLACE", "add", "struct<City: string, zip: string>"), {"place/zip": "string"}),
+        (of("ID", "widen", "long"), {"id": "long"}),
+    ],
+    ids=str,
+)
+def test_spelling_of_a_concurrent_change_is_the_column(
+    events: Lake, change: SchemaChange, expected: dict[str, str]
+) -> None:
+    """Where case means nothing, a rival's spelling is the column; twice there, no record could ever be read."""
+    before = types(events)
+    evolve(events, TableChanges(Destination.model_validate({"table": TABLE}), (change,), fold=True))
+    assert types(events) == before | expected
+
+
+@pytest.mark.parametrize("change", [of("gone/zip", "add", "string"), of("gone", "widen", "long")], ids=str)
+def test_column_dropped_meanwhile_does_not_stop_other_changes(events: Lake, change: SchemaChange) -> None:
+    """A change of a column that is not there any more is left to the next look, which asks for the whole column."""
+    assert ask(events, change, of("note", "add", "string")) == (of("note", "add", "string"),)
+
+
+def test_partition_field_comes_in_the_commit_of_its_column(events: Lake) -> None:
+    """Partition fields and sort order come in the commit of their columns; those of others are left alone."""
+    location = events.load_table(TABLE).metadata_location
+
+    ask(
+        events,
+        of("at", "add", "timestamptz"),
+        of("kind", "add", "string"),
+        partition_by=("day(at)", "bucket(16, kind)", "truncate(4, kind)", "kind", "id", "hour(later)"),
+        sort_by=("kind desc", "day(at)", "later"),
+    )
+
+    table = events.load_table(TABLE)
+    assert [field.name for field in table.spec().fields] == ["at_day", "kind_bucket", "kind_truncate", "kind"]
+    assert [str(field.transform) for field in table.spec().fields] == ["day", "bucket[16]", "truncate[4]", "identity"]
+    assert [of.metadata_file for of in table.metadata.metadata_log] == [location]
+    assert [(table.schema().find_column_name(of.source_id), str(of.transform)) for of in table.sort_order().fields] == [
+        ("kind", "identity"),
+        ("at", "day"),
+    ]
+
+
+def test_partition_field_of_a_later_column_is_added(events: Lake) -> None:
+    """A column that comes later brings its field to those that are there; the old spec stays for the old files."""
+    fields = ("day(at)", "kind")
+    ask(events, of("at", "add", "timestamptz"), partition_by=fields)
+
+    ask(events, of("kind", "add", "string"), partition_by=fields)
+
+    metadata = events.load_table(TABLE).metadata
+    assert [field.name for field in metadata.spec().fields] == ["at_day", "kind"]
+    assert len({field.field_id for field in metadata.spec().fields}) == 2
+    assert len(metadata.partition_specs) == 3
+
+
+def test_column_type_without_its_partition_transform_is_refused(events: Lake) -> None:
+    """A column that comes as text can't be partitioned by day: nothing is changed, and both are named."""
+    with pytest.raises(Terminal, match=r"day\(at\) can't partition a column of type string"):
+        ask(events, of("at", "add", "string"), partition_by=("day(at)",))
+
+    assert "at" not in types(events)
+
+
+def test_conflicts_of_schema_changes_are_retried_a_bounded_number_of_times(events: Lake) -> None:
+    """Who loses every time gives up, to be tried again."""
+    follow(events, *[never_arrived(CommitFailedException("somebody else"))] * 5)
+
+    with pytest.raises(Retryable, match="changing the schema of table"):
+        ask(events, of("note", "add", "string"))
+
+
+@pytest.mark.parametrize(
+    ("properties", "change", "said"),
+    [
+        ({"write.format.default": "orc"}, of("at", "add", "time"), "at would be time, which Spark"),
+        (
+            {"write.format.default": "orc"},
+            of("refs", "add", "list<struct<at: time>>"),
+            "refs.element.at would be time, which Spark",
+        ),
+        ({}, of("id_bucket", "add", "int"), "id_bucket is the name of a partition field"),
+        ({}, of("a", "add", "struct<b: int>"), "multiple fields for name a.b"),
+    ],
+)
+def test_change_that_an_engine_cannot_take_is_refused(
+    events: Lake, properties: dict[str, str], change: SchemaChange, said: str
+) -> None:
+    """Told before anything is decided: behind the decision the batch would wait for ever."""
+    before = events.load_table(TABLE).metadata_location
+    declared = {"table": TABLE, "partition_by": ["bucket(4, id)"], "properties": properties}
+    with pytest.raises(Terminal, match=said):
+        evolve(events, TableChanges(Destination.model_validate(declared), (change,)))
+    assert events.load_table(TABLE).metadata_location == before

@@ -1,0 +1,41 @@
+"""Whose a pipeline file is that can't be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from frazil.pipeline.files.files import stated_owner
+
+
+@pytest.mark.parametrize(
+    ("text", "owner"),
+    [
+        ("name: a\nowner: kitchen\ncolour: red\n", "kitchen"),
+        ("owner:   'the \"depot\"'   # not mine\nsource: [not closed\n", 'the "depot"'),
+        ("owner: kitchen\n\tnot YAML\n", "kitchen"),
+        ("name: a\n", None),
+        ("source: {\n  owner: somebody}\n", None),
+        ("owner: kitchen\nowner: depot\n", None),
+        ("owner: ${env:TEAM}\n", None),
+        ("owner: [kitchen\n", None),
+        ("owner: 2024-13-45\n", None),
+        ("owner:\n", None),
+        ("owner: 7\n", None),
+    ],
+)
+def test_owner_of_a_broken_file_is_still_read(tmp_path: Path, text: str, owner: str | None) -> None:
+    """What stands behind `owner:` is the owner, also where the rest is not even YAML; what can't be told is not guessed."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(text)
+
+    assert stated_owner(file) == owner
+
+
+def test_missing_file_has_no_owner(tmp_path: Path) -> None:
+    """It went between two looks, or is no text: nobody is named, and the alert is sent."""
+    (tmp_path / "binary.yaml").write_bytes(b"owner: \xff\n")
+
+    assert stated_owner(tmp_path / "gone.yaml") is None
+    assert stated_owner(tmp_path / "binary.yaml") is None

@@ -1,0 +1,158 @@
+"""Records that name tables which are not there: asked for, refused, and never decided by their neighbours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.batch.facts import Staged
+from frazil.batch.schema_change import NAMES_TOLD, unfit_because
+from frazil.errors import Terminal
+from frazil.records.decoder.decode import Decoder
+from frazil.records.decoder.route import FieldRoute, NewTables, Route, TopicRoute
+from frazil.records.model.format import FormatSpec
+from frazil.records.model.outcome import Outcomes, TopicPartition
+from frazil.records.model.spec import RecordSpec
+from tests.unit.records.kafka_batches import kafka_batch
+
+SPEC = RecordSpec(pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+TO = FieldRoute(("to",), (r"shop\..*",), (r".*secret.*",))
+SHUT = NewTables(SPEC, {"shop.theirs": "it is theirs"}, "no more")
+
+
+def value(to: Any, number: Any = 1) -> bytes:
+    return json.dumps({"id": number, "to": to}).encode()
+
+
+def decode(
+    values: Sequence[bytes], new: NewTables, tables: Sequence[str] = (), by: Any = TO, **options: Any
+) -> Outcomes:
+    only = options.pop("only", None)
+    route = Route(by, new=new, **options)
+    return Decoder(dict.fromkeys(tables, SPEC), route, 7).decode(kafka_batch(values), only)
+
+
+def codes(found: Outcomes) -> list[tuple[int, str]]:
+    return list(zip(found.dead.column("offset").to_pylist(), found.dead.column("code").to_pylist(), strict=True))
+
+
+def test_missing_tables_are_requested_once() -> None:
+    """Each name that the route lets through is told once, in order; names of tables that are there are not."""
+    values = [value("shop.b"), value("shop.a"), value("shop.b"), value("shop.there"), value("other.a")]
+    found = decode(values, NewTables(SPEC), ["shop.there"])
+    assert found.new_tables == ("shop.a", "shop.b")
+    assert codes(found) == [(104, "UNROUTED")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "shop",
+        "shop.",
+        ".a",
+        "shop..a",
+        "shop.a b",
+        "shop.a/../../b",
+        "shop.a`; DROP",
+        "shop.x__ledger",
+        "shop.x__dead_letters",
+        "shop.\n",
+        "shop.a\n",
+        "shop." + "a" * 255,
+        "",
+    ],
+)
+def test_invalid_or_reserved_table_name_is_a_dead_letter(name: str) -> None:
+    """What is no name, or is of Frazil's own tables, is a dead letter, whatever the route allows."""
+    assert unfit_because(name)
+    found = decode([value(name)], NewTables(SPEC), by=FieldRoute(("to",), (".*",)))
+    assert (found.new_tables, codes(found)) == ((), [(100, "UNROUTED")])
+
+
+def test_names_keep_their_case_and_their_levels() -> None:
+    """Two names that differ by case are two tables; namespaces may be nested."""
+    found = decode([value("shop.Orders"), value("shop.orders"), value("shop.eu.orders-2")], NewTables(SPEC))
+    assert found.new_tables == ("shop.Orders", "shop.eu.orders-2", "shop.orders")
+
+
+@pytest.mark.parametrize(("otherwise", "dead"), [("dead_letter", 2), ("filter", 0)])
+def test_refused_table_is_not_requested_again(otherwise: Any, dead: int) -> None:
+    """Names that were refused, and all others once no more are made, become what the file says, each with its reason."""
+    found = decode([value("shop.theirs"), value("shop.new")], SHUT, otherwise=otherwise)
+    assert not found.asks
+    assert codes(found) == [(100, "TABLE_NOT_MADE"), (101, "TABLE_NOT_MADE")][:dead]
+    assert found.counts[TopicPartition("orders", 0)].is_complete
+    if dead:
+        said = found.dead.column("message").to_pylist()
+        assert ["it is theirs" in said[0], "no more" in said[1]] == [True, True]
+
+
+def test_refused_table_fails_a_run_that_wants_to_fail() -> None:
+    """`fail` ends the run at the first record whose table is refused; one that is asked for ends nothing."""
+    assert decode([value("shop.new")], NewTables(SPEC), otherwise="fail").new_tables == ("shop.new",)
+    with pytest.raises(Terminal, match="offset 101"):
+        decode([value("shop.there"), value("shop.new")], SHUT, ["shop.there"], otherwise="fail")
+
+
+def test_topics_name_tables_by_groups() -> None:
+    """A table per daily topic, called by what the expression takes out of the topic's name; `deny` refuses names."""
+    by = TopicRoute({r"orders\.(\d{4})\.(?P<month>\d\d)": r"shop.orders_\1_\g<month>"}, (r".*_2020_.*",))
+    batch = kafka_batch([value(None), value(None), value(None)])
+    topics = pa.array(["orders.2026.11", "orders.2020.01", "else.where"], batch.schema.field("topic").type)
+    batch = batch.set_column(batch.schema.get_field_index("topic"), "topic", topics)
+    found = Decoder({}, Route(by, new=NewTables(SPEC)), 7).decode(batch)
+    assert found.new_tables == ("else.where", "shop.orders_2026_11")
+    assert [code for _, code in codes(found)] == ["UNROUTED"]
+
+
+def test_records_are_read_by_the_template_before_any_table_exists() -> None:
+    """Before the first table is made, the template says what a record is: a broken one is a letter of the whole."""
+    found = decode([b"{broken", value("shop.a", "x")], NewTables(SPEC))
+    assert found.new_tables == ("shop.a",)
+    assert codes(found) == [(100, "INVALID_JSON")]
+
+
+def test_typed_values_name_tables_before_there_is_one() -> None:
+    """The same of formats that bring their own fields."""
+    proto = 'syntax = "proto3"; message R { int64 id = 1; string to = 2; }'
+    spec = replace(SPEC, format=FormatSpec("protobuf", schema=proto, message="R"))
+    found = Decoder({}, Route(TO, new=NewTables(spec)), 7).decode(kafka_batch([b"\x08\x01\x12\x06shop.a", b"\xff"]))
+    assert found.new_tables == ("shop.a",)
+    assert [offset for offset, _ in codes(found)] == [101]
+
+
+def test_dead_letter_of_one_table_creates_no_other() -> None:
+    """A letter that is tried for its own table asks for no other one: its record stays a letter."""
+    found = decode([value("shop.new")], NewTables(SPEC), ["shop.there"], only="shop.there")
+    assert (found.new_tables, codes(found)) == ((), [(100, "TABLE_NOT_MADE")])
+
+
+def test_number_of_requested_tables_is_bounded() -> None:
+    """Tasks tell the first names in their order; put together in any order and cut, they are the same."""
+    names = [f"shop.t{number:05}" for number in range(3 * NAMES_TOLD)]
+    tasks = [
+        Staged(new_tables=decode([value(of) for of in names[at::3]], NewTables(SPEC)).new_tables) for at in range(3)
+    ]
+    assert len(tasks[0].new_tables) == NAMES_TOLD
+    for order in (tasks, tasks[::-1]):
+        told = Staged.merged(Staged.from_json(of.to_json()) for of in order)
+        assert told.new_tables == tuple(names[:NAMES_TOLD])
+
+
+@given(
+    st.lists(st.sampled_from(["shop.a", "shop.b", "shop.theirs", "x", "shop.secret", None, "shop.a.b"]), max_size=12)
+)
+def test_requested_table_does_not_depend_on_neighbours(names: list[str | None]) -> None:
+    """Read alone or together, a record asks for the same table, or is the same letter."""
+    new = NewTables(SPEC, {"shop.theirs": "it is theirs"})
+    together = decode([value(of) for of in names], new, ["shop.a.b"])
+    alone = [decode([value(of)], new, ["shop.a.b"]) for of in names]
+    assert set(together.new_tables) == {name for of in alone for name in of.new_tables}
+    assert [code for _, code in codes(together)] == [code for of in alone for _, code in codes(of)]

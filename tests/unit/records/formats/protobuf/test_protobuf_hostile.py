@@ -1,0 +1,68 @@
+"""Protobuf schemas and messages of someone who wants to stop a pipeline: each ends in a verdict, within bounded time."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from frazil.records.formats.protobuf.protobuf import ProtobufFormat
+from frazil.records.model.dead_letter import DeadCode
+from frazil.records.model.format import NamedSchema
+
+pytestmark = pytest.mark.timeout(120)
+
+HEAD: Final = b"\0\0\0\0\1\0"
+UNUSABLE, INVALID = DeadCode.UNUSABLE_SCHEMA, DeadCode.INVALID_PROTOBUF
+PROTO3: Final = 'syntax = "proto3";\n'
+
+
+def chain(count: int, *fields: str) -> str:
+    """Messages of which each holds the next one."""
+    held = [" ".join(f"M{at + 1} {field} = {n};" for n, field in enumerate(fields, 1)) for at in range(count)]
+    parts = "".join(f"message M{at} {{ {body} }}\n" for at, body in enumerate(held))
+    return f"{PROTO3}{parts}message M{count} {{ int32 x = 1; }}"
+
+
+def nested(count: int) -> str:
+    """Messages that are declared within each other."""
+    return PROTO3 + "".join(f"message M{at} {{ int32 x = 1; " for at in range(count)) + "}" * count
+
+
+HOSTILE: list[tuple[str, str, bytes, DeadCode | None]] = [
+    ("a chain of messages", chain(3_000, "a"), b"", UNUSABLE),
+    ("messages doubled", chain(40, "a", "b"), b"", UNUSABLE),
+    ("messages nested", nested(5_000), b"", UNUSABLE),
+    ("many messages", PROTO3 + "".join(f"message M{at} {{ int32 a = 1; }}\n" for at in range(9_999)), b"", None),
+    ("a file of this machine", PROTO3 + 'import "/etc/hostname"; message M { int32 a = 1; }', b"", UNUSABLE),
+    ("a file outside", PROTO3 + 'import "../../../etc/hostname"; message M { int32 a = 1; }', b"", UNUSABLE),
+    ("a circle of imports", PROTO3 + 'import "a.proto"; message M { int32 a = 1; }', b"", UNUSABLE),
+    ("a length beyond the value", PROTO3 + "message M { repeated bool m = 1; }", b"\x0a\x80\x80\x80\x10\1", INVALID),
+    (
+        "an own timestamp",
+        'syntax = "proto3"; package google.protobuf; message Timestamp { string a = 1; }',
+        b"",
+        UNUSABLE,
+    ),
+    (
+        "an own decimal",
+        'syntax = "proto3"; package google.type; message Decimal { repeated string value = 1; }',
+        b"",
+        UNUSABLE,
+    ),
+    ("groups within groups", PROTO3 + "message M { int32 a = 1; }", b"\x2b" * 10_000 + b"\x2c" * 10_000, INVALID),
+]
+
+
+@pytest.mark.parametrize(("text", "value", "code"), [c[1:] for c in HOSTILE], ids=[c[0] for c in HOSTILE])
+def test_every_record_of_a_hostile_schema_has_an_outcome(
+    text: str, value: bytes, code: DeadCode | None, schemas: Any, decode: Any
+) -> None:
+    """A row or a dead letter; messages of another schema land, and no file is read but those of the schema."""
+    circle = (f'{PROTO3}import "{other}.proto"; message {other.upper()} {{}}' for other in "ba")
+    schemas.add(1, "PROTOBUF", text, *map(NamedSchema, ("a.proto", "b.proto"), circle))
+    schemas.add(2, "PROTOBUF", PROTO3 + "message Good { int32 x = 1; }")
+
+    first, second = decode(ProtobufFormat(schemas), [HEAD + value, b"\0\0\0\0\2\0\x08\x07"])
+    assert (first if isinstance(first, DeadCode) else None) is code
+    assert second == {"x": 7}

@@ -1,0 +1,103 @@
+"""A catalog of the settings in Spark's words: one entry serves both sides, and no secret is in an address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frazil.pipeline.settings.catalogs import CatalogSettings
+from frazil.pipeline.settings.settings import Settings
+from frazil.spark.submit.configuration import catalog_properties, jar_sets
+
+RESOLVING = "org.apache.iceberg.io.ResolvingFileIO"
+
+
+def entry(**of: Any) -> CatalogSettings:
+    return CatalogSettings.model_validate({"uri": "sqlite:////x/catalog.db", "warehouse": "file:///x"} | of)
+
+
+def test_password_is_not_in_the_address_of_a_database() -> None:
+    """PostgreSQL: user, password and options are properties, the driver is Java's, odd characters stay what they are."""
+    found = catalog_properties(
+        entry(uri="postgresql+psycopg2://ann%40x:s3%3Fcr%25t@db.example.org:5433/lake%20one?sslmode=require")
+    )
+
+    assert found["uri"] == "jdbc:postgresql://db.example.org:5433/lake%20one"
+    assert (found["jdbc.user"], found["jdbc.password"], found["jdbc.sslmode"]) == ("ann@x", "s3?cr%t", "require")
+    assert (found["type"], found["jdbc.schema-version"]) == ("jdbc", "V1")
+
+
+@pytest.mark.parametrize(
+    ("uri", "address"),
+    [
+        ("postgresql://me:x@db/lake", "postgresql+psycopg2://me:x@db/lake"),
+        ("postgresql+psycopg://me:x@db/lake", "postgresql+psycopg://me:x@db/lake"),
+        ("sqlite:////x/catalog.db", "sqlite:////x/catalog.db"),
+    ],
+)
+def test_postgres_is_opened_with_the_installed_driver(uri: str, address: str) -> None:
+    """The one that comes with `frazil[postgres]`, unless the address names one."""
+    assert entry(uri=uri).address == address
+
+
+STORES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "a server of S3's protocol": (
+        "s3://lake/warehouse",
+        {"s3.endpoint": "http://s3:7070", "s3.region": "here", "s3.access-key-id": "a", "s3.secret-access-key": "b"},
+        {"s3.path-style-access": "true", "client.region": "here", "io-impl": RESOLVING},
+    ),
+    "one with the bucket in the host": (
+        "s3://lake/warehouse",
+        {"s3.endpoint": "https://s3.example.org", "s3.force-virtual-addressing": "true"},
+        {"s3.path-style-access": "false", "io-impl": RESOLVING},
+    ),
+    "AWS": ("s3://lake/warehouse", {"client.region": "eu-west-1"}, {"io-impl": RESOLVING}),
+    "GCS": ("gs://lake/warehouse", {"gcs.oauth2.token": "t"}, {"io-impl": RESOLVING}),
+    "Azure, by key": (
+        "abfss://lake@acme.dfs.core.windows.net/warehouse",
+        {"adls.account-name": "acme", "adls.account-key": "k"},
+        {
+            "adls.auth.shared-key.account.name": "acme",
+            "adls.auth.shared-key.account.key": "k",
+            "io-impl": RESOLVING,
+        },
+    ),
+    "Azure, by token": (
+        "abfss://lake@acme.dfs.core.windows.net/warehouse",
+        {"adls.account-name": "acme", "adls.sas-token": "t"},
+        {
+            "adls.auth.shared-key.account.name": "acme",
+            "adls.sas-token.acme.dfs.core.windows.net": "t",
+            "io-impl": RESOLVING,
+        },
+    ),
+    "what a person knows better": ("s3://lake/w", {"io-impl": "own.FileIO"}, {}),
+    "a folder": ("file:///x", {}, {}),
+}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_spark_finds_tables_where_pyiceberg_does(store: str) -> None:
+    """PyIceberg's properties, and what Java calls otherwise; what the settings say themselves stays."""
+    warehouse, properties, added = STORES[store]
+
+    found = catalog_properties(entry(warehouse=warehouse, properties=properties))
+
+    own = {"type": "jdbc", "cache-enabled": "false", "warehouse": warehouse}
+    assert found == own | properties | added | {"uri": "jdbc:sqlite:/x/catalog.db", "jdbc.schema-version": "V1"}
+
+
+def test_spark_gets_the_jars_that_its_catalogs_need() -> None:
+    """Those of S3 and PostgreSQL come where a catalog of the settings needs them, and nowhere else."""
+
+    def sets(*catalogs: CatalogSettings) -> tuple[str, ...]:
+        named = {f"c{n}": of for n, of in enumerate(catalogs)}
+        clusters = {"local": {"bootstrap_servers": "x:1"}}
+        return jar_sets(Settings.model_validate({"clusters": clusters, "catalogs": named}))
+
+    rest = entry(type="rest", uri="https://x", warehouse="analytics", properties={"s3.region": "here"})
+    assert sets(entry()) == ("spark",)
+    assert sets(entry(), entry(uri="postgresql://me@db/lake")) == ("spark", "postgres")
+    assert sets(rest, entry(warehouse="s3://lake")) == ("spark", "s3")
+    assert sets(entry(uri="postgresql://me@db/lake", warehouse="s3a://lake")) == ("spark", "s3", "postgres")

@@ -1,0 +1,79 @@
+"""How jobs are started, without starting them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from frazil.pipeline.syntax import java_properties
+from frazil.project import Project
+from frazil.runtime.home import Home
+from frazil.spark.submit.configuration import ENGINE_VARIABLE, properties_text
+from frazil.spark.submit.handover import handed_over
+from frazil.spark.submit.server import TOKEN_VARIABLE
+from frazil.spark.submit.submission import Submission, maintenance_submission
+
+SETTINGS = """
+clusters: {local: {bootstrap_servers: "127.0.0.1:1"}}
+catalogs: {lake: {uri: "sqlite:///c.db", warehouse: "file:///w"}}
+engines: {warm: {type: connect, url: "sc://localhost:1", token: hunter2}}
+"""
+PIPELINE = """
+name: orders
+engine: warm
+source: {topics: [orders]}
+destinations: [{table: shop.orders, columns: {id: long}}]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "orders.yaml").write_text(PIPELINE)
+    (tmp_path / "settings.yaml").write_text(SETTINGS)
+    own = {"FRAZIL_HOME": "home", "FRAZIL_SETTINGS": "settings.yaml", "FRAZIL_PIPELINES": "pipelines"}
+    return Project.load({key: str(tmp_path / name) for key, name in own.items()})
+
+
+def test_token_is_in_the_environment_of_the_job(project: Project) -> None:
+    """Everybody on a machine reads arguments; the job gets the token in its environment, and needs neither Java nor jars."""
+    job = maintenance_submission(project, project.pipeline("orders"), "a run", on_server=True)
+
+    command = job.command(["--pipeline", "orders"])
+
+    assert command[1:] == [str(project.root / "spark_jobs" / "maintain.py"), "--pipeline", "orders"]
+    assert job.env[TOKEN_VARIABLE] == "hunter2"
+    assert job.env[ENGINE_VARIABLE] == "warm"
+    assert "hunter2" not in " ".join(command)
+
+
+def test_conf_of_the_engine_is_in_a_private_file(tmp_path: Path) -> None:
+    """It may hold secrets, under any name: it comes to Spark by a file of its owner's, behind Spark's own defaults, and is gone."""
+    secret = "a=b: #\\ ü\nhunter2"
+    job = Submission(
+        tmp_path / "ingest.py",
+        "orders",
+        {},
+        "local[1]",
+        conf={"spark.ui.enabled": "false"},
+        private={"spark.x y": secret},
+    )
+    home = replace(Home.resolve({}), root=tmp_path)
+
+    with handed_over(home, "orders", "a run", "{}", job.private) as handover:
+        command = job.command(handover.arguments, handover.properties)
+        assert "hunter2" not in " ".join(command)
+        assert command[command.index("--properties-file") + 1] == str(handover.properties)
+        assert java_properties.read(handover.properties.read_text()) == job.private
+        assert handover.properties.stat().st_mode & 0o777 == 0o600
+    assert not handover.properties.exists()
+
+
+def test_conf_of_the_engine_comes_after_spark_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a file, spark-submit doesn't read its defaults; they are in it, and the engine's own words win."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.a   1\nspark.b   2")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    assert java_properties.read(properties_text({"spark.b": "3"})) == {"spark.a": "1", "spark.b": "3"}

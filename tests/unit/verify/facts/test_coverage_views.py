@@ -1,0 +1,82 @@
+"""The ledger as one of several destinations sees it: what happened to others is not held against it, nor for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frazil.verify.facts.coverage import coverage, given_up_offsets
+from frazil.verify.facts.ledger import Batch, destination_view, read_batches, unrecorded_batches
+from tests.unit.verify.facts.test_coverage import batch
+
+TABLES = ("a.one", "a.two")
+START = [batch(0, "start", 5, 5, table=of) for of in TABLES]
+
+
+def seen(table: str, *rows: dict[str, Any]) -> list[Batch]:
+    return read_batches(destination_view([*START, *rows], table), "the ledger")
+
+
+def settled(**columns: Any) -> dict[str, Any]:
+    """A settle of the second table that gave up its rows."""
+    given = {"table": "a.two", "skipped": '[["t",0,5,9]]', "ranges": "[]", "abandoned": 4}
+    return batch(2, "settle", 9, 9, **(given | columns))
+
+
+@pytest.mark.parametrize("closing", ["a.one", "ledger"])
+def test_rows_given_up_by_one_table_excuse_no_other(closing: str) -> None:
+    """What a settle gave up is given up in its own table, whether the other one closes or has no row at all."""
+    other = settled(table="a.one", table_ranges="[]") if closing == "a.one" else settled(table="a.l", role="ledger")
+
+    assert given_up_offsets(seen("a.one", other, settled())) == {}
+    assert given_up_offsets(seen("a.two", other, settled())) == {("t", 0): [(5, 9, 2)]}
+
+
+def test_lost_dead_letters_or_ledger_count_for_every_table() -> None:
+    """Those are of all tables: whoever closes, each of them sees what was given up."""
+    letters = settled(table="a.d", role="dead_letters", removed='[["t",null,0,null,1]]')
+    ledger = [settled(table="a.one", skipped="[]"), settled(table="a.l", role="ledger", skipped="[]")]
+
+    for table in TABLES:
+        assert given_up_offsets(seen(table, settled(table="a.one"), letters)) == {("t", 0): [(5, 9, 2)]}
+        assert unrecorded_batches(seen(table, *ledger)) == {1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "removed"), [("reset", '[["t",0,5,null,0]]'), ("rewind", '[["t",null,0,null,1]]')], ids=["reset", "rewind"]
+)
+def test_rows_that_a_reset_left_are_expected(kind: str, removed: str) -> None:
+    """Of a table that the file does not name only the letters go: its rows stay, and missing letters are no loss."""
+    left = [batch(2, "ingest", 9, 12, table="a.one"), batch(2, "ingest", 9, 12, table="a.two", role="left", rows=0)]
+    taken = batch(3, kind, 5, 5, table="a.one", removed=removed)
+    letters = batch(3, kind, 5, 5, table="a.d", role="dead_letters", removed=removed)
+    first = [batch(1, "ingest", 5, 9, table=of, table_written=4, table_dead=0) for of in TABLES]
+
+    found = seen("a.two", *first, *left, taken, letters)
+
+    assert [(s.start, s.end, s.passes) for s in coverage(found, found[-1].position)["t", 0]] == [(5, 9, (1,))]
+    ((start, end, n),) = given_up_offsets(found)["t", 0]
+    assert (start <= 5, end > 9, n) == (True, True, 3)
+    other = seen("a.one", *first, *left, taken, letters)
+    assert coverage(other, other[-1].position)["t", 0] == []
+
+
+def test_batch_without_rows_for_a_table_is_accepted() -> None:
+    """Its counts are its own: nothing written, nothing dead, the rest is left out on purpose."""
+    row = batch(1, "ingest", 5, 9, table="a.one", table_written=3, table_dead=1, records_written=3, records_dead=1)
+    letters = row | {"table": "a.d", "role": "dead_letters", "rows": 1, "table_written": None, "table_dead": None}
+
+    found = seen("a.two", row, letters)[-1]
+
+    assert (found.read, found.written, found.dead, found.filtered) == (4, 0, 0, 4)
+
+
+def test_table_alone_beside_its_ledger_is_accepted() -> None:
+    """Where one destination is named, nothing is counted per table: it got all that was written."""
+    gone = batch(1, "ingest", 5, 5, table="a.two", role="left")
+    rows = [batch(2, "ingest", 5, 9, table="a.one"), batch(2, "ingest", 5, 9, table="a.l", role="ledger", rows=0)]
+
+    found = seen("a.one", gone, *rows)[-1]
+
+    assert (found.read, found.written, found.dead, found.filtered) == (4, 4, 0, 0)
