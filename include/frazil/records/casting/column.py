@@ -20,10 +20,9 @@ from frazil.records.json.intermediate_types import CastResult
 from frazil.records.json.record import ExactDecoder
 from frazil.records.json.variant import variant_refusal
 from frazil.records.model.cells import cells_per_element, too_wide, wide_rows
-from frazil.records.model.column import ColumnSpec, Reading
+from frazil.records.model.column import ColumnSpec, Reading, type_name
 from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.type_names import type_name
 
 _ROWS_AT_ONCE: Final = 1_000
 """Rows that are converted one by one before the next rows of records that died meanwhile are skipped."""

@@ -16,9 +16,9 @@ from frazil.records.casting.source import NESTED, Kind, is_present, kind_of, pla
 from frazil.records.casting.text import json_form, unique_members
 from frazil.records.json.convert_map import distinct_entries
 from frazil.records.json.convert_nested import missing_value, storage_type
+from frazil.records.model.column import type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_text import compact, describe
-from frazil.records.model.type_names import type_name
 
 
 class _Member(NamedTuple):

@@ -12,10 +12,9 @@ from frazil.errors import Terminal
 from frazil.records.json.convert import Converter, scalar_converter, wrong_type
 from frazil.records.json.convert_map import convert_at, map_converter, to_map
 from frazil.records.json.names import Fold, fold_fields
-from frazil.records.model.column import AS_IT_IS, Reading
+from frazil.records.model.column import AS_IT_IS, Reading, type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_text import JsonValue
-from frazil.records.model.type_names import type_name
 
 __all__ = ["converter", "missing_value", "nullable_converter", "storage_type", "to_list", "to_map", "to_struct"]
 

@@ -17,12 +17,11 @@ from frazil.records.json.exact import parse_document, parse_object
 from frazil.records.json.names import fold_fields
 from frazil.records.json.variant import variant_refusal
 from frazil.records.model.cells import CellCount, json_cell_counter
-from frazil.records.model.column import ColumnSpec
+from frazil.records.model.column import ColumnSpec, type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_number import Number
 from frazil.records.model.json_text import JsonValue, describe, document
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.type_names import type_name
 
 Row = dict[int, object]
 """The values of the columns, by their positions, that differ from those of a record without fields."""

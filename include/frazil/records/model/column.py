@@ -1,7 +1,8 @@
-"""One column: where its values come from, and how they are read."""
+"""One column: where its values come from, how they are read, and what its type is called."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -68,3 +69,39 @@ class ColumnSpec:
     def steps(self) -> tuple[str, ...]:
         """Field names from the root of the value to the field; none for the value itself."""
         return (self.name,) if self.source is None else self.source
+
+
+_NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_int32, "int"),
+    (pa.types.is_int64, "long"),
+    (pa.types.is_float32, "float"),
+    (pa.types.is_float64, "double"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_time, "time"),
+    (pa.uuid().equals, "uuid"),
+    (pa.types.is_string, "string"),
+    (pa.types.is_large_string, "string"),
+    (pa.types.is_binary, "binary"),
+    (pa.types.is_large_binary, "binary"),
+)
+
+
+def type_name(data_type: pa.DataType) -> str:
+    """Return the name of a type in pipeline files; Arrow's name if these have none."""
+    if pa.types.is_struct(data_type):
+        return f"struct<{', '.join(f'{field.name}: {type_name(field.type)}' for field in data_type)}>"
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        return f"list<{type_name(data_type.value_type)}>"
+    if pa.types.is_map(data_type):
+        return f"map<{type_name(data_type.key_type)}, {type_name(data_type.item_type)}>"
+    named = (name for test, name in _NAMES if test(data_type))
+    return next(named, None) or _with_arguments(data_type)
+
+
+def _with_arguments(data_type: pa.DataType) -> str:
+    if pa.types.is_decimal(data_type):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    if pa.types.is_timestamp(data_type):
+        return "timestamp" if data_type.tz is None else "timestamptz"
+    return f"fixed[{data_type.byte_width}]" if pa.types.is_fixed_size_binary(data_type) else str(data_type)

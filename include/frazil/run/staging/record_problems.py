@@ -22,9 +22,9 @@ from frazil.records.evolution.types import names_in_files
 from frazil.records.formats.catalogue import open_format
 from frazil.records.formats.shapes import declared_fields
 from frazil.records.json.record import ExactDecoder
+from frazil.records.model.column import type_name
 from frazil.records.model.format import JSON, WriterSchema
 from frazil.records.model.spec import RecordSpec
-from frazil.records.model.type_names import type_name
 from frazil.records.transforms.missing_fields import certain_outputs, missing_fields
 from frazil.run.staging.change_spec import routing_field
 from frazil.run.staging.record_spec import (

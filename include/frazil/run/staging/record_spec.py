@@ -17,11 +17,11 @@ from frazil.pipeline.models.value import Decoding
 from frazil.pipeline.syntax.types import parse_type
 from frazil.pipeline.transforms.transforms import Step
 from frazil.records.decoder.route import FieldRoute, NewTables, Route, StaticRoute, TopicRoute
+from frazil.records.model.column import type_name
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import JSON, FormatSpec, SchemaSource, decoded_type
 from frazil.records.model.frame import Transform
 from frazil.records.model.spec import KafkaColumns, RecordSpec
-from frazil.records.model.type_names import type_name
 from frazil.records.transforms.catalogue import predicate, transform
 from frazil.records.transforms.definition import options_of
 from frazil.records.transforms.kinds.conditions import WithKey

@@ -14,9 +14,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from frazil.pipeline.models.pipeline_file import Destination, Value
+from frazil.records.model.column import type_name
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import FormatSpec
-from frazil.records.model.type_names import type_name
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad, Expectation, RescuedColumn
 from frazil.verify.values.evolved_schema import compared_columns, null_empty_values

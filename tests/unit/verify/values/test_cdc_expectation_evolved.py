@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.pipeline.models.value import Column
-from frazil.records.model.type_names import type_name
+from frazil.records.model.column import type_name
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.cdc_expectation import ChangeReader
 from frazil.verify.values.column_readers import Bad
