@@ -48,7 +48,6 @@ FUNCTION_WORDS = frozenset(
         "gone",
         "owed",
         "left",
-        "now",
         "known",
         "unknown",
         "wanted",
@@ -150,16 +149,16 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, int]]:
             yield node.lineno, node.end_lineno or node.lineno
 
 
-def bindings(tree: ast.Module) -> Iterator[str]:
-    """Each name that a file binds: parameters, variables, functions, classes, attributes of classes."""
+def bindings(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Each name that a file binds, with its line: parameters, variables, functions, classes, attributes of classes."""
     for node in ast.walk(tree):
         match node:
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
-                yield name
+                yield name, node.lineno
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
+                yield name, node.lineno
             case ast.ExceptHandler(name=str(name)):
-                yield name
+                yield name, node.lineno
 
 
 def room(path: Path, depth: int) -> tuple[str, ...]:
@@ -189,11 +188,12 @@ def figures() -> list[Figure]:
     code = {module.path: len(module.code_lines()) for module in files}
     crumbs = [module.path for module in files if module.lines <= CRUMB and module.path.name != "__init__.py"]
     folders = Counter(module.path.parent for module in files if module.path.name != "__init__.py")
-    names = Counter(name for module in files for name in bindings(module.tree))
+    bound = [(name, f"{module.path}:{line}") for module in files for name, line in bindings(module.tree)]
+    names = Counter(name for name, _ in bound)
     common = [
         f"{name} {count}" for name, count in names.most_common(12) if count > COMMON_NAME and name not in ("self", "_")
     ]
-    words = {name: names[name] for name in FUNCTION_WORDS if names[name]}
+    words = [f"{name} {place}" for name, place in bound if name in FUNCTION_WORDS]
     comments = sum(len(re.findall(r"(?m)^\s*# ", module.text)) for module in files)
     pairs = two_way_pairs(files)
     longest = max(files, key=lambda module: module.lines)
@@ -201,8 +201,8 @@ def figures() -> list[Figure]:
     design = len((ROOT / "docs/design.md").read_text(encoding="utf-8").split())
     lines = sum(code.values())
     return [
-        Figure("source lines", sum(module.lines for module in files), LIMITS["source lines"], "77,000"),
-        Figure("source files", len(files), LIMITS["source files"], ""),
+        Figure("source lines", sum(module.lines for module in files), None, "77,000"),
+        Figure("source files", len(files), None, ""),
         Figure("code lines per file", round(lines / len(files)), None, "130 to 250"),
         Figure("lines of the longest file", longest.lines, 500, "500", str(longest.path)),
         Figure(f"files of at most {CRUMB} lines", len(crumbs), LIMITS["crumbs"], "15", ", ".join(map(str, crumbs[:3]))),
@@ -222,10 +222,10 @@ def figures() -> list[Figure]:
         Figure("pairs of sub-rooms that import each other", len(pairs), LIMITS["pairs"], "0", "; ".join(pairs[:3])),
         Figure(
             "bindings of function words",
-            sum(words.values()),
+            len(words),
             LIMITS["function words"],
             "0",
-            ", ".join(f"{name} {count}" for name, count in sorted(words.items(), key=lambda pair: -pair[1])[:6]),
+            ", ".join(words[:12]),
         ),
         Figure(f"names of more than {COMMON_NAME} bindings", len(common), LIMITS["common"], "0", ", ".join(common[:6])),
         Figure("comment lines, % of code lines", round(100 * comments / lines, 1), None, "6 to 10"),
@@ -234,14 +234,12 @@ def figures() -> list[Figure]:
 
 
 LIMITS: dict[str, float] = {
-    "source lines": 92_800,
-    "source files": 602,
     "crumbs": 28,
     "imports": 12.4,
     "folder": MOST_FILES,
     "folders": 0,
     "pairs": 0,
-    "function words": 71,
+    "function words": 10,
     "common": 10,
     "design": 1_800,
 }

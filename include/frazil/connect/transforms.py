@@ -116,8 +116,8 @@ def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] 
     plain, _, half = class_name.partition("$")
     if plain == _UNWRAP:
         entry = _unwrap(keys, alias, options)
-    elif (known := _BY_CLASS.get(plain.replace(_TABULAR, SINK))) is not None:
-        entry = {"type": known[0], **_options(keys, alias, *known, options)}
+    elif (definition := _BY_CLASS.get(plain.replace(_TABULAR, SINK))) is not None:
+        entry = {"type": definition[0], **_options(keys, alias, *definition, options)}
         entry |= {"target": half.lower()} if half == "Key" else {}
     else:
         by_hand = "write it as a transform of Frazil's, Sql among them, or bring an own one: docs/transforms.md"

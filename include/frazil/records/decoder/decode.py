@@ -264,11 +264,11 @@ def _count(
     landed = distinct_positions(tables[0].positions) if len(tables) == 1 else _landed(tables, positions)
     without_row = {position for table in tables for position in table.without_row()}
     if without_row or state.unrouted:
-        others = {*landed.to_pylist(), *positions.to_pylist()}
-        without_row -= others
+        with_outcome = {*landed.to_pylist(), *positions.to_pylist()}
+        without_row -= with_outcome
         state.filter(FilterReason.TOMBSTONE, without_row & state.tombstones)
         state.filter(FilterReason.TRANSFORM, without_row - state.tombstones)
-        state.filter(FilterReason.ROUTE, state.unrouted - without_row - others)
+        state.filter(FilterReason.ROUTE, state.unrouted - without_row - with_outcome)
     places = state.records.select(_PLACE)
     first_letters = dead
     if dead.num_rows:  # a record may have letters of several tables

@@ -120,8 +120,8 @@ class TableRows:
 
     def routed(self, positions: Iterable[int]) -> set[int]:
         """Return which of these records were routed to the table."""
-        asked = pa.array(positions, pa.int64())
-        return set(asked.filter(pc.is_in(asked, value_set=self._all_routed)).to_pylist())
+        candidates = pa.array(positions, pa.int64())
+        return set(candidates.filter(pc.is_in(candidates, value_set=self._all_routed)).to_pylist())
 
     def counts(self, whole_dead: Collection[int]) -> TableCounts:
         """Count the records of the table, without those that are dead as a whole."""
