@@ -40,7 +40,7 @@ destinations:
     write: upsert
     append_history: shop.NAME_log
     identifier: [id]
-    columns: {id: {type: long, required: true, of: key, from: value}, name: string}
+    columns: {id: {type: long, required: true, part: key, from: value}, name: string}
 """
 FOLDERS = """
 destinations:

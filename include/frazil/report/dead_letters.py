@@ -311,7 +311,7 @@ def declared_names(pipeline: Pipeline) -> DeclaredNames:
     for destination in pipeline.destinations:
         for field in declared_columns(destination) if destination.columns else ():
             if (column := destination.columns.get(field.name)) is not None:
-                half = key if column.of == "key" else value
+                half = key if column.part == "key" else value
                 half.child(column.source or (field.name,)).add_type(field.type)
     for decoding, half in ((pipeline.value, value), (pipeline.key, key)):
         fields = None if decoding is None else decoding.fields

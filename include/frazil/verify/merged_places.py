@@ -178,7 +178,7 @@ class Certainty:
         """Derive it from the pipeline file."""
         is_upsert, is_whole = destination.write == "upsert", pipeline.value.format != "json-envelope"
         of_key = bool(destination.identifier) and all(
-            destination.columns[name].of == "key" for name in destination.identifier
+            destination.columns[name].part == "key" for name in destination.identifier
         )
         is_plain = not pipeline.transforms and pipeline.route is None
         by_key = is_upsert and of_key and is_plain and destination.order_by is None

@@ -26,7 +26,7 @@ MakeStore = Callable[..., Any]
 KEY = {"type": "record", "name": "CustomerKey", "fields": [{"name": "id", "type": "long"}]}
 VALUE = {"type": "record", "name": "Order", "fields": [{"name": "total", "type": "int"}]}
 AVRO = {"format": "avro", "registry": "main"}
-COLUMNS = {"total": "int", "customer_id": {"type": "long", "from": "id", "of": "key"}}
+COLUMNS = {"total": "int", "customer_id": {"type": "long", "from": "id", "part": "key"}}
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_guid_unknown_to_registry_does_not_stop_other_records(
 
 def test_dead_letter_with_broken_key_lands_once_file_fits(store: MakeStore) -> None:
     """A letter of a key that the file did not fit is decoded again, key and all, when the file is mended."""
-    columns = {"total": "int", "no": {"type": "long", "of": "key", "required": True}}
+    columns = {"total": "int", "no": {"type": "long", "part": "key", "required": True}}
     made = store({"format": "json"}, columns, key={"fields": {"no": "int"}})
     sent = [OutgoingRecord(b'{"no": %d}' % number, b'{"total": 1}') for number in (5, 2**40)]
 

@@ -156,8 +156,8 @@ key: {format: json, fields: {id: long, region: string}}
 value: {fields: {kind: string, name: string}}
 dead_letters: {tolerance: all}
 destinations:
-  - {table: shop.orders, columns: {customer: {type: long, from: id, of: key, required: true}, name: string}}
-  - {table: shop.audit, columns: {region: {type: string, of: key}, kind: string}}
+  - {table: shop.orders, columns: {customer: {type: long, from: id, part: key, required: true}, name: string}}
+  - {table: shop.audit, columns: {region: {type: string, part: key}, kind: string}}
 route: {static: {field: kind, tables: {shop.orders: order, shop.audit: "order|refund"}}}
 """
 

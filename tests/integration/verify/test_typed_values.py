@@ -37,7 +37,7 @@ AVRO = """
           title: string
           price: decimal(10,2)
           tags: list<string>
-          customer: {type: long, from: value, of: key}
+          customer: {type: long, from: value, part: key}
 """
 TRANSFORMED = """
     name: orders

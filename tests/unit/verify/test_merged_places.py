@@ -31,7 +31,7 @@ STAMP = datetime(2024, 5, 1, tzinfo=UTC)
 MICROS = int(STAMP.timestamp() * 1_000_000)
 LONG_KEY = {"key": {"format": "long"}}
 ID = {"type": "long", "required": True}
-OF_KEY = {**ID, "of": "key", "from": "value"}
+OF_KEY = {**ID, "part": "key", "from": "value"}
 OPS = {"format": "op_column", "op": "op", "values": {"insert": ["I"], "delete": ["D"]}}
 AVRO = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"},{"name":"op","type":"string"}]}'
 PROTO = 'syntax = "proto3"; message R { int64 id = 1; string op = 2; }'

@@ -99,10 +99,10 @@ def _without_source(pipeline: Pipeline) -> Iterator[str]:
     """Columns of keys that nothing decodes, and a value that no column takes."""
     has_keys = pipeline.key is not None or any(step.name == "ValueToKey" for step in pipeline.transforms)
     for key, destination in pipeline.declared.items():
-        of_key = [name for name, column in destination.columns.items() if column.of == "key"]
+        of_key = [name for name, column in destination.columns.items() if column.part == "key"]
         for name in () if has_keys else of_key:
             yield (
-                f"{key}.columns.{name}.of: keys are not decoded: declare how under key, or let the transform"
+                f"{key}.columns.{name}.part: keys are not decoded: declare how under key, or let the transform"
                 " ValueToKey make them"
             )
         if of_key and len(of_key) == len(destination.columns) and destination.evolves == "none":

@@ -183,7 +183,7 @@ def _order_problems(destination: TableTemplate, name: str) -> Iterator[str]:
         yield f"order_by names {name!r}, which is no declared column of {destination.title}{_alone(destination)}"
     elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNORDERED:
         yield f"order_by names {name!r}, of type {column.type}: earlier and later can't be told by it"
-    elif destination.write == "cdc" and column.of == "key":
+    elif destination.write == "cdc" and column.part == "key":
         yield f"order_by names {name!r}, which is of the key: it must be of the value, which each change has"
 
 

@@ -100,7 +100,7 @@ class Pipeline(Model):
     value: Value = Field(default_factory=Value)
     key: Key | None = Field(
         None,
-        description="How the key of a record is decoded, for columns with `of: key` and transforms. Without, it is not.",
+        description="How the key of a record is decoded, for columns with `part: key` and transforms. Without, it is not.",
     )
     transforms: tuple[TransformStep, ...] = Field(
         (), description="What happens to values between decoding and the columns, in this order."

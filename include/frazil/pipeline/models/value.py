@@ -199,7 +199,7 @@ class Column(Model):
         " the top level down, such as `[customer, address, zip]`. `[]` takes the whole value, or the whole key, as JSON: into"
         " a column of type string or variant.",
     )
-    of: Literal["value", "key"] = Field(
+    part: Literal["value", "key"] = Field(
         "value", description="Whether it takes a field of the value or of the key, which `key` of the file decodes."
     )
     default: Any = Field(
@@ -231,6 +231,13 @@ class Column(Model):
         if value is not None and not isinstance(value, list | tuple):
             raise ValueError(f"expected a name or a list of names, found {value!r}")
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_its_part(cls, column: Any) -> Any:
+        if isinstance(column, dict) and "of" in column:
+            raise AtKey("of", "is called part now: write part: key")
+        return column
 
     @model_validator(mode="after")
     def _options_fit(self) -> Column:

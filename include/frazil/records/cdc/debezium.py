@@ -46,7 +46,7 @@ _NOT_SENT: Final = (
 
 _NO_KEY: Final = (
     f"{_NAME}: expected before, the deleted row, found none: a table of Postgres with REPLICA IDENTITY NOTHING does not say which"
-    " row went; give it another one, or take the identifier columns from the key (of: key)"
+    " row went; give it another one, or take the identifier columns from the key (part: key)"
 )
 
 _ORDERS: Final[Sequence[tuple[str, ...]]] = (

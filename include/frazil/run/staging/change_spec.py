@@ -38,7 +38,7 @@ def merge_spec(pipeline: Pipeline, destination: Destination) -> MergeSpec | None
     if not destination.is_merged and not destination.is_history:
         return None
     in_record = bool(destination.identifier) and all(
-        destination.columns[name].of == "key" for name in destination.identifier
+        destination.columns[name].part == "key" for name in destination.identifier
     )
     changes = (
         None
@@ -64,7 +64,7 @@ def _selected_fields(pipeline: Pipeline, destination: Destination) -> frozenset[
     paths = [
         (name,) if column.source is None else column.source
         for name, column in destination.columns.items()
-        if column.of != "key"
+        if column.part != "key"
     ]
     return None if () in paths else frozenset(path[0] for path in paths if path[0] != FACTS)
 
@@ -196,7 +196,7 @@ def _paths(
         column = destination.columns.get(field.name)
         path = (field.name,) if column is None or column.source is None else column.source
         is_rescued = destination.evolves != "none" and field.name == rescued
-        if (column is not None and column.of == "key") or path[:1] == (FACTS,) or is_rescued:
+        if (column is not None and column.part == "key") or path[:1] == (FACTS,) or is_rescued:
             continue
         if not path:
             raise Terminal(

@@ -133,7 +133,7 @@ def record_spec(
     destination = destination or pipeline.destinations[0]
     value, key, declared = pipeline.value, pipeline.key, destination.columns
     columns = merge_columns(destination, columns)
-    of_key = frozenset(name for name, column in declared.items() if column.of == "key")
+    of_key = frozenset(name for name, column in declared.items() if column.part == "key")
     of_value = pa.schema([column for column in columns if column.name not in of_key])
     names = destination.kafka_columns
     is_shaped = bool(pipeline.transforms) or destination.changes is not None

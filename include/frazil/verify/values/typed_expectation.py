@@ -72,7 +72,7 @@ def _unread_formats(pipeline: Pipeline) -> Iterator[str]:
 
 
 def _is_special(column: Column) -> bool:
-    return column.of == "value" and (
+    return column.part == "value" and (
         column.unit is not None or column.local_time != "keep" or column.has_default or len(column.source or ("",)) != 1
     )
 
@@ -101,7 +101,7 @@ class TypedExpectation:
         self._is_json = value.format == "json" and not self.pipeline.transforms
         self._value = None if self._is_json else self._decoder(self._declared(value))
         self._key = None if key is None else self._decoder(key)
-        of_value = {name: column for name, column in self.columns.items() if column.of == "value"}
+        of_value = {name: column for name, column in self.columns.items() if column.part == "value"}
         self._json = ColumnReaders(of_value, value, in_orc=self.in_orc) if self._is_json else None
         self._json_decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=False)
         options = {name: options_of(column, value, in_orc=self.in_orc) for name, column in self.columns.items()}
@@ -122,7 +122,7 @@ class TypedExpectation:
         if value.format != "json" or isinstance(value.fields, dict):
             return value
         fields = {
-            (column.source or (name,))[0]: column.type for name, column in self.columns.items() if column.of == "value"
+            (column.source or (name,))[0]: column.type for name, column in self.columns.items() if column.part == "value"
         }
         return value.model_copy(update={"fields": fields})
 
@@ -172,8 +172,8 @@ class TypedExpectation:
 
     def _own(self, whole: Fields) -> Fields:
         """Fields of a JSON value, without those whose names belong only to columns of the key."""
-        value_names = {(column.source or (name,))[0] for name, column in self.columns.items() if column.of == "value"}
-        keys = {name for name, column in self.columns.items() if column.of == "key"} - value_names
+        value_names = {(column.source or (name,))[0] for name, column in self.columns.items() if column.part == "value"}
+        keys = {name for name, column in self.columns.items() if column.part == "key"} - value_names
         return {name: value for name, value in whole.items() if name not in keys} if keys else whole
 
     def _cells(self, value: Fields, key: Fields | None, document: Document | None) -> tuple[Any, ...]:
@@ -181,10 +181,10 @@ class TypedExpectation:
         cells = []
         for name, column in self.columns.items():
             try:
-                if document is not None and column.of == "value":
+                if document is not None and column.part == "value":
                     cells.append(next(cell_readers)(document))
                 else:
-                    cells.append(self._cell(name, column, key if column.of == "key" else value))
+                    cells.append(self._cell(name, column, key if column.part == "key" else value))
             except UnjudgedError as error:
                 cells.append(self._count_unjudged(name, str(error)))
         return tuple(cells)

@@ -79,17 +79,17 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"key": {"format": "json"}}, "key.fields: keys of format json need them"),
     ({"key": {"format": "json", "fields": ["id"]}}, "key.fields: fields of format json have types"),
     ({"key": {"format": "long", "null_value": "filter"}}, "key.null_value: unknown key"),
-    (column(type="long", of="key"), "destinations.0.columns.c.of: keys are not decoded"),
+    (column(type="long", part="key"), "destinations.0.columns.c.part: keys are not decoded"),
     (
-        {"key": {"format": "long"}, "columns": {"value": {"type": "long", "of": "key"}}},
+        {"key": {"format": "long"}, "columns": {"value": {"type": "long", "part": "key"}}},
         "destinations.0.columns: all are of the key",
     ),
     (
-        {"key": {"fields": {"number": "long"}}, **column(type="long", of="key", required=True, **{"from": "numbr"})},
+        {"key": {"fields": {"number": "long"}}, **column(type="long", part="key", required=True, **{"from": "numbr"})},
         "destinations.0.columns.c: no key has the field 'numbr', did you mean 'number'?",
     ),
     (
-        {"key": {"fields": {"c": "long"}}, **column(type="date", of="key")},
+        {"key": {"fields": {"c": "long"}}, **column(type="date", part="key")},
         "destinations.0.columns.c: expected date, found long",
     ),
     # columns and their options

@@ -16,7 +16,7 @@ from frazil.run.staging.record_problems import record_problems
 
 PARTS: dict[str, Any] = {"name": "orders", "source": {"topics": ["orders"]}}
 LONG = {"format": "long"}
-OF_KEY = {"id": "long", "customer": {"type": "long", "from": "value", "of": "key"}}
+OF_KEY = {"id": "long", "customer": {"type": "long", "from": "value", "part": "key"}}
 
 
 def load(tmp_path: Path, columns: dict[str, Any] | None = None, **more: Any) -> Pipeline:
@@ -32,8 +32,8 @@ def load(tmp_path: Path, columns: dict[str, Any] | None = None, **more: Any) -> 
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
-        ({}, "destinations.0.columns.customer.of: keys are not decoded"),
-        ({"columns": {"a": {"type": "long", "of": "key"}}, "key": LONG}, "destinations.0.columns: all are of the key"),
+        ({}, "destinations.0.columns.customer.part: keys are not decoded"),
+        ({"columns": {"a": {"type": "long", "part": "key"}}, "key": LONG}, "destinations.0.columns: all are of the key"),
         ({"key": {"format": "json"}}, "key.fields: keys of format json need them"),
         ({"key": {"format": "json", "fields": {}}}, "key.fields: keys of format json need them"),
         ({"key": {"format": "avro"}}, "key: format avro needs one of registry, schema or schema_file"),
@@ -41,7 +41,8 @@ def load(tmp_path: Path, columns: dict[str, Any] | None = None, **more: Any) -> 
         ({"key": {"format": "lnog"}}, "key.format: 'lnog' is no format, did you mean 'long'?"),
         ({"key": {"format": "long", "null_value": "filter"}}, "key.null_value: unknown key"),
         ({"key": {"format": "avro", "schema_file": "none.avsc"}}, "key.schema_file: "),
-        ({"columns": {"id": {"type": "long", "of": "kee"}}}, "destinations.0.columns.id.of: "),
+        ({"columns": {"id": {"type": "long", "part": "kee"}}}, "destinations.0.columns.id.part: "),
+        ({"columns": {"id": {"type": "long", "of": "key"}}}, "destinations.0.columns.id.of: is called part now"),
         (
             {"columns": {"id": "long"}, "transforms": [{"type": "Cast$Key", "spec": "int64"}]},
             "transforms: number 1, Cast: keys are not decoded",
@@ -67,7 +68,7 @@ def test_impossible_key_is_refused(tmp_path: Path, parts: dict[str, Any], expect
 )
 def test_possible_key_is_accepted(tmp_path: Path, parts: dict[str, Any]) -> None:
     """A key of any format, and one that a transform makes."""
-    columns = OF_KEY if "key" in parts else {"id": "long", "customer": {"type": "long", "from": "id", "of": "key"}}
+    columns = OF_KEY if "key" in parts else {"id": "long", "customer": {"type": "long", "from": "id", "part": "key"}}
     assert record_problems(load(tmp_path, columns, **parts)) == ()
 
 
@@ -85,7 +86,7 @@ def test_possible_key_is_accepted(tmp_path: Path, parts: dict[str, Any]) -> None
 )
 def test_column_that_no_key_can_fill_is_refused(tmp_path: Path, key: Any, column: Any, expected: str) -> None:
     """Where all keys have one shape, validation knows it."""
-    columns = {"id": "long", "customer": {"from": "value", "of": "key", **column}}
+    columns = {"id": "long", "customer": {"from": "value", "part": "key", **column}}
     found = record_problems(load(tmp_path, columns, key=key))
 
     assert [problem[: len(expected)] for problem in found] == [expected]

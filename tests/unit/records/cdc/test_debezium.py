@@ -183,7 +183,7 @@ def test_deleted_row_needs_only_its_key() -> None:
 
 def test_key_of_the_record_is_enough_to_delete() -> None:
     """MongoDB sends no image before by default: the record's key says which document went."""
-    columns = {"id": {"type": "string", "of": "key", "required": True}, "city": "string"}
+    columns = {"id": {"type": "string", "part": "key", "required": True}, "city": "string"}
     fields = dict.fromkeys(("before", "after", "op"), "string")
     mongo = pipeline(
         {

@@ -30,7 +30,7 @@ def test_missing_value_that_no_column_takes_is_ignored() -> None:
     }
     sent = event("u", None, ann() | {"notes": "__debezium_unavailable_value"})
     taken = {**COLUMNS, "notes": "string"}
-    of_key = {**COLUMNS, "notes": {"type": "string", "of": "key"}}
+    of_key = {**COLUMNS, "notes": {"type": "string", "part": "key"}}
     for columns, is_bad in ((COLUMNS, False), (of_key, False), (taken, True)):
         outcomes = landed(pipeline(declared, changes=DEBEZIUM, columns=columns), [sent], [{"notes": "n"}])
         assert told(outcomes) == ([] if is_bad else [("upsert", 1, "Ann")])

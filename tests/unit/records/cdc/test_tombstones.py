@@ -17,7 +17,7 @@ from frazil.records.model.outcome import Outcomes
 from frazil.run.staging.record_spec import record_specs, route_of
 from tests.unit.records.cdc.landing import TABLE, batch_of, filtered, landed, told
 
-ID = {"type": "long", "required": True, "of": "key"}
+ID = {"type": "long", "required": True, "part": "key"}
 COLUMNS: Mapping[str, Any] = {"id": ID, "name": {"type": "string", "required": True}}
 JSON_KEY = {"format": "json", "fields": {"id": "long"}}
 OTHERS = "shop.others"

@@ -56,7 +56,7 @@ def test_column_that_can_be_filled_is_accepted(value: dict[str, Any], columns: d
 
 def test_misspelled_field_of_the_key_is_reported() -> None:
     """A column of the key is filled by the key's fields alone."""
-    columns = {"id": {"type": "long"}, "who": {"type": "string", "from": "valeu", "of": "key"}}
+    columns = {"id": {"type": "long"}, "who": {"type": "string", "from": "valeu", "part": "key"}}
 
     (found,) = problems(LINE, columns, key={"format": "string"})
 
@@ -65,7 +65,7 @@ def test_misspelled_field_of_the_key_is_reported() -> None:
 
 def test_a_json_value_beside_a_key_may_have_any_field() -> None:
     """Its fields are not known before they are read."""
-    columns = {"a": {"type": "long", "from": "b"}, "who": {"type": "string", "from": "value", "of": "key"}}
+    columns = {"a": {"type": "long", "from": "b"}, "who": {"type": "string", "from": "value", "part": "key"}}
 
     assert problems({}, columns, key={"format": "string"}) == ()
 
@@ -83,7 +83,7 @@ def test_a_json_value_beside_a_key_may_have_any_field() -> None:
             {"columns": {"zip": {"type": "string", "from": ["address", "zip"]}}, "evolve": "add"},
             {"value": {"fields": None}},
         ),
-        ({"columns": {"id": {"type": "long", "of": "key"}}, "evolve": "add"}, {"key": {"fields": {"id": "long"}}}),
+        ({"columns": {"id": {"type": "long", "part": "key"}}, "evolve": "add"}, {"key": {"fields": {"id": "long"}}}),
     ],
 )
 def test_table_without_declared_columns_is_accepted(destination: dict[str, Any], more: dict[str, Any]) -> None:

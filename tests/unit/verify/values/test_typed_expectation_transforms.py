@@ -85,7 +85,7 @@ STEPS: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
 
 def pipeline_of(steps: list[dict[str, Any]], columns: dict[str, Any]) -> Pipeline:
     declared = {
-        name: {"type": of, "of": "key", "from": "id"} if name == "k" else {"type": of} for name, of in columns.items()
+        name: {"type": of, "part": "key", "from": "id"} if name == "k" else {"type": of} for name, of in columns.items()
     }
     given = {"name": "p", "source": {"topics": ["orders"]}, "value": {"fields": FIELDS}, "transforms": steps}
     return Pipeline.model_validate(given | {"destinations": [{"table": "a.b", "columns": declared}]})
