@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import runpy
 import socket
@@ -234,3 +235,27 @@ def test_pages_lead_to_names_that_exist(page: str) -> None:
 
     assert len(steps) > 10
     assert [(file, name) for file, name in steps if name not in defined(ROOT / file)] == []
+
+
+RAISES = re.compile(r"^Raises:\n((?:    .*\n?)+)", re.MULTILINE)
+EXCEPTIONS = re.compile(r"^    ([A-Z]\w+(?:, [A-Z]\w+)*):", re.MULTILINE)
+
+
+def test_documented_exceptions_exist() -> None:
+    """Who catches what a docstring promises must find it."""
+    known, documented = {*vars(builtins)}, set[tuple[str, str]]()
+    for path in (file for top in ("include", "plugins", "dags", "spark_jobs") for file in (ROOT / top).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.ImportFrom(names=imported) | ast.Import(names=imported):
+                    known |= {(each.asname or each.name).rpartition(".")[2] for each in imported}
+                case ast.Assign(targets=[ast.Name(id=name)]):
+                    known.add(name)
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    known |= {node.name} if isinstance(node, ast.ClassDef) else set()
+                    for section in RAISES.findall(ast.get_docstring(node) or ""):
+                        names = ", ".join(EXCEPTIONS.findall(section)).split(", ")
+                        documented |= {(f"{path.relative_to(ROOT)}:{node.lineno}", name) for name in names if name}
+
+    assert len(documented) > 500
+    assert sorted((place, name) for place, name in documented if name not in known) == []

@@ -64,7 +64,7 @@ class Call:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Call:
-        """Read `to_json`."""
+        """Read what `to_json` returned."""
         return cls(body["epoch"], dict(body["ends"]), body["at"])
 
     def is_open(self, waiting: Waiting, instant: float) -> bool:

@@ -23,7 +23,7 @@ Begin = Callable[[Literal["beginning", "end"]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a capture rests on.
+    """A capture with its cluster, its topic of positions and its environment.
 
     Attributes:
         capture: The capture.
@@ -39,7 +39,7 @@ class Ground:
 
     @property
     def identity(self) -> str:
-        """What its producer and its position are called: no other environment's are ended, or moved."""
+        """Name of its producer and of its position: two environments on one cluster never touch each other's."""
         return self.capture.name if self.environment is None else f"{self.environment}.{self.capture.name}"
 
     def position(self) -> CapturePosition | None:

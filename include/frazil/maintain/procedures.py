@@ -42,7 +42,7 @@ class Procedures(Protocol):
         """Call a procedure of a catalog, and return its rows, which are read as they are asked for.
 
         Raises:
-            GaveWay: Others changed the same files meanwhile.
+            Conflict: Others changed the same files meanwhile.
             Retryable: The engine, the catalog or the storage is not available now.
         """
 

@@ -61,7 +61,7 @@ def maintain(scope: RunContext, order: Order, engine: Procedures | None) -> Main
     Raises:
         Retryable: The catalog or the storage is not available now.
         Terminal: There is no such table.
-        Lost: A step lost what a table held, which must never be.
+        StateLost: A step lost what a table held, which must never be.
     """
     began = time.monotonic()
     rules_by_table = tables_to_maintain(scope.pipeline, order.table)

@@ -115,7 +115,7 @@ def compact(work: Work, rules: Compaction) -> dict[str, int]:
     """Make small files large, closed partitions first; write anew what rows were deleted from, if that is due.
 
     Raises:
-        GaveWay: Others changed the same files, whatever was tried.
+        Conflict: Others changed the same files, whatever was tried.
     """
     calls = compaction_arguments(
         work.inspection, rules, work.scope.clock(), branch=work.scope.lake.branch_of(work.table)
@@ -151,7 +151,7 @@ def _rewrite(work: Work, arguments: dict[str, Any]) -> dict[str, int]:
     """Call the rewrite.
 
     Raises:
-        GaveWay: Others changed the same files. Where each part has a commit of its own, Iceberg logs that, and no count tells.
+        Conflict: Others changed the same files. Where each part has a commit of its own, Iceberg logs that, and no count tells.
     """
     counts = work.call("rewrite_data_files", **arguments)
     if work.is_due and not counts["rewritten_data_files_count"]:
@@ -220,7 +220,7 @@ def expire(work: Work, rules: Expiry, guard: TableGuard) -> dict[str, int]:
     """Let old snapshots go. What the table holds of pipelines is the same afterwards.
 
     Raises:
-        Lost: It is not.
+        StateLost: It is not.
     """
     before, retention = guard(work.table), Retention.from_rules(rules)
     if work.inspection.format_version < _BY_ENGINE_ALONE:

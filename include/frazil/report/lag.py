@@ -115,7 +115,7 @@ class Lag:
 
     @property
     def headroom(self) -> int | None:
-        """The smallest headroom of the partitions with something to lose; None if none has."""
+        """The smallest headroom of the partitions with unread records, as theirs is counted; None if there is none."""
         return min(
             (partition.headroom for partition in self.partitions if partition.headroom is not None and partition.lag),
             default=None,

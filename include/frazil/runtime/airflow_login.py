@@ -32,7 +32,7 @@ class Secrets:
     password: str = field(repr=False)
 
     def values(self) -> tuple[str, ...]:
-        """Return all of them, to blot them out of quoted logs."""
+        """Return all secrets, to mask them in logs that are quoted."""
         return (self.jwt, self.fernet, self.api, self.password)
 
 

@@ -115,8 +115,8 @@ async def missed_deadline(pipeline: str) -> None:
 
 
 def tell_of_late_run(pipeline: str) -> None:
-    """Tell people that a run of a pipeline is late, unless the monitor looked lately. What it told is noted on a page of its
-    own, which the monitor takes over at its next look: so it is told once for many runs, and when it is over.
+    """Tell people that a run of a pipeline is late, unless the monitor looked lately. What it told is noted in an Airflow
+    Variable, which the monitor takes over at its next look: so it is told once for many runs, and when it is over.
 
     Raises:
         RuntimeError: A channel was not told.

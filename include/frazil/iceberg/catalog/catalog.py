@@ -194,7 +194,7 @@ class Lake:
             change.set_properties({key: value})
 
     def refuse_code(self, table: Table) -> None:
-        """Refuse a table to an engine, which would run a class that the table names.
+        """Refuse a table whose properties name a class that the settings don't allow: an engine would run it.
 
         Raises:
             Terminal: It names one that the settings don't allow.

@@ -116,7 +116,7 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
     """What becomes main must descend from what main is, and carry this very change.
 
     Raises:
-        Repeated: It has rows twice.
+        RowsAddedTwice: It has rows twice.
         Terminal: It does not.
     """
     snapshots = list(ancestry(metadata, tip))

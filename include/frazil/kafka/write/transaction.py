@@ -50,7 +50,7 @@ class TransactionalProducer:
     _failed: tuple[KafkaError, str, OutgoingRecord] | None = None
 
     def begin(self) -> None:
-        """End what earlier producers of the name left open, and bar them from committing.
+        """Abort what earlier producers with this transactional id left open, and fence them.
 
         Raises:
             Fenced: another one was opened at the same moment.

@@ -70,7 +70,7 @@ def read_text(file: Path, folder: Path | None = None) -> str:
 
 
 class UnfitYamlError(yaml.MarkedYAMLError):
-    """YAML that is refused for its size: values too many, too deep or too long; or for a text that nothing can store."""
+    """YAML that has too many, too deep or too long values, or a text that can't be stored."""
 
 
 def parse_yaml(text: str) -> object:

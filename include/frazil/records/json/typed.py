@@ -218,7 +218,7 @@ class TypedDecoder:
         yield from np.split(places, edges)
 
     def _decoder(self, *, is_closed: bool, as_text: bool) -> _ObjectDecoder:
-        """Return the decoder of values: closed ones refuse fields that no column reads; doubles are decoded as texts or not."""
+        """Return the decoder; closed, it refuses values with fields that no column reads; as text, doubles are their digits."""
         if (decoder := self._decoders.get((is_closed, as_text))) is None:
             closed_root = is_closed or not self._ignores_extra
             decoder = _ObjectDecoder(self._fields, (closed_root, is_closed), counts=self._counts_names, as_text=as_text)

@@ -41,7 +41,7 @@ class SparkProcedures:
         """Call a procedure of a catalog, and return its rows, which are read as they are asked for.
 
         Raises:
-            GaveWay: Others changed the same files meanwhile.
+            Conflict: Others changed the same files meanwhile.
             Retryable: Spark, the catalog or the storage is not available now.
         """
         arguments_text = ", ".join(f"{name} => {literal(value)}" for name, value in arguments.items())

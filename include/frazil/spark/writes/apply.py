@@ -205,7 +205,7 @@ def _tip(lake: Lake, change: Change, operation: Operation, name: str, planned: i
     """The snapshot that main is to become: it has what was staged, and descends from what main was.
 
     Raises:
-        Repeated: It has rows twice.
+        RowsAddedTwice: It has rows twice.
         Terminal: It has something else.
     """
     metadata = lake.load_table(change.table).metadata

@@ -122,7 +122,9 @@ class TypedExpectation:
         if value.format != "json" or isinstance(value.fields, dict):
             return value
         fields = {
-            (column.source or (name,))[0]: column.type for name, column in self.columns.items() if column.part == "value"
+            (column.source or (name,))[0]: column.type
+            for name, column in self.columns.items()
+            if column.part == "value"
         }
         return value.model_copy(update={"fields": fields})
 

@@ -33,7 +33,10 @@ def load(tmp_path: Path, columns: dict[str, Any] | None = None, **more: Any) -> 
     ("parts", "expected"),
     [
         ({}, "destinations.0.columns.customer.part: keys are not decoded"),
-        ({"columns": {"a": {"type": "long", "part": "key"}}, "key": LONG}, "destinations.0.columns: all are of the key"),
+        (
+            {"columns": {"a": {"type": "long", "part": "key"}}, "key": LONG},
+            "destinations.0.columns: all are of the key",
+        ),
         ({"key": {"format": "json"}}, "key.fields: keys of format json need them"),
         ({"key": {"format": "json", "fields": {}}}, "key.fields: keys of format json need them"),
         ({"key": {"format": "avro"}}, "key: format avro needs one of registry, schema or schema_file"),

@@ -26,7 +26,7 @@ SINGLE_OBJECT: Final = b"\xc3\x01"
 class AvroFormat(RegistryFormat):
     """Avro values behind a Schema Registry's frame, each read with the schema that it was written with.
 
-    Columns are the fields of the record; of any other type there is the one column `port.BARE`.
+    Columns are the fields of the record; of any other type there is the one column `BARE`.
 
     Args:
         source: Knows the writer schemas.

@@ -32,7 +32,7 @@ Check = Callable[[str, JsonValue], None]
 class JsonSchemaFormat(RegistryFormat):
     """JSON values behind a Schema Registry's frame.
 
-    Columns are the properties of the object; of any other schema there is the one column `port.BARE`. Schemas that don't
+    Columns are the properties of the object; of any other schema there is the one column `BARE`. Schemas that don't
     say their draft are of draft 7, as the registry has it. Nothing is fetched: a schema refers to its references only.
 
     Args:

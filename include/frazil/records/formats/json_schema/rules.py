@@ -73,7 +73,7 @@ _ITEMS: Final = ("additionalItems", "unevaluatedItems", "contains")
 
 
 class _Unchecked:
-    """A keyword that says how a text is encoded: no rule, as most validators have it."""
+    """Ignores keywords that say how a text is encoded (`contentEncoding`), as most validators do."""
 
     def __init__(self, *_: object) -> None:
         pass

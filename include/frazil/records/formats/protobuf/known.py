@@ -111,7 +111,7 @@ KNOWN: Final[Mapping[str, tuple[pa.DataType, Convert]]] = {
 
 
 def json_text(pool: DescriptorPool) -> Convert:
-    """Return what makes JSON text of a message, by Protobuf's own JSON mapping with the fields' own names.
+    """Return a function that converts a message to JSON text, by Protobuf's JSON mapping, with fields named as in the schema.
 
     An `Any` of a type that the schema does not hold shows its type and its bytes as base64.
     """
