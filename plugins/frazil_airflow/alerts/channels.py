@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from email.mime.text import MIMEText
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 from urllib.parse import urlsplit
 
 from airflow.providers.http.notifications.http import HttpNotifier
@@ -91,33 +91,36 @@ def notifier(
 ) -> MailNotifier | SlackWebhookNotifier | IncidentNotifier | HttpNotifier:
     """Return what sends the notice through the channel when its `notify` is called."""
     connection = channel.connection
-    if channel.type == "smtp":
-        mail = words.mail(notice)
-        return MailNotifier(
-            smtp_conn_id=connection,
-            from_email=channel.sender,
-            to=list(channel.to),
-            subject=mail.subject,
-            html_content=mail.html,
-            text=mail.text,
-            custom_headers={"Auto-Submitted": "auto-generated"},  # else absence notes come back
-        )
-    if channel.type == "slack":
-        return SlackWebhookNotifier(
-            slack_webhook_conn_id=connection,
-            text=words.slack_text(notice),
-            blocks=words.slack_blocks(notice),
-            unfurl_links=False,
-            timeout=TIMEOUT_SECONDS,
-        )
-    if channel.type == "pagerduty":
-        return IncidentNotifier(pagerduty_events_conn_id=connection, **words.pagerduty_event(notice))
-    return HttpNotifier(
-        http_conn_id=connection,
-        json=words.webhook_body(notice),
-        headers={"Content-Type": "application/json"},
-        extra_options={"timeout": TIMEOUT_SECONDS},
-    )
+    match channel.type:
+        case "smtp":
+            mail = words.mail(notice)
+            return MailNotifier(
+                smtp_conn_id=connection,
+                from_email=channel.sender,
+                to=list(channel.to),
+                subject=mail.subject,
+                html_content=mail.html,
+                text=mail.text,
+                custom_headers={"Auto-Submitted": "auto-generated"},  # else absence notes come back
+            )
+        case "slack":
+            return SlackWebhookNotifier(
+                slack_webhook_conn_id=connection,
+                text=words.slack_text(notice),
+                blocks=words.slack_blocks(notice),
+                unfurl_links=False,
+                timeout=TIMEOUT_SECONDS,
+            )
+        case "pagerduty":
+            return IncidentNotifier(pagerduty_events_conn_id=connection, **words.pagerduty_event(notice))
+        case "webhook":
+            return HttpNotifier(
+                http_conn_id=connection,
+                json=words.webhook_body(notice),
+                headers={"Content-Type": "application/json"},
+                extra_options={"timeout": TIMEOUT_SECONDS},
+            )
+    assert_never(channel.type)
 
 
 def deliver(channel: ChannelSettings, notice: Notice) -> str | None:
