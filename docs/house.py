@@ -234,8 +234,8 @@ def figures() -> list[Figure]:
 
 
 LIMITS: dict[str, float] = {
-    "source lines": 92_800,
-    "source files": 602,
+    "source lines": 93_600,
+    "source files": 603,
     "crumbs": 28,
     "imports": 12.4,
     "folder": MOST_FILES,
