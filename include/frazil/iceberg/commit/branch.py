@@ -18,7 +18,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetPropertiesUpdate
 
 from frazil import failpoints
-from frazil.errors import OutcomeUnknown, Retryable, Terminal
+from frazil.error_codes import AUDIT_FAILED, TABLE_ROLLED_BACK
+from frazil.errors import OutcomeUnknown, Retryable
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.branch_table import whole_metadata
@@ -154,7 +155,7 @@ def remove_stale_branches(lake: Lake, table: str, pipeline: str, n: int, now_ms:
             return stale
     meaning = as_frazil(failure, f"removing stale branches of table {table}")
     # Dropping is repeatable, so an unknown outcome is no worse than a failure.
-    raise Retryable(meaning.message) if isinstance(meaning, OutcomeUnknown) else meaning from failure
+    raise Retryable(meaning.message, code=meaning.code) if isinstance(meaning, OutcomeUnknown) else meaning from failure
 
 
 def branches_in_vain(metadata: TableMetadata, pipeline: str, n: int) -> tuple[str, ...]:
@@ -198,7 +199,7 @@ class PreparedBranch:
 def _main(metadata: TableMetadata, change: Change) -> int:
     head = head_of(metadata)
     if head is None:
-        raise Terminal(
+        raise TABLE_ROLLED_BACK.terminal(
             f"table {change.table} has no snapshot on main, so it holds nothing that could be replaced",
             next_step="was it emptied or rolled back? frazil history PIPELINE shows what was landed there",
         )
@@ -289,7 +290,7 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
     descends = planned is None or planned in {snapshot.snapshot_id for snapshot in snapshots[1:]}
     if lacking or not descends:
         mismatch = f"lacks {', '.join(lacking)}" if lacking else f"does not descend from main's head {planned}"
-        raise Terminal(
+        raise AUDIT_FAILED.terminal(
             f"table {change.table}: snapshot {tip} on branch {branch} {mismatch}; main stays as it is",
             next_step="did another engine write to the branch? Run again, a new branch will be made",
         )
@@ -297,7 +298,9 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
         sum(_adds_rows(snapshot) for snapshot in takewhile(lambda snapshot: snapshot.snapshot_id != planned, snapshots))
         > 1
     ):
-        raise RowsAddedTwice(f"table {change.table}: branch {branch} has rows twice; main stays as it is")
+        raise RowsAddedTwice(
+            f"table {change.table}: branch {branch} has rows twice; main stays as it is", code=AUDIT_FAILED
+        )
 
 
 def _adds_rows(snapshot: Snapshot) -> bool:
