@@ -14,6 +14,7 @@ from frazil.batch.manifest import Fit, Kind, Manifest, Operation, TablePart
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond, farthest
 from frazil.batch.schema_change import Demands
+from frazil.error_codes import BAD_STATE, MANIFEST_FOREIGN, REPLAY_REFUSED
 from frazil.errors import Retryable, Terminal
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.table import Table, metadata_path, missing_files, read_text, write_text
@@ -136,13 +137,15 @@ def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str
     try:
         manifest = Manifest.from_json(read_text(tables.closing, path))
     except Terminal as error:
-        raise Terminal(
+        raise BAD_STATE.terminal(
             f"pipeline {pipeline.name}: batch {mark.n} is decided and not finished, and its manifest {path} can't be read:"
             f" {error.message}",
             next_step=f"restore the file and run again; or take the batch back: {to_table_command(pipeline.name)}",
         ) from error
     if manifest.mark != mark:
-        raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}")
+        raise MANIFEST_FOREIGN.terminal(
+            f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}"
+        )
     return manifest, path
 
 
@@ -162,7 +165,7 @@ def refuse_foreign_parts(scope: RunContext, state: PipelineState, *manifests: Ma
         if manifest.ledger != pipeline.ledger_table:
             foreign.add(manifest.ledger)
         if foreign:
-            raise Terminal(
+            raise MANIFEST_FOREIGN.terminal(
                 f"pipeline {pipeline.name}: the manifest of batch {manifest.position.n} gives parts to"
                 f" {', '.join(sorted(foreign))}: neither the pipeline file nor the ledger {pipeline.ledger_table} knows them as"
                 " tables of this pipeline, in these catalogs",
@@ -359,7 +362,7 @@ def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...
         return None
     columns = coordinate_columns(pipeline.destination(table))
     if columns is None:
-        raise Terminal(
+        raise REPLAY_REFUSED.terminal(
             f"pipeline {pipeline.name} keeps no Kafka columns in {table} (kafka_columns: false):"
             " its rows don't say where they came from, so none can be taken out",
             next_step="a table with Kafka columns can be replayed and reset backward; this one only with"
