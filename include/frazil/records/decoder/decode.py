@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from frazil.batch.changes import OP
 from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import bounded
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SCHEMA
 from frazil.records.decoder.orc_times import without_altered_times
 from frazil.records.decoder.partitions import PartitionBound, refused_by_partition
 from frazil.records.decoder.tombstones import DeletedRowFitter, TombstoneDecoder, with_deleted
@@ -353,7 +353,9 @@ def _payload_decoder(
     if fields is not None and half == "value" and spec.infers:
         return PayloadDecoder(half, format_spec, InferredJson(spec, fields, agreement, blocks=blocks))
     if fields is None:
-        raise Terminal(f"record shape: nothing says which fields the JSON of a {half} has", next_step="declare them")
+        raise BAD_SCHEMA.terminal(
+            f"record shape: nothing says which fields the JSON of a {half} has", next_step="declare them"
+        )
     json = RecordSpec(
         fields, duplicate_keys=spec.duplicate_keys, field_names=spec.field_names, casts=spec.casts, kafka_columns=None
     )

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.facts import TableCounts, UnknownFields
 from frazil.batch.schema_change import Demands, Untold, first_names
-from frazil.errors import Terminal
+from frazil.error_codes import RECORD_REFUSED
 from frazil.records.decoder.declared_names import DeclaredNames
 from frazil.records.decoder.decode import Decoder, Filtered, screen_values, unread_reasons, with_kafka_columns
 from frazil.records.decoder.decoded_groups import DecodedGroup, GroupDecoder
@@ -88,7 +88,7 @@ def refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec]
     first = incompatible.slice(0, 1).drop_columns("timestamp").to_pylist()[0]  # Python knows no years beyond 9999
     names = DeclaredNames.from_specs(specs.values())
     path = names.visible_path(first["path"] or "")  # a key of a map, say, may be secret
-    raise Terminal(
+    raise RECORD_REFUSED.terminal(
         f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}: field {path} does not"
         f" fit its column of {first['destination'] or strict[0]} ({first['code']}), which can't be widened to it;"
         f" nothing was published",

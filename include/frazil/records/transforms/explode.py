@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.model.cells import STEP_BYTES, too_many_rows, wide_repeats
 from frazil.records.model.changes import Column
 from frazil.records.model.dead_letter import Reason
@@ -77,7 +77,7 @@ class Explode:
         if self.position_field is not None:
             columns.append((pa.field(self.position_field, pa.int32(), nullable=self.outer), element_indexes))
         if duplicate := first_duplicate([declared.name for declared, _ in columns]):
-            raise Terminal(
+            raise FIELDS_UNFIT.terminal(
                 f"Explode: two fields would be named {duplicate}", next_step="rename one with ReplaceField first"
             )
         return repeated_rows.with_value(batch_of(columns, len(parents), like=frame.value))
@@ -86,7 +86,7 @@ class Explode:
         if not self.spread:
             return [(item, elements)]
         if not pa.types.is_struct(item.type):
-            raise Terminal(
+            raise FIELDS_UNFIT.terminal(
                 f"Explode: expected {self.field} as a list of structs to spread, found elements of type {item.type}",
                 next_step="leave spread out",
             )
@@ -99,7 +99,9 @@ def _as_list(name: str, values: pa.Array) -> pa.ListArray:
         return values.cast(pa.list_(kind.value_field))
     if pa.types.is_list(kind):
         return values
-    raise Terminal(f"Explode: expected {name} as a list, found {kind}", next_step="name a field that is a list")
+    raise FIELDS_UNFIT.terminal(
+        f"Explode: expected {name} as a list, found {kind}", next_step="name a field that is a list"
+    )
 
 
 def _too_large(frame: Frame, name: str, lists: pa.ListArray) -> dict[int, Reason]:

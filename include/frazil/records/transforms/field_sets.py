@@ -9,7 +9,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.format import BARE
 from frazil.records.model.frame import Frame, MissingField, Transformed
@@ -62,10 +62,14 @@ class InsertField:
 
     def __post_init__(self) -> None:
         if (self.static_field is None) != (self.static_value is None):
-            raise Terminal("InsertField: static.field and static.value need each other", next_step="name both")
+            raise BAD_TRANSFORM.terminal(
+                "InsertField: static.field and static.value need each other", next_step="name both"
+            )
         named = (self.topic_field, self.partition_field, self.offset_field, self.timestamp_field, self.static_field)
         if not any(name and name.rstrip("!?") for name in named):
-            raise Terminal("InsertField: no field is named", next_step="name topic.field, static.field, or another one")
+            raise BAD_TRANSFORM.terminal(
+                "InsertField: no field is named", next_step="name topic.field, static.field, or another one"
+            )
 
     def apply(self, frame: Frame) -> Transformed:
         """Add the fields."""
@@ -116,9 +120,11 @@ class ReplaceField:
 
     def __post_init__(self) -> None:
         if not (self.include or self.exclude or self.renames):
-            raise Terminal("ReplaceField: nothing to do", next_step="name fields under include, exclude or renames")
+            raise BAD_TRANSFORM.terminal(
+                "ReplaceField: nothing to do", next_step="name fields under include, exclude or renames"
+            )
         if duplicate := first_duplicate(list(self.renames.values())):
-            raise Terminal(
+            raise BAD_TRANSFORM.terminal(
                 f"ReplaceField: two fields are renamed to {duplicate}", next_step="give them different names"
             )
 
@@ -212,7 +218,7 @@ class ValueToKey:
     def __post_init__(self) -> None:
         if not self.fields or (duplicate := first_duplicate(self.fields)):
             wrong = f"the field {duplicate} is named twice" if self.fields else "no field is named"
-            raise Terminal(f"ValueToKey: {wrong}", next_step="name each field of the key once")
+            raise BAD_TRANSFORM.terminal(f"ValueToKey: {wrong}", next_step="name each field of the key once")
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the configured fields that do not exist."""

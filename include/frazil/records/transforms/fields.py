@@ -10,7 +10,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import BARE
 from frazil.records.model.frame import Frame, MissingField, Transformed
@@ -32,7 +32,7 @@ def fields_of(frame: Frame, target: Target) -> pa.RecordBatch:
     if target == "value":
         return frame.value
     if frame.key is None:
-        raise Terminal(
+        raise BAD_TRANSFORM.terminal(
             "a transform works on the key, and keys are not decoded",
             next_step="declare `key:` in the pipeline file, or put ValueToKey before the transform",
         )

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from frazil.error_codes import BAD_TRANSFORM, FIELDS_UNFIT
 from frazil.errors import Terminal
 from frazil.records.model.changes import Column
 from frazil.records.model.frame import Frame, Transformed
@@ -39,7 +40,9 @@ class Flatten:
 
     def __post_init__(self) -> None:
         if self.depth is not None and self.depth < 1:
-            raise Terminal(f"Flatten: expected a depth of 1 or more, found {self.depth}", next_step="leave depth out")
+            raise BAD_TRANSFORM.terminal(
+                f"Flatten: expected a depth of 1 or more, found {self.depth}", next_step="leave depth out"
+            )
 
     def apply(self, frame: Frame) -> Transformed:
         """Flatten."""
@@ -80,7 +83,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _collision(name: str, first: tuple[str, ...], second: tuple[str, ...]) -> Terminal:
     first_path, second_path = (" > ".join(path) for path in (first, second))
-    return Terminal(
+    return FIELDS_UNFIT.terminal(
         f"Flatten: {first_path} and {second_path} both become {name}",
         next_step="choose another delimiter, or rename one of them with ReplaceField first",
     )

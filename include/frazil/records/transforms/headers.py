@@ -8,7 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.model.frame import Frame, MissingField, Transformed
 from frazil.records.transforms.fields import (
     Target,
@@ -49,12 +49,14 @@ class HeaderFrom:
 
     def __post_init__(self) -> None:
         if not self.fields or len(self.fields) != len(self.headers) or first_duplicate(self.fields):
-            raise Terminal(
+            raise BAD_TRANSFORM.terminal(
                 f"HeaderFrom: {len(self.fields)} fields can't become {len(self.headers)} headers",
                 next_step="name each field once, and one header for each",
             )
         if self.operation not in ("move", "copy"):
-            raise Terminal(f"HeaderFrom: {self.operation!r} is not known", next_step="write operation: move, or copy")
+            raise BAD_TRANSFORM.terminal(
+                f"HeaderFrom: {self.operation!r} is not known", next_step="write operation: move, or copy"
+            )
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the configured fields that do not exist."""
@@ -111,7 +113,7 @@ class DropHeaders:
 
     def __post_init__(self) -> None:
         if not self.headers:
-            raise Terminal("DropHeaders: no header is named", next_step="name them under headers")
+            raise BAD_TRANSFORM.terminal("DropHeaders: no header is named", next_step="name them under headers")
 
     def apply(self, frame: Frame) -> Transformed:
         """Leave the headers out."""

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM, FIELDS_UNFIT
 from frazil.records.json.convert import check_characters
 from frazil.records.json.exact import parse_object
 from frazil.records.json.record import ExactDecoder
@@ -57,7 +57,7 @@ class JsonToMap:
 
     def __post_init__(self) -> None:
         if self.json_root == (self.types is not None):
-            raise Terminal(
+            raise BAD_TRANSFORM.terminal(
                 "JsonToMap: expected either json.root: true or declared types", next_step="declare the fields to take"
             )
         if self.types is not None:
@@ -74,7 +74,7 @@ class JsonToMap:
             return reject_all(frame, no_field_message("JsonToMap", self.field, frame.value), self.field)
         texts = frame.value.column(index)
         if not (pa.types.is_string(texts.type) or pa.types.is_binary(texts.type)):
-            raise Terminal(
+            raise FIELDS_UNFIT.terminal(
                 f"JsonToMap: expected {self.field} as string, found {texts.type}", next_step="name a field that is text"
             )
         parsed, failed = self._read(texts.cast(pa.binary()))

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.model.frame import Frame, Transformed
 from frazil.records.transforms.fields import put_column
 
@@ -35,7 +35,7 @@ class KafkaMetadata:
 
     def __post_init__(self) -> None:
         if self.external_field is not None and (len(self._external) != _PARTS or not all(self._external)):
-            raise Terminal(
+            raise BAD_TRANSFORM.terminal(
                 f"KafkaMetadata: expected external_field as name,text, found {self.external_field!r}",
                 next_step="write it as in `external_field: cluster,eu-west`",
             )

@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Frame, Transformed
@@ -67,7 +68,7 @@ class TimestampRouter:
     def __post_init__(self) -> None:
         DatePattern(self.timestamp_format)
         if not _VARIABLE.search(self.topic_format):
-            raise Terminal(
+            raise BAD_TRANSFORM.terminal(
                 f"TimestampRouter: {self.topic_format!r} has neither ${{topic}} nor ${{timestamp}}",
                 next_step="write topic.format with them, or use RegexRouter",
             )
@@ -114,7 +115,7 @@ def _group_reference(pattern: WholeMatch, digits: str) -> tuple[int, str]:
 
 
 def _no_group(reference: str, pattern: WholeMatch) -> Terminal:
-    return Terminal(
+    return BAD_TRANSFORM.terminal(
         f"RegexRouter: the replacement refers to {reference}, and {pattern.pattern!r} has {pattern.groups} groups"
         f" ({', '.join(pattern.names) or 'none with a name'})",
         next_step=r"refer to a group that is there; a dollar or backslash itself is written \$ or \\",

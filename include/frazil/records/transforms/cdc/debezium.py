@@ -10,7 +10,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.model.changes import Column
 from frazil.records.model.format import BARE
 from frazil.records.model.frame import Frame, MissingField, Transformed
@@ -153,7 +153,7 @@ def _image(fields: pa.RecordBatch, name: str) -> dict[str, Column]:
             declared.name: (declared, v)
             for declared, v in children(pa.field(name, values.type, nullable=False), values)
         }
-    raise Terminal(
+    raise FIELDS_UNFIT.terminal(
         f"{_NAME}: expected {name} as struct or string, found {values.type}", next_step=f"declare {name} as struct"
     )
 
@@ -177,7 +177,9 @@ def _millis(fields: pa.RecordBatch) -> pa.Array:
         return pa.nulls(fields.num_rows, pa.int64())
     if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
         return values
-    raise Terminal(f"{_NAME}: expected ts_ms as long, found {values.type}", next_step="declare ts_ms as long")
+    raise FIELDS_UNFIT.terminal(
+        f"{_NAME}: expected ts_ms as long, found {values.type}", next_step="declare ts_ms as long"
+    )
 
 
 def _is_out_of_range(fields: pa.RecordBatch) -> pa.BooleanArray:

@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.format import BARE
 from frazil.records.model.frame import Frame, MissingField, Transformed
@@ -55,12 +55,12 @@ class Cast:
     def __post_init__(self) -> None:
         cast_types = [self.spec] if isinstance(self.spec, str) else list(self.spec.values())
         if unknown_types := sorted(set(cast_types) - set(get_args(CastType))):
-            raise Terminal(
+            raise BAD_TRANSFORM.terminal(
                 f"Cast: {unknown_types[0]!r} is not a type to cast to",
                 next_step=f"known: {', '.join(get_args(CastType))}",
             )
         if not cast_types:
-            raise Terminal("Cast: nothing to cast", next_step="name fields and their types under spec")
+            raise BAD_TRANSFORM.terminal("Cast: nothing to cast", next_step="name fields and their types under spec")
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the configured fields that do not exist."""

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
 
 SECOND: Final = 1_000_000
@@ -103,7 +104,7 @@ class DatePattern:
         return parts
 
     def _unusable(self, why: str) -> Terminal:
-        return Terminal(
+        return BAD_TRANSFORM.terminal(
             f"date pattern {self.pattern!r}: {why}",
             next_step="write it with y M d E a H k K h m s S z Z X, other letters in single quotes",
         )

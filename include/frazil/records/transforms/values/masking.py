@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Frame, MissingField, Transformed
 from frazil.records.transforms.fields import Target, failure, fields_of, find, lacking, put_column, select, with_fields
@@ -41,9 +41,11 @@ class MaskField:
 
     def __post_init__(self) -> None:
         if not self.fields:
-            raise Terminal("MaskField: no field is named", next_step="name them under fields")
+            raise BAD_TRANSFORM.terminal("MaskField: no field is named", next_step="name them under fields")
         if self.replacement is not None and not self.replacement:
-            raise Terminal("MaskField: the replacement is empty", next_step="leave it out: texts become empty then")
+            raise BAD_TRANSFORM.terminal(
+                "MaskField: the replacement is empty", next_step="leave it out: texts become empty then"
+            )
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the configured fields that do not exist."""

@@ -9,7 +9,7 @@ from typing import Final, Literal, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.format import BARE
 from frazil.records.model.frame import Frame, MissingField, Transformed
@@ -65,14 +65,16 @@ class TimestampConverter:
 
     def __post_init__(self) -> None:
         if self.target_type not in get_args(TimeForm) or self.unix_precision not in get_args(UnixPrecision):
-            raise Terminal(
+            raise BAD_TRANSFORM.terminal(
                 f"TimestampConverter: {self.target_type!r} in {self.unix_precision!r} is not known",
                 next_step=f"known: {', '.join(get_args(TimeForm))} in {', '.join(get_args(UnixPrecision))}",
             )
         if self.format is not None:
             DatePattern(self.format)
         elif self.target_type == "string":
-            raise Terminal("TimestampConverter: text needs a format", next_step="write format: yyyy-MM-dd, or the like")
+            raise BAD_TRANSFORM.terminal(
+                "TimestampConverter: text needs a format", next_step="write format: yyyy-MM-dd, or the like"
+            )
 
     def lacks(self, frame: Frame) -> Iterator[MissingField]:
         """Yield the configured fields that do not exist."""
