@@ -85,7 +85,7 @@ class FrazilError(Exception):
     @property
     def message_with_code(self) -> str:
         """The message, for whoever shows the next step apart from it. That of a job's error has the code already."""
-        return self.message if f"[{self.code}]" in self.message else marked(self.message, self.code)
+        return marked(self.message, self.code)
 
 
 class Retryable(FrazilError):
@@ -123,9 +123,9 @@ class Stopped(FrazilError):
 
 
 def marked(message: str, code: ErrorCode) -> str:
-    """A message with the code behind its first line."""
+    """A message with the code behind its first line, if that has it not yet."""
     first, newline, rest = message.partition("\n")
-    return f"{first} [{code}]{newline}{rest}"
+    return message if f"[{code}]" in first else f"{first} [{code}]{newline}{rest}"
 
 
 def code_in(text: str) -> ErrorCode | None:
