@@ -1,5 +1,5 @@
-"""Writes what is generated under docs/: keys of both files, codes of dead letters, cases of formats, options of transforms,
-metrics; under docker/grafana what is made of the metrics; under include/schemas the JSON Schemas of both files.
+"""Writes what is generated under docs/: keys of both files, codes of errors and dead letters, cases of formats, options of
+transforms, metrics; under docker/grafana what is made of the metrics; under include/schemas the JSON Schemas of both files.
 
 `python docs/generate.py` writes them; `--check` changes nothing and ends with 1 when one is out of date.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import groupby
@@ -18,6 +19,7 @@ from typing import Any
 import yaml
 
 from docs.model_tables import PREDICATES, TRANSFORMS, escaped, section, sections
+from frazil import error_codes, errors
 from frazil.kafka.admin.grants import ROLES
 from frazil.monitor.dashboard import dashboard
 from frazil.monitor.metrics import CATALOGUE, statsd_mapping
@@ -59,6 +61,29 @@ MATRIX_KEY = """
 ([Column](pipeline-reference.md#column), [Value](pipeline-reference.md#value)). A code: no value of the format gets there.
 """
 
+MESSAGES = """\
+# Errors and their codes
+
+Generated from `include/frazil/error_codes.py` by `make docs`; `make check` fails when it is out of date.
+
+Every error of Frazil has a code that names its kind, at the end of its first line: `… was recreated [FRZ-404]`. What happened in
+your case, with topic, partition and table, is in the message; what to do now is behind `next:`. The exit code says who must act:
+75 passes by itself, 78 needs a person (the README lists them all). A dead letter has a
+[reason code](dead-letters.md#reason-codes) of its own.
+"""
+
+SUBJECTS = {
+    1: "Settings, files and the embedded stack",
+    2: "Kafka",
+    3: "Catalogs, tables and storage",
+    4: "Positions, batches and commits",
+    5: "Spark and runs",
+    6: "Records, transforms and the schema registry",
+    7: "Airflow and notices",
+    8: "Maintenance and captures",
+    9: "Frazil's own",
+}
+
 CODES = {str(code): code for code in DeadCode}
 
 
@@ -67,6 +92,7 @@ def pages() -> dict[Path, str]:
     docs = ROOT / "docs"
     return {
         docs / "pipeline-reference.md": reference(),
+        docs / "messages.md": messages(),
         docs / "dead-letters.md": filled(docs / "dead-letters.md", "codes", reason_codes()),
         docs / "monitoring.md": filled(docs / "monitoring.md", "metrics", metric_tables()),
         docs / "formats.md": filled(docs / "formats.md", "cases", case_tables()),
@@ -79,6 +105,38 @@ def pages() -> dict[Path, str]:
         ROOT / "docker" / "grafana" / "frazil.json": json.dumps(dashboard(), indent=2) + "\n",
         ROOT / "docker" / "grafana" / "statsd-mapping.yaml": mapping(),
     }
+
+
+def messages() -> str:
+    """The page about error codes: a heading for each, by subjects."""
+    exits = exit_codes()
+    known = {name: code for name, code in vars(error_codes).items() if isinstance(code, errors.ErrorCode)}
+    parts, subject = [MESSAGES], 0
+    for name, code in sorted(known.items(), key=lambda pair: pair[1].number):
+        if code.number // 100 != subject:
+            subject = code.number // 100
+            parts.append(f"## {SUBJECTS[subject]}\n")
+        parts.append(
+            f"### {code}\n\n**{code.title}.** {code.meaning}\n\n*Why:* {code.reason}\n\n*What to do:* {code.action}\n"
+        )
+        if exits[name]:
+            parts.append(f"Exit code: {', '.join(map(str, sorted(exits[name])))}\n")
+    return "\n".join(parts)
+
+
+def exit_codes() -> defaultdict[str, set[int]]:
+    """The exit codes that errors of each code end a command with, as far as the places that raise them show."""
+    files = (file for folder in ("include", "plugins") for file in sorted((ROOT / folder).rglob("*.py")))
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    derived = re.findall(r"^class (\w+)\((Terminal|Retryable)\):", text, re.MULTILINE)
+    kinds = {name.lower(): getattr(errors, parent).exit_code for name, parent in derived}
+    kinds |= {name.lower(): kind.exit_code for name, kind in vars(errors).items() if hasattr(kind, "exit_code")}
+    exits: defaultdict[str, set[int]] = defaultdict(set)
+    raising = r"\b([A-Z][A-Z_]+)\.(terminal|retryable)\(|\b([A-Z]\w+)\([^=]*\bcode=([A-Z_]+)\b"
+    for name, method, kind, keyword in re.findall(raising, text):
+        if (method or kind.lower()) in kinds:
+            exits[name or keyword].add(kinds[method or kind.lower()])
+    return exits
 
 
 def filled(page: Path, name: str, text: str) -> str:

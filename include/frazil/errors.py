@@ -12,11 +12,16 @@
 Foreign exceptions (Kafka, PyIceberg, Spark, sqlite …) are mapped to one of these once, at the edge where they
 appear. The process exit code carries the class to whoever started it, Airflow first: a task that ended with
 `Terminal` is not retried.
+
+Beside its class an error has a code: the kind of problem, which docs/messages.md explains. `frazil.error_codes` has them all, and
+errors are raised by them: `raise TOPIC_MISSING.terminal("…", next_step="…")`.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 EXIT_FAILED = 1
@@ -26,24 +31,61 @@ EXIT_PARENT_LOST = 70
 """The process that started a job is gone, so the job ended itself."""
 
 
+_MARK: Final = re.compile(r"\[FRZ-(\d{3})\]")
+_CODES: Final[dict[int, ErrorCode]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    """One kind of problem: its number, and what docs/messages.md says of it."""
+
+    number: int
+    title: str
+    meaning: str
+    reason: str
+    action: str
+
+    def __post_init__(self) -> None:
+        _CODES[self.number] = self
+
+    def __str__(self) -> str:
+        return f"FRZ-{self.number}"
+
+    def terminal(self, message: str, *, next_step: str | None = None) -> Terminal:
+        """An error of this kind that needs a person."""
+        return Terminal(message, code=self, next_step=next_step)
+
+    def retryable(self, message: str, *, next_step: str | None = None) -> Retryable:
+        """An error of this kind that may pass by itself."""
+        return Retryable(message, code=self, next_step=next_step)
+
+
 class FrazilError(Exception):
     """Root of every error that Frazil raises on purpose.
 
     Args:
         message: What happened, with its coordinates: topic, partition, offsets, batch, expected, found.
+        code: The kind of problem; it ends the first line of the text.
         next_step: What the reader can do now, ideally a command. Shown on a line of its own.
     """
 
     exit_code: ClassVar[int] = EXIT_FAILED
     label: ClassVar[str] = "error"
 
-    def __init__(self, message: str, *, next_step: str | None = None) -> None:
+    def __init__(self, message: str, *, code: ErrorCode, next_step: str | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.code = code
         self.next_step = next_step
 
     def __str__(self) -> str:
-        return self.message if self.next_step is None else f"{self.message}\n  next: {self.next_step}"
+        text = self.message_with_code
+        return text if self.next_step is None else f"{text}\n  next: {self.next_step}"
+
+    @property
+    def message_with_code(self) -> str:
+        """The message, for whoever shows the next step apart from it. That of a job's error has the code already."""
+        return marked(self.message, self.code)
 
 
 class Retryable(FrazilError):
@@ -78,6 +120,30 @@ class Stopped(FrazilError):
 
     exit_code = 79  # the first one that neither sysexits.h nor a shell gives a meaning
     label = "stopped"
+
+
+def marked(message: str, code: ErrorCode) -> str:
+    """A message with the code behind its first line, if that has it not yet."""
+    first, newline, rest = message.partition("\n")
+    return message if f"[{code}]" in first else f"{first} [{code}]{newline}{rest}"
+
+
+def code_in(text: str) -> ErrorCode | None:
+    """The code that the text of an error has."""
+    mark = _MARK.search(text)
+    return None if mark is None else _CODES.get(int(mark[1]))
+
+
+def error_to_json(error: Retryable | Terminal) -> str:
+    """An error as a task of an executor hands it to the driver."""
+    return json.dumps([error.exit_code, error.message, error.code.number, error.next_step])
+
+
+def error_from_json(text: str) -> Retryable | Terminal:
+    """The error that a task handed over."""
+    exit_code, message, number, next_step = json.loads(text)
+    kind = Terminal if exit_code == Terminal.exit_code else Retryable
+    return kind(message, code=_CODES[number], next_step=next_step)
 
 
 _PARTITION_FOLDER: Final = re.compile(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from frazil.devstack import production
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SETTING
 from frazil.pipeline.files.folder import Pipelines
 from frazil.pipeline.files.load import load_settings
 from frazil.pipeline.files.load_captures import CAPTURES, Captures, load_captures
@@ -267,7 +267,7 @@ def _named(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
 
 def _entry(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
     if name not in entries:
-        raise Terminal(
+        raise BAD_SETTING.terminal(
             f"{file}: {kind}.{name} is not there", next_step=f"known under {kind}: {', '.join(sorted(entries))}"
         )
     return entries[name]
@@ -276,7 +276,7 @@ def _entry(entries: Mapping[str, T], name: str, kind: str, file: Path) -> T:
 def _complete(settings: T, kind: str, name: str, file: Path) -> T:
     reference = next(connection_fields(settings.model_dump()), None)
     if reference is not None:
-        raise Terminal(
+        raise BAD_SETTING.terminal(
             f"{file}: {kind}.{name} refers to field {reference[1]!r} of the Airflow connection {reference[0]!r}, which is not known here",
             next_step=f"Airflow's tasks find it in the connection: add it there; elsewhere set {connection_variable(*reference)}",
         )

@@ -21,6 +21,7 @@ from io import FileIO
 from types import FrameType
 from typing import Final
 
+from frazil.error_codes import STOP_REQUESTED
 from frazil.errors import EXIT_PARENT_LOST, Stopped
 
 GRACE_SECONDS: Final = 20.0
@@ -70,6 +71,7 @@ def stopped(what: str) -> Stopped:
     """
     return Stopped(
         f"asked to stop by {_stop.requester}: {what}",
+        code=STOP_REQUESTED,
         next_step="the next run goes on where this one stopped; nothing is lost",
     )
 

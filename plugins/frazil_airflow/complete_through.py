@@ -8,6 +8,7 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
+from frazil.error_codes import BAD_ARGUMENT
 from frazil.runtime.completeness import THROUGH
 from frazil_airflow.outputs.assets import completeness_asset
 
@@ -52,7 +53,7 @@ class CompleteThrough(BaseSensorOperator):
             instant = None
         if instant is None or instant.tzinfo is None:
             raise AirflowFailException(
-                f"{self.instant!r} is no instant with an offset from UTC\n  next: a run started by hand has no data interval:"
+                f"{self.instant!r} is no instant with an offset from UTC [{BAD_ARGUMENT}]\n  next: a run started by hand has no data interval:"
                 " give instant=, such as '{{ dag_run.run_after }}'"
             )
         return instant

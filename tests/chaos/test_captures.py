@@ -18,6 +18,7 @@ from frazil.capture.rows import Row
 from frazil.capture.run import CaptureResult, capture_files, ground_of, utc_now
 from frazil.capture.run_rows import RowsTask, initial_state_maker, is_done
 from frazil.capture.standing import open_capture
+from frazil.error_codes import INTERNAL
 from frazil.errors import Retryable, Terminal
 from frazil.failpoints import Failpoint
 from frazil.kafka.admin.topics import create_topic
@@ -292,7 +293,7 @@ class Table:
 def failing(found: Iterator[Row], at: int) -> Iterator[Row]:
     for number, row in enumerate(found):
         if number == at:
-            raise Retryable("the database went away")
+            raise INTERNAL.retryable("the database went away")
         yield row
 
 

@@ -84,5 +84,5 @@ def test_task_without_data_interval_fails_at_once(instant: str) -> None:
     """A run by hand has no data interval: it fails at once and says what to give."""
     waiting = CompleteThrough(task_id="all_there", pipeline="pizzas", instant=instant)
 
-    with pytest.raises(AirflowFailException, match="no instant with an offset from UTC\n  next: "):
+    with pytest.raises(AirflowFailException, match=r"no instant with an offset from UTC \[FRZ-106\]\n  next: "):
         waiting.poke({})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frazil.batch.waiting import Threshold, Waiting
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import INTERNAL
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.project import lag_trigger
@@ -99,7 +99,11 @@ def test_no_run_is_triggered_beside_running_one(monkeypatch: pytest.MonkeyPatch)
 
 def test_restarting_broker_does_not_end_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures of any class are waited out, and the settings are read again after each."""
-    failures = [Retryable("no broker answers"), Terminal("refused"), Retryable("no broker answers")]
+    failures = [
+        INTERNAL.retryable("no broker answers"),
+        INTERNAL.terminal("refused"),
+        INTERNAL.retryable("no broker answers"),
+    ]
     read: list[str] = []
 
     def connections() -> dict[str, str]:
@@ -140,7 +144,7 @@ def test_rotated_secret_reaches_trigger(
         def look(self, _: Threshold) -> Waiting:
             if self.project.cluster("local").properties["sasl.password"] != "hunter2":
                 secret.write_text("password=hunter2\n# rotated\n")
-                raise Terminal("the broker did not accept the credentials")
+                raise INTERNAL.terminal("the broker did not accept the credentials")
             return seen(0, 60)
 
     monkeypatch.setattr("frazil.report.waiting.Watch", Watch)
@@ -163,7 +167,7 @@ def test_pause_after_failures_doubles_up_to_limit(monkeypatch: pytest.MonkeyPatc
         pauses.append(seconds)
 
     monkeypatch.setattr(lag_trigger.asyncio, "sleep", pause)
-    calls(monkeypatch, Store(), [*([Retryable("away")] * 7), None, None], [], every=10.0)
+    calls(monkeypatch, Store(), [*([INTERNAL.retryable("away")] * 7), None, None], [], every=10.0)
 
     assert pauses == [20, 40, 80, 160, 300, 300, 300, 10, 10]
 

@@ -135,9 +135,9 @@ def test_files_with_values_that_nothing_can_store_stop_no_other_pipeline(
     error = only_error(bag, "broken_pipelines.py")
     for path in bad.values():
         line = len(path.read_text().splitlines())
-        assert f"{path}:\n  line {line}: " in error
-    assert f"{wide}:\n  trigger.records: expected a whole number between" in error
-    assert f"{deep}:\n  value.schema_file: expected at most 1,000 imported files" in error
+        assert f"{path}: [FRZ-101]\n  line {line}: " in error
+    assert f"{wide}: [FRZ-101]\n  trigger.records: expected a whole number between" in error
+    assert f"{deep}: [FRZ-101]\n  value.schema_file: expected at most 1,000 imported files" in error
 
 
 def test_a_name_that_the_settings_do_not_know_stops_one_pipeline_only(

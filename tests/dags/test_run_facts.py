@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 
 from frazil.batch.facts import Counts, DeadSample, UnknownFields
 from frazil.batch.plan import PlannedTopic, RunPlan
+from frazil.error_codes import INTERNAL
 from frazil.errors import Retryable, Terminal
 from frazil.run.batches.dry_run import DryRun
 from frazil.run.batches.result import RunResult
@@ -177,12 +178,12 @@ def test_note_of_dry_run_says_that_nothing_landed():
 
 def test_terminal_errors_end_a_task_for_good_and_others_do_not():
     """The message stays, the next step in it."""
-    with pytest.raises(AirflowFailException, match="gone\n  next: look") as failure, terminal_is_final():
-        raise Terminal("gone", next_step="look")
+    with pytest.raises(AirflowFailException, match=r"gone \[FRZ-901\]\n  next: look") as failure, terminal_is_final():
+        raise INTERNAL.terminal("gone", next_step="look")
     assert isinstance(failure.value.__cause__, Terminal)
 
     with pytest.raises(Retryable), terminal_is_final():
-        raise Retryable("away")
+        raise INTERNAL.retryable("away")
 
 
 @pytest.mark.parametrize(

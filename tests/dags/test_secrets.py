@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.doctor import examine as doctor
+from frazil.error_codes import INTERNAL
 from frazil.errors import Terminal
 from frazil.pipeline.files.load import ConfigError
 from frazil.project import Project
@@ -147,7 +148,7 @@ def test_captures_find_secrets_of_connections(monkeypatch: pytest.MonkeyPatch) -
 
     def taken(project: Project, *_: object) -> Any:
         found.append(project.cluster("local").properties["sasl.password"])
-        raise Terminal("enough", next_step="")
+        raise INTERNAL.terminal("enough", next_step="")
 
     monkeypatch.setattr("frazil.shutdown.end_with_parent", lambda: None)
     monkeypatch.setattr("frazil.capture.run.capture_files", taken)

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from frazil.errors import Retryable
+from frazil.error_codes import INTERNAL
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.produce import produce
@@ -130,7 +130,7 @@ def ask_for_backfill(page: Page) -> None:
     with page.expect_response(lambda response: response.url.endswith("/backfills")) as answer:
         form.get_by_role("button", name="Run Backfill").click()
     if not answer.value.ok:
-        raise Retryable(answer.value.text())
+        raise INTERNAL.retryable(answer.value.text())
 
 
 def wait_for_count(page: Page, form: Locator, count: str) -> None:
@@ -141,7 +141,7 @@ def wait_for_count(page: Page, form: Locator, count: str) -> None:
         form.get_by_text(count).wait_for(timeout=20_000)
     except NoCount as problem:
         picture(page, "path-4-no-count")
-        raise Retryable(f"the dialog does not say {count!r}, but: {form.inner_text()}") from problem
+        raise INTERNAL.retryable(f"the dialog does not say {count!r}, but: {form.inner_text()}") from problem
 
 
 def find_the_letter(page: Page) -> None:

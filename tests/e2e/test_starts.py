@@ -11,7 +11,7 @@ import pytest
 
 from frazil.devstack import airflow_settings, broker, stack
 from frazil.devstack.airflow_database import airflow_database
-from frazil.errors import Retryable
+from frazil.error_codes import INTERNAL
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.produce import produce
@@ -107,7 +107,7 @@ def airflow(embedded: Embedded, *arguments: str) -> str:
     command = [str(interpreter_bin() / "airflow"), *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=RUN_SECONDS)
     if done.returncode:
-        raise Retryable(done.stdout + done.stderr)
+        raise INTERNAL.retryable(done.stdout + done.stderr)
     return done.stdout
 
 

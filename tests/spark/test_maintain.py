@@ -11,7 +11,8 @@ import pytest
 from pyiceberg.types import TimeType
 from pyspark.sql import SparkSession
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import INTERNAL
+from frazil.errors import Terminal
 from frazil.failpoints import Failpoint
 from frazil.iceberg.commit.expiry import HOLD_KEY, NO_HOLD, expire_snapshots
 from frazil.iceberg.commit.retention_guard import named_manifests
@@ -187,7 +188,7 @@ def test_failed_note_does_not_undo_maintenance(make: Make, monkeypatch: pytest.M
 
     def away(catalog: str, table: str, key: str, value: str) -> None:
         if key != HOLD_KEY or value == NO_HOLD:
-            raise Retryable("the catalog does not answer")
+            raise INTERNAL.retryable("the catalog does not answer")
         note(catalog, table, key, value)
 
     monkeypatch.setattr(orders.engine, "note", away)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from frazil.batch.facts import ClusterFacts, Counts, Range, Staged, TableCounts, TopicPartition
 from frazil.batch.plan import RunPlan
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import AUDIT_FAILED, CLUSTER_CHANGED, TOO_MANY_DEAD_LETTERS, TOPIC_RECREATED
+from frazil.errors import Terminal
 
 TOO_MANY_DEAD = "too many dead letters, nothing was published"
 """Begins the error of a batch with more dead letters than tolerated; alerts know it by these words."""
@@ -53,7 +54,7 @@ def audit(
         *_routing_problems(staged),
     ]
     if problems:
-        raise Terminal(
+        raise AUDIT_FAILED.terminal(
             "the audit failed, nothing was published:\n" + "\n".join(f"  {problem}" for problem in problems),
             next_step="this is a fault of Frazil or of its reader, not of the data: please report these numbers",
         )
@@ -64,7 +65,7 @@ def audit(
 
 
 def _too_many(figures: str) -> Terminal:
-    return Terminal(
+    return TOO_MANY_DEAD_LETTERS.terminal(
         f"{TOO_MANY_DEAD}: {figures}",
         next_step="mend the producer or the pipeline's columns, or raise dead_letters.tolerance in the pipeline file",
     )
@@ -156,18 +157,18 @@ def check_identity(plan: RunPlan, facts: ClusterFacts, read: Collection[str], pi
         Terminal: The cluster is another one, or a topic was recreated between plan and stage.
     """
     if facts.cluster_id != plan.cluster:
-        raise Terminal(
+        raise CLUSTER_CHANGED.terminal(
             f"the Kafka cluster changed from {plan.cluster} to {facts.cluster_id} since the plan; nothing was published"
         )
     for name in sorted(read):
         planned, topic = plan.topics[name], facts.topics.get(name)
         if topic is None:
-            raise Retryable(
+            raise TOPIC_RECREATED.retryable(
                 f"topic {name} vanished while it was read; nothing was published",
                 next_step="run again: the next plan looks at what is left of it",
             )
         if topic.id != planned.id:
-            raise Terminal(
+            raise TOPIC_RECREATED.terminal(
                 f"topic {name} was recreated since the plan (topic id {planned.id}, found {topic.id});"
                 " nothing was published",
                 next_step="its offsets start anew; to read it from its beginning, beside the rows of the old one:"

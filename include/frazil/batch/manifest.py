@@ -14,7 +14,7 @@ from frazil.batch.facts import Counts, Range, RecordAges, StagedFile, TableCount
 from frazil.batch.position import BatchMark, Position, check_version
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.batch.schema_change import Demands, SchemaChange
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_HANDOVER, BAD_STATE
 
 MANIFEST_VERSION = 2
 """Version of the manifest's JSON."""
@@ -45,7 +45,9 @@ class Operation:
             Terminal: A newer Frazil knows this operation.
         """
         if body["kind"] not in ("insert", "merge"):
-            raise Terminal(f"a manifest asks for operation {body['kind']!r}, which this Frazil does not know")
+            raise BAD_HANDOVER.terminal(
+                f"a manifest asks for operation {body['kind']!r}, which this Frazil does not know"
+            )
         merge = Merge.from_body(body["merge"]) if body["kind"] == "merge" else None
         return cls(body["kind"], tuple(body["variants"]), merge)
 
@@ -272,7 +274,7 @@ class Manifest:
             return cls(**body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             # Its path came from a table, so the text may be that of any file: nothing of it is told.
-            raise Terminal(f"this is not a manifest: {type(error).__name__}") from error
+            raise BAD_STATE.terminal(f"this is not a manifest: {type(error).__name__}") from error
 
 
 def _part(body: dict[str, Any]) -> TablePart:

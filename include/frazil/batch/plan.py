@@ -11,7 +11,7 @@ from typing import Any
 from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, Range, TopicPartition, known_epochs
 from frazil.batch.position import Position, TopicPosition, check_version, whole_numbers
 from frazil.batch.target import Mode
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_ARGUMENT, BAD_HANDOVER, RECORDS_EXPIRED
 
 PLAN_VERSION = 2
 """Version of the plan JSON."""
@@ -94,7 +94,7 @@ class RunPlan:
             check_version("plan", body.pop("v"), PLAN_VERSION, oldest=PLAN_VERSION)
             return cls(topics={name: _read_topic(topic) for name, topic in body.pop("topics").items()}, **body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Terminal(f"this is not a plan: {text[:200]!r} ({error})") from error
+            raise BAD_HANDOVER.terminal(f"this is not a plan: {text[:200]!r} ({error})") from error
 
 
 def _planned_ranges(topics: Mapping[str, PlannedTopic]) -> Iterable[Range]:
@@ -128,7 +128,7 @@ def start_position(facts: ClusterFacts, offsets: Mapping[TopicPartition, int]) -
         if (name, n) not in offsets
     ]
     if missing:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"the pipeline's start names no offset for {', '.join(missing)}",
             next_step="name every partition under start.offsets, or use earliest, latest or a timestamp",
         )
@@ -236,7 +236,7 @@ def _end(r: Range | None, offset: int) -> int:
     if r is None:
         return offset
     if r.start != offset:
-        raise Terminal(
+        raise BAD_HANDOVER.terminal(
             f"topic {r.topic}, partition {r.partition}: the position is {offset}, the range begins at {r.start}"
         )
     return r.end
@@ -270,7 +270,7 @@ def replay_topics(
             end.append(until)
         planned[name] = PlannedTopic(topic.id, tuple(begin), tuple(end))
     if missing:
-        raise Terminal(
+        raise RECORDS_EXPIRED.terminal(
             "a replay can't begin before Kafka's log: these offsets are gone\n" + "\n".join(f"  {g}" for g in missing),
             next_step=f"begin where the log begins: frazil replay {pipeline} --from earliest …",
         )

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from frazil import __version__
 from frazil.batch.facts import UNKNOWN_EPOCH, known_epochs
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_HANDOVER, BAD_STATE
 
 UPGRADE = "upgrade this Frazil to the one that wrote it or a newer one; docs/upgrading.md has the order of parts"
 
@@ -52,12 +52,12 @@ def check_version(what: str, version: object, newest: int, oldest: int = 1) -> N
         raise ValueError(f"version {version!r}")
     reads = f"version {newest}" if oldest == newest else f"versions {oldest} to {newest}"
     if version > newest:
-        raise Terminal(
+        raise BAD_HANDOVER.terminal(
             f"{what} of version {version} was found, written by a newer Frazil: this one, {__version__}, reads {reads}",
             next_step=UPGRADE,
         )
     if version < oldest:
-        raise Terminal(
+        raise BAD_HANDOVER.terminal(
             f"{what} of version {version} was found, written by an older Frazil: this one, {__version__}, reads {reads}",
             next_step="run again: what is handed over within a run is written anew by the next one",
         )
@@ -203,12 +203,12 @@ class Position:
             n, epoch = whole_numbers([body["n"], body["epoch"]])
             position = cls(n, epoch, str(body["cluster"]), topics)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Terminal(
+            raise BAD_STATE.terminal(
                 f"this is not a position: {text[:200]!r} ({type(error).__name__}: {error})",
                 next_step="was the snapshot property edited by hand? Restore it from the ledger: frazil history PIPELINE",
             ) from error
         if any(len(t.start) != len(t.next) for t in topics.values()):
-            raise Terminal(f"this is not a position: 'from' and 'next' differ in length: {text[:200]!r}")
+            raise BAD_STATE.terminal(f"this is not a position: 'from' and 'next' differ in length: {text[:200]!r}")
         return position
 
 
@@ -283,4 +283,4 @@ class BatchMark:
             n, epoch = whole_numbers([body["n"], body["epoch"]])
             return cls(n, str(body["batch"]), epoch)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Terminal(f"this is not a batch mark: {text[:200]!r}") from error
+            raise BAD_STATE.terminal(f"this is not a batch mark: {text[:200]!r}") from error

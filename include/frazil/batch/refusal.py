@@ -9,7 +9,7 @@ from typing import Literal
 
 from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, PartitionFacts, TopicFacts, TopicPartition
 from frazil.batch.position import Position, TopicPosition
-from frazil.errors import Terminal
+from frazil.error_codes import CLUSTER_CHANGED, LOG_TRUNCATED, RECORDS_EXPIRED, TOPIC_RECREATED
 
 DataLoss = Literal["fail", "skip_recorded"]
 """What to do about records that were deleted before they were read: refuse, or go on and record what was skipped."""
@@ -41,7 +41,7 @@ def check_position(
             offsets beyond the log's end.
     """
     if position.cluster != facts.cluster_id:
-        raise Terminal(
+        raise CLUSTER_CHANGED.terminal(
             f"the position belongs to Kafka cluster {position.cluster}, the settings lead to cluster {facts.cluster_id}",
             next_step="point the pipeline back to its cluster, or take up the new one: "
             + _reset(pipeline, "FILE.json", "moved to another cluster"),
@@ -118,7 +118,7 @@ def check_truncations(
     if lines:
         more = [f"and {len(lines) - _NAMED} more partitions"] if lines[_NAMED:] else []
         listed = "\n".join(f"  {line}" for line in [*lines[:_NAMED], *more])
-        raise Terminal(
+        raise LOG_TRUNCATED.terminal(
             f"records that were read are gone from the log, and what is in their place was never read:\n{listed}",
             next_step="find out what happened to the brokers (an unclean leader election, a disk restored from a copy); then, to"
             " read what is there now in place of the rows of lost records (beside them: --allow-duplicates): "
@@ -137,7 +137,7 @@ def check_vanished(position: Position, vanished: Iterable[str], on_data_loss: Da
         topic = position.topics[name]
         if topic.unread and on_data_loss == "fail":
             lost = ", ".join(f"{n}: {topic.next[n]} to {topic.end[n] - 1}" for n in topic.unread)
-            raise Terminal(
+            raise TOPIC_RECREATED.terminal(
                 f"topic {name} vanished before it was read to its end; lost per partition: {lost}",
                 next_step="set source.on_data_loss: skip_recorded for a run to go on without them, on record",
             )
@@ -147,13 +147,13 @@ def _check_topic(
     name: str, topic_position: TopicPosition, topic: TopicFacts, pipeline: str, on_data_loss: DataLoss
 ) -> None:
     if topic_position.id is not None and topic.id is not None and topic_position.id != topic.id:
-        raise Terminal(
+        raise TOPIC_RECREATED.terminal(
             f"topic {name} was recreated: the position belongs to topic id {topic_position.id}, the broker shows {topic.id}",
             next_step="its offsets start anew; to read it from its beginning, beside the rows of the old one: "
             + _reset(pipeline, "earliest", "topic was recreated", name),
         )
     if len(topic.partitions) < len(topic_position.next):
-        raise Terminal(
+        raise TOPIC_RECREATED.terminal(
             f"topic {name} has {len(topic.partitions)} partitions, the position knows {len(topic_position.next)}:"
             " it was recreated",
             next_step=_reset(pipeline, "earliest", "topic was recreated", name),
@@ -187,7 +187,7 @@ class _PartitionPlace:
 
 def _check_partition(place: _PartitionPlace, partition: PartitionFacts, on_data_loss: DataLoss) -> None:
     if place.offset < partition.log_start and on_data_loss == "fail":
-        raise Terminal(
+        raise RECORDS_EXPIRED.terminal(
             f"{place}: records {place.offset} to {partition.log_start - 1} were deleted by retention before they were read"
             f" (position {place.offset}, log start {partition.log_start})",
             next_step="lengthen the topic's retention; to go on without them, on record, set source.on_data_loss:"
@@ -195,7 +195,7 @@ def _check_partition(place: _PartitionPlace, partition: PartitionFacts, on_data_
         )
     if place.offset > partition.high_watermark:
         end = partition.high_watermark
-        raise Terminal(
+        raise LOG_TRUNCATED.terminal(
             f"{place}: the position is {place.offset}, the log ends at {end}; the topic lost records or was recreated",
             next_step="find out what happened to the topic; then, to go on at its end: "
             + place.move(partition.stable_end, "topic lost records")

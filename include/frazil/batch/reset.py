@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 
 from frazil.batch.facts import ClusterFacts, Range, TopicFacts, TopicPartition, known_epochs
 from frazil.batch.position import LostTail, Position, TopicPosition, merge_tails
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_ARGUMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _left_behind(
     """The topics as another cluster knows them: not at all. What it has must be given offsets."""
     unnamed = sorted((before.topics.keys() & facts.topics.keys()) - {topic for topic, _ in offsets})
     if unnamed:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"Kafka cluster {facts.cluster_id} is another one than the position's, {before.cluster}, and"
             f" {', '.join(unnamed)} is given no offset",
             next_step="name every topic and partition, or reset to earliest or latest without --topic",
@@ -115,7 +115,7 @@ def _offset(key: TopicPartition, offsets: Mapping[TopicPartition, int], base: To
     if key in offsets:
         return offsets[key]
     if base is None:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"topic {topic} begins anew and partition {number} is given no offset",
             next_step="name every partition of a topic that was recreated, or reset it to earliest or latest",
         )

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from frazil.batch.plan import RunPlan
 from frazil.batch.position import check_version
 from frazil.batch.target import RunRequest
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_HANDOVER
 
 END_VERSION = 1
 """Version of what a session tells when it ends."""
@@ -43,7 +43,7 @@ class SessionEnd:
             check_version("session's end", body.get("v", 1), END_VERSION)
             return cls(body["complete_through"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Terminal(f"this is not the end of a session: {text[:200]!r} ({error})") from error
+            raise BAD_HANDOVER.terminal(f"this is not the end of a session: {text[:200]!r} ({error})") from error
 
 
 def next_tick(now: datetime, every: timedelta, until: datetime) -> datetime | None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
 from frazil.batch.position import whole_numbers
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_ARGUMENT
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -59,7 +59,7 @@ def parse_target(text: str) -> Target:
     try:
         instant = _instant(text)
     except ValueError as error:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"{text!r} is no place in a topic: expected earliest, latest, an instant such as 2026-05-01T10:00:00+00:00,"
             " or the name of a JSON file with offsets",
             next_step='a file of offsets reads {"orders": {"0": 1200, "1": 1180}}',
@@ -89,7 +89,7 @@ def parse_offsets(text: str, source: str) -> Target:
             "offsets", offsets={str(topic): _by_partition(partitions) for topic, partitions in json.loads(text).items()}
         )
     except (ValueError, TypeError, AttributeError) as error:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"{source} holds no offsets: {error}",
             next_step='expected topic -> partition -> offset, such as {"orders": {"0": 1200, "1": 1180}}',
         ) from error
@@ -141,7 +141,9 @@ def _named(
     problems = [_problem(key, offset, partitions.get(key)) for key, offset in sorted(targets.items())]
     misfits = [problem for problem in problems if problem]
     if misfits:
-        raise Terminal("these offsets don't fit the topics:\n" + "\n".join(f"  {line}" for line in misfits))
+        raise BAD_ARGUMENT.terminal(
+            "these offsets don't fit the topics:\n" + "\n".join(f"  {line}" for line in misfits)
+        )
     return targets
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from frazil.capture.files import PRINTED, FileMark, FoundFile
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.error_codes import CAPTURE_UNREADABLE
+from frazil.errors import FrazilError, Terminal
 
 _CHUNK: Final = 1 << 20
 
@@ -65,7 +66,7 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
             files.setdefault(file.id, file)
     present = [mark for mark in marks if not mark.missing_since]
     if present and not any(file.is_asked for file in files.values()) and all(map(_is_away, present)):
-        raise Retryable(
+        raise CAPTURE_UNREADABLE.retryable(
             f"none of {len(present):,} known files is there, nor is what their folders were, as {Path(present[0].path).parent}",
             next_step="is the volume mounted, and is this the machine that has the files? Nothing was captured or forgotten",
         )
@@ -73,7 +74,7 @@ def find_files(patterns: Iterable[str], marks: Iterable[FileMark], folders: Iter
 
 
 def _outside(path: str) -> Terminal:
-    return Terminal(
+    return CAPTURE_UNREADABLE.terminal(
         f"{path} is in no folder that captures may read; nothing is captured",
         next_step="name other paths, or list the folder in the settings, under captures.folders",
     )
@@ -240,14 +241,18 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise Terminal(
+        raise CAPTURE_UNREADABLE.terminal(
             f"{path} can't be read: {error.strerror}", next_step="let the user that captures read it"
         ) from error
     except FileNotFoundError as error:
         raise _moved_error(path) from error
     except OSError as error:
-        raise Retryable(f"{path} can't be read: {error.strerror or error}", next_step="look at the storage") from error
+        raise CAPTURE_UNREADABLE.retryable(
+            f"{path} can't be read: {error.strerror or error}", next_step="look at the storage"
+        ) from error
 
 
 def _moved_error(path: str) -> FrazilError:
-    return Retryable(f"{path} was renamed or removed while it was read", next_step="run again: it is found anew")
+    return CAPTURE_UNREADABLE.retryable(
+        f"{path} was renamed or removed while it was read", next_step="run again: it is found anew"
+    )

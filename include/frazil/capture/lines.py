@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from frazil.capture.contents import ends_of, fingerprint, is_captured, open_file, trailer_of, translated
 from frazil.capture.files import PRINTED, FileDecisions, FileMark, FoundFile
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import CAPTURE_FILE_INVALID, CAPTURE_UNREADABLE, RECORD_TOO_LARGE
+from frazil.errors import Retryable
 from frazil.kafka.client.record import Header, OutgoingRecord
 from frazil.pipeline.settings.capture import FileCapture
 from frazil.pipeline.syntax.patterns import refused_because
@@ -54,7 +55,9 @@ def batches(capture: FileCapture, decided: FileDecisions) -> Iterator[Batch]:
         Retryable: A file was renamed, removed or truncated meanwhile, or the storage fails.
     """
     if capture.key_pattern is not None and (reason := refused_because(capture.key_pattern)) is not None:
-        raise Terminal(f"capture {capture.name}: key_pattern: {reason}", next_step="correct it in the capture file")
+        raise CAPTURE_FILE_INVALID.terminal(
+            f"capture {capture.name}: key_pattern: {reason}", next_step="correct it in the capture file"
+        )
     marks = {mark.id: mark for _, mark in decided.reads}
     kept_marks = decided.kept_marks
     as_record = _record_of(capture)
@@ -123,7 +126,7 @@ class _Reading:
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise self._changed() from error
         if len(line) > LONGEST_LINE:
-            raise Terminal(
+            raise RECORD_TOO_LARGE.terminal(
                 f"{self.file.path}: the line at byte {self.offset:,} is longer than {LONGEST_LINE:,} bytes; nothing behind"
                 " it is captured",
                 next_step="see what the file is; a file that is not of lines is none to capture",
@@ -168,7 +171,7 @@ class _Reading:
         return 1 if self.file.is_packed else self.file.size - self.offset
 
     def _changed(self) -> Retryable:
-        return Retryable(
+        return CAPTURE_UNREADABLE.retryable(
             f"{self.file.path} was truncated or written anew while it was read, behind byte {self.offset:,}",
             next_step="run again: it is looked at anew",
         )

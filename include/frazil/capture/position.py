@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_CAPTURE_POSITION
 
 _VERSION: Final = 1
 
@@ -94,10 +94,10 @@ class CapturePosition:
             if version == _VERSION:
                 return cls(**body, reset=None if reset is None else _read_reset(reset))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Terminal(
+            raise BAD_CAPTURE_POSITION.terminal(
                 f"the kept position can't be read: {error}", next_step="see who else writes to the topic of positions"
             ) from error
-        raise Terminal(
+        raise BAD_CAPTURE_POSITION.terminal(
             f"the kept position is of version {version}, expected {_VERSION}", next_step="run the newer Frazil"
         )
 
@@ -132,20 +132,20 @@ def require_position(name: str, kind: str, position: CapturePosition | None, top
     reset_command = f"frazil capture {name} --from beginning|end --reason TEXT"
     if position is None:
         if topic.used:
-            raise Terminal(
+            raise BAD_CAPTURE_POSITION.terminal(
                 f"capture {name} has no position, and topic {topic.name!r} is not new: expected no records, found"
                 f" {topic.used:,} offsets; nobody can tell which of them are of this capture",
                 next_step=f"if it never ran, or its position is lost: {reset_command}",
             )
         return
     if position.kind != kind:
-        raise Terminal(
+        raise BAD_CAPTURE_POSITION.terminal(
             f"capture {name}: its position is of kind {position.kind}, its file says {kind}",
             next_step=f"give it another name, or: {reset_command}",
         )
     if (position.topic, position.topic_id) != (topic.name, topic.id):
         was, present = f"{position.topic!r} ({position.topic_id})", f"{topic.name!r} ({topic.id})"
-        raise Terminal(
+        raise BAD_CAPTURE_POSITION.terminal(
             f"capture {name}: its position {position.n} is of topic {was}, and the topic is {present} now",
             next_step=f"frazil capture {name} --from position --reason TEXT goes on in the new one; or {reset_command}",
         )

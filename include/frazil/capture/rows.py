@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_CAPTURE_POSITION
 from frazil.pipeline.settings.capture import JdbcCapture
 
 Place = tuple[Any, ...]
@@ -41,7 +41,7 @@ def require_order(capture: JdbcCapture, state: Any) -> None:
         Terminal: The columns are others now.
     """
     if state["by"] != list(capture.order):
-        raise Terminal(
+        raise BAD_CAPTURE_POSITION.terminal(
             f"capture {capture.name}: its position is told by {state['by']}, its file says {list(capture.order)}",
             next_step=f"take the change back, or: frazil capture {capture.name} --from beginning|end --reason TEXT",
         )

@@ -17,7 +17,7 @@ from frazil.capture.lines import Batch, batches
 from frazil.capture.order import CaptureOrder
 from frazil.capture.position import CapturePosition, require_position
 from frazil.capture.standing import Ground, open_capture
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_CAPTURE_POSITION, BAD_SETTING, RECORD_TOO_LARGE
 from frazil.failpoints import Failpoint, hit
 from frazil.kafka.client.errors import RecordTooLarge
 from frazil.kafka.write.captures import CaptureProducer
@@ -83,7 +83,7 @@ def ground_of(project: Project, capture: Capture) -> Ground:
         Terminal: The settings have no such cluster, or don't let captures read what it reads.
     """
     if (beyond := next(beyond_reach(capture, project.settings), None)) is not None:
-        raise Terminal(f"capture {capture.name}: {beyond}", next_step="change the capture, or the settings")
+        raise BAD_SETTING.terminal(f"capture {capture.name}: {beyond}", next_step="change the capture, or the settings")
     settings = project.settings
     return Ground(capture, project.cluster(capture.cluster), settings.captures.positions, settings.environment)
 
@@ -172,7 +172,7 @@ def _plan_reads(capture: FileCapture, state: Any, folders: Sequence[str]) -> tup
     decided = decide_files(marks, find_files(capture.paths, marks, folders), FileContents(), time.time_ns())
     if decided.losses and capture.on_data_loss == "fail":
         lost = "\n  ".join(f"{loss.mark.path} {loss.why}" for loss in decided.losses)
-        raise Terminal(
+        raise BAD_CAPTURE_POSITION.terminal(
             f"capture {capture.name}: lines may be missing, so nothing is captured:\n  {lost}",
             next_step="if the files were rotated, let paths name what rotation made of them. Else say what is to happen:"
             f" on_data_loss: skip, or frazil capture {capture.name} --from beginning|end --reason TEXT",
@@ -195,7 +195,7 @@ def _send(capture: FileCapture, producer: CaptureProducer, batch: Batch, positio
         if number is None:
             raise
         path, offset = batch.places[number]
-        raise Terminal(
+        raise RECORD_TOO_LARGE.terminal(
             f"{path}: the line at byte {offset:,} has {refused.record.size:,} bytes with its key and headers, more than topic"
             f" {capture.topic!r} takes; it and all behind it wait",
             next_step=f"raise max.message.bytes of topic {capture.topic}; nothing was dropped, the next run goes on with it",

@@ -11,7 +11,7 @@ from frazil.capture.position import CapturePosition, require_position
 from frazil.capture.rows import Cuts, Row, end_by_time, initial_state, require_order, row_condition
 from frazil.capture.run import Clock, ground_of, utc_now
 from frazil.capture.standing import Begin, Ground
-from frazil.errors import Retryable
+from frazil.error_codes import RUN_OVERTAKEN
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.write.captures import capture_producer
 from frazil.pipeline.settings.capture import JdbcCapture
@@ -105,7 +105,7 @@ class RowsTask:
         with opened as producer:
             start = ground.position()
             if start != self.planned:
-                raise Retryable(
+                raise RUN_OVERTAKEN.retryable(
                     f"capture {capture.name}: rows were asked for behind position {self.planned.n}, and it is"
                     f" {None if start is None else start.n} now: another run, or try, committed meanwhile",
                     next_step="run again: it goes on behind that",

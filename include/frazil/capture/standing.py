@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from frazil.capture.order import CaptureOrder
 from frazil.capture.position import CapturePosition, Reset, TopicState, require_position
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_CAPTURE_POSITION, TOPIC_MISSING
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import ready_topic
 from frazil.kafka.client.cluster import Cluster
@@ -69,7 +69,7 @@ class Ground:
             ready_topic(self.cluster, self.capture.topic, self.capture.partitions)
         state = self.topic()
         if state is None:
-            raise Terminal(
+            raise TOPIC_MISSING.terminal(
                 f"{self.cluster} has no topic {self.capture.topic!r}",
                 next_step=f"create it, or let capture {self.capture.name} do so: partitions: 1",
             )
@@ -130,7 +130,7 @@ def _reset_position(
     n = None if last is None else last.n
     if order.restart_at is None or order.restart_at == "position":
         if last is None or last.kind != capture.capture:
-            raise Terminal(
+            raise BAD_CAPTURE_POSITION.terminal(
                 f"capture {capture.name} has no position of kind {capture.capture} to go on from",
                 next_step="--from beginning, or --from end",
             )

@@ -22,7 +22,8 @@ from frazil.cli.files import doctor, import_connector, plugins, validate
 from frazil.cli.operate import capture, lag, maintain, produce, repair, reset, run, stack, status, stop
 from frazil.cli.output import console
 from frazil.cli.reports import dead_letters, history, sql, verify
-from frazil.errors import EXIT_FAILED, FrazilError, without_values
+from frazil.error_codes import INTERNAL
+from frazil.errors import EXIT_FAILED, FrazilError, marked, without_values
 from frazil.gc_tuning import collect_rarely
 from frazil.spark.jobs.imports import leave_out_pandas
 
@@ -185,9 +186,9 @@ def invoke(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except FrazilError as error:
-        return _failed(error.label, error.message, error.next_step, error.exit_code, debug=debug)
+        return _failed(error.label, error.message_with_code, error.next_step, error.exit_code, debug=debug)
     except Exception as error:  # noqa: BLE001 - the outermost edge: whatever is left ends in one line
-        message = f"{type(error).__name__}: {without_values(str(error))}"
+        message = marked(f"{type(error).__name__}: {without_values(str(error))}", INTERNAL)
         step = "run it again with --debug and report what it shows"
         return _failed("unexpected error", message, step, EXIT_FAILED, debug=debug)
     return 0

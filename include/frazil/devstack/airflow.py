@@ -18,7 +18,8 @@ from frazil.devstack.airflow_database import (
     sqlite_url,
 )
 from frazil.devstack.airflow_settings import environment
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import PROGRAM_MISSING, STACK_FAILED
+from frazil.errors import Retryable
 from frazil.runtime import airflow_login, port
 from frazil.runtime.airflow_login import ensure_secrets
 from frazil.runtime.files import write_atomically
@@ -77,7 +78,7 @@ def start(home: Home, processes: Processes, report: Callable[[str], None], *, da
             without secrets. Or the database does not answer.
     """
     if find_spec("airflow") is None:
-        raise Terminal("Airflow is not installed", next_step="pip install 'frazil[airflow]'")
+        raise PROGRAM_MISSING.terminal("Airflow is not installed", next_step="pip install 'frazil[airflow]'")
     secrets, database = ensure_secrets(home), airflow_database(home)
     _refuse_moved_database(home, processes, database)
     hidden = (*secrets.values(), *database.hidden)
@@ -101,7 +102,7 @@ def _refuse_moved_database(home: Home, processes: Processes, database: AirflowDa
     last_database = _database_note(home)
     before = last_database.read_text(encoding="utf-8") if last_database.is_file() else SQLITE
     if before != database.name and any(processes.running(name) is not None for name in NAMES):
-        raise Terminal(
+        raise STACK_FAILED.terminal(
             f"Airflow runs with its metadata in {before}, but {DATABASE_VARIABLE} asks for {database.name}",
             next_step=f"`frazil down` first, or set {DATABASE_VARIABLE} as it was; unset means SQLite",
         )
@@ -177,7 +178,7 @@ def _run_migration(processes: Processes, env: Mapping[str, str], hidden: tuple[s
     status = processes.finish(_spec(MIGRATE, ("db", "migrate"), env), _MIGRATE_SECONDS)
     if status != 0:
         quoted = processes.last_lines(MIGRATE, hidden)
-        raise Retryable(f"airflow: `airflow db migrate` ended with {status}:\n{quoted}")
+        raise STACK_FAILED.retryable(f"airflow: `airflow db migrate` ended with {status}:\n{quoted}")
 
 
 def _are_healthy(client: AirflowApi, processes: Processes) -> bool:
@@ -205,9 +206,9 @@ def _wait(condition: Callable[[], bool], processes: Processes, names: tuple[str,
     if until(lambda: bool(ended()) or condition(), _START_SECONDS, _EVERY_SECONDS) and not ended():
         return
     for name in ended():
-        raise Retryable(
+        raise STACK_FAILED.retryable(
             f"{name} ended while starting; its log ends with\n{processes.last_lines(name, hidden)}",
             next_step=f"read {processes.log(name)}, then `frazil up`",
         )
     logs = ", ".join(str(processes.log(name)) for name in names)
-    raise Retryable(f"Airflow is not healthy after {_START_SECONDS:.0f} s", next_step=f"read {logs}")
+    raise STACK_FAILED.retryable(f"Airflow is not healthy after {_START_SECONDS:.0f} s", next_step=f"read {logs}")

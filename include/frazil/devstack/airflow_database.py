@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import BAD_SETTING, PROGRAM_MISSING, STACK_FAILED
 from frazil.runtime.home import DATABASE_VARIABLE, Home
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def airflow_database(home: Home) -> AirflowDatabase:
     url = _postgresql(home.airflow_database)
     missing = [module for module in ("psycopg2", "asyncpg") if find_spec(module) is None]
     if missing:
-        raise Terminal(
+        raise PROGRAM_MISSING.terminal(
             f"{DATABASE_VARIABLE} asks for PostgreSQL, and {' and '.join(missing)} can't be imported",
             next_step="pip install 'frazil[airflow,postgres]'",
         )
@@ -90,7 +90,7 @@ def require_answer(database: AirflowDatabase, report: Callable[[str], None]) -> 
     try:
         engine.connect().close()
     except OperationalError as error:
-        raise Retryable(
+        raise STACK_FAILED.retryable(
             f"Airflow's database, {database.name}, can't be used: {str(error.orig).strip()}",
             next_step=f"start the server, or set {DATABASE_VARIABLE} to a database that is there",
         ) from None  # the cause knows the address
@@ -107,12 +107,12 @@ def _postgresql(text: str) -> URL:
     except (ArgumentError, ValueError):  # the second: a port that is no number
         url = None
     if url is not None and url.query:
-        raise Terminal(
+        raise BAD_SETTING.terminal(
             f"{DATABASE_VARIABLE}: options behind ? are not taken, Airflow's two drivers spell them differently",
             next_step="give them in libpq's variables, which both read, such as PGSSLMODE=require",
         )
     if url is None or url.drivername not in _ACCEPTED or not url.host or not url.database:
-        raise Terminal(
+        raise BAD_SETTING.terminal(
             f"{DATABASE_VARIABLE} is not the address of a PostgreSQL database",
             next_step=f"set it to {_FORM}, special characters of the password as %XX; or unset it: SQLite",
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from frazil.devstack.secured import Secured
-from frazil.errors import Retryable
+from frazil.error_codes import STACK_FAILED
 from frazil.runtime import port
 from frazil.runtime.files import PRIVATE_FILE, write_atomically
 from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, bootstrap_servers, inherited_environment
@@ -163,7 +163,9 @@ def _format(home: Home, processes: Processes, java: Java, config: Path) -> None:
     command = [*_java_command(home, java), *tool, "--ignore-formatted"]
     status = processes.finish(Spec(FORMAT, command, _environment(java)), _FORMAT_SECONDS)
     if status != 0:
-        raise Retryable(f"kafka: formatting {home.kafka} ended with {status}:\n{processes.last_lines(FORMAT)}")
+        raise STACK_FAILED.retryable(
+            f"kafka: formatting {home.kafka} ended with {status}:\n{processes.last_lines(FORMAT)}"
+        )
 
 
 def _environment(java: Java) -> dict[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import PROGRAM_MISSING, STACK_FAILED
 from frazil.runtime import port
 from frazil.runtime.files import exclusive, private_folder
 from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
@@ -150,7 +150,7 @@ def require_program(home: Home) -> None:
     """
     built = _program_file(home)
     if not built.is_file() and go() is None:
-        raise Terminal(
+        raise PROGRAM_MISSING.terminal(
             f"the S3 server, {PROGRAM} {VERSION}, is built by Go, and no Go that does is on this machine",
             next_step=f"install Go 1.26 or newer (https://go.dev/dl), or put the program of that version at {built}",
         )
@@ -172,10 +172,12 @@ def _build(built: Path) -> None:
             command_line, env=env, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS
         )
     except subprocess.TimeoutExpired as error:
-        raise Retryable(f"s3: `go install {_MODULE}` took over {_BUILD_SECONDS} s", next_step="run it again") from error
+        raise PROGRAM_MISSING.retryable(
+            f"s3: `go install {_MODULE}` took over {_BUILD_SECONDS} s", next_step="run it again"
+        ) from error
     if done.returncode != 0:
         last = "\n".join(done.stderr.splitlines()[-10:])
-        raise Retryable(f"s3: `go install {_MODULE}` ended with {done.returncode}:\n{last}")
+        raise PROGRAM_MISSING.retryable(f"s3: `go install {_MODULE}` ended with {done.returncode}:\n{last}")
     (staging / PROGRAM).replace(built)
     staging.rmdir()
 
@@ -205,4 +207,4 @@ def _ensure_bucket(home: Home, keys: Keys) -> None:
     try:
         files.create_dir(BUCKET)
     except OSError as error:
-        raise Retryable(f"s3: bucket {BUCKET} can't be made: {error}") from error
+        raise STACK_FAILED.retryable(f"s3: bucket {BUCKET} can't be made: {error}") from error

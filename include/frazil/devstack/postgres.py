@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import PROGRAM_MISSING, STACK_FAILED
 from frazil.runtime import port
 from frazil.runtime.files import PRIVATE_FILE, write_atomically
 from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
@@ -129,11 +129,11 @@ def require_programs(home: Home) -> Path:
     if folder is not None:
         return folder
     if version is not None and programs() is not None:
-        raise Terminal(
+        raise PROGRAM_MISSING.terminal(
             f"the data at {_data(home)} are of PostgreSQL {version}, and there is no such server on this machine",
             next_step=f"install PostgreSQL {version} beside the other one, or move the data with pg_upgrade",
         )
-    raise Terminal(
+    raise PROGRAM_MISSING.terminal(
         "no PostgreSQL: neither on PATH nor below /usr/lib/postgresql",
         next_step="install it, such as by `apt-get install postgresql`; no server of its own needs to run",
     )
@@ -187,7 +187,7 @@ def _make_data(
     status = processes.finish(Spec(INIT, (*_someone_else(), *command), inherited_environment()), _INIT_SECONDS)
     secret.unlink()
     if status != 0:
-        raise Retryable(f"postgres: initdb ended with {status}:\n{processes.last_lines(INIT, [password])}")
+        raise STACK_FAILED.retryable(f"postgres: initdb ended with {status}:\n{processes.last_lines(INIT, [password])}")
     fresh.rename(data)
 
 
@@ -206,7 +206,7 @@ def _give_away(*places: Path) -> None:
         shutil.chown(place, _NOBODY, pwd.getpwnam(_NOBODY).pw_gid)
     reached = subprocess.run([*_someone_else(), "test", "-w", str(places[0])], check=False)
     if reached.returncode != 0:
-        raise Terminal(
+        raise STACK_FAILED.terminal(
             f"PostgreSQL does not run as root, and the user {_NOBODY}, who runs it instead, can't reach {places[0]}",
             next_step="let FRAZIL_HOME name a folder whose parents everybody may enter, or be another user than root",
         )

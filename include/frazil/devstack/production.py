@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from frazil.devstack import object_store, rest_catalog, schema_registry, spark_cluster
 from frazil.devstack.object_store import BUCKET, Keys
-from frazil.errors import Terminal
+from frazil.error_codes import STACK_FAILED
 from frazil.runtime.files import PRIVATE_FILE, exclusive, private_folder, write_atomically
 from frazil.runtime.home import Home
 
@@ -102,8 +102,10 @@ def _read(file: Path) -> Passwords:
     try:
         return Passwords(**json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
-        raise Terminal(f"{file} is not there", next_step="`frazil up --profile production` makes it") from error
+        raise STACK_FAILED.terminal(
+            f"{file} is not there", next_step="`frazil up --profile production` makes it"
+        ) from error
     except (ValueError, TypeError) as error:
-        raise Terminal(
+        raise STACK_FAILED.terminal(
             f"{file} can't be read", next_step="restore it: the stack's data is behind its passwords"
         ) from error

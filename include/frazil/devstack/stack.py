@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from frazil.devstack import production, production_start, rest_catalog
 from frazil.devstack.parts import PARTS, Launch, PartName, names
-from frazil.errors import Terminal
+from frazil.error_codes import STACK_FAILED
 from frazil.runtime import spark_server
 from frazil.runtime.files import exclusive
 from frazil.runtime.home import HOME_VARIABLE, PORT_VARIABLES, PROJECT_VARIABLE, Home, bootstrap_servers
@@ -154,7 +154,7 @@ def _refuse_other_profile(home: Home, processes: Processes) -> None:
         return
     running = [name for part in PARTS[before] for name in part.processes if processes.running(name) is not None]
     if running:
-        raise Terminal(
+        raise STACK_FAILED.terminal(
             f"{', '.join(running)} run in profile {before} of {home.root}, asked for is {home.profile}",
             next_step="`frazil down` first, or let FRAZIL_HOME name another folder",
         )
@@ -165,7 +165,7 @@ def _refuse_moved_ports(home: Home, processes: Processes) -> None:
         first, url = part.processes[0], part.url(home)
         record = processes.running(first)
         if record is not None and record.url != url:
-            raise Terminal(
+            raise STACK_FAILED.terminal(
                 f"{first} runs at {record.url}, but {PORT_VARIABLES[part.port]} asks for {url}",
                 next_step="`frazil down` first, or unset the variable",
             )

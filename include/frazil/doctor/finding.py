@@ -46,7 +46,7 @@ Check = Callable[[], Iterable[Finding]]
 
 def error_finding(check: str, error: FrazilError, state: State = "failed", expected: str = "") -> Finding:
     """The finding that an error is."""
-    return Finding(check, state, error.message, expected, error.next_step)
+    return Finding(check, state, error.message_with_code, expected, error.next_step)
 
 
 def findings_of(check: str, ask: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:

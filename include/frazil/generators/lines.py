@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_FILE
 from frazil.kafka.client.record import OutgoingRecord
 
 
@@ -22,7 +22,7 @@ def lines(path: Path) -> Iterator[OutgoingRecord]:
             for line in file:
                 yield OutgoingRecord(None, line.removesuffix(b"\n"))
     except OSError as error:
-        raise Terminal(
+        raise BAD_FILE.terminal(
             f"can't read {path}: {error.strerror}",
             next_step="give a readable file with one record per line",
         ) from error

@@ -28,7 +28,16 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 
-from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal, quotable, without_values
+from frazil.error_codes import (
+    CATALOG_REFUSED,
+    CATALOG_UNREACHABLE,
+    CLOCK_WRONG,
+    COMMIT_UNKNOWN,
+    PROGRAM_MISSING,
+    TABLE_MISSING,
+    TABLE_UNFIT,
+)
+from frazil.errors import ErrorCode, FrazilError, OutcomeUnknown, Retryable, Terminal, quotable, without_values
 
 _FOREIGN = (
     CommitFailedException,
@@ -120,11 +129,13 @@ def as_frazil(error: BaseException, doing: str) -> FrazilError:
     """The Frazil error for a foreign one."""
     cause = error_line(error)
     if isinstance(error, CommitStateUnknownException):
-        return OutcomeUnknown(f"{doing}: the catalog did not say whether the commit landed ({cause})")
+        return OutcomeUnknown(
+            f"{doing}: the catalog did not say whether the commit landed ({cause})", code=COMMIT_UNKNOWN
+        )
     for meaning in _MEANINGS:
         if meaning.fits(error):
-            return meaning.kind(f"{doing}: {meaning.what} ({cause})", next_step=meaning.next_step)
-    return Terminal(f"{doing}: {cause}")
+            return meaning.kind(f"{doing}: {meaning.what} ({cause})", code=meaning.code, next_step=meaning.next_step)
+    return CATALOG_REFUSED.terminal(f"{doing}: {cause}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +147,7 @@ class _Meaning:
     what: str
     next_step: str | None = None
     errno: int | None = None
+    code: ErrorCode = CATALOG_REFUSED
     says: tuple[str, ...] = ("",)
     late: tuple[str, ...] = ()
     """Further ones, by their full names."""
@@ -155,12 +167,14 @@ _MEANINGS = (
         (NoSuchTableError,),
         "there is no such table in the catalog",
         "frazil history PIPELINE shows what was written where",
+        code=TABLE_MISSING,
     ),
     _Meaning(
         Terminal,
         (FileNotFoundError,),
         "a file is gone that must be there",
         "was it deleted by hand or by an orphan removal? Restore it from a backup of the storage",
+        code=TABLE_MISSING,
     ),
     _Meaning(
         Terminal,
@@ -168,12 +182,14 @@ _MEANINGS = (
         "a partition value is too long for a file name",
         "set table property write.object-storage.enabled=true, or partition by truncate(N, column)",
         errno.ENAMETOOLONG,
+        TABLE_UNFIT,
     ),
     _Meaning(
         Terminal,
         (ImportError,),
         "a Python package is missing",
         "install the driver that the catalog's uri or the warehouse needs",
+        code=PROGRAM_MISSING,
     ),
     _Meaning(
         Terminal,
@@ -196,6 +212,7 @@ _MEANINGS = (
         "a clock is wrong: the server's is more than a minute behind this commit or the table's last one",
         "set the clock that is wrong, of the server, of this host or of the one that committed last; the message has both times in"
         " milliseconds since 1970. Runs go on by themselves once the clocks agree",
+        code=CLOCK_WRONG,
         says=("Invalid update timestamp", "Invalid snapshot timestamp", "Expected sorted"),
     ),
     _Meaning(Terminal, _REFUSED, "the catalog refused", "check the catalog's entry in the settings file"),
@@ -203,6 +220,7 @@ _MEANINGS = (
         Retryable,
         _UNAVAILABLE,
         "the catalog or the storage is not available now",
+        code=CATALOG_UNREACHABLE,
         late=("sqlalchemy.exc.DBAPIError",),
     ),
     _Meaning(

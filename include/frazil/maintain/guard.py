@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from frazil.error_codes import MAINTENANCE_FAILED
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.retention_guard import RetainedState, retained_state
@@ -32,7 +33,7 @@ def table_guard(scope: RunContext) -> TableGuard:
         _require_settled(scope)
         table_state = read_state(scope.lake, table)
         if table_state.refusal is not None:
-            raise UnsafeToRemove(f"table {table} was rolled back: {table_state.refusal}")
+            raise UnsafeToRemove(f"table {table} was rolled back: {table_state.refusal}", code=MAINTENANCE_FAILED)
         return table_state
 
     return check_table
@@ -77,7 +78,7 @@ def _require_settled(scope: RunContext) -> None:
         time.sleep(seconds)
         why = _unsound(scope)
     if why is not None:
-        raise UnsafeToRemove(f"pipeline {scope.pipeline.name}: {why}")
+        raise UnsafeToRemove(f"pipeline {scope.pipeline.name}: {why}", code=MAINTENANCE_FAILED)
 
 
 def _unsound(scope: RunContext) -> str | None:

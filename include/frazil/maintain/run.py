@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from frazil.error_codes import NAME_UNKNOWN
 from frazil.errors import OutcomeUnknown, Retryable, Terminal
 from frazil.iceberg.ledger.inspection import Inspection, inspect
 from frazil.maintain import steps
@@ -34,7 +35,7 @@ def tables_to_maintain(pipeline: Pipeline, table: str | None = None) -> dict[str
         return rules_by_table
     if table not in rules_by_table:
         why = "its file leaves it alone" if table in names else "it has no such table"
-        raise Terminal(
+        raise NAME_UNKNOWN.terminal(
             f"pipeline {pipeline.name}: {table}: {why}", next_step=f"its tables: {', '.join(rules_by_table)}"
         )
     return {table: rules_by_table[table]}
@@ -135,7 +136,7 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
     try:
         lake.refuse_code(lake.load_table(work.table))
     except Terminal as refusal:  # of this table only: the others are maintained
-        return StepOutcome(need.step, "failed", refusal.message)
+        return StepOutcome(need.step, "failed", refusal.message_with_code)
     try:
         counts = _done(work, need.step, rules)
     except UnsafeToRemove as unsound:
@@ -145,7 +146,7 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
     except steps.StateLost:
         raise
     except (Retryable, OutcomeUnknown, Terminal) as failure:
-        status, reason = "failed", failure.message
+        status, reason = "failed", failure.message_with_code
     return StepOutcome(need.step, status, reason, round(time.monotonic() - began, 3), counts)
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
+from frazil.error_codes import MAINTENANCE_FAILED, POSITION_LOST
 from frazil.errors import OutcomeUnknown, Retryable, Terminal, without_values
 from frazil.iceberg.commit.expiry import HOLD_KEY, Retention, expire_snapshots, rewrite_hold, with_hold, without_hold
 from frazil.iceberg.commit.retention_guard import RetainedState, named_manifests
@@ -155,7 +156,10 @@ def _rewrite(work: Work, arguments: dict[str, Any]) -> dict[str, int]:
     """
     counts = work.call("rewrite_data_files", **arguments)
     if work.is_due and not counts["rewritten_data_files_count"]:
-        raise Conflict(f"rewrite_data_files of {work.table}: nothing was replaced, as others changed the same files")
+        raise Conflict(
+            f"rewrite_data_files of {work.table}: nothing was replaced, as others changed the same files",
+            code=MAINTENANCE_FAILED,
+        )
     return counts
 
 
@@ -232,6 +236,7 @@ def expire(work: Work, rules: Expiry, guard: TableGuard) -> dict[str, int]:
     if missing:
         raise StateLost(
             f"table {work.table}: after the expiry it does not say any more {', '.join(missing)}",
+            code=POSITION_LOST,
             next_step=f"frazil lag {work.scope.pipeline.name} shows whether the position is there; report this",
         )
     return counts

@@ -11,7 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from frazil.errors import FrazilError, Retryable
+from frazil.error_codes import BAD_FILE
+from frazil.errors import FrazilError
 from frazil.pipeline.files.load import SCHEMAS, ConfigError, read_yaml
 from frazil.pipeline.files.references import referenced_files
 from frazil.project import Places, Project
@@ -72,7 +73,7 @@ class ProjectFiles:
             return stamp_of_files + _stamp(self._named, absent=OSError)  # what else is wrong with them, loading says
         except OSError as problem:  # a folder that vanishes, a share that is away
             if self._loaded is None:
-                raise Retryable(
+                raise BAD_FILE.retryable(
                     f"the files of the project can't be read: {problem}",
                     next_step="look whether its folders are there, and may be read",
                 ) from problem

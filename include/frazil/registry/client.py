@@ -15,6 +15,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from frazil.error_codes import REGISTRY_FAILED
 from frazil.errors import Retryable
 from frazil.records.model.format import NamedSchema, SchemaKind, TooManyUnknownIds, WriterSchema
 from frazil.registry.faults import FOREIGN, NO_SCHEMA, as_frazil, is_forbidden, is_missing, is_refused, translated
@@ -351,7 +352,7 @@ class _Asking:
     def _in_time(self, ask: Callable[[], T]) -> T:
         while True:
             if self._clock() > self._deadline:
-                raise Retryable(
+                raise REGISTRY_FAILED.retryable(
                     f"{self._registry}: {self._doing}: took over {self._seconds:.0f} s",
                     next_step="look at the registry's load",
                 )

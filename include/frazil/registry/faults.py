@@ -12,7 +12,8 @@ from typing import Final
 from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.error_codes import REGISTRY_FAILED
+from frazil.errors import FrazilError
 from frazil.registry.registry import Registry
 
 FOREIGN: Final = (
@@ -74,18 +75,20 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
     if isinstance(error, SchemaRegistryError):
         return _answer_error(error.http_status_code, registry, where, description)
     if (broken := _tls(error)) is not None:
-        return Terminal(
+        return REGISTRY_FAILED.terminal(
             f"{where}: no trusted connection ({registry.redact(str(broken))})",
             next_step=f"check the certificates in registries.{registry.name} of the settings",
         )
     if isinstance(error, OAuthTokenError) and not isinstance(error.__context__, httpx.TransportError):
-        return Terminal(f"{where}: no token was granted ({description})", next_step=_settings(registry, "properties"))
+        return REGISTRY_FAILED.terminal(
+            f"{where}: no token was granted ({description})", next_step=_settings(registry, "properties")
+        )
     if _is_silence(error):
-        return Retryable(
+        return REGISTRY_FAILED.retryable(
             f"{where}: no answer ({description})",
             next_step=f"is the registry up? If it stays, {_settings(registry, 'url')}",
         )
-    return Terminal(
+    return REGISTRY_FAILED.terminal(
         f"{where}: {description}",
         next_step=f"check registries.{registry.name} of the settings: url must be the root of a Schema Registry's API, and"
         " properties must be such as confluent-kafka's client knows",
@@ -94,15 +97,15 @@ def as_frazil(error: BaseException, registry: Registry, doing: str) -> FrazilErr
 
 def _answer_error(status: int, registry: Registry, where: str, description: str) -> FrazilError:
     if status in _BUSY or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Retryable(
+        return REGISTRY_FAILED.retryable(
             f"{where}: not available now ({description})", next_step="look at the registry's log if it stays"
         )
     if status in _REFUSED:
-        return Terminal(
+        return REGISTRY_FAILED.terminal(
             f"{where}: the credentials were refused ({description})",
             next_step=f"check user_info in registries.{registry.name} of the settings, and that it may read schemas",
         )
-    return Terminal(
+    return REGISTRY_FAILED.terminal(
         f"{where}: the answer is none that a Schema Registry gives ({description})",
         next_step=f"{_settings(registry, 'url')}: it must be the root of the API, with its path if it has one",
     )

@@ -9,7 +9,8 @@ from typing import Literal
 
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicPartition
 from frazil.batch.position import Position
-from frazil.errors import FrazilError, Terminal
+from frazil.error_codes import POSITION_LOST
+from frazil.errors import FrazilError
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.commit.summary_state import (
     CLOSING_KEY,
@@ -187,7 +188,7 @@ def held_position(project: Project, pipeline: Pipeline) -> SummaryValue | None:
         return _held_in(table, pipeline, first) if table is not None else None
     holder = _held_in(lake.load_table(closing), pipeline, closing)
     if holder is None:
-        raise Terminal(
+        raise POSITION_LOST.terminal(
             f"pipeline {pipeline.name}: its ledger names {closing} as the table of its position, and that holds none",
             next_step=f"was {closing} dropped and made anew? frazil history {pipeline.name} shows the last positions",
         )
@@ -221,7 +222,7 @@ def _mirrored(
     try:
         return group_offsets(cluster, group, partitions), None
     except FrazilError as problem:
-        return {}, problem.message
+        return {}, problem.message_with_code
 
 
 def partition_lags(

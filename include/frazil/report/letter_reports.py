@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_FILE, NAME_UNKNOWN
 from frazil.iceberg.catalog.folder import Folder
 from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -115,7 +115,7 @@ def open_report(project: Project, pipeline: Pipeline, name: str, form: Form = "h
     """
     folder = reports_folder(project, pipeline)
     if name not in _names(folder):
-        raise Terminal(
+        raise NAME_UNKNOWN.terminal(
             f"pipeline {pipeline.name} has no report {name!r} in {folder.location}",
             next_step="older ones are removed: reports.keep and reports.older_than in the settings file",
         )
@@ -214,7 +214,7 @@ def _read(folder: Folder, name: str) -> KeptReport:
     try:
         return _from_json(json.loads(folder.read(f"{name}{_FACTS}")))
     except (ValueError, TypeError, KeyError) as error:
-        raise Terminal(
+        raise BAD_FILE.terminal(
             f"{folder.location}/{name}{_FACTS} holds no report: {error}",
             next_step="remove the file: the next report begins behind the one before it",
         ) from error

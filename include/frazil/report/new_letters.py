@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import TABLE_LOST
 from frazil.iceberg.ledger.dead_letter_scan import LetterQuestion, letter_files, letters_held
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -135,7 +135,7 @@ def _refuse_lost(pipeline: Pipeline, period: BatchPeriod, rows: Sequence[Row]) -
     new = (row for row in rows if row["n"] > period.after and row["role"] == "dead_letters")
     lost = sum(row["rows"] for row in new)
     if lost:
-        raise Terminal(
+        raise TABLE_LOST.terminal(
             f"pipeline {pipeline.name}: batches {period.after + 1} to {period.through} left {lost:,} dead letters, and table"
             f" {pipeline.dead_letters_table} is gone",
             next_step=repair_command(pipeline.name, pipeline.dead_letters_table),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_ARGUMENT, NAME_UNKNOWN
 from frazil.iceberg.commit.branch_table import BranchTable
 from frazil.iceberg.errors import translated
 from frazil.iceberg.patches.variant import unreadable
@@ -115,11 +115,11 @@ def parse(connection: DuckDBPyConnection, sql: str) -> Question:
     if tree["error"]:
         # DuckDB serialises questions only: anything that would change something is "not implemented".
         reason = "it would change something" if tree.get("error_type") == "not implemented" else tree["error_message"]
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"this is no question to tables: {reason}", next_step="write one SELECT; tables are only read here"
         )
     if len(tree["statements"]) != 1:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"expected one statement, found {len(tree['statements'])}", next_step="ask one question at a time"
         )
     root = tree["statements"][0]["node"]
@@ -209,7 +209,7 @@ def _read(lake: Lake, path: Path, question: Question) -> pa.Table:
         if unreadable_columns := [
             field for field in hidden if question.words is not None and field.casefold() in question.words
         ]:
-            raise Terminal(
+            raise BAD_ARGUMENT.terminal(
                 f"table {name}: column {unreadable_columns[0]} is a variant, which only an engine can read",
                 next_step="ask for its other columns here, and for this one in Spark",
             )
@@ -228,7 +228,7 @@ def _table_at_ref(table: Table, name: str, suffix: str) -> Table:
             f"{branch_or_tag.snapshot_ref_type.value}_{of_name}"
             for of_name, branch_or_tag in table.metadata.refs.items()
         )
-        raise Terminal(
+        raise NAME_UNKNOWN.terminal(
             f"table {name} has no {kind} {ref}", next_step=f"behind the table: {', '.join(refs) or 'no rows yet'}"
         )
     return BranchTable(table, name, ref)
@@ -250,7 +250,7 @@ def _resolve(lake: Lake, path: Path) -> tuple[str, str | None]:
             return by_folded_name[table], f"{kind.casefold()}_{ref}"
     spelled = ".".join(path)
     suggestions = get_close_matches(spelled, names, 1)
-    raise Terminal(
+    raise NAME_UNKNOWN.terminal(
         f"there is no table {spelled} in catalog {lake.name}"
         + (f", did you mean {suggestions[0]}?" if suggestions else ""),
         next_step=f"its tables: {', '.join(names) or 'none yet'}; behind each: {', '.join(METADATA_TABLES)}, branch_NAME,"
@@ -285,4 +285,4 @@ def _mapped() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise Terminal(f"the question can't be answered: {error}") from error
+        raise BAD_ARGUMENT.terminal(f"the question can't be answered: {error}") from error

@@ -11,7 +11,8 @@ from urllib.parse import quote
 import httpx
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_random_exponential
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import AIRFLOW_FAILED, RUN_FAILED
+from frazil.errors import Retryable
 from frazil.runtime.airflow_rows import (
     DagImportError,
     DagRun,
@@ -159,7 +160,9 @@ class AirflowApi:
             return states[-1].has_finished
 
         if not until(finished, timeout_seconds, _POLL_SECONDS):
-            raise Retryable(f"run {run_id} of {dag_id} is still {states[-1].state} after {timeout_seconds:.0f} s")
+            raise RUN_FAILED.retryable(
+                f"run {run_id} of {dag_id} is still {states[-1].state} after {timeout_seconds:.0f} s"
+            )
         return states[-1]
 
     def task_instances(self, dag_id: str, run_id: str) -> list[TaskInstance]:
@@ -261,7 +264,7 @@ class AirflowApi:
         try:
             return self._client.request(method, path, **{"headers": headers, **content})
         except httpx.TransportError as error:
-            raise Retryable(
+            raise AIRFLOW_FAILED.retryable(
                 f"Airflow at {self._url} does not answer {method} {path}: {type(error).__name__} {error}",
                 next_step="`frazil status` shows whether it runs, `frazil up` starts it",
             ) from error
@@ -272,8 +275,8 @@ class AirflowApi:
         request = f"{answer.request.method} {answer.request.url.path}"
         message = f"Airflow at {self._url} answered {answer.status_code} to {request}: {_detail(answer)}"
         if answer.is_server_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
-            raise Retryable(message)
-        raise Terminal(message)
+            raise AIRFLOW_FAILED.retryable(message)
+        raise AIRFLOW_FAILED.terminal(message)
 
 
 def _was_undone(answer: httpx.Response) -> bool:

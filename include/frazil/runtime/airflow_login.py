@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.errors import Terminal
+from frazil.error_codes import AIRFLOW_FAILED
 from frazil.runtime.files import PRIVATE_FILE, private_folder, write_atomically
 from frazil.runtime.home import Home
 
@@ -83,7 +83,7 @@ def any_api(home: Home) -> AirflowApi:
         return api(home)
     password = os.environ.get(PASSWORD_VARIABLE)
     if not password:
-        raise Terminal(f"{URL_VARIABLE} names {url}, and {PASSWORD_VARIABLE} is not set")
+        raise AIRFLOW_FAILED.terminal(f"{URL_VARIABLE} names {url}, and {PASSWORD_VARIABLE} is not set")
     return AirflowApi(url, home.airflow_user, password)
 
 
@@ -108,9 +108,13 @@ def _read_secrets(path: Path) -> Secrets:
     try:
         return Secrets(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
-        raise Terminal(f"no Airflow login: {path} does not exist", next_step="`frazil up` makes one") from error
+        raise AIRFLOW_FAILED.terminal(
+            f"no Airflow login: {path} does not exist", next_step="`frazil up` makes one"
+        ) from error
     except (ValueError, TypeError) as error:
-        raise Terminal(f"{path} can't be read", next_step="stop the stack, remove the file, `frazil up`") from error
+        raise AIRFLOW_FAILED.terminal(
+            f"{path} can't be read", next_step="stop the stack, remove the file, `frazil up`"
+        ) from error
 
 
 def _secrets_file(home: Home) -> Path:

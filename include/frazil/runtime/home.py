@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SETTING, STACK_FAILED
 from frazil.runtime.files import write_atomically
 
 LOOPBACK = "127.0.0.1"
@@ -188,7 +188,7 @@ def project_root(environ: Mapping[str, str] | None = None) -> Path:
     env = os.environ if environ is None else environ
     root = Path(env[PROJECT_VARIABLE]).expanduser().absolute() if env.get(PROJECT_VARIABLE) else checkout()
     if root is None:
-        raise Terminal(
+        raise BAD_SETTING.terminal(
             f"{PROJECT_VARIABLE} is not set", next_step="set it to the folder that holds include/settings.yaml"
         )
     return root
@@ -212,9 +212,11 @@ def _recorded(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise Terminal(f"{path}: not JSON: {error}", next_step=f"remove {path}, then `frazil up`") from error
+        raise STACK_FAILED.terminal(
+            f"{path}: not JSON: {error}", next_step=f"remove {path}, then `frazil up`"
+        ) from error
     if not isinstance(state, dict):
-        raise Terminal(f"{path}: expected an object", next_step=f"remove {path}, then `frazil up`")
+        raise STACK_FAILED.terminal(f"{path}: expected an object", next_step=f"remove {path}, then `frazil up`")
     return state
 
 
@@ -222,7 +224,7 @@ def _profile(recorded: object, source: Path) -> Profile:
     for profile in get_args(Profile):
         if recorded == profile:
             return profile  # type: ignore[no-any-return]  # get_args tells nothing of types
-    raise Terminal(
+    raise STACK_FAILED.terminal(
         f"{source}: profile {recorded!r}, known are {', '.join(get_args(Profile))}",
         next_step=f"`frazil down` with the Frazil that wrote it, remove {source}, then `frazil up`",
     )
@@ -230,7 +232,9 @@ def _profile(recorded: object, source: Path) -> Profile:
 
 def _ports(env: Mapping[str, str], recorded: object, source: Path) -> Ports:
     if not isinstance(recorded, dict) or not all(isinstance(port, int) for port in recorded.values()):
-        raise Terminal(f"{source}: expected numbers under ports", next_step=f"remove {source}, then `frazil up`")
+        raise STACK_FAILED.terminal(
+            f"{source}: expected numbers under ports", next_step=f"remove {source}, then `frazil up`"
+        )
     chosen = {name: _port(env.get(variable), variable) for name, variable in PORT_VARIABLES.items()}
     overrides = {name: port for name, port in chosen.items() if port is not None}
     earlier = {name: port for name, port in recorded.items() if name in PORT_VARIABLES}
@@ -241,7 +245,7 @@ def _port(text: str | None, variable: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= LAST_PORT:
-        raise Terminal(
+        raise BAD_SETTING.terminal(
             f"{variable}={text!r} is not a TCP port",
             next_step=f"set {variable} to 1..{LAST_PORT} or unset it",
         )

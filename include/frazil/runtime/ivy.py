@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import PROGRAM_MISSING
 from frazil.runtime.java import ensure_java
 
 PATTERN = "[conf]/[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
@@ -96,13 +96,13 @@ def ivy_jar() -> Path:
     """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise Terminal(
+        raise PROGRAM_MISSING.terminal(
             "PySpark is not installed: Spark's jobs need it, and its Ivy fetches the jars",
             next_step="pip install 'frazil[spark]'",
         )
     jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     if not jars:
-        raise Terminal(
+        raise PROGRAM_MISSING.terminal(
             f"no ivy-*.jar in {Path(spec.origin).parent / 'jars'}",
             next_step="install the full pyspark distribution: pyspark-client has no jars",
         )
@@ -148,10 +148,12 @@ def _run(command: list[str], output: int, log: Path) -> None:
             timeout=_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        raise Retryable(f"Ivy took over {_SECONDS} s; its output is in {log}", next_step="run it again") from error
+        raise PROGRAM_MISSING.retryable(
+            f"Ivy took over {_SECONDS} s; its output is in {log}", next_step="run it again"
+        ) from error
     if done.returncode != 0:
         last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
-        raise Retryable(
+        raise PROGRAM_MISSING.retryable(
             f"Ivy ended with {done.returncode}:\n{last}",
             next_step="check the network, then run it again",
         )

@@ -18,7 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from frazil.errors import FrazilError, Terminal
+from frazil.error_codes import PROGRAM_MISSING
+from frazil.errors import FrazilError
 from frazil.runtime.files import exclusive, write_atomically
 from frazil.runtime.home import Home
 from frazil.runtime.ivy import Request, retrieve
@@ -57,7 +58,9 @@ class Lock:
             Terminal: There is no such set.
         """
         if name not in self.sets:
-            raise Terminal(f"no artifact set {name!r} in {LOCK_FILE}; it has {', '.join(sorted(self.sets))}")
+            raise PROGRAM_MISSING.terminal(
+                f"no artifact set {name!r} in {LOCK_FILE}; it has {', '.join(sorted(self.sets))}"
+            )
         return self.sets[name]
 
     def digest(self, name: str) -> str:
@@ -79,10 +82,12 @@ def parse_lock(text: str) -> Lock:
     try:
         content = json.loads(text)
         if content["format"] != FORMAT:
-            raise Terminal(f"{LOCK_FILE}: expected format {FORMAT}, found {content['format']!r}")
+            raise PROGRAM_MISSING.terminal(f"{LOCK_FILE}: expected format {FORMAT}, found {content['format']!r}")
         sets = {name: tuple(Artifact(**entry) for entry in entries) for name, entries in content["sets"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Terminal(f"{LOCK_FILE} can't be read: {error!r}", next_step="restore it from version control") from error
+        raise PROGRAM_MISSING.terminal(
+            f"{LOCK_FILE} can't be read: {error!r}", next_step="restore it from version control"
+        ) from error
     return Lock(sets)
 
 
@@ -288,7 +293,7 @@ def publish(staged: Path, folder: Path, lock: Lock, name: str) -> None:
     mismatch = first_mismatch(flat, lock.artifacts(name))
     if mismatch is not None:
         hint = f"try again; if it stays, what is served is not what {LOCK_FILE} pins"
-        raise Terminal(mismatch, next_step=hint)
+        raise PROGRAM_MISSING.terminal(mismatch, next_step=hint)
     for archive in flat.glob(f"*{_TAR}"):
         with tarfile.open(archive) as content:
             content.extractall(flat, filter="data")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import PROGRAM_MISSING
 from frazil.runtime.home import inherited_environment
 
 OLDEST, NEWEST = 17, 21
@@ -53,12 +53,12 @@ def ensure_java(report: Callable[[str], None] = lambda _: None) -> Java:
     if java is not None:
         return java
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise Terminal(f"no Java {OLDEST} to {NEWEST} found{_unfit_found()}", next_step=INSTALL_HINT)
+        raise PROGRAM_MISSING.terminal(f"no Java {OLDEST} to {NEWEST} found{_unfit_found()}", next_step=INSTALL_HINT)
     report("java: installing with apt-get")
     _install()
     java = find_java()
     if java is None:
-        raise Terminal("apt-get installed Java, but none is found", next_step=INSTALL_HINT)
+        raise PROGRAM_MISSING.terminal("apt-get installed Java, but none is found", next_step=INSTALL_HINT)
     return java
 
 
@@ -121,7 +121,7 @@ def _install() -> None:
     _apt("update")
     available = [name for name in PACKAGES if _is_offered(name)]
     if not available:
-        raise Terminal(f"apt offers none of {', '.join(PACKAGES)}", next_step=INSTALL_HINT)
+        raise PROGRAM_MISSING.terminal(f"apt offers none of {', '.join(PACKAGES)}", next_step=INSTALL_HINT)
     _apt("install", "-y", "--no-install-recommends", available[0])
 
 
@@ -145,9 +145,11 @@ def _apt(*arguments: str) -> None:
         )
     except subprocess.CalledProcessError as error:
         last = (error.stderr or error.stdout).strip().splitlines()[-1:]
-        raise Retryable(
+        raise PROGRAM_MISSING.retryable(
             f"`{' '.join(command)}` ended with {error.returncode}: {''.join(last)}",
             next_step=INSTALL_HINT,
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise Retryable(f"`{' '.join(command)}` took over {_APT_SECONDS} s", next_step=INSTALL_HINT) from error
+        raise PROGRAM_MISSING.retryable(
+            f"`{' '.join(command)}` took over {_APT_SECONDS} s", next_step=INSTALL_HINT
+        ) from error

@@ -6,7 +6,7 @@ import socket
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 
-from frazil.errors import Terminal
+from frazil.error_codes import STACK_FAILED
 from frazil.runtime.home import LOOPBACK
 
 _CONNECT_SECONDS = 1.0
@@ -28,7 +28,7 @@ def require_free(port: int, variable: str, component: str) -> None:
         Terminal: Another process listens there.
     """
     if not is_free(port):
-        raise Terminal(
+        raise STACK_FAILED.terminal(
             f"port {port} of {LOOPBACK}, which {component} needs, is used by another process",
             next_step=f"stop that process, or choose another port with {variable}=PORT",
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from frazil.errors import Terminal
+from frazil.error_codes import STACK_FAILED
 
 _PROC = Path("/proc")
 _STATE, _SESSION, _THREADS, _START_TICKS = 0, 3, 17, 19
@@ -76,7 +76,7 @@ def boot_id() -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
     except FileNotFoundError as error:
-        raise Terminal(
+        raise STACK_FAILED.terminal(
             f"the embedded stack needs Linux: there is no {path}",
             next_step="use the docker-compose.yml instead",
         ) from error

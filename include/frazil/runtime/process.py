@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from frazil.errors import Retryable
+from frazil.error_codes import STACK_FAILED
 from frazil.runtime.files import PRIVATE_FILE, private_folder
 from frazil.runtime.proc import Stat, boot_id, parse_stat, session_members, stat_of
 from frazil.runtime.waiting import until
@@ -121,7 +121,7 @@ class Processes:
         started_process = self.record(spec.name)
         if started_process is None or started_process.pid != child.pid:
             quoted = self.last_lines(spec.name)
-            raise Retryable(f"{spec.name}: could not start {spec.command[0]}\n{quoted}")
+            raise STACK_FAILED.retryable(f"{spec.name}: could not start {spec.command[0]}\n{quoted}")
         return started_process
 
     def finish(self, spec: Spec, timeout_seconds: float) -> int:
@@ -134,7 +134,9 @@ class Processes:
         try:
             return child.wait(timeout_seconds)
         except subprocess.TimeoutExpired as error:
-            raise Retryable(f"{spec.name}: took over {timeout_seconds:.0f} s\n{self.last_lines(spec.name)}") from error
+            raise STACK_FAILED.retryable(
+                f"{spec.name}: took over {timeout_seconds:.0f} s\n{self.last_lines(spec.name)}"
+            ) from error
         finally:
             self.stop((spec.name, spec.grace_seconds))
 
@@ -169,7 +171,7 @@ class Processes:
             return
         what = "ended while starting" if ended() else f"gave no answer in {timeout_seconds:.0f} s"
         complaint = f"{who} {what}; its log ends with\n{self.last_lines(name, hidden)}"
-        raise Retryable(complaint, next_step=f"read {self.log(name)}{advice}")
+        raise STACK_FAILED.retryable(complaint, next_step=f"read {self.log(name)}{advice}")
 
     def record(self, name: str) -> Record | None:
         """Return what is known of the component's last start, or None if it was stopped."""
@@ -288,7 +290,7 @@ def _end_session(record: Record, name: str) -> None:
         if until(lambda: not _is_alive(record) and not _members(record), seconds):
             return
     pids = ", ".join(str(member.pid) for member in _members(record))
-    raise Retryable(f"{name}: processes {pids} survived SIGKILL for {_KILL_SECONDS:.0f} s")
+    raise STACK_FAILED.retryable(f"{name}: processes {pids} survived SIGKILL for {_KILL_SECONDS:.0f} s")
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
+from frazil.error_codes import SPARK_UNAVAILABLE
 from frazil.errors import Retryable
 from frazil.runtime import port
 from frazil.runtime.files import PRIVATE_FILE, exclusive, private_folder, write_atomically
@@ -82,7 +83,9 @@ def serving(home: Home, server: Server, report: Callable[[str], None], *, if_sta
     with _users(home) as users:
         with exclusive(home.run / _GATE, lambda: report("spark connect: another run looks after the server")):
             if if_started and not is_started(home):
-                raise Retryable("the spark connect server was stopped, or did not start, while this run waited for it")
+                raise SPARK_UNAVAILABLE.retryable(
+                    "the spark connect server was stopped, or did not start, while this run waited for it"
+                )
             _ensure(home, server, users, report)
             fcntl.flock(users, fcntl.LOCK_SH)
         yield
@@ -137,7 +140,7 @@ def _require_idle(users: IO[str]) -> None:
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise Retryable(
+        raise SPARK_UNAVAILABLE.retryable(
             "the spark connect server is of another release or configuration, or gave a run no session, and runs use it",
             next_step="the next run that finds it idle starts it anew; or `frazil down`, which ends those runs, and `frazil up`",
         ) from error

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
+from frazil.error_codes import RUN_FAILED, SPARK_UNAVAILABLE
 from frazil.errors import Retryable
 from frazil.spark.submit.watch import names_in
 
@@ -52,11 +53,11 @@ def not_started(error: BaseException) -> Retryable:
     """What becomes of an error over which Spark did not start."""
     detail = " ".join(str(error).split())
     if _GIVEN_UP in detail:
-        return Retryable(
+        return SPARK_UNAVAILABLE.retryable(
             "Spark did not start: no master took the job within a minute",
             next_step="is the engine's `master` in the settings right, up, and reachable from here? `frazil doctor --spark` asks it",
         )
-    return Retryable(f"Spark did not start: {type(error).__name__}: {detail[:500]}")
+    return SPARK_UNAVAILABLE.retryable(f"Spark did not start: {type(error).__name__}: {detail[:500]}")
 
 
 def fetch_rows(query: DataFrame, what: str) -> pa.Table:
@@ -73,4 +74,4 @@ def fetch_rows(query: DataFrame, what: str) -> pa.Table:
     try:
         return query.toArrow()
     except (pa.ArrowInvalid, EOFError) as error:
-        raise Retryable(f"{what}: Spark's answer was cut off: {error}") from error
+        raise RUN_FAILED.retryable(f"{what}: Spark's answer was cut off: {error}") from error

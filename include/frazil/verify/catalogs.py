@@ -32,7 +32,16 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests import Session
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from frazil.errors import FrazilError, Retryable, Terminal, quotable, without_values
+from frazil.error_codes import (
+    CATALOG_REFUSED,
+    CATALOG_UNREACHABLE,
+    KAFKA_DENIED,
+    KAFKA_FAILED,
+    NEVER_RAN,
+    TABLE_LOST,
+    TABLE_MISSING,
+)
+from frazil.errors import FrazilError, Terminal, quotable, without_values
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import CatalogSettings
 
@@ -92,14 +101,15 @@ def reading_tables(doing: str) -> Iterator[None]:
         if isinstance(error, FileNotFoundError):
             raise FileGone(
                 message,
+                code=TABLE_MISSING,
                 next_step="was it deleted by hand or by an orphan removal? Restore it from a backup of the storage",
             ) from quotable(error)
         is_refused = isinstance(error, _REFUSED) or "ACCESS_DENIED" in lines[0]  # as PyArrow says it of S3
         if isinstance(error, _UNAVAILABLE) and not is_refused:
-            raise Retryable(
+            raise CATALOG_UNREACHABLE.retryable(
                 message, next_step="try again; if it stays, look at the catalog and the storage"
             ) from quotable(error)
-        raise Terminal(
+        raise CATALOG_REFUSED.terminal(
             message, next_step="check the catalog's entry in the settings file and its permissions"
         ) from quotable(error)
 
@@ -121,10 +131,10 @@ def kafka_fault(
         if value and any(mark in key.lower() for mark in _SECRET_MARKS):
             message = message.replace(value, "***")
     if cause.code() in _ACCESS_DENIED:
-        return Terminal(
+        return KAFKA_DENIED.terminal(
             message, next_step="check the cluster's entry in the settings file; verify needs Describe and Read"
         )
-    return Retryable(message, next_step="try again; if it stays, look at the brokers")
+    return KAFKA_FAILED.retryable(message, next_step="try again; if it stays, look at the brokers")
 
 
 _CONNECT_SECONDS = 10.0
@@ -197,7 +207,7 @@ class Catalogs:
             try:
                 table = self._catalog(catalog).load_table(name)
             except (NoSuchTableError, NoSuchNamespaceError) as error:
-                raise Terminal(
+                raise TABLE_MISSING.terminal(
                     f"pipeline {self._pipeline.name}: there is no table {name} in catalog {catalog}",
                     next_step=f"run it first: frazil run {self._pipeline.name}. If it ran before, the table was dropped:"
                     " restore it",
@@ -218,7 +228,7 @@ def _read_branch(table: Table, name: str, branch: str) -> None:
     """Let scans of a table read a branch instead of main."""
     ref = table.metadata.refs.get(branch)
     if ref is None:
-        raise Terminal(
+        raise TABLE_LOST.terminal(
             f"table {name} has no branch {branch}, which the pipeline file names",
             next_step="was it dropped? frazil run says what to do",
         )
@@ -229,7 +239,7 @@ def _require_database(pipeline: Pipeline, name: str, settings: CatalogSettings) 
     """Refuse a SQLite file that does not exist: opening it would create it."""
     file = settings.uri.removeprefix("sqlite:///")
     if file != settings.uri and not Path(file).is_file():
-        raise Terminal(
+        raise NEVER_RAN.terminal(
             f"catalog {name} is empty: there is no database {file}, so there is no table of {pipeline.name}",
             next_step=f"run the pipeline first: frazil run {pipeline.name}",
         )

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from confluent_kafka import Message
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SETTING, CLUSTER_CHANGED, NEVER_RAN
 from frazil.pipeline.models.changes import DELETED, TOLD
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -252,7 +252,7 @@ def _filters_unrouted(pipeline: Pipeline) -> bool:
 def _settings_entry(entries: Mapping[str, T], name: str, kind: str, project: Project) -> T:
     if name not in entries:
         known_names = ", ".join(sorted(entries))
-        raise Terminal(
+        raise BAD_SETTING.terminal(
             f"{project.settings_file}: {kind}.{name} is not there", next_step=f"known under {kind}: {known_names}"
         )
     return entries[name]
@@ -262,7 +262,7 @@ def _check_ledger(pipeline: Pipeline, tables: Tables, findings: Findings) -> boo
     """Check the ledger against itself and the tables. Returns whether records can be compared by it."""
     n, finished, table = tables.n, tables.finished, tables.closing
     if n is None and finished is None:
-        raise Terminal(
+        raise NEVER_RAN.terminal(
             f"pipeline {pipeline.name} has not run yet: {table} holds no position",
             next_step=f"frazil run {pipeline.name}",
         )
@@ -311,7 +311,7 @@ class _Check:
     def require_cluster(self, cluster_id: str) -> None:
         """Refuse a Kafka cluster that is not the one of the position."""
         if cluster_id != self.position.cluster:
-            raise Terminal(
+            raise CLUSTER_CHANGED.terminal(
                 f"the position of pipeline {self.pipeline.name} belongs to Kafka cluster {self.position.cluster},"
                 f" the settings lead to {cluster_id}",
                 next_step=f"point clusters.{self.source.name} of the settings to the cluster that was read",

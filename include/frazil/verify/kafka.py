@@ -13,7 +13,8 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from frazil.errors import FrazilError, Retryable
+from frazil.error_codes import KAFKA_FAILED
+from frazil.errors import FrazilError
 from frazil.pipeline.settings.settings import ClusterSettings
 from frazil.verify.catalogs import kafka_fault
 
@@ -333,7 +334,7 @@ class PartitionReader:
             if time.monotonic() >= deadline and time.process_time() - worked >= _WORK_SECONDS:
                 deadline, worked = time.monotonic() + SILENT_SECONDS, time.process_time()
             elif time.monotonic() >= deadline:
-                raise Retryable(
+                raise KAFKA_FAILED.retryable(
                     f"{self._name()}: nothing arrived for {SILENT_SECONDS:.0f} s at offset {self._next_offset}, on the way to {end}"
                     f"{self._source.complaints()}",
                     next_step="try again; if it stays, look at the broker that leads the partition",

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_ARGUMENT
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.verify.compare import Comparison
 from frazil.verify.facts.coverage import Window, union_of_segments, windows
@@ -50,11 +50,11 @@ def bounds(logs: Logs, start_text: str | None, end_text: str | None, source: Sou
         f"{topic}/{n}: {start} to {end}" for (topic, n), (start, end) in requested.items() if _is_crossed(start, end)
     ]
     if crossed:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"--to lies before --from: {', '.join(sorted(crossed))}", next_step="give them the other way round"
         )
     if starts is not None and ends is not None and logs and not starts.keys() & ends.keys():
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             "no partition is named in --from and --to both", next_step="name the same partitions in both files"
         )
     return requested
@@ -89,7 +89,7 @@ def _milliseconds(text: str) -> int:
         # fromisoformat takes any character for the T: milliseconds would be read as an instant long ago.
         instant = datetime.fromisoformat("" if text.isdigit() else text)
     except ValueError as error:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"{text!r} is no place in a topic: expected earliest, latest, an instant such as 2026-05-01T10:00:00+00:00,"
             " or the name of a JSON file with offsets",
             next_step=_SHAPE,
@@ -110,9 +110,9 @@ def _from_file(file: Path, logs: Logs) -> dict[Key, int]:
             for n, offset in _partition_offsets(partitions)
         }
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise Terminal(f"{file} holds no offsets: {error}", next_step=_SHAPE) from error
+        raise BAD_ARGUMENT.terminal(f"{file} holds no offsets: {error}", next_step=_SHAPE) from error
     if unknown_partitions := [f"{topic}/{n}" for topic, n in sorted(offsets.keys() - logs.keys())]:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"{file} names {', '.join(unknown_partitions)}: the pipeline did not read that, or Kafka does not have it any more",
             next_step=f"known are {', '.join(f'{topic}/{n}' for topic, n in sorted(logs)) or 'no partitions'}",
         )
@@ -137,7 +137,7 @@ def refuse_part_of_merged(pipeline: Pipeline, start: str | None, end: str | None
     """
     merged = [destination.table for destination in pipeline.destinations if destination.is_merged]
     if merged and (start is not None or end is not None):
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"rows of {', '.join(merged)} are what all changes of their key made of them: a part of the topic can't be held"
             " against them",
             next_step=f"frazil verify {pipeline.name}, without --from and --to",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import BAD_SETTING, REGISTRY_FAILED
 from frazil.pipeline.settings.settings import RegistrySettings
 from frazil.verify.values.native import Schema, UnjudgedError
 
@@ -33,7 +33,7 @@ class Registries:
         """
         if name not in self._settings:
             known_names = ", ".join(sorted(self._settings)) or "none"
-            raise Terminal(
+            raise BAD_SETTING.terminal(
                 f"registry {name} is not in the settings file", next_step=f"known under registries: {known_names}"
             )
         registry = self._settings[name]
@@ -55,11 +55,11 @@ def _schema(client: SchemaRegistryClient, name: str, number: int) -> Schema:
     except SchemaRegistryError as error:
         if error.http_status_code in (*_REFUSED, _NOT_FOUND):
             raise UnjudgedError(f"registry {name} shows no schema {number}") from None
-        raise Retryable(
+        raise REGISTRY_FAILED.retryable(
             f"registry {name} does not give schema {number}: HTTP {error.http_status_code}", next_step="try again later"
         ) from None
     except OSError as error:
-        raise Retryable(
+        raise REGISTRY_FAILED.retryable(
             f"registry {name} does not answer: {type(error).__name__}", next_step="try again; if it stays, look at it"
         ) from None
     return schema.schema_str or "", references

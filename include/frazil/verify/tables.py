@@ -23,7 +23,7 @@ from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import BAD_STATE, NEVER_RAN, REPLAY_REFUSED, ROW_KEY_UNKNOWN, RUN_OVERTAKEN, TABLE_UNFIT
 from frazil.pipeline.files.references import References
 from frazil.pipeline.models.pipeline_file import KafkaColumns, Pipeline
 from frazil.pipeline.models.value import Column
@@ -194,7 +194,7 @@ def open_tables(
             return tables
         tables = _load(catalogs, pipeline, name, columns, reads)
     if tables.n == tables.finished:
-        raise Retryable(
+        raise RUN_OVERTAKEN.retryable(
             f"pipeline {pipeline.name}: a run kept landing batches over {ROUNDS} looks at its tables",
             next_step="verify between two runs",
         )
@@ -209,7 +209,7 @@ def kafka_columns_of(pipeline: Pipeline, name: str) -> KafkaColumns:
     """
     destination = pipeline.destination(name)
     if not destination.kafka_columns:
-        raise Terminal(
+        raise REPLAY_REFUSED.terminal(
             f"pipeline {pipeline.name} lands rows without Kafka columns (kafka_columns: false), so no row of"
             f" {destination.table} can be told to be a record's",
             next_step=f"compare the counts per batch (frazil history {pipeline.name}), or land into a table with them",
@@ -303,7 +303,7 @@ def _positions(closes: Table, pipeline: Pipeline, table: str) -> tuple[Position 
 def _require_columns(table: Table, name: str, columns: Sequence[str]) -> None:
     present = {field.name for field in table.schema().fields}
     if missing := [column for column in columns if column not in present]:
-        raise Terminal(
+        raise TABLE_UNFIT.terminal(
             f"table {name} has no column {', '.join(missing)}, which the pipeline file declares",
             next_step="change the pipeline file, or alter the table: frazil run says what does not fit",
         )
@@ -369,7 +369,7 @@ def _property_value(metadata: TableMetadata, key: str, table: str) -> str | None
     try:
         return str(json.loads(text)["value"])
     except (ValueError, KeyError, TypeError) as error:
-        raise Terminal(
+        raise BAD_STATE.terminal(
             f"property {key} of {table} can't be read: {text[:200]!r}", next_step="was it edited by hand?"
         ) from error
 
@@ -429,7 +429,7 @@ def open_declared(project: Project, pipeline: Pipeline, open_all: Callable[[Pipe
         if latest.auto_created == current.auto_created:
             return current, opened
         current = latest
-    raise Retryable(
+    raise RUN_OVERTAKEN.retryable(
         f"pipeline {pipeline.name}: runs kept making tables over {ROUNDS} looks at them",
         next_step="verify between two runs",
     )
@@ -441,7 +441,7 @@ def _created_tables(ledger: Table, pipeline: Pipeline) -> tuple[str, ...]:
     try:
         return tuple(json.loads(json.loads(text)["value"])) if text is not None else ()
     except (ValueError, KeyError, TypeError) as error:
-        raise Terminal(
+        raise BAD_STATE.terminal(
             f"table {pipeline.ledger_table}: property {_CREATED_KEY}{pipeline.name} is not readable: {text!r}",
             next_step="was it edited by hand?",
         ) from error
@@ -459,7 +459,7 @@ def with_created_tables(project: Project, pipeline: Pipeline) -> Pipeline:
     ledger = Catalogs(pipeline, project.settings.catalogs).table(pipeline.ledger_table)
     declared = pipeline.with_made(_created_tables(ledger, pipeline))
     if not declared.tables:
-        raise Terminal(
+        raise NEVER_RAN.terminal(
             f"pipeline {pipeline.name} has no table yet: no record named one that could be made",
             next_step=f"frazil dead-letters {pipeline.name} says what became of its records",
         )
@@ -477,7 +477,7 @@ def with_key(pipeline: Pipeline, name: str, table: Table) -> Pipeline:
         return pipeline
     identifier = tuple(sorted(table.schema().identifier_field_names()))
     if not identifier:
-        raise Terminal(
+        raise ROW_KEY_UNKNOWN.terminal(
             f"table {name} has no identifier fields, and the pipeline file names no identifier: nothing says which rows are one",
             next_step="name the columns under identifier",
         )

@@ -9,6 +9,7 @@ from airflow.sdk import DAG, BaseOperator, Context
 
 from frazil import shutdown
 from frazil.capture.order import CaptureOrder
+from frazil.error_codes import FILES_OUTDATED
 from frazil.pipeline.settings.capture import Capture, FileCapture, unknown_in_capture
 from frazil.project import Project
 from frazil_airflow.dags.dag_defaults import dag_arguments
@@ -162,9 +163,8 @@ def _note(context: Context, text: str) -> None:
 
 
 def _other_kind(capture: str) -> Exception:
-    from frazil.errors import Terminal
 
-    return Terminal(
+    return FILES_OUTDATED.terminal(
         f"capture {capture} is of another kind than when its DAG was parsed", next_step="run it again in a minute"
     )
 

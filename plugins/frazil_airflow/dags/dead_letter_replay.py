@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil import shutdown
 from frazil.batch.target import RunRequest
+from frazil.error_codes import BAD_ARGUMENT, NAME_UNKNOWN
 from frazil.errors import Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -137,14 +138,14 @@ def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence
 
     since, until = (_read(filled_in[field], field, now) for field in (SINCE, UNTIL))
     if since is not None and until is not None and since >= until:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"the fields {SINCE!r} and {UNTIL!r} leave no time between them: {since.isoformat()} to {until.isoformat()}",
             next_step=f"{SINCE!r} is the earlier one",
         )
     for topic in filled_in[TOPICS]:
         if not pipeline.source.reads(topic) and topic not in topics:
             topic_names = sorted({*pipeline.source.topics, *topics})
-            raise Terminal(
+            raise NAME_UNKNOWN.terminal(
                 f"the field {TOPICS!r}: pipeline {pipeline.name} never read topic {topic!r}",
                 next_step=f"its topics: {', '.join(topic_names) or 'none yet'}",
             )
@@ -168,7 +169,7 @@ def _read(text: str | None, field: str, now: datetime) -> datetime | None:
     try:
         return parse_instant(text, now.astimezone(UTC))
     except (ValueError, Terminal) as error:
-        raise Terminal(f"the field {field!r}: {error}", next_step=f"expected {_INSTANTS}") from error
+        raise BAD_ARGUMENT.terminal(f"the field {field!r}: {error}", next_step=f"expected {_INSTANTS}") from error
 
 
 REPLAY_TIMEOUT = timedelta(hours=2)

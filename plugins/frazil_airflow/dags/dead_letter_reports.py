@@ -10,7 +10,7 @@ from airflow.sdk import DAG, BaseOperator, Context
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowSkipException
 
-from frazil.errors import Retryable
+from frazil.error_codes import NOTICE_UNDELIVERED
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
@@ -76,7 +76,7 @@ class LetterReportOperator(BaseOperator):
                 _send_report(project, pipeline, report) for report in unsent
             ]  # all: one channel that is away keeps back none
         if failed := [why for _, whys in answers for why in whys]:
-            raise Retryable(
+            raise NOTICE_UNDELIVERED.retryable(
                 f"pipeline {self.pipeline}: what is new is kept, and not all were told of it: " + "; ".join(failed)
             )
         return _facts(next((report for report, _ in answers if report.name == shown.name), shown))

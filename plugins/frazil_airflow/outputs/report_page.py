@@ -45,7 +45,7 @@ def show(dag_id: str, name: str) -> HTMLResponse:
         project = load_project()
         page = open_report(project, project.pipeline(dag_id.removeprefix(REPORT_PREFIX)), name)
     except Terminal as error:
-        raise HTTPException(HTTPStatus.NOT_FOUND, error.message) from error
+        raise HTTPException(HTTPStatus.NOT_FOUND, error.message_with_code) from error
     except Retryable as error:
-        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, error.message) from error
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, error.message_with_code) from error
     return HTMLResponse(page, headers=HEADERS)

@@ -12,7 +12,8 @@ from functools import cache
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.errors import FrazilError, Retryable
+from frazil.error_codes import CATALOG_UNREACHABLE
+from frazil.errors import FrazilError
 from frazil.monitor.batches import Series
 from frazil.monitor.condition import Condition
 from frazil.monitor.freshness import promise_of
@@ -194,7 +195,7 @@ class ProjectSource:
     @contextmanager
     def _seated(self) -> Iterator[None]:
         if not self._seats.acquire(timeout=SEAT_SECONDS):
-            raise Retryable(
+            raise CATALOG_UNREACHABLE.retryable(
                 f"the page is busy: {SEATS} requests wait for a catalog or a storage",
                 next_step="open it again in a moment; if it stays so, look whether the catalog answers",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from frazil.errors import Terminal
+from frazil.error_codes import PIPELINE_FILE_INVALID
 from frazil.pipeline.files.files import stated_owner
 from frazil.pipeline.files.load import writable
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -67,7 +67,7 @@ def refuse_broken(project: Project) -> None:
     for name, capture in sorted(project.captures.usable.items()):
         complaints += [f"capture {name}: {problem}" for problem in unknown_in_capture(capture, project.settings)]
     if complaints:
-        raise Terminal("no DAG is made of these files\n" + "\n".join(complaints))
+        raise PIPELINE_FILE_INVALID.terminal("no DAG is made of these files\n" + "\n".join(complaints))
 
 
 def broken_pipelines(project: Project) -> dict[str, Broken]:

@@ -11,7 +11,7 @@ from airflow.sdk import Param
 
 from frazil.batch.plan import PlannedTopic, RunPlan, cut
 from frazil.batch.target import Mode, RunRequest, Target, parse_offsets, parse_target
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_ARGUMENT
 from frazil.pipeline.models.pipeline_file import Pipeline
 
 MODE, FROM, TO, REASON, MAX_RECORDS = "mode", "from", "to", "reason", "max_records"
@@ -154,7 +154,7 @@ def _place(text: str | None, field: str) -> Target | None:
 def _interval(run: AirflowRun, mode: Mode, *, named: bool) -> tuple[Target | None, Target]:
     """A backfill catches up through its interval, or replays it, or looks at it."""
     if named:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"a backfill has its intervals: {FROM!r} and {TO!r} can't be given as well",
             next_step="leave both empty, or start a single run with them",
         )
@@ -164,12 +164,12 @@ def _interval(run: AirflowRun, mode: Mode, *, named: bool) -> tuple[Target | Non
 
 def _check_replay(start: Target | None, max_records: int | None) -> None:
     if start is None:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"a replay needs to know where to begin: the field {FROM!r} is empty",
             next_step=f"fill in {FROM!r}: earliest, an instant such as 2026-05-01T10:00:00+00:00, or offsets as JSON",
         )
     if max_records is not None:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"a replay replaces its whole range in one commit: {MAX_RECORDS!r} does not apply to it",
             next_step=f"leave {MAX_RECORDS!r} empty and say with {TO!r} where to end",
         )

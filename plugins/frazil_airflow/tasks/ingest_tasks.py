@@ -19,6 +19,7 @@ from frazil import shutdown
 from frazil.batch.plan import RunPlan
 from frazil.batch.session import SessionEnd, session_end, session_order
 from frazil.batch.target import RunRequest
+from frazil.error_codes import FILES_OUTDATED
 from frazil.errors import FrazilError
 from frazil.pipeline.models.engines import AUTO_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -209,7 +210,10 @@ def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = 
         def submitted(waits: RunPlan) -> str | None:
             # No Retryable, which the session would try again by itself: in this process that can't help.
             if submit is None or _engine_of_jobs(session) != engine:
-                raise FrazilError(f"pipeline {pipeline} names another engine than its DAG, which is about to follow")
+                raise FrazilError(
+                    f"pipeline {pipeline} names another engine than its DAG, which is about to follow",
+                    code=FILES_OUTDATED,
+                )
             return submit(waits)
 
         run_session_with_jobs(session, inline_lander(_log.info), submitted)

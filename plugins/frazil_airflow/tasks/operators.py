@@ -10,7 +10,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from frazil import shutdown
 from frazil.batch.plan import RunPlan
-from frazil.errors import Retryable, Stopped, Terminal, without_values
+from frazil.error_codes import BAD_SETTING, PROGRAM_MISSING, RUN_FAILED
+from frazil.errors import Retryable, Stopped, Terminal, code_in, without_values
 from frazil.runtime.home import Home
 from frazil_airflow.outputs.lineage import IngestLineage, not_loaded_if_off
 from frazil_airflow.outputs.links import TableLink
@@ -132,13 +133,13 @@ class SparkJobOperator(SparkSubmitOperator):
             connection = Connection.get(self._conn_id)
         except AirflowNotFoundException as error:
             raise AirflowFailException(
-                f"there is no Airflow connection {self._conn_id!r} for the Spark master\n"
+                f"there is no Airflow connection {self._conn_id!r} for the Spark master [{BAD_SETTING}]\n"
                 f"  next: airflow connections add {self._conn_id} --conn-type spark --conn-host 'local[2]'"
             ) from error
         if connection.extra_dejson.get("deploy-mode") == "cluster":
             raise AirflowFailException(
                 f"connection {self._conn_id!r}: deploy-mode cluster, and the driver of a job stays with its task, which hears from it"
-                " whether another try can help\n  next: set deploy-mode to client; docs/spark-on-a-cluster.md"
+                f" whether another try can help [{BAD_SETTING}]\n  next: set deploy-mode to client; docs/spark-on-a-cluster.md"
             )
 
 
@@ -147,7 +148,7 @@ def _require_kubernetes() -> None:
     from airflow.providers.apache.spark.hooks import spark_submit
 
     if not hasattr(spark_submit, "kube_client"):
-        raise Terminal(
+        raise PROGRAM_MISSING.terminal(
             "for a Spark master on Kubernetes Airflow lacks the provider of Kubernetes",
             next_step="install apache-airflow-providers-cncf-kubernetes wherever tasks run; docs/spark-on-a-cluster.md",
         )
@@ -181,7 +182,8 @@ class SparkIngestOperator(IngestLineage, SparkJobOperator):
             except AirflowException as error:
                 if self._is_final(error):
                     raise
-                raise Retryable(_job_message(str(error))) from error
+                message = _job_message(str(error))
+                raise Retryable(message, code=code_in(message) or RUN_FAILED) from error
 
         shutdown.end_with_parent()  # as above
         order = self.plan_json

@@ -16,6 +16,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from frazil.batch.facts import Staged
 from frazil.batch.target import RunRequest
+from frazil.error_codes import STOP_REQUESTED
 from frazil.errors import Retryable, Stopped
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
@@ -178,7 +179,7 @@ def backlog(ground: Ground, size: int, records: int) -> Cost:
 
     def first(order: StageOrder) -> Staged:
         if next(batches):
-            raise Stopped("the first batch is landed")
+            raise Stopped("the first batch is landed", code=STOP_REQUESTED)
         return stage_inline(order)
 
     with costing(size, records) as cost:

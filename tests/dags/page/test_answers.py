@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from frazil.batch.dead_letters import Place
-from frazil.errors import Retryable
+from frazil.error_codes import INTERNAL
 from tests.dags.page.conftest import Open
 from tests.dags.page.source import HOSTILE, MadeUp, pipeline
 
@@ -224,7 +224,7 @@ def test_unreadable_catalog_is_reported_instead_of_blank_page(
     """The catalog is away: the page says so, with the next step, as text."""
 
     def fail(*_: object) -> None:
-        raise Retryable(f"the catalog does not answer {HOSTILE}", next_step="start it")
+        raise INTERNAL.retryable(f"the catalog does not answer {HOSTILE}", next_step="start it")
 
     monkeypatch.setattr(source, "batches", fail)
     batches, overview = (open_page().get(f"/pipelines/orders{path}") for path in ("/batches", ""))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from frazil.errors import Retryable
+from frazil.error_codes import INTERNAL
 from tests.dags.page.conftest import Open
 from tests.dags.page.source import HOSTILE, NOW, MadeUp, condition, pipeline, report
 
@@ -97,7 +97,7 @@ def test_reports_are_listed_only_to_permitted_users(open_page: Open, source: Mad
     assert shown == [f"/frazil_reports/{reports}/202605{day}T120000000Z" for day in range(28, 23, -1)]
 
     def fail(*_: object) -> None:
-        raise Retryable("the storage does not answer")
+        raise INTERNAL.retryable("the storage does not answer")
 
     monkeypatch.setattr(source, "reports", fail)
     answer = open_page(read={ingest, reports}).get(path)

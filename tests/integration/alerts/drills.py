@@ -83,7 +83,7 @@ DRILLS = (
         "failed_run",
         "column renamed",
         troubles.column_renamed,
-        r"Run scheduled__1\n.*does not fit its pipeline:\n  column name: declared string",
+        r"Run scheduled__1\n.*does not fit its pipeline: \[FRZ-304\]\n  column name: declared string",
         "change the columns of the pipeline file, or alter the table",
         besides=frozenset({"refused"}),
         mend=lambda desk: troubles.rename(desk, "label", "name"),

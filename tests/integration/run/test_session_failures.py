@@ -10,6 +10,7 @@ import pytest
 
 from frazil import shutdown
 from frazil.batch.plan import RunPlan
+from frazil.error_codes import INTERNAL
 from frazil.errors import Retryable, Stopped, Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -28,7 +29,7 @@ def test_temporary_batch_failure_does_not_end_session(
     monkeypatch.setattr(sessions, "PAUSES_SECONDS", (0.1, 0.1))
     orders, said = staying(shop()), list[str]()
     orders.produce_orders(range(5))
-    failures = [Retryable("no broker"), Retryable("no catalog")]
+    failures = [INTERNAL.retryable("no broker"), INTERNAL.retryable("no catalog")]
     land = inline_lander(said.append)
 
     def failing(project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
@@ -46,7 +47,7 @@ def test_temporary_batch_failure_does_not_end_session(
     ]
 
     orders.produce_orders(range(5, 9))
-    failures += [Retryable("no broker")] * 3
+    failures += [INTERNAL.retryable("no broker")] * 3
     with session(orders, clock, said) as made, pytest.raises(Retryable, match="no broker"):
         run_session(made, failing)
 
@@ -105,7 +106,7 @@ def test_stop_during_planning_does_not_start_spark(
         run_session(made, inline_lander(print))
 
 
-@pytest.mark.parametrize("error", [None, Retryable("the JVM is gone")])
+@pytest.mark.parametrize("error", [None, INTERNAL.retryable("the JVM is gone")])
 def test_stop_of_job_ends_its_session(shop: MakeShop, monkeypatch: pytest.MonkeyPatch, error: Retryable | None) -> None:
     """Whatever a job ended with that was asked to stop, `frazil run --stay` waits for no further records and starts no other."""
     from typer.testing import CliRunner
@@ -145,7 +146,7 @@ def test_failures_of_jobs_with_progress_between_do_not_add_up(
         if len(jobs) <= 4:
             land(made.project, made.pipeline.model_copy(update={"engine": "inline"}), plan)
             orders.produce_orders(range(5 * len(jobs), 5 * len(jobs) + 5))
-        raise Retryable("the JVM is gone")
+        raise INTERNAL.retryable("the JVM is gone")
 
     with session(orders, clock) as made, pytest.raises(Retryable, match="JVM"):
         run_session_with_jobs(made, land, dies)
@@ -160,7 +161,7 @@ def test_session_in_job_ends_at_first_spark_failure(shop: MakeShop, clock: Clock
     orders.produce_orders(range(5))
 
     def fails(*_: object) -> bool:
-        raise Retryable("Spark could not land its part")
+        raise INTERNAL.retryable("Spark could not land its part")
 
     with session(orders, clock, said, in_job=True) as made, pytest.raises(Retryable, match="its part"):
         run_session(made, fails)

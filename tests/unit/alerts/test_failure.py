@@ -10,7 +10,8 @@ from frazil.alerts.failure import Failure, failure
 from frazil.batch.audit import Tolerance, audit
 from frazil.batch.facts import Counts, Range, Staged, StagedFile
 from frazil.batch.refusal import BATCHES_REFUSED
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import INTERNAL
+from frazil.errors import Terminal
 
 NOW = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
 
@@ -49,7 +50,7 @@ def test_remedy_of_a_spark_job_is_separated_from_its_cause():
 
 def test_run_kept_from_landing_by_conflicts_has_its_own_failure_kind():
     """A repeated conflict has a kind of its own; another try may help."""
-    message = str(Retryable(f"pipeline orders: 4 {BATCHES_REFUSED}: position moved"))
+    message = str(INTERNAL.retryable(f"pipeline orders: 4 {BATCHES_REFUSED}: position moved"))
 
     assert failure("ingest__orders", "r1", NOW, message, final=False).kind == "conflict"
 

@@ -195,7 +195,9 @@ def test_start_offsets_must_name_every_partition() -> None:
     """Offsets in the pipeline file name every partition, or the first run is refused with what they lack."""
     facts = facts_of((3, 8, 9), (0, 0, 0), (0, 4, 4))
 
-    with pytest.raises(Terminal, match=r"no offset for topic orders, partition 0, topic orders, partition 2\n") as told:
+    with pytest.raises(
+        Terminal, match=r"no offset for topic orders, partition 0, topic orders, partition 2 \[FRZ-106\]\n"
+    ) as told:
         start_position(facts, {("orders", 1): 0})
 
     assert "start.offsets" in str(told.value.next_step)

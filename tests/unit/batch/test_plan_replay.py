@@ -50,7 +50,9 @@ def test_replay_names_the_offsets_that_the_log_lost() -> None:
     """Rows that can't be landed again must stay: what is gone is told to its last offset, with a way to go on."""
     facts = facts_of((7, 20, 20), (0, 20, 20))
 
-    with pytest.raises(Terminal, match=r"these offsets are gone\n  topic orders, partition 0: 3 to 6\n") as told:
+    with pytest.raises(
+        Terminal, match=r"these offsets are gone \[FRZ-405\]\n  topic orders, partition 0: 3 to 6\n"
+    ) as told:
         replay_topics(position_at(10, 10), facts, {("orders", 0): 3}, {("orders", 0): 10}, "p")
     assert str(told.value.next_step).endswith("frazil replay p --from earliest …")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from frazil.error_codes import INTERNAL
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
 from frazil.project import Project
 
@@ -32,7 +33,7 @@ def test_the_exit_code_tells_the_caller_what_it_may_do(
     frazil: Frazil, broken: Broken, kind: type[FrazilError], code: int
 ) -> None:
     """A scheduler retries what may be retried, and nothing else."""
-    broken(kind("topic orders, partition 3: gone", next_step="bring it back"))
+    broken(kind("topic orders, partition 3: gone", code=INTERNAL, next_step="bring it back"))
 
     ended = frazil("run", "pizzas")
 
@@ -44,7 +45,7 @@ def test_the_exit_code_tells_the_caller_what_it_may_do(
 
 def test_errors_that_a_user_can_fix_come_without_a_stack_trace(frazil: Frazil, broken: Broken) -> None:
     """The message is what counts; a trace would bury it."""
-    broken(Terminal("no"))
+    broken(INTERNAL.terminal("no"))
 
     assert "Traceback" not in frazil("history", "pizzas").err
 
@@ -54,7 +55,7 @@ def test_debug_shows_the_stack_trace_wherever_it_stands(
     frazil: Frazil, broken: Broken, arguments: tuple[str, ...]
 ) -> None:
     """Whoever needs it adds it to the end of the line that failed."""
-    broken(Retryable("later"))
+    broken(INTERNAL.retryable("later"))
 
     ended = frazil(*arguments)
 
@@ -99,7 +100,7 @@ def test_a_mistyped_pipeline_gets_the_nearest_name(frazil: Frazil) -> None:
 
 def test_the_message_is_printed_as_it_is(frazil: Frazil, broken: Broken) -> None:
     """Offsets in brackets are no markup, and long lines keep their coordinates in one piece."""
-    broken(Terminal("expected [bold]offsets[/bold] [0, 5], found [1, 5] " + "x" * 200))
+    broken(INTERNAL.terminal("expected [bold]offsets[/bold] [0, 5], found [1, 5] " + "x" * 200))
 
     err = frazil("history", "pizzas").err
 

@@ -13,7 +13,7 @@ from frazil.doctor.executors import executor_findings, failure_finding
 from frazil.doctor.finding import ServerTime, clock_finding, record_finding
 from frazil.doctor.machine import disk_finding, jar_findings, packages_finding, python_finding
 from frazil.doctor.pipelines import access_finding, position_finding, tables_finding
-from frazil.errors import Retryable
+from frazil.error_codes import INTERNAL
 from frazil.kafka.admin.permissions import TopicAccess
 from frazil.monitor.condition import Condition, Retention
 from frazil.pipeline.files.load import load_pipeline
@@ -158,4 +158,4 @@ def test_executor_differences_are_reported_once(said: dict[str, Any], expected: 
 )
 def test_failed_probe_is_explained_from_its_log(log: str, found: str) -> None:
     """What Spark says where no task could tell anything is put into words, else quoted."""
-    assert found in failure_finding("executors", Retryable(log)).observed
+    assert found in failure_finding("executors", INTERNAL.retryable(log)).observed

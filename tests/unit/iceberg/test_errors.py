@@ -29,6 +29,7 @@ from requests.exceptions import ConnectionError as RequestConnectionError
 from requests.exceptions import ConnectTimeout, InvalidHeader, InvalidURL, MissingSchema, ReadTimeout, SSLError
 from sqlalchemy.exc import ArgumentError, OperationalError
 
+from frazil.error_codes import INTERNAL
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal, without_values
 from frazil.iceberg.errors import as_frazil, translated
 from frazil.verify.catalogs import reading_tables
@@ -84,7 +85,7 @@ def test_foreign_error_becomes_a_frazil_error(error: Exception, expected: type[F
 
 def test_frazil_error_passes_unchanged() -> None:
     """A Frazil error passes untouched, and so does a mistake of the program."""
-    own = Retryable("later")
+    own = INTERNAL.retryable("later")
     with pytest.raises(Retryable) as caught, translated("loading"):
         raise own
     assert caught.value is own

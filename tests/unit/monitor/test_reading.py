@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frazil.batch.facts import ClusterFacts, PartitionFacts, TopicFacts
-from frazil.errors import Retryable
+from frazil.error_codes import INTERNAL
 from frazil.monitor import reading
 from frazil.project import Project
 
@@ -14,7 +14,7 @@ def test_unreachable_catalog_leaves_lag_unknown(project: Project, monkeypatch: p
     """Where the position is not known nothing is said of lag, though Kafka would answer."""
 
     def away(_: object) -> None:
-        raise Retryable("no answer")
+        raise INTERNAL.retryable("no answer")
 
     facts = ClusterFacts("c", {"orders": TopicFacts("t", (PartitionFacts(0, 500, 500),))})
     monkeypatch.setattr(reading, "table_status", away)
@@ -22,4 +22,9 @@ def test_unreachable_catalog_leaves_lag_unknown(project: Project, monkeypatch: p
 
     condition = reading.read(project, project.pipeline("orders"))
 
-    assert (condition.n, condition.lag, condition.retention, condition.unreadable) == (None, None, (), "no answer")
+    assert (condition.n, condition.lag, condition.retention, condition.unreadable) == (
+        None,
+        None,
+        (),
+        "no answer [FRZ-901]",
+    )

@@ -9,7 +9,7 @@ from threading import Event, Semaphore
 
 import pytest
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import INTERNAL
 from frazil.monitor import watch as watching
 from frazil.monitor.batches import Ledger
 from frazil.monitor.condition import Condition, Runs
@@ -90,7 +90,7 @@ def test_broken_settings_leave_the_watch_working(many: dict[str, str], monkeypat
 
     def load() -> Project:
         if not projects:
-            raise Terminal("settings.yaml: not YAML")
+            raise INTERNAL.terminal("settings.yaml: not YAML")
         return projects[0]
 
     with Watch(load, ["p001", "p002"], refresh_seconds=0.01) as watch:
@@ -110,7 +110,7 @@ def test_landed_batches_are_shown_while_kafka_is_unreachable(project: Project, m
     """What landed is in the ledger; if that is away, too, it is as seen last, and so are health and tables that records named.
     Health that can't be read is not asked for at once.
     """
-    landed, requests, away = [Point(BEGIN, rows=7)], [], Retryable("it does not answer")
+    landed, requests, away = [Point(BEGIN, rows=7)], [], INTERNAL.retryable("it does not answer")
 
     def read(*_: object, **__: object) -> Condition:
         return Condition(

@@ -200,7 +200,7 @@ def test_part_that_does_not_start_hides_its_secret(processes: Processes) -> None
     with pytest.raises(Retryable) as told:
         processes.wait_ready("it", "the part", lambda: False, SOON, hidden=["s3cret"], advice=", then frazil up")
 
-    assert "the part ended while starting; its log ends with\nkey=***" in str(told.value)
+    assert "the part ended while starting; its log ends with [FRZ-109]\nkey=***" in str(told.value)
     assert f"read {processes.log('it')}, then frazil up" in str(told.value)
     assert "s3cret" not in str(told.value)
 

@@ -99,7 +99,7 @@ def demo(
             if agrees and _is_attended():
                 _keep_stack_up(project.home)
     except FrazilError as error:
-        raise FrazilError(f"the demo failed: {error.message}", next_step=error.next_step) from error
+        raise FrazilError(f"the demo failed: {error.message}", code=error.code, next_step=error.next_step) from error
     if not agrees:
         raise typer.Exit(EXIT_FAILED)
 

@@ -15,7 +15,7 @@ from frazil.cli.output import console
 from frazil.cli.output.progress import Progress
 from frazil.cli.reports.history import print_batches
 from frazil.cli.reports.sql import show_result
-from frazil.errors import Retryable
+from frazil.error_codes import RUN_FAILED
 from frazil.maintain.last import Maintained, last_maintenance
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -174,7 +174,7 @@ def read_page(api: AirflowApi, pipeline: str, table: str) -> PageReading:
         return bool(readings)
 
     if not until(read, _READ_SECONDS, 1):
-        raise Retryable(f"the page has not read pipeline {pipeline} within {_READ_SECONDS:.0f} s")
+        raise RUN_FAILED.retryable(f"the page has not read pipeline {pipeline} within {_READ_SECONDS:.0f} s")
     return readings[-1]
 
 

@@ -10,7 +10,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from frazil.cli.operate.produce import PARTITIONS, ensure_topic
 from frazil.cli.output.progress import Progress
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import AIRFLOW_FAILED, INTERNAL, RUN_FAILED
+from frazil.errors import Retryable
 from frazil.generators import DEMO_BROKEN_PER_THOUSAND, GENERATORS
 from frazil.kafka.write.produce import produce
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -100,14 +101,16 @@ def _send(project: Project, pipeline: Pipeline, count: int, progress: Progress) 
     )
     growth = landing(project, pipeline).produced - before
     if growth < delivery.count:
-        raise Terminal(f"topic {topic}: {delivery.count} records were acknowledged, its offsets grew by {growth}")
+        raise INTERNAL.terminal(
+            f"topic {topic}: {delivery.count} records were acknowledged, its offsets grew by {growth}"
+        )
 
 
 def _wait_for_dag(api: AirflowApi, dag: str, progress: Progress) -> None:
     progress.doing(f"waiting for Airflow to read {dag}")
     if not until(lambda: dag in _patiently(api.dag_ids), _DAG_SECONDS, _EVERY_SECONDS):
         errors = [f"{error.filename}: {error.stack_trace.strip().splitlines()[-1]}" for error in api.import_errors()]
-        raise Terminal(
+        raise AIRFLOW_FAILED.terminal(
             f"Airflow does not know {dag} after {_DAG_SECONDS:.0f} s",
             next_step="; ".join(errors) or "see the DAG processor's log",
         )
@@ -157,9 +160,9 @@ def _follow(home: Home, api: AirflowApi, run: _Run, landed_so_far: Callable[[], 
         return last in ("success", "failed")
 
     if not until(finished, _RUN_SECONDS, _EVERY_SECONDS):
-        raise Retryable(f"run {run.id} of {run.dag} is still {last} after {_RUN_SECONDS:.0f} s")
+        raise RUN_FAILED.retryable(f"run {run.id} of {run.dag} is still {last} after {_RUN_SECONDS:.0f} s")
     if last == "failed":
-        raise Terminal(
+        raise RUN_FAILED.terminal(
             f"run {run.id} of {run.dag} failed\n{_last_log(api, run.dag, run.id)}",
             next_step=f"look at it: {home.airflow_url}",
         )

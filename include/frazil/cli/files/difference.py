@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from frazil.cli.output import console
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_ARGUMENT, PROGRAM_MISSING
 from frazil.pipeline.files.difference import PipelineChange, difference, key_changes
 from frazil.pipeline.files.folder import load_pipelines
 from frazil.pipeline.files.load import SCHEMAS, ConfigError, load_settings
@@ -73,7 +73,9 @@ def _copy(top: Path, revision: str, folder: Path, target: Path) -> None:
 def _git(folder: Path, *arguments: str, revision_name: str | None = None) -> bytes:
     program = shutil.which("git")
     if program is None:
-        raise Terminal("git is not installed", next_step="install it: --diff reads the files of a revision with it")
+        raise PROGRAM_MISSING.terminal(
+            "git is not installed", next_step="install it: --diff reads the files of a revision with it"
+        )
     done = subprocess.run([program, "-C", str(folder), *arguments], capture_output=True, check=False)
     if done.returncode:
         what = (
@@ -81,7 +83,7 @@ def _git(folder: Path, *arguments: str, revision_name: str | None = None) -> byt
             if revision_name
             else f"git in {folder}: {done.stderr.decode(errors='replace').strip()}"
         )
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             what, next_step="name a branch, a tag or a commit of the repository that holds the pipeline files"
         )
     return done.stdout

@@ -22,7 +22,7 @@ from frazil.connect.control import (
 from frazil.connect.findings import Finding
 from frazil.connect.importing import ImportContext, ImportedConnector, Settings, import_all, with_values
 from frazil.connect.written import blanks, pipeline_text, settings_text
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_FILE, BAD_SETTING
 from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.pipeline.settings.settings import ClusterSettings
 from frazil.project import Project, catalog_of
@@ -80,7 +80,7 @@ class ImportTargets:
         entry = self.settings.get(kind, {}).get(name)
         filled, missing = with_values(entry, self.values)
         if missing:
-            raise Terminal(
+            raise BAD_SETTING.terminal(
                 f"{kind}.{name} can't be reached: {', '.join(sorted(missing))} not set",
                 next_step="set these environment variables, or name an entry of your settings (--cluster, --catalog)",
             )
@@ -186,7 +186,9 @@ def _model(model: Any, entry: Any, name: str) -> Any:
     except ValidationError as error:
         problems = error.errors(include_input=False, include_url=False)
         complaints = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
-        raise Terminal(f"{name} can't be reached: {complaints}", next_step="name an entry of your settings") from error
+        raise BAD_SETTING.terminal(
+            f"{name} can't be reached: {complaints}", next_step="name an entry of your settings"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +300,9 @@ def _connectors(file: Path) -> Iterator[Connector]:
     try:
         connectors = read_connectors(_text(file), str(file))
     except UnreadableConfig as error:
-        raise Terminal(f"{file}: {error}", next_step="give connectors as .json or .properties") from error
+        raise BAD_FILE.terminal(f"{file}: {error}", next_step="give connectors as .json or .properties") from error
     if not connectors:
-        raise Terminal(f"{file} holds no connector", next_step="give connectors as .json or .properties")
+        raise BAD_FILE.terminal(f"{file} holds no connector", next_step="give connectors as .json or .properties")
     yield from connectors
 
 
@@ -310,7 +312,7 @@ def _worker(file: Path | None) -> dict[str, str]:
     try:
         return read_properties(_text(file))
     except UnreadableConfig as error:
-        raise Terminal(f"{file}: {error}", next_step="give the worker's .properties") from error
+        raise BAD_FILE.terminal(f"{file}: {error}", next_step="give the worker's .properties") from error
 
 
 def _text(file: Path) -> str:
@@ -318,7 +320,9 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise Terminal(f"{file} can't be read: {reason}", next_step="look at its name and permissions") from error
+        raise BAD_FILE.terminal(
+            f"{file} can't be read: {reason}", next_step="look at its name and permissions"
+        ) from error
 
 
 def _declared(options: ImportOptions, connectors: Sequence[Connector]) -> dict[str, Columns]:
@@ -329,9 +333,9 @@ def _declared(options: ImportOptions, connectors: Sequence[Connector]) -> dict[s
     try:
         document = yaml.safe_load(_text(file))
     except yaml.YAMLError as error:
-        raise Terminal(f"{file} is no YAML", next_step="write {table: {column: type}}") from error
+        raise BAD_FILE.terminal(f"{file} is no YAML", next_step="write {table: {column: type}}") from error
     if not isinstance(document, dict):
-        raise Terminal(f"{file} has no columns", next_step="write {table: {column: type}}")
+        raise BAD_FILE.terminal(f"{file} has no columns", next_step="write {table: {column: type}}")
     named = {
         table.strip() for connector in connectors for table in connector.config.get("iceberg.tables", "").split(",")
     }
@@ -349,7 +353,7 @@ def _declared(options: ImportOptions, connectors: Sequence[Connector]) -> dict[s
 
 def _mapping(file: Path, mapping: Any) -> Mapping[Any, Any]:
     if mapping is not None and not isinstance(mapping, dict):
-        raise Terminal(f"{file}: columns of a table are no mapping", next_step="write {table: {column: type}}")
+        raise BAD_FILE.terminal(f"{file}: columns of a table are no mapping", next_step="write {table: {column: type}}")
     return mapping or {}
 
 
@@ -358,7 +362,9 @@ def _column(file: Path, column: Any) -> Mapping[str, Any]:
         return {"type": column}
     if isinstance(column, dict) and "type" in column:
         return column
-    raise Terminal(f"{file}: a column is neither a type nor a mapping with one", next_step="write column: type")
+    raise BAD_FILE.terminal(
+        f"{file}: a column is neither a type nor a mapping with one", next_step="write column: type"
+    )
 
 
 def _write(options: ImportOptions, done: Sequence[ImportedConnector], settings: Settings) -> ImportFiles:
@@ -370,7 +376,7 @@ def _write(options: ImportOptions, done: Sequence[ImportedConnector], settings: 
     settings_file = options.folder / "settings.yaml" if settings and accepted else None
     existing = [file for file in (*files, settings_file) if file is not None and file.exists()]
     if existing and not options.force:
-        raise Terminal(
+        raise BAD_FILE.terminal(
             f"{existing[0]} is there already", next_step="choose another folder (--out), or replace it (--force)"
         )
     for connector, file in zip(done, files, strict=True):
@@ -387,7 +393,7 @@ def _put(file: Path, text: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Terminal(
+        raise BAD_FILE.terminal(
             f"{file} can't be written: {error.strerror}", next_step="choose another folder (--out)"
         ) from error
 

@@ -8,6 +8,7 @@ from frazil.cli.operate.run import new_run_id
 from frazil.cli.output import console
 from frazil.cli.output.options import Json, PipelineName
 from frazil.cli.output.progress import Progress
+from frazil.error_codes import MAINTENANCE_FAILED, RUN_FAILED
 
 if TYPE_CHECKING:
     from frazil.maintain.need import Order, Step
@@ -69,7 +70,6 @@ def _steps(names: "tuple[str, ...] | list[str]") -> "tuple[Step, ...]":
 
 
 def _carried_out(project: "Project", pipeline: "Pipeline", order: "Order") -> "MaintenanceResult":
-    from frazil.errors import Retryable
     from frazil.maintain.result import MaintenanceResult
     from frazil.spark.submit.submission import maintenance_run, run_maintenance
 
@@ -77,7 +77,7 @@ def _carried_out(project: "Project", pipeline: "Pipeline", order: "Order") -> "M
         progress.doing(f"{pipeline.name}: starting {pipeline.maintenance_engine}")
         text = run_maintenance(project, pipeline, maintenance_run(new_run_id()), order.to_json(), progress.done)
     if text is None:
-        raise Retryable(f"pipeline {pipeline.name}: the maintenance job handed nothing back")
+        raise RUN_FAILED.retryable(f"pipeline {pipeline.name}: the maintenance job handed nothing back")
     return MaintenanceResult.from_json(text)
 
 
@@ -96,9 +96,9 @@ def refuse_failed(result: "MaintenanceResult") -> None:
     Raises:
         Retryable: One did.
     """
-    from frazil.errors import Retryable
-
     failed = result.with_status("failed")
     if failed:
         table, step = failed[0]
-        raise Retryable(f"pipeline {result.pipeline}: {len(failed)} steps failed; {table}: {step.line}")
+        raise MAINTENANCE_FAILED.retryable(
+            f"pipeline {result.pipeline}: {len(failed)} steps failed; {table}: {step.line}"
+        )

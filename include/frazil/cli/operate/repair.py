@@ -11,7 +11,7 @@ from frazil.cli.operate.run import by_hand, carry_out, empty_result, new_run_id,
 from frazil.cli.output import console
 from frazil.cli.output.options import PLACES, Engine, Json, PipelineName, Reason, Yes, confirm, place
 from frazil.cli.output.progress import Progress
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_ARGUMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -118,7 +118,7 @@ def repair(  # noqa: PLR0913 - the options of a command
 
 def settle(_context: typer.Context) -> None:
     """Say which command took its place."""
-    raise Terminal(
+    raise BAD_ARGUMENT.terminal(
         "frazil settle is gone: frazil repair took its place", next_step="frazil repair PIPELINE TABLE --reason …"
     )
 

@@ -9,6 +9,7 @@ from frazil.cli.operate.run import by_hand, new_run_id
 from frazil.cli.output import console
 from frazil.cli.output.options import PLACES, Json, PipelineName, Reason, Yes, confirm, place
 from frazil.cli.output.progress import Progress
+from frazil.error_codes import RUN_OVERTAKEN
 
 if TYPE_CHECKING:
     from frazil.batch.position import Position
@@ -83,10 +84,8 @@ def reset(  # noqa: PLR0913 - the options of a command
 
 def _refuse_unseen(pipeline: str, *, yes: bool) -> None:
     """Refuse to do something else than what somebody agreed to."""
-    from frazil.errors import Retryable
-
     if not yes:
-        raise Retryable(
+        raise RUN_OVERTAKEN.retryable(
             f"pipeline {pipeline}: a reset would do something else by now than was shown: a run moved the position, or"
             " what had to be finished first did; nothing was reset",
             next_step="reset again; it shows where the pipeline stands now",

@@ -11,6 +11,7 @@ import typer
 from frazil.cli.output import console
 from frazil.cli.output.options import PLACES, Engine, Json, PipelineName, place
 from frazil.cli.output.progress import Progress
+from frazil.error_codes import BAD_ARGUMENT, RUN_FAILED
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,12 +50,11 @@ def _carry_out(project: Project, pipeline: Pipeline, plan: RunPlan, progress: Pr
         from frazil.run.staging.inline import stage_inline
 
         return dry_run(project, pipeline, plan, stage_inline, progress.done)
-    from frazil.errors import Retryable
     from frazil.spark.submit.submission import run_spark
 
     handed_back = run_spark(project, pipeline, plan, progress.done)
     if handed_back is None:
-        raise Retryable("the Spark job ended well and handed nothing back")
+        raise RUN_FAILED.retryable("the Spark job ended well and handed nothing back")
     return DryRun.from_json(handed_back)
 
 
@@ -118,14 +118,13 @@ def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
         Terminal: That is no duration.
     """
     from frazil.batch.session import session_order
-    from frazil.errors import Terminal
     from frazil.pipeline.syntax.interval import parse_duration
 
     instant = datetime.now(UTC)
     try:
         until = instant + parse_duration(length)
     except ValueError as error:
-        raise Terminal(f"--stay: {error}", next_step="say how long, such as 90s, 10m or 1h") from error
+        raise BAD_ARGUMENT.terminal(f"--stay: {error}", next_step="say how long, such as 90s, 10m or 1h") from error
     return session_order(pipeline, request, instant, until)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from frazil.cli.output import console
 from frazil.cli.output.progress import Progress
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SETTING, NAME_UNKNOWN
 from frazil.runtime.home import Home
 
 _STATE_STYLES = {"running": "green", "dead": "bold red", "stopped": "dim"}
@@ -43,7 +43,7 @@ def up(
     former = Home.resolve()
     home = replace(former, profile=profile or former.profile)
     if only not in (None, "spark", *names(home.profile)):
-        raise Terminal(
+        raise NAME_UNKNOWN.terminal(
             f"profile {home.profile} has no part {only}",
             next_step=f"its parts: {', '.join(names(home.profile))}; or --profile production",
         )
@@ -68,7 +68,7 @@ def server_start(*, is_asked_for: bool) -> Callable[[Callable[[str], None]], Non
     engine = managed_engine(project)
     if engine is None:
         if is_asked_for:
-            raise Terminal(
+            raise BAD_SETTING.terminal(
                 f"{project.settings_file}: no engine has a server that Frazil manages",
                 next_step="give one `type: connect` and `managed: true`, see docs/engines.md",
             )

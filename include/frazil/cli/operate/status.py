@@ -17,6 +17,7 @@ from frazil.cli.operate.stack import show_stack
 from frazil.cli.output import console
 from frazil.cli.output.options import Json
 from frazil.devstack import stack
+from frazil.error_codes import BAD_ARGUMENT
 from frazil.monitor.condition import Condition
 from frazil.monitor.state import NOTHING, STATES, Promise, spoken, state_of
 from frazil.runtime.home import Home
@@ -219,15 +220,15 @@ def _watch(watching: Watch, home: Home, *, as_json: bool) -> None:
 
     from rich.live import Live
 
-    from frazil.errors import Terminal
-
     out = console.out()
     if as_json:
         while True:
             watching.wait(_FIRST_SECONDS)
             _show(watching, home, as_json=True)
     if not out.is_terminal:
-        raise Terminal("--watch draws on a terminal", next_step="frazil status --watch --json prints a line per look")
+        raise BAD_ARGUMENT.terminal(
+            "--watch draws on a terminal", next_step="frazil status --watch --json prints a line per look"
+        )
     with Live(console=out, screen=True, auto_refresh=False) as live:
         while True:
             live.update(lines(watching.snapshot(), watching.promises(), out.width, out.height), refresh=True)

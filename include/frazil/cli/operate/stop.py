@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from frazil.cli.output import console
 from frazil.cli.output.options import Json, PipelineName
+from frazil.error_codes import RUN_FAILED
 
 if TYPE_CHECKING:
     from frazil.errors import FrazilError, Retryable
@@ -215,11 +216,10 @@ def _wait_for_end(home: "Home", pipeline: str) -> "list[Driver]":
 
 
 def _still_at_work(pipeline: str, remaining: "Sequence[Driver]") -> "Retryable":
-    from frazil.errors import Retryable
 
     pids = " ".join(str(driver.pid) for driver in remaining)
     elsewhere = "" if all(driver.is_here for driver in remaining) else " there, if `frazil stop` there does not help"
-    return Retryable(
+    return RUN_FAILED.retryable(
         f"pipeline {pipeline}: {', '.join(map(_place, remaining))} did not end within {_WAIT_SECONDS:.0f} s",
         next_step=f"end it by force, which loses nothing: kill -9 {pids}{elsewhere}",
     )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, overload
 
 import typer
 
+from frazil.error_codes import BAD_ARGUMENT
+
 if TYPE_CHECKING:
     from frazil.batch.target import Target
 
@@ -46,7 +48,6 @@ def place(text: str | None) -> Target | None:
         Terminal: The text is no such place, or the file can't be read.
     """
     from frazil.batch.target import parse_offsets, parse_target
-    from frazil.errors import Terminal
 
     if text is None:
         return None
@@ -55,7 +56,7 @@ def place(text: str | None) -> Target | None:
     try:
         return parse_offsets(Path(text).read_text(encoding="utf-8"), text)
     except OSError as error:
-        raise Terminal(f"the offsets can't be read: {error}") from error
+        raise BAD_ARGUMENT.terminal(f"the offsets can't be read: {error}") from error
 
 
 QUESTION = "Do it?"

@@ -27,7 +27,7 @@ from frazil.cli.reports.dead_letter_views import (
     letter_rows,
     named_letter,
 )
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_ARGUMENT, BAD_FILE, NAME_UNKNOWN
 
 if TYPE_CHECKING:
     from frazil.batch.dead_letters import LetterChoice
@@ -207,7 +207,7 @@ def show(
     project = Project.load()
     letters = find_letters(project, project.pipeline(pipeline), place, table)
     if not letters:
-        raise Terminal(
+        raise NAME_UNKNOWN.terminal(
             f"pipeline {pipeline} has no dead letter of record {place}" + (f" and table {table}" if table else ""),
             next_step=f"frazil dead-letters list {pipeline} --all shows which there are",
         )
@@ -223,7 +223,7 @@ def show(
 
 def _value(letter: WholeLetter) -> bytes:
     if letter.value is None:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"the dead letter of {letter.letter.place} holds no value",
             next_step="it is a tombstone, or dead_letters.payload keeps values out of the table: read it from Kafka",
         )
@@ -288,7 +288,7 @@ def _write(file: Path, content: bytes) -> None:
     try:
         file.write_bytes(content)
     except OSError as error:
-        raise Terminal(f"{file} can't be written: {error.strerror}") from error
+        raise BAD_FILE.terminal(f"{file} can't be written: {error.strerror}") from error
     console.err().print(f"wrote {len(content):,} bytes to {file}", soft_wrap=True)
 
 

@@ -16,7 +16,8 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random
 
-from frazil.errors import FrazilError, Terminal
+from frazil.error_codes import TABLE_MISSING
+from frazil.errors import FrazilError
 from frazil.iceberg.catalog.folder import Folder
 from frazil.iceberg.catalog.table_properties import refuse_code
 from frazil.iceberg.errors import translated
@@ -177,7 +178,7 @@ class Lake:
         table = self.find_table(name)
         if table is None:
             catalog = self.catalog_of(name)
-            raise Terminal(
+            raise TABLE_MISSING.terminal(
                 f"there is no table {name} in catalog {catalog.name}",
                 next_step=f"its tables: {', '.join(catalog.tables()) or 'none yet'}",
             )

@@ -21,7 +21,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from requests import Session
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SETTING
 from frazil.iceberg.catalog.table_properties import for_storage, without_code
 from frazil.iceberg.patches.clocks import refuse_skew
 from frazil.iceberg.patches.history_cache import HistoryCache, with_shared_history
@@ -97,7 +97,7 @@ class _Forgiving:
 def _seconds(properties: Mapping[str, str], key: str) -> float:
     text = str(properties.get(key, _DEFAULTS[key]))
     if not text.isdecimal() or int(text) == 0:
-        raise Terminal(f"catalog property {key}: expected milliseconds, found {text!r}")
+        raise BAD_SETTING.terminal(f"catalog property {key}: expected milliseconds, found {text!r}")
     return int(text) / 1000
 
 

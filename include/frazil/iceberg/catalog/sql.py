@@ -17,7 +17,7 @@ from sqlalchemy import false, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from frazil.errors import Terminal
+from frazil.error_codes import TABLE_MISSING
 from frazil.iceberg.catalog.metadata_cache import CachingSqlCatalog
 from frazil.iceberg.patches.storage import StorageFileIO
 
@@ -104,7 +104,7 @@ def _refuse_lost(name: str, file: Path, properties: Mapping[str, str]) -> None:
     table = _any_table(StorageFileIO(dict(properties)).fs_by_scheme(scheme, netloc), path)
     if table is None or file.exists():  # meanwhile: a rival began the project, and made the table
         return
-    raise Terminal(
+    raise TABLE_MISSING.terminal(
         f"opening catalog {name}: its database {file} is not there, but warehouse {warehouse} holds tables, such as {table}",
         next_step=f"restore {file} from a backup: a new one would know no table and no position. To begin anew on purpose,"
         f" move the warehouse away. Without a backup: make an empty database (mkdir -p {file.parent} && touch {file}) and register"

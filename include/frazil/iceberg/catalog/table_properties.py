@@ -12,7 +12,7 @@ from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TABLE_PROPERTY
 
 PYTHON_LOCATIONS: Final = "write.py-location-provider.impl"
 """A class that PyIceberg calls with the table's location, for each file that it writes."""
@@ -78,7 +78,7 @@ def refuse_code(table: str, metadata: TableMetadata, allowed: Collection[str]) -
         Terminal: It names one that the settings don't allow.
     """
     if JAVA_LOCATIONS in metadata.properties and JAVA_LOCATIONS not in allowed:
-        raise Terminal(
+        raise BAD_TABLE_PROPERTY.terminal(
             f"table {table} has the property {JAVA_LOCATIONS}: Spark would run the class that it names",
             next_step="who set it, and what for? Remove it (ALTER TABLE … UNSET TBLPROPERTIES), or list it in the settings under"
             " table_properties of the catalog",

@@ -17,7 +17,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetPropertiesUpdate
 
 from frazil import failpoints
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import AUDIT_FAILED
+from frazil.errors import Retryable
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.branch_table import whole_metadata
@@ -125,7 +126,7 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
     descends = planned is None or planned in {snapshot.snapshot_id for snapshot in snapshots[1:]}
     if lacking or not descends:
         mismatch = f"lacks {', '.join(lacking)}" if lacking else f"does not descend from main's head {planned}"
-        raise Terminal(
+        raise AUDIT_FAILED.terminal(
             f"table {change.table}: snapshot {tip} on branch {branch} {mismatch}; main stays as it is",
             next_step="did another engine write to the branch? Run again, a new branch will be made",
         )
@@ -133,7 +134,9 @@ def verify_tip(metadata: TableMetadata, change: Change, branch: str, planned: in
         sum(_adds_rows(snapshot) for snapshot in takewhile(lambda snapshot: snapshot.snapshot_id != planned, snapshots))
         > 1
     ):
-        raise RowsAddedTwice(f"table {change.table}: branch {branch} has rows twice; main stays as it is")
+        raise RowsAddedTwice(
+            f"table {change.table}: branch {branch} has rows twice; main stays as it is", code=AUDIT_FAILED
+        )
 
 
 def _adds_rows(snapshot: Snapshot) -> bool:

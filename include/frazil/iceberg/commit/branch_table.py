@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate, TableRequirement, TableUpdate
 
-from frazil.errors import Terminal
+from frazil.error_codes import TABLE_LOST
 from frazil.iceberg.commit.refs import HOURLY_TAG
 
 U = TypeVar("U", TableUpdate, TableRequirement)
@@ -48,7 +48,7 @@ class BranchTable(Table):
         """
         super().refresh()
         if self.is_begun and self._branch not in self.metadata.refs:
-            raise Terminal(
+            raise TABLE_LOST.terminal(
                 f"table {self._named}: branch {self._branch} was dropped while a batch was committed there",
                 next_step=f"make it again, where it ended: ALTER TABLE {self._named} CREATE BRANCH …; then run again",
             )

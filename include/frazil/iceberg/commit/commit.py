@@ -27,7 +27,8 @@ from frazil import failpoints
 from frazil.batch.facts import StagedFile
 from frazil.batch.manifest import Fit
 from frazil.batch.removal import Removal
-from frazil.errors import FrazilError, OutcomeUnknown, quotable, without_values
+from frazil.error_codes import COMMIT_UNKNOWN, RUN_OVERTAKEN
+from frazil.errors import ErrorCode, FrazilError, OutcomeUnknown, quotable, without_values
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import missing_files
@@ -70,6 +71,9 @@ class Refused(FrazilError):
     """
 
     label = "refused"
+
+    def __init__(self, message: str, *, code: ErrorCode = RUN_OVERTAKEN, next_step: str | None = None) -> None:
+        super().__init__(message, code=code, next_step=next_step)
 
 
 def fit_of(metadata: TableMetadata) -> Fit:
@@ -180,6 +184,7 @@ def reload_table(lake: Lake, change: Change, failure: BaseException | None) -> T
             raise
         raise OutcomeUnknown(
             f"a commit to table {change.table} was sent and the table can't be read again: {error.message}",
+            code=COMMIT_UNKNOWN,
             next_step="run again: the next plan reads the table and carries on from what it holds",
         ) from failure
 

@@ -25,6 +25,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from frazil.error_codes import BAD_TABLE_PROPERTY
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.refs import HOURLY_TAG, BranchName, head_of, send
@@ -105,7 +106,7 @@ def _number(properties: Mapping[str, str], key: str, default: int) -> int:
 
 
 def _unreadable(key: str, text: str, expected: str) -> Terminal:
-    return Terminal(
+    return BAD_TABLE_PROPERTY.terminal(
         f"table property {key} is {text[:100]!r}, expected {expected}", next_step="was it edited by hand? Unset it"
     )
 

@@ -13,6 +13,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertRefSnapshotId
 
+from frazil.error_codes import FILE_CONTRADICTS, TABLE_LOST
 from frazil.errors import Terminal, quotable
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.branch_table import BranchTable
@@ -167,14 +168,14 @@ class PipelineCatalog(Lake):
         if branch is None:
             return table
         if landed_branch is not None and branch not in table.metadata.refs:
-            raise Terminal(
+            raise TABLE_LOST.terminal(
                 f"pipeline {self._pipeline}: branch {branch} of table {name} is gone, with what the pipeline landed there",
                 next_step="make it again, where it ended: ALTER TABLE … CREATE BRANCH … AS OF VERSION …; its last snapshot is"
                 f" in property {BATCH_KEY.format(self._pipeline)} or {POSITION_KEY.format(self._pipeline)}",
             )
         ref = table.metadata.refs.get(branch)
         if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
-            raise Terminal(
+            raise FILE_CONTRADICTS.terminal(
                 f"pipeline {self._pipeline}: {branch} of table {name} is a tag, to which nothing can be written",
                 next_step="name another branch, or drop the tag",
             )
@@ -185,7 +186,7 @@ class PipelineCatalog(Lake):
         how = (
             f"unset table property {key}" if new_branch == MAIN_BRANCH else f"set table property {key} to {new_branch}"
         )
-        return Terminal(
+        return FILE_CONTRADICTS.terminal(
             f"pipeline {self._pipeline} lands on branch {landed_branch} of table {name}, the pipeline file now names {new_branch}",
             next_step=f"name {landed_branch} again; or, once {new_branch} has all that {landed_branch} has (a fast-forward), {how}",
         )

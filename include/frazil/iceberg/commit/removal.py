@@ -32,7 +32,8 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 
 from frazil.batch.facts import StagedFile
 from frazil.batch.removal import Coordinates, Removal, RemovedRange
-from frazil.errors import Terminal, without_values
+from frazil.error_codes import REPLAY_REFUSED, TABLE_UNFIT
+from frazil.errors import without_values
 from frazil.iceberg.catalog.table import staging_table
 from frazil.iceberg.errors import translated
 from frazil.iceberg.files.data_files import DataFileWriter
@@ -81,14 +82,14 @@ def _check(table: Table, name: str, columns: Coordinates, snapshot_id: int | Non
     existing_columns = {field.name for field in table.schema().fields}
     lacking = [column for column in _names(columns) if column not in existing_columns]
     if lacking:
-        raise Terminal(
+        raise REPLAY_REFUSED.terminal(
             f"table {name} has no column {', '.join(lacking)}: rows can't be told by where they came from in Kafka,"
             " so none can be removed or replaced",
             next_step="give the pipeline's destination kafka_columns and a new table, or correct the rows by hand",
         )
     path = _equality_delete(table, snapshot_id)
     if path is not None:
-        raise Terminal(
+        raise TABLE_UNFIT.terminal(
             f"table {name} has equality deletes, for example {without_values(path)}: another engine wrote them, and rows that they"
             " delete would come back if files were rewritten here",
             next_step=f"apply them first, in Spark: CALL <catalog>.system.rewrite_data_files(table => '{name}',"

@@ -24,6 +24,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, is_whole
+from frazil.error_codes import BAD_STATE, MANIFEST_FOREIGN, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import Table, metadata_path, read_text
 from frazil.iceberg.commit.refs import HOURLY_TAG
@@ -242,7 +243,7 @@ def _whole_position(table: Table, pipeline: str, name: str, last: SummaryValue) 
     try:
         return _manifest(table, path, mark).position.to_json()
     except Terminal as error:
-        raise Terminal(
+        raise BAD_STATE.terminal(
             f"pipeline {pipeline}: table {name} holds batch {mark.n} last, in snapshot {last.snapshot_id}; property {key} does"
             f" not tell of that snapshot, and the manifest with its position can't be read: {path}: {error.message}",
             next_step="restore that file; or take all rows of the pipeline out and land what Kafka still holds:"
@@ -253,7 +254,7 @@ def _whole_position(table: Table, pipeline: str, name: str, last: SummaryValue) 
 def _manifest(table: Table, path: str, mark: BatchMark) -> Manifest:
     manifest = Manifest.from_json(read_text(table, path))
     if manifest.mark != mark:
-        raise Terminal(f"it is of {manifest.mark}")
+        raise MANIFEST_FOREIGN.terminal(f"it is of {manifest.mark}")
     return manifest
 
 
@@ -379,12 +380,12 @@ def _in_ancestry(metadata: TableMetadata, key: str) -> tuple[SummaryValue | None
 
 def _refusal(rollback: RolledBack, key: str, table: str) -> Terminal:
     if rollback.remaining is not None:
-        return Terminal(
+        return TABLE_ROLLED_BACK.terminal(
             f"table {table} was rolled back: its property {key} names snapshot {rollback.snapshot_id},"
             f" the newest snapshot of main that carries the key is {rollback.remaining.snapshot_id}",
             next_step=f"restore main to a snapshot that descends from {rollback.snapshot_id}",
         )
-    return Terminal(
+    return TABLE_ROLLED_BACK.terminal(
         f"table {table} was rolled back or replaced: its property {key} names snapshot {rollback.snapshot_id},"
         " which main does not descend from, and no snapshot of main carries the key",
         next_step=f"restore main to a snapshot that carries {key}, for example {rollback.snapshot_id}",
@@ -405,6 +406,6 @@ def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:
         body = json.loads(text)
         return str(body["value"]), int(body["snapshot"])
     except (ValueError, KeyError, TypeError) as error:
-        raise Terminal(
+        raise BAD_STATE.terminal(
             f"table {table}: property {key} is not readable: {text[:200]!r}", next_step="was it edited by hand?"
         ) from error

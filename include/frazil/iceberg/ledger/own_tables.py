@@ -6,7 +6,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from frazil.batch.position import check_version
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TABLE_PROPERTY
 from frazil.iceberg.errors import translated
 
 FORMAT_KEY = "frazil.format"
@@ -36,7 +36,7 @@ def _check_format(table: Table, name: str) -> None:
     try:
         check_version(f"table {name}", int(version), FORMAT)
     except ValueError as error:
-        raise Terminal(
+        raise BAD_TABLE_PROPERTY.terminal(
             f"table {name}: property {FORMAT_KEY} is {version!r}, expected a number",
             next_step=f"was it edited by hand? Remove it, or set it to {FORMAT}",
         ) from error

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry, SnapshotLogEntry
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import BAD_SETTING, CLOCK_WRONG
 
 E = TypeVar("E", SnapshotLogEntry, MetadataLogEntry)
 
@@ -59,7 +59,7 @@ def refuse_skew(table: Table) -> None:
     if newest - now_ms <= bound:
         return
     ahead = timedelta(milliseconds=newest - now_ms)
-    raise Retryable(
+    raise CLOCK_WRONG.retryable(
         f"table {'.'.join(table.name())} was changed last at {_instant(newest)}, and the clock of this host"
         f" ({socket.gethostname()}) says {_instant(now_ms)}: {ahead} behind; expected at most {timedelta(milliseconds=bound)}",
         next_step="set the clock that is wrong, of this host or of the one that changed the table, and keep both in time (NTP)."
@@ -71,7 +71,7 @@ def refuse_skew(table: Table) -> None:
 
 def _bound(text: str) -> int:
     if not text.isdecimal():
-        raise Terminal(f"catalog property {MAX_SKEW}: expected milliseconds, found {text!r}")
+        raise BAD_SETTING.terminal(f"catalog property {MAX_SKEW}: expected milliseconds, found {text!r}")
     return int(text)
 
 

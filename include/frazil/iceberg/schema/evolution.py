@@ -42,6 +42,7 @@ from pyiceberg.types import (
 )
 
 from frazil.batch.schema_change import SchemaChange, listed, shorten
+from frazil.error_codes import TABLE_UNFIT
 from frazil.errors import Terminal, quotable
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.catalog import Lake
@@ -148,7 +149,7 @@ class _ColumnChange:
 
     def optional(self, field: NestedField) -> NestedField:
         if field.field_id in self.schema.identifier_field_ids:
-            raise Terminal(
+            raise TABLE_UNFIT.terminal(
                 f"table {self.table}, column {field.name}: it identifies rows, so it can't be null",
                 next_step="records without it are dead letters: declare evolve: widen or less",
             )
@@ -376,7 +377,7 @@ _OTHERWISE = (
 
 
 def _refusal(request: TableChanges, why: str, next_step: str = _OTHERWISE) -> Terminal:
-    return Terminal(
+    return TABLE_UNFIT.terminal(
         f"table {request.table} can't become what its records need ({listed(request.changes)}): {why}",
         next_step=next_step,
     )
@@ -431,7 +432,7 @@ def _refuse_unwritable(lake: Lake, table: Table, name: str) -> None:
     """PyIceberg sends the changes of any table to a server; metadata of version 3 it does not write itself."""
     catalog = lake.catalog_of(name)
     if table.format_version >= FORMAT_VERSION and catalog.kind != "rest":
-        raise Terminal(
+        raise TABLE_UNFIT.terminal(
             f"table {name} is of format version {table.format_version}; in catalog {catalog.name} its schema can only be changed"
             " by an engine",
             next_step="alter the table with Spark as its records need it, or declare evolve: none",

@@ -37,7 +37,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SCHEMA, TABLE_UNFIT
 from frazil.iceberg.patches.variant import FORMAT_VERSION, VariantType, as_text
 from frazil.iceberg.schema.promotion import coming_columns, has_grown_from, same_shape, takes_table_columns
 from frazil.pipeline.models import pipeline_file
@@ -150,7 +150,7 @@ def declared_spec(destination: pipeline_file.Destination, schema: Schema) -> Par
         Terminal: A transform does not go with its column; or nothing says which columns the table is to have.
     """
     if not destination.columns and destination.evolves == "none":
-        raise Terminal(
+        raise BAD_SCHEMA.terminal(
             f"table {destination.table} is not there, and nothing says which columns it is to have",
             next_step="declare columns, or let records bring them: leave evolve out",
         )
@@ -169,7 +169,7 @@ def partition_field(field: pipeline_file.PartitionField, schema: Schema, field_i
     transform = _transform(field)
     source = next(candidate for candidate in schema.fields if candidate.name == field.column)
     if not transform.can_transform(source.field_type) or (str(source.field_type), field.transform) in _UNWRITABLE:
-        raise Terminal(f"table {table}: {field} can't partition a column of type {source.field_type}")
+        raise TABLE_UNFIT.terminal(f"table {table}: {field} can't partition a column of type {source.field_type}")
     return PartitionField(source.field_id, field_id, transform, field.name)
 
 
@@ -186,7 +186,9 @@ def declared_order(destination: pipeline_file.Destination, schema: Schema) -> So
     ):
         transform, source = _transform(field), schema.find_field(field.column)
         if not transform.can_transform(source.field_type):
-            raise Terminal(f"table {destination.table}: {text} can't sort a column of type {source.field_type}")
+            raise TABLE_UNFIT.terminal(
+                f"table {destination.table}: {text} can't sort a column of type {source.field_type}"
+            )
         direction = SortDirection.DESC if field.descending else SortDirection.ASC
         nulls = NullOrder.NULLS_FIRST if field.nulls_first else NullOrder.NULLS_LAST
         fields.append(SortField(source.field_id, transform, direction, nulls))
@@ -252,7 +254,7 @@ def check_destination(table: Table, destination: pipeline_file.Destination, *, f
         if field.required and not takes_all and not (name in declared and declared[name].required)
     ]
     if problems:
-        raise Terminal(
+        raise TABLE_UNFIT.terminal(
             f"table {destination.table} does not fit its pipeline:\n" + "\n".join(f"  {p}" for p in problems),
             next_step="change the columns of the pipeline file, or alter the table",
         )

@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, StructType
 
 from frazil.connect.control import recorded_offsets
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_FILE, TABLE_UNFIT
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.summary_state import ancestry
 from frazil.iceberg.schema.schema import plain_types
@@ -42,7 +42,7 @@ def committed_control_offsets(lake: Lake, name: str, branch: str, topic: str, gr
     try:
         return recorded_offsets(_summaries(table, branch), topic, group)
     except (ValueError, AttributeError, TypeError) as error:
-        raise Terminal(
+        raise BAD_FILE.terminal(
             f"table {name}: a snapshot of branch {branch} names offsets of {topic} in an unknown form: {error}",
             next_step="look at the summaries of its snapshots: kafka.connect.offsets.…",
         ) from error
@@ -71,7 +71,7 @@ def _declared(iceberg_type: IcebergType, where: str) -> str:
             return f"struct<{', '.join(inner)}>"
     declared = plain_types().get(iceberg_type)
     if declared is None:
-        raise Terminal(
+        raise TABLE_UNFIT.terminal(
             f"{where}: the type {iceberg_type} can't be declared",
             next_step="leave the column out: name the others by --columns",
         )

@@ -22,7 +22,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec, TopicDescription
 
 from frazil.batch.facts import UNKNOWN_EPOCH, ClusterFacts, PartitionFacts, TopicFacts
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import BAD_TRANSFORM, KAFKA_FAILED
+from frazil.errors import Terminal
 from frazil.kafka.client.client import REQUEST_SECONDS, Admin, ErrorLog, admin, consumer
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.errors import Changed, is_unknown_topic, reasons, translate, unknown_topic, while_changing
@@ -56,7 +57,9 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
     try:
         pc.match_substring_regex(pa.array([""]), pattern)
     except pa.ArrowInvalid as e:
-        raise Terminal(f"topic pattern {pattern!r} is no regular expression: {e}", next_step="correct it") from e
+        raise BAD_TRANSFORM.terminal(
+            f"topic pattern {pattern!r} is no regular expression: {e}", next_step="correct it"
+        ) from e
     with admin(cluster) as admin_client:
         try:
             topics = admin_client.client.list_topics(timeout=REQUEST_SECONDS).topics
@@ -202,7 +205,7 @@ def _answers(
         return {key: admin_client.answer(f, topic=key[0], partition=key[1]) for key, f in futures.items()}
     except Terminal as e:
         if _is_absent(e):
-            raise Changed(e.message, next_step="try again: a topic was just deleted or recreated") from e
+            raise Changed(e.message, code=e.code, next_step="try again: a topic was just deleted or recreated") from e
         raise
 
 
@@ -312,7 +315,7 @@ def _next(client: Consumer, cluster: Cluster, complaints: ErrorLog, waiting: _Ke
     message = client.poll(REQUEST_SECONDS)
     if message is None:
         topic, partition = waiting
-        raise Retryable(
+        raise KAFKA_FAILED.retryable(
             f"{cluster}, topic {topic!r}, partition {partition}: nothing arrived for {REQUEST_SECONDS:.0f} s"
             f"{reasons(cluster, complaints)}",
             next_step="try again; if it stays, look at the broker that leads the partition",

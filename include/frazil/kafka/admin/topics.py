@@ -12,7 +12,8 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, ConfigEntry, ConfigResource, NewTopic, ResourceType, TopicDescription
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import KAFKA_DENIED, KAFKA_FAILED, TOPIC_UNFIT
+from frazil.errors import Terminal
 from frazil.kafka.admin.observe import find, topic_id
 from frazil.kafka.client.client import REQUEST_SECONDS, Admin, admin
 from frazil.kafka.client.cluster import Cluster
@@ -77,7 +78,7 @@ def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[s
         created = _create(admin_client, NewTopic(name, partitions, _BROKER_DEFAULT, config=dict(config)))
         count = _partitions(_until(admin_client, name, _is_led))
     if count != partitions:
-        raise Terminal(
+        raise TOPIC_UNFIT.terminal(
             f"{cluster}, topic {name!r} exists with another number of partitions: expected {partitions}, found {count}",
             next_step=f"go on with {count} partitions, or choose another topic",
         )
@@ -112,7 +113,7 @@ def _require_allowed(admin_client: Admin, name: str) -> None:
     )
     allowed = admin_client.answer(described[name], topic=name).authorized_operations
     if allowed and AclOperation.WRITE not in allowed:
-        raise Terminal(
+        raise KAFKA_DENIED.terminal(
             f"not allowed at {admin_client.cluster}, topic {name!r}: expected Write, found"
             f" {', '.join(one.name.capitalize() for one in allowed)}",
             next_step=f"have Write on topic {name} granted",
@@ -228,7 +229,7 @@ def _cleanup_policy(admin_client: Admin, topic: str, future: Future[dict[str, Co
         if is_unknown_topic(e.__cause__):
             return frozenset()
         if is_not_allowed(e.__cause__):
-            raise Terminal(
+            raise KAFKA_DENIED.terminal(
                 f"{e.message}; whether topic {topic!r} is compacted decides whether its records can be read again"
                 " where their rows are taken out",
                 next_step=f"have DescribeConfigs on topic {topic} granted",
@@ -258,7 +259,7 @@ def _until(admin_client: Admin, name: str, holds: Callable[[TopicDescription | N
     try:
         return retrying(find, admin_client, name)
     except RetryError as e:
-        raise Retryable(
+        raise KAFKA_FAILED.retryable(
             f"{admin_client.cluster}: its brokers still don't know the change of topic {name!r} after "
             f" {_SPREAD_SECONDS:.0f} s",
             next_step="look at the brokers: one of them may be down",

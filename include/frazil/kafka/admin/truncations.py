@@ -9,6 +9,7 @@ from typing import Final
 
 from confluent_kafka import OFFSET_END, KafkaError, TopicPartition
 
+from frazil.error_codes import KAFKA_FAILED
 from frazil.errors import Retryable
 from frazil.kafka.client.client import REQUEST_SECONDS, ErrorLog, consumer
 from frazil.kafka.client.cluster import Cluster
@@ -80,7 +81,7 @@ def _unanswered(
     cluster: Cluster, read: Mapping[Place, tuple[int, int]], place: Place, complaints: ErrorLog
 ) -> Retryable:
     offset, epoch = read[place]
-    return Retryable(
+    return KAFKA_FAILED.retryable(
         f"{cluster}, topic {place[0]!r}, partition {place[1]}: its leader did not say within {_SECONDS:.0f} s whether the log"
         f" still holds what was read up to offset {offset} in leader epoch {epoch}{reasons(cluster, complaints)}",
         next_step="try again; if it stays, look at the broker that leads the partition",

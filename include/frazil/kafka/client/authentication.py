@@ -14,7 +14,8 @@ from typing import Final
 from confluent_kafka import KafkaError
 from cryptography import x509
 
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.error_codes import KAFKA_LOGIN_REFUSED
+from frazil.errors import FrazilError, Terminal
 from frazil.kafka.client.cluster import Cluster
 
 _REFUSED: Final = frozenset(
@@ -75,13 +76,15 @@ def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> Fraz
     if _VERIFY_FAILED in detail:
         return _broker_certificate(cluster, where, detail)
     if error.code() == KafkaError._SSL:
-        return Terminal(
+        return KAFKA_LOGIN_REFUSED.terminal(
             f"{where}: no TLS: {detail}", next_step=f"check {_settings(cluster)}: the keys that begin with ssl."
         )
     if "OAUTHBEARER token" in detail and any(words in detail.lower() for words in _NO_ISSUER):
         mend = f"try again; if it stays, check sasl.oauthbearer.token.endpoint.url of {_settings(cluster)}"
-        return Retryable(f"{where}: the token endpoint does not answer: {detail}", next_step=mend)
-    return Terminal(f"{where} did not accept the credentials: {detail}", next_step=_mend_credentials(cluster, detail))
+        return KAFKA_LOGIN_REFUSED.retryable(f"{where}: the token endpoint does not answer: {detail}", next_step=mend)
+    return KAFKA_LOGIN_REFUSED.terminal(
+        f"{where} did not accept the credentials: {detail}", next_step=_mend_credentials(cluster, detail)
+    )
 
 
 def _mend_credentials(cluster: Cluster, detail: str) -> str:
@@ -117,7 +120,7 @@ def _client_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
         mend = (
             f"let an authority sign it that the broker trusts, and check the ssl.certificate and ssl.key of {settings}"
         )
-    return Terminal(f"{where} {what}: {detail}", next_step=mend)
+    return KAFKA_LOGIN_REFUSED.terminal(f"{where} {what}: {detail}", next_step=mend)
 
 
 def _expired(cluster: Cluster) -> datetime | None:
@@ -143,7 +146,9 @@ def _broker_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
     else:
         mend = f"let ssl.ca.location of {settings} name the authority that signed the broker's certificate"
     reason = f" ({why})" if why else ""
-    return Terminal(f"{where}: the broker's certificate is not trusted{reason}: {detail}", next_step=mend)
+    return KAFKA_LOGIN_REFUSED.terminal(
+        f"{where}: the broker's certificate is not trusted{reason}: {detail}", next_step=mend
+    )
 
 
 def _distrust(cluster: Cluster, detail: str) -> str:

@@ -8,6 +8,14 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from frazil.error_codes import (
+    BROKER_UNREACHABLE,
+    KAFKA_DENIED,
+    KAFKA_FAILED,
+    KAFKA_NAME_IN_USE,
+    RECORD_TOO_LARGE,
+    TOPIC_MISSING,
+)
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.client.authentication import refusal
 from frazil.kafka.client.cluster import Cluster
@@ -163,7 +171,7 @@ def translate(
         return unknown_topic(cluster, topic, partition)
     detail = cluster.redact(f"{cause.str()} ({cause.name()})")
     if cause.code() in _AUTHORISATION:
-        return Terminal(f"not allowed at {where}: {detail}", next_step=_permission(cause, topic))
+        return KAFKA_DENIED.terminal(f"not allowed at {where}: {detail}", next_step=_permission(cause, topic))
     return _by_code(cause, cluster, where, detail)
 
 
@@ -179,12 +187,12 @@ def translate_group(
     code = _kafka_error(error).code()
     where = f"{cluster}, consumer group {group!r}"
     if code in _ACTIVE_GROUP:
-        return Terminal(
+        return KAFKA_NAME_IN_USE.terminal(
             f"{where} has active members, so its offsets can't be written from outside",
             next_step=f"stop whoever consumes as {group}: the name is kept for the mirror of a pipeline's position",
         )
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-        return Terminal(
+        return KAFKA_DENIED.terminal(
             f"not allowed at {where}: {cluster.redact(_kafka_error(error).str())}",
             next_step=f"have Read on group {group} granted (Read includes Describe)",
         )
@@ -207,6 +215,7 @@ class RecordTooLarge(Terminal):
         self.record = record
         super().__init__(
             f"{cluster}, topic {topic!r} refuses a record of {record.size:,} bytes, or the batch that it is in{counts}",
+            code=RECORD_TOO_LARGE,
             next_step=f"raise max.message.bytes of topic {topic}",
         )
 
@@ -230,19 +239,21 @@ def translate_transaction(
     failed = _kafka_error(error)
     where = f"{cluster}, topic {topic!r}, transactional id {name!r}"
     if failed.code() in _FENCED:
-        return Fenced(f"{where}: another producer took over ({failed.str()})", next_step="try again")
+        return Fenced(
+            f"{where}: another producer took over ({failed.str()})", code=KAFKA_NAME_IN_USE, next_step="try again"
+        )
     if failed.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        return Terminal(
+        return KAFKA_DENIED.terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
             next_step=f"have Write on transactional id {name} granted",
         )
     if failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return Terminal(
+        return KAFKA_DENIED.terminal(
             f"not allowed at {where}: {cluster.redact(failed.str())}",
             next_step=f"have Write on topic {topic} granted",
         )
     if failed.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return Terminal(
+        return RECORD_TOO_LARGE.terminal(
             f"{where}: a record is larger than the topic takes: {failed.str()}",
             next_step=f"raise max.message.bytes of topic {topic}",
         )
@@ -251,13 +262,15 @@ def translate_transaction(
 
 def _by_code(cause: KafkaError, cluster: Cluster, where: str, detail: str) -> FrazilError:
     if is_out_of_range(cause):
-        return Retryable(f"{where} doesn't have the requested offset: {detail}", next_step=PLAN_AGAIN)
+        return KAFKA_FAILED.retryable(f"{where} doesn't have the requested offset: {detail}", next_step=PLAN_AGAIN)
     if cause.code() in _REFUSED or cause.fatal():
-        return Terminal(
+        return KAFKA_FAILED.terminal(
             f"{where} refused: {detail}",
             next_step=f"check clusters.{cluster.name} of the settings and what was asked for",
         )
-    return Retryable(f"{where} failed: {detail}", next_step="try again; if it stays, look at the broker's log")
+    return KAFKA_FAILED.retryable(
+        f"{where} failed: {detail}", next_step="try again; if it stays, look at the broker's log"
+    )
 
 
 def _permission(error: KafkaError, topic: str | None) -> str:
@@ -275,7 +288,7 @@ def _permission(error: KafkaError, topic: str | None) -> str:
 
 def unreachable(cluster: Cluster, complaints: Iterable[KafkaError] = ()) -> Retryable:
     """Nobody answers at the cluster's addresses."""
-    return Retryable(
+    return BROKER_UNREACHABLE.retryable(
         f"no broker of {cluster} answered in time{reasons(cluster, complaints)}",
         next_step="start the embedded broker with `frazil up --only kafka`, "
         f"or check clusters.{cluster.name}.bootstrap_servers of the settings, and security.protocol of its properties",
@@ -291,7 +304,7 @@ def reasons(cluster: Cluster, complaints: Iterable[KafkaError]) -> str:
 def unknown_topic(cluster: Cluster, topic: str, partition: int | None = None) -> Terminal:
     """The cluster answered that it doesn't have the topic, or not this partition of it."""
     missing = f"topic {topic!r}" if partition is None else f"topic {topic!r} with a partition {partition}"
-    return Terminal(
+    return TOPIC_MISSING.terminal(
         f"{cluster} has no {missing}",
         next_step="correct the name, have Read on it granted if it is there, or create the topic: "
         f"frazil produce {topic} --partitions N --file LINES, or kafka-topics.sh --create --bootstrap-server {cluster.bootstrap_servers} "

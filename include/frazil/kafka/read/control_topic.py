@@ -16,7 +16,7 @@ from typing import Any, Final
 import fastavro
 
 from frazil.connect.control import FilesWritten
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import KAFKA_NAME_IN_USE, TOPIC_UNFIT
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.read.read import WHOLE, read_range
@@ -47,7 +47,7 @@ def announced_files(cluster: Cluster, topic: str) -> tuple[dict[int, tuple[int, 
     events: list[FilesWritten] = []
     for number, partition in enumerate(partitions):
         if partition.stable_end < partition.high_watermark:
-            raise Retryable(
+            raise KAFKA_NAME_IN_USE.retryable(
                 f"{cluster}, topic {topic!r}, partition {number}: a transaction is open at offset {partition.stable_end}",
                 next_step="wait a minute: the transaction of a stopped task ends by its time-out",
             )
@@ -63,7 +63,7 @@ def _events(cluster: Cluster, topic: str, partition: int, start: int, end: int) 
             try:
                 event = decode_event(partition, offset, value)
             except UnreadableEvent as error:
-                raise Terminal(
+                raise TOPIC_UNFIT.terminal(
                     f"{cluster}, topic {topic!r}, partition {partition}, offset {offset}: {error}",
                     next_step="name the connector's own control topic: iceberg.control.topic",
                 ) from error

@@ -12,7 +12,8 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from frazil.batch.facts import Range
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.error_codes import KAFKA_FAILED, LOG_TRUNCATED, RECORDS_UNREADABLE
+from frazil.errors import FrazilError, Terminal
 from frazil.kafka.client.client import FETCH_BYTES, REQUEST_SECONDS, STALL_SECONDS, ErrorLog, consumer
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.errors import PLAN_AGAIN, is_out_of_range, reasons, translate
@@ -290,7 +291,7 @@ class _Reading:
         open_range = self.open_ranges[place]
         start = max(base, self.reached.get(place, open_range.start))
         if self.limits.unreadable == "fail":
-            raise Terminal(
+            raise RECORDS_UNREADABLE.terminal(
                 f"{self._name(place)}: the batch of records at offset {start} can't be unpacked: {error.str()}",
                 next_step=f"raise receive.message.max.bytes of clusters.{self.cluster.name}.properties in the settings, or"
                 " set source.on_unreadable: dead_letter, which keeps coordinates only",
@@ -370,14 +371,14 @@ class _Reading:
             f"{open_range.end} (exclusive), found {log_start} to {stable_end} (last stable offset)"
         )
         if open_range.end > stable_end:
-            raise Terminal(
+            raise LOG_TRUNCATED.terminal(
                 detail,
                 next_step="offsets beyond are not committed, or of an earlier topic of this name: compare the topic "
                 "ids, then reset",
             )
         if self.reached.get(place, open_range.start) < log_start:
             # A plan never begins below the log start: retention or delete-records moved it since.
-            raise Retryable(detail, next_step=PLAN_AGAIN)
+            raise KAFKA_FAILED.retryable(detail, next_step=PLAN_AGAIN)
 
     def _stalled(self) -> FrazilError:
         (place, open_range), *other_ranges = self.open_ranges.items()
@@ -390,7 +391,7 @@ class _Reading:
                     return refused
                 break  # as silent as before
         more = f", nor of {len(other_ranges)} other partitions" if other_ranges else ""
-        return Retryable(
+        return KAFKA_FAILED.retryable(
             f"{self._name(place)}: nothing arrived for {STALL_SECONDS:.0f} s at offset {self.reached.get(place, open_range.start)} of "
             f"{open_range.start} to {open_range.end}{more}{reasons(self.cluster, self.complaints)}",
             next_step="try again; if it stays, look at the broker that leads the partition",

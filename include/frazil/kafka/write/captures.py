@@ -11,7 +11,7 @@ from typing import Final
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from frazil.batch.facts import PartitionFacts
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import KAFKA_NAME_IN_USE, TOPIC_UNFIT
 from frazil.failpoints import Failpoint, hit
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import batch_limit, cleanup_policies, create_topic
@@ -112,7 +112,7 @@ def ready_positions(cluster: Cluster, topic: str) -> None:
         create_topic(cluster, topic, 1, _COMPACTED)
     policy = cleanup_policies(cluster, [topic])[topic]
     if policy != {"compact"}:
-        raise Terminal(
+        raise TOPIC_UNFIT.terminal(
             f"{cluster}, topic {topic!r} holds positions of captures, which Kafka would forget: expected cleanup.policy compact,"
             f" found {','.join(sorted(policy)) or 'none'}",
             next_step=f"set cleanup.policy=compact on topic {topic}, or name another one: captures.positions of the settings",
@@ -140,7 +140,7 @@ def last_position(cluster: Cluster, topic: str, name: str) -> bytes | None:
     try:
         partition = retrying(_partition, cluster, topic)
     except RetryError as error:
-        raise Retryable(
+        raise KAFKA_NAME_IN_USE.retryable(
             f"{cluster}, topic {topic!r}: a transaction of another capture stays open; what is behind it can't be read",
             next_step="try again in a minute: the next run of that capture ends it, or the broker does in its time",
         ) from error
@@ -155,7 +155,7 @@ def last_position(cluster: Cluster, topic: str, name: str) -> bytes | None:
 def _partition(cluster: Cluster, topic: str) -> PartitionFacts:
     partitions = observe(cluster, [topic]).topics[topic].partitions
     if len(partitions) != 1:
-        raise Terminal(
+        raise TOPIC_UNFIT.terminal(
             f"{cluster}, topic {topic!r} holds positions of captures: expected 1 partition, found {len(partitions)}",
             next_step="name another topic: captures.positions of the settings",
         )

@@ -10,6 +10,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from frazil.error_codes import COMMIT_UNKNOWN
 from frazil.errors import FrazilError, OutcomeUnknown
 from frazil.kafka.admin.observe import describe
 from frazil.kafka.admin.topics import batch_limit
@@ -187,12 +188,13 @@ class _Sending:
         if error.code() in _OUTCOME_UNKNOWN:
             return self._unconfirmed(error.str())
         cause = translate(error, self.cluster, self.complaints, topic=self.topic)
-        return type(cause)(f"{cause.message}; {self._counts()}", next_step=cause.next_step)
+        return type(cause)(f"{cause.message}; {self._counts()}", code=cause.code, next_step=cause.next_step)
 
     def _unconfirmed(self, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"{self.cluster}, topic {self.topic!r}: {self._counts()}, the others may or may not "
             f"have arrived: {why}{reasons(self.cluster, self.complaints)}",
+            code=COMMIT_UNKNOWN,
             next_step="check the broker, then compare the topic's end offsets with what was sent",
         )
 
@@ -200,6 +202,7 @@ class _Sending:
         cause = translate(error, self.cluster, self.complaints, topic=self.topic)
         return type(cause)(
             f"{cause.message}; record {self.handed_over} of the input (from 0) was not sent; {self._counts()}",
+            code=cause.code,
             next_step=cause.next_step,
         )
 

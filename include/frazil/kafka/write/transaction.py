@@ -14,6 +14,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from frazil.error_codes import KAFKA_FAILED
 from frazil.errors import FrazilError, Retryable
 from frazil.failpoints import Failpoint, hit
 from frazil.kafka.client.client import REQUEST_SECONDS, STALL_SECONDS, ErrorLog
@@ -173,7 +174,7 @@ class TransactionalProducer:
         return translate_transaction(error, self.cluster, self.name, self.complaints, topic=topic or self.topic)
 
     def _stalled(self) -> Retryable:
-        return Retryable(
+        return KAFKA_FAILED.retryable(
             f"{self.cluster}, topic {self.topic!r}: no acknowledgement for {STALL_SECONDS:.0f} s"
             f"{reasons(self.cluster, self.complaints)}",
             next_step="look at the brokers, then try again: nothing is sent twice",

@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_FILE, NAME_UNKNOWN, PIPELINE_FILE_INVALID
+from frazil.errors import ErrorCode
 from frazil.pipeline.files.files import UnreadableFileError, read_text
 from frazil.pipeline.files.load import ConfigError, load_pipeline
 from frazil.pipeline.files.references import References
@@ -46,7 +47,7 @@ class Pipelines:
 
     def __init__(self, folder: Path, references: References) -> None:
         if not folder.is_dir():
-            raise Terminal(
+            raise BAD_FILE.terminal(
                 f"the folder of pipeline files is not there: {folder}",
                 next_step="make it, or let FRAZIL_PIPELINES name the one that holds them",
             )
@@ -93,7 +94,7 @@ class Pipelines:
             if error.file.stem == name:
                 raise error
         similar = get_close_matches(name, self.usable, 1)
-        raise Terminal(
+        raise NAME_UNKNOWN.terminal(
             f"no pipeline is named {name!r}" + (f", did you mean {similar[0]!r}?" if similar else ""),
             next_step=f"known pipelines: {', '.join(sorted(self.usable)) or 'none'}",
         )
@@ -114,7 +115,7 @@ class Pipelines:
 
     @cached_property
     def _all(self) -> tuple[Mapping[str, Pipeline], tuple[ConfigError, ...]]:
-        return load_folder(self._folder, lambda path: load_pipeline(path, self._references))
+        return load_folder(self._folder, lambda path: load_pipeline(path, self._references), PIPELINE_FILE_INVALID)
 
 
 def load_pipelines(folder: Path, references: References) -> Pipelines:
@@ -128,7 +129,9 @@ def load_pipelines(folder: Path, references: References) -> Pipelines:
     return pipelines
 
 
-def load_folder(folder: Path, load: Callable[[Path], N]) -> tuple[dict[str, N], tuple[ConfigError, ...]]:
+def load_folder(
+    folder: Path, load: Callable[[Path], N], code: ErrorCode
+) -> tuple[dict[str, N], tuple[ConfigError, ...]]:
     """Read every ``*.yaml`` and ``*.yml`` of a folder with `load`: what can be used, by name, and the complaints."""
     named: dict[str, list[tuple[Path, N]]] = {}
     broken: list[ConfigError] = []
@@ -144,7 +147,7 @@ def load_folder(folder: Path, load: Callable[[Path], N]) -> tuple[dict[str, N], 
         if len(files) > 1:  # none of them runs: a copy must not take over the other's position
             paths = ", ".join(str(path) for path, _ in files)
             broken += [
-                ConfigError(path, [f"name: {name!r} is the name of several files: {paths}"]) for path, _ in files
+                ConfigError(path, [f"name: {name!r} is the name of several files: {paths}"], code) for path, _ in files
             ]
     return usable, tuple(broken)
 

@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from frazil.errors import Terminal
+from frazil.error_codes import PIPELINE_FILE_INVALID, SETTINGS_FILE_INVALID
+from frazil.errors import ErrorCode, Terminal
 from frazil.pipeline.files.files import MAX_BYTES, UnfitYamlError, UnreadableFileError, parse_yaml, read_text
 from frazil.pipeline.files.problems import problems
 from frazil.pipeline.files.references import REFERENCE, References, ambiguous_connections
@@ -42,11 +43,12 @@ class ConfigError(Terminal):
         problems: One line per problem, each beginning with its key path.
     """
 
-    def __init__(self, file: Path, problems: list[str]) -> None:
+    def __init__(self, file: Path, problems: list[str], code: ErrorCode = SETTINGS_FILE_INVALID) -> None:
         self.file = file
         self.problems = problems
         super().__init__(
             "\n  ".join([f"{writable(str(file))}:", *problems]),
+            code=code,
             next_step=f"mend the file, then check it: frazil validate {writable(str(file))}",
         )
 
@@ -56,18 +58,23 @@ def writable(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def refuses_by_name(load: Callable[[Path, References], M]) -> Callable[[Path, References], M]:
+def refuses_by_name(
+    load: Callable[[Path, References], M], code: ErrorCode = PIPELINE_FILE_INVALID
+) -> Callable[[Path, References], M]:
     """Make whatever a file still makes its reader raise a complaint about that file, so that it stops no other one."""
 
     @wraps(load)
     def loaded(path: Path, references: References) -> M:
         try:
             return load(path, references)
+        except ConfigError as error:
+            error.code = code
+            raise
         except (ArithmeticError, ValueError, RecursionError) as error:
             # Not the error's own text: it may quote what a reference stands for.
             *_, place = traceback.extract_tb(error.__traceback__)
             problem = f"file: can't be read: {type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
-        raise ConfigError(path, [problem])
+        raise ConfigError(path, [problem], code)
 
     return loaded
 

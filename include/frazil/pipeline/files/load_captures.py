@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from frazil.errors import Terminal
+from frazil.error_codes import CAPTURE_FILE_INVALID, NAME_UNKNOWN
 from frazil.pipeline.files.folder import load_folder
 from frazil.pipeline.files.load import ConfigError, load_model, read_yaml, refuses_by_name
 from frazil.pipeline.files.references import References
@@ -38,13 +39,13 @@ class Captures:
             if error.file.stem == name:
                 raise error
         similar = get_close_matches(name, self.usable, 1)
-        raise Terminal(
+        raise NAME_UNKNOWN.terminal(
             f"no capture is named {name!r}" + (f", did you mean {similar[0]!r}?" if similar else ""),
             next_step=f"known captures: {', '.join(sorted(self.usable)) or 'none; docs/capture.md says how to make one'}",
         )
 
 
-@refuses_by_name
+@partial(refuses_by_name, code=CAPTURE_FILE_INVALID)
 def load_capture(path: Path, references: References) -> Capture:
     """Read one capture file.
 
@@ -59,4 +60,4 @@ def load_capture(path: Path, references: References) -> Capture:
 
 def load_captures(folder: Path, references: References) -> Captures:
     """Read every ``*.yaml`` and ``*.yml`` of a folder, none where there is no folder; one broken file does not hide the others."""
-    return Captures(*load_folder(folder, lambda path: load_capture(path, references)))
+    return Captures(*load_folder(folder, lambda path: load_capture(path, references), CAPTURE_FILE_INVALID))

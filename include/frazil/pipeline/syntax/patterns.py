@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 
 _NAMED_GROUP: Final = re.compile(r"(?<!\\)((?:\\\\)*)\(\?<(?=[A-Za-z])")
 
@@ -91,7 +91,7 @@ def matches(pattern: str, text: str) -> bool:
     try:
         is_match: bool = pc.match_substring_regex(pa.array([text]), _whole(pattern))[0].as_py()
     except pa.ArrowInvalid as error:
-        raise Terminal(
+        raise BAD_TRANSFORM.terminal(
             str(refused_because(pattern)), next_step="spell it without them; `frazil validate` names the key"
         ) from error
     return is_match

@@ -14,7 +14,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.casting.column import ColumnPlan, plan_column
 from frazil.records.casting.nested import unmatched_fields
 from frazil.records.casting.renames import FieldRenamer
@@ -196,7 +196,7 @@ def _in_order(columns: tuple[ColumnSpec, ...], schema: pa.Schema, rescued: str |
     specs = {spec.name: spec for spec in columns if spec.name != rescued}
     names = [name for name in schema.names if name != rescued]
     if set(specs) != set(names) or len(set(names)) < len(names):
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"declared columns are not those of the rows: expected {', '.join(names)}, found {', '.join(specs)}",
             next_step="declare each column of the table once",
         )
@@ -209,7 +209,7 @@ def _check_rescued(name: str, schema: pa.Schema) -> None:
     column = schema.field(name) if name in schema.names else None
     fits = column is not None and column.nullable and column.type in {pa.string(), pa.large_string()}
     if not fits:
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"unknown fields are to be kept in {name}: expected an optional column of text, found {column}",
             next_step=f"add the column {name} as an optional string, or ignore unknown fields",
         )

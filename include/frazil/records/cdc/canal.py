@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.cdc.images import image_columns, map_ops
 from frazil.records.cdc.order import read_instants
 from frazil.records.cdc.parsed_value import images_for_op
@@ -76,7 +76,7 @@ def _flag(values: pa.Array | None, size: int) -> pa.BooleanArray:
     if values is None or pa.types.is_null(values.type):
         return pa.nulls(size, pa.bool_())
     if not pa.types.is_boolean(values.type):
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"changes.format {_NAME}: expected isDdl as boolean, found {values.type}", next_step="declare it as boolean"
         )
     return values
@@ -88,7 +88,7 @@ def _row_lists(value: pa.RecordBatch, name: str) -> pa.ListArray:
     if values is None or pa.types.is_null(values.type):
         return pa.nulls(value.num_rows, pa.list_(pa.struct([])))
     if not (pa.types.is_list(values.type) and pa.types.is_struct(values.type.value_type)):
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"changes.format {_NAME}: expected {name} as a list of structs, found {values.type}",
             next_step=f"declare {name} as list<struct<…>> under value.fields",
         )

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.cdc.images import SingleChanges, has_image, image_columns, image_struct, map_ops, single_images
 from frazil.records.cdc.parsed_value import images_for_op
 from frazil.records.model.changes import Images, ParsedImages, ParsedValue
@@ -140,7 +140,7 @@ def _op_texts(path: str, values: pa.Array | None, size: int) -> pa.StringArray:
         return pa.nulls(size, pa.string())
     data_type = values.type
     if not (pa.types.is_string(data_type) or pa.types.is_integer(data_type) or pa.types.is_boolean(data_type)):
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"changes.op: expected {path} as string, long or boolean, found {data_type}",
             next_step="declare it so under value.fields, or name another field",
         )

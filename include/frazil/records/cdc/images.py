@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, UPSERT
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.model.changes import Images
 from frazil.records.model.frame import Columns
 from frazil.records.transforms.cdc.change import Verdict, choose_image, failures
@@ -27,7 +27,7 @@ def image_struct(format_name: str, fields: pa.RecordBatch, name: str, *, nested:
     if values is None or pa.types.is_null(values.type):
         return None
     if not pa.types.is_struct(values.type):
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"changes.format {format_name}: expected {name} as struct, found {values.type}",
             next_step=f"declare {name} as struct under value.fields, or correct changes.format",
         )

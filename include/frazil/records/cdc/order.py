@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.model.kafka_schema import TIMESTAMP
 from frazil.records.transforms.fields import find
 
@@ -28,7 +28,7 @@ def sortable_positions(format_name: str, path: str, values: pa.Array) -> pa.Stri
     if pa.types.is_integer(values.type):
         values = values.cast(pa.string())
     if not pa.types.is_string(values.type):
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"changes.format {format_name}: expected {path} as number or text, found {values.type}",
             next_step=f"declare {path} as long under value.fields",
         )
@@ -48,7 +48,7 @@ def read_instants(format_name: str, value: pa.RecordBatch, path: str, unit: str)
     if pa.types.is_timestamp(values.type):
         return values.cast(TIMESTAMP)
     if not pa.types.is_integer(values.type):
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"changes.format {format_name}: expected {path} as long, found {values.type}",
             next_step=f"declare {path} as long under value.fields",
         )

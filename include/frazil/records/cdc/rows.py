@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.errors import Terminal
 from frazil.records.casting.fitter import Fitted
 from frazil.records.cdc.partial_rows import PartialFitter
@@ -117,7 +118,7 @@ class ChangeFitter:
         columns = [column for name, column in images.row.items() if name not in hidden]
         if self._takes_facts:
             if FACTS in images.row:
-                raise Terminal(
+                raise FIELDS_UNFIT.terminal(
                     f"the rows have a field {FACTS} themselves, and columns take facts about the change from there",
                     next_step="rename the field with a transform, or take no facts",
                 )

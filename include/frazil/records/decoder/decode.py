@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from frazil.batch.facts import TableCounts
 from frazil.batch.schema_change import first_names
-from frazil.errors import Terminal
+from frazil.error_codes import RECORD_REFUSED
 from frazil.records.casting.fitter import Fitted
 from frazil.records.decoder.declared_names import DeclaredNames
 from frazil.records.decoder.partitions import PartitionBound
@@ -305,7 +305,7 @@ def _refuse_incompatible(letters: pa.RecordBatch, specs: Mapping[str, RecordSpec
     first = incompatible.slice(0, 1).drop_columns("timestamp").to_pylist()[0]  # Python knows no years beyond 9999
     names = DeclaredNames.from_specs(specs.values())
     path = names.visible_path(first["path"] or "")  # a key of a map, say, may be secret
-    raise Terminal(
+    raise RECORD_REFUSED.terminal(
         f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}: field {path} does not"
         f" fit its column of {first['destination'] or strict[0]} ({first['code']}), which can't be widened to it;"
         f" nothing was published",

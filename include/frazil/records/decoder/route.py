@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.schema_change import unfit_because
+from frazil.error_codes import RECORD_REFUSED
 from frazil.errors import Terminal
 from frazil.records.casting.nested import index_of_name
 from frazil.records.casting.renames import former_names
@@ -201,7 +202,7 @@ class Router:
     def unrouted_error(self, record: Mapping[str, object]) -> Terminal:
         """Return the error for a record without a table. It names the record's offset, never its payload, which may be secret."""
         routed_by = "its topic" if self._route.field is None else f"its field {'.'.join(self._route.field)}"
-        return Terminal(
+        return RECORD_REFUSED.terminal(
             f"topic {record['topic']}, partition {record['partition']}, offset {record['offset']}: {routed_by} names no destination"
             " for this record; nothing was published",
             next_step="name its table under destinations and route, or set route.otherwise to dead_letter or filter",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.schema_change import SchemaChange, bounded
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SCHEMA
 from frazil.records.casting.fitter import Fitted
 from frazil.records.decoder.route import Route, route_texts
 from frazil.records.decoder.tombstones import DeletedRowFitter, TombstoneDecoder
@@ -337,7 +337,9 @@ def _payload_decoder(
     if fields is not None and half == "value" and spec.infers:
         return PayloadDecoder(half, format_spec, InferredJson(spec, fields, agreement, blocks=blocks))
     if fields is None:
-        raise Terminal(f"record shape: nothing says which fields the JSON of a {half} has", next_step="declare them")
+        raise BAD_SCHEMA.terminal(
+            f"record shape: nothing says which fields the JSON of a {half} has", next_step="declare them"
+        )
     json = RecordSpec(
         fields, duplicate_keys=spec.duplicate_keys, field_names=spec.field_names, casts=spec.casts, kafka_columns=None
     )

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Final
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SCHEMA, BAD_TRANSFORM
 from frazil.records.formats import FORMATS, SCALARS
 from frazil.records.formats.scalar import ScalarFormat
 from frazil.records.model.format import Format, FormatSpec, NamedSchema
@@ -53,11 +53,15 @@ def _with_schema(spec: FormatSpec) -> Format:
             return JsonSchemaFormat(spec.source, validate=spec.validate)
         return AvroFormat(spec.source) if spec.name == "avro" else ProtobufFormat(spec.source)
     if spec.schema is None or spec.name == "json-schema":
-        raise Terminal(f"format {spec.name}: nothing says which schema the values have", next_step="name a registry")
+        raise BAD_SCHEMA.terminal(
+            f"format {spec.name}: nothing says which schema the values have", next_step="name a registry"
+        )
     if spec.name == "avro":
         return AvroFormat.of_schema(spec.schema)
     if spec.message is None:
-        raise Terminal("format protobuf: the schema does not say which message", next_step="name it in value.message")
+        raise BAD_SCHEMA.terminal(
+            "format protobuf: the schema does not say which message", next_step="name it in value.message"
+        )
     imports = tuple(NamedSchema(*named) for named in spec.schema_imports)
     return ProtobufFormat.of_schema(spec.schema, spec.message, imports)
 
@@ -70,11 +74,11 @@ def _open_own(name: str) -> Format:
         known_names = [*FORMATS, *own]
         suggestions = get_close_matches(name, known_names, 1)
         hint = f", did you mean {suggestions[0]!r}?" if suggestions else ""
-        raise Terminal(f"no format is named {name!r}{hint}", next_step=f"known: {', '.join(known_names)}")
+        raise BAD_TRANSFORM.terminal(f"no format is named {name!r}{hint}", next_step=f"known: {', '.join(known_names)}")
     try:
         own_format: Format = own[name].load()()
     except (ImportError, AttributeError, TypeError) as e:
-        raise Terminal(
+        raise BAD_TRANSFORM.terminal(
             f"the format {name} can't be made from {own[name].value}: {e}",
             next_step="install what its entry point names, where the pipeline runs and where its executors run",
         ) from e

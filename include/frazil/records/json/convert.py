@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.json import times
 from frazil.records.model.column import AS_IT_IS, Reading
 from frazil.records.model.dead_letter import DeadCode, Rejection
@@ -268,7 +268,7 @@ def scalar_converter(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> Con
         width = data_type.byte_width
         read = to_uuid_or_fixed if width == UUID_BYTES else partial(to_fixed, width)
         return partial(from_text, f"{width} bytes as base64 text", read)
-    raise Terminal(
+    raise FIELDS_UNFIT.terminal(
         f"JSON values can't become Arrow type {data_type}",
         next_step="declare the column with a type of Iceberg format v2, or as string",
     )

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.json.convert import Converter, scalar_converter, wrong_type
 from frazil.records.json.convert_map import convert_at, map_converter, to_map
 from frazil.records.json.names import Fold, fold_fields
@@ -43,7 +43,7 @@ def _struct_converter(data_type: pa.StructType, reading: Reading = AS_IT_IS) -> 
         return partial(to_struct, tuple((field.name, nullable_converter(field, reading)) for field in data_type))
     fields = {field.name.casefold(): (field.name, nullable_converter(field, reading)) for field in data_type}
     if len(fields) < len(data_type):
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"fields of {data_type} differ in case only", next_step="set value.field_names to exact, or rename a field"
         )
     return partial(_to_folded_struct, fields, fold)

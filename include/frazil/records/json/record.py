@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.json.convert import wrong_type
 from frazil.records.json.convert_nested import converter, missing_value, storage_type
 from frazil.records.json.exact import parse_document, parse_object
@@ -103,7 +103,7 @@ class _Column:
         try:
             return self._convert(value)
         except Rejection as e:
-            raise Terminal(
+            raise FIELDS_UNFIT.terminal(
                 f"column {column.name}: the default does not fit its type: {e.reason.message}",
                 next_step="write the default as a JSON record would carry it",
             ) from e

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import INTERNAL
 
 _FIRST_MICROS: Final = -62_135_596_800_000_000
 _LAST_MICROS: Final = 253_402_300_799_999_999
@@ -61,7 +61,7 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     try:
         return batch.select(KAFKA_SCHEMA.names).cast(KAFKA_SCHEMA)
     except (KeyError, pa.ArrowException) as e:
-        raise Terminal(
+        raise INTERNAL.terminal(
             f"consumed records don't have the expected columns: expected {_shape(KAFKA_SCHEMA)}, "
             f"found {_shape(batch.schema)}: {e}",
             next_step="have the reader name and type its columns as in KAFKA_SCHEMA",

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 import pyarrow as pa
 
 from frazil.batch.changes import OP
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records.model.changes import OP_FIELD, MergeSpec
 from frazil.records.model.column import WHOLE_VALUE, ColumnSpec, Reading, TimeUnit
 from frazil.records.model.evolution_policy import Evolution
@@ -286,4 +286,6 @@ def _select(options: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
 
 def _refuse(what: str, names: Iterable[str]) -> None:
     if listed := ", ".join(names):
-        raise Terminal(f"record shape: {what}: {listed}", next_step="correct the columns of the pipeline file")
+        raise FIELDS_UNFIT.terminal(
+            f"record shape: {what}: {listed}", next_step="correct the columns of the pipeline file"
+        )

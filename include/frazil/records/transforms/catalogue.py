@@ -17,6 +17,7 @@ from pkgutil import iter_modules
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
 from frazil.records.model.frame import Transform
 from frazil.records.transforms import kinds
@@ -90,7 +91,7 @@ def _load_class(name: str) -> Callable[..., Any]:
     try:
         loaded: Callable[..., Any] = own[name].load()
     except (ImportError, AttributeError) as e:
-        raise Terminal(
+        raise BAD_TRANSFORM.terminal(
             f"the transform {name} can't be loaded from {own[name].value}: {e}",
             next_step="install what its entry point names, where the pipeline runs and where its executors run",
         ) from e
@@ -101,7 +102,9 @@ def _instantiate(name: str, factory: Callable[..., Any], options: Mapping[str, A
     try:
         instance = factory(**options)
     except TypeError as e:
-        raise Terminal(f"{name}: the options don't fit: {e}", next_step="correct them in the pipeline file") from e
+        raise BAD_TRANSFORM.terminal(
+            f"{name}: the options don't fit: {e}", next_step="correct them in the pipeline file"
+        ) from e
     if isinstance(instance, Definition):
         instance.prepare()
     return instance
@@ -110,4 +113,6 @@ def _instantiate(name: str, factory: Callable[..., Any], options: Mapping[str, A
 def _unknown_name(kind: str, name: str, known_names: Mapping[str, object]) -> Terminal:
     suggestions = get_close_matches(name, known_names, 1)
     hint = f", did you mean {suggestions[0]!r}?" if suggestions else ""
-    return Terminal(f"no {kind} is named {name!r}{hint}", next_step=f"known: {', '.join(sorted(known_names))}")
+    return BAD_TRANSFORM.terminal(
+        f"no {kind} is named {name!r}{hint}", next_step=f"known: {', '.join(sorted(known_names))}"
+    )

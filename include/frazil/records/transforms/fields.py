@@ -7,7 +7,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final, Literal
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.records import pa, pc
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
@@ -29,7 +29,7 @@ def fields_of(frame: Frame, target: Target) -> pa.RecordBatch:
     if target == "value":
         return frame.value
     if frame.key is None:
-        raise Terminal(
+        raise BAD_TRANSFORM.terminal(
             "a transform works on the key, and keys are not decoded",
             next_step="declare `key:` in the pipeline file, or put ValueToKey before the transform",
         )

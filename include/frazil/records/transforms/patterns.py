@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.records import pa, pc
 
 _NAMED_GROUP: Final = re.compile(r"(?<!\\)((?:\\\\)*)\(\?<(?=[A-Za-z])")
@@ -34,7 +34,7 @@ class WholeMatch:
             compiled = re.compile(re2_pattern)  # for its groups only
             pc.match_substring_regex(pa.array([""]), re2_pattern)
         except (re.error, RecursionError, OverflowError, pa.ArrowInvalid) as e:
-            raise Terminal(
+            raise BAD_TRANSFORM.terminal(
                 f"{pattern!r} is not a regular expression that RE2 takes: {e}",
                 next_step="correct the expression in the pipeline file",
             ) from e
@@ -58,7 +58,7 @@ class WholeMatch:
             Terminal: a number is too large.
         """
         if too_large := [piece for piece in pieces if isinstance(piece, int) and piece > _GROUPS]:
-            raise Terminal(
+            raise BAD_TRANSFORM.terminal(
                 f"group {too_large[0]} of {self.pattern!r} can't be taken up: only the first {_GROUPS} can",
                 next_step="write groups that are not taken up as (?:…)",
             )

@@ -51,7 +51,7 @@ def change_impact(change: PipelineChange, project: Project, *, offline: bool = F
     try:
         impacts += _on_tables(RunContext.open(project, change.after), change)
     except Retryable as error:
-        unreached = Impact("warning", f"offline, the catalog can't be reached: {error.message}")
+        unreached = Impact("warning", f"offline, the catalog can't be reached: {error.message_with_code}")
         return (*impacts, *_by_files(change), unreached)
     except Terminal as error:
         impacts.append(_refusal_impact(error))
@@ -59,7 +59,7 @@ def change_impact(change: PipelineChange, project: Project, *, offline: bool = F
 
 
 def _refusal_impact(error: Terminal) -> Impact:
-    return Impact("refused", error.message + (f"; next: {error.next_step}" if error.next_step else ""))
+    return Impact("refused", error.message_with_code + (f"; next: {error.next_step}" if error.next_step else ""))
 
 
 def _on_dags(change: PipelineChange) -> Iterator[Impact]:

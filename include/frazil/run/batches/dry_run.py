@@ -24,7 +24,7 @@ from frazil.batch.plan import PlannedTopic, RunPlan, cut, skipped, start_positio
 from frazil.batch.position import Position
 from frazil.batch.schema_change import Demands, SchemaChange
 from frazil.batch.target import LATEST, RunRequest
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_HANDOVER
 from frazil.iceberg.catalog.table_properties import PARTITIONED_LAYOUT
 from frazil.iceberg.files.partition_limit import PartitionLayout, PartitionLimit, folder_bytes, layout_of
 from frazil.iceberg.schema.evolution import TableChanges, declared_changes, plan_changes
@@ -297,7 +297,9 @@ def dry_run(
         Terminal: What would stop a run, too: the table does not fit, records are gone, a topic was recreated.
     """
     if (plan.pipeline, plan.mode) != (pipeline.name, "dry_run"):
-        raise Terminal(f"the plan is a {plan.mode} of pipeline {plan.pipeline}, not a dry run of {pipeline.name}")
+        raise BAD_HANDOVER.terminal(
+            f"the plan is a {plan.mode} of pipeline {plan.pipeline}, not a dry run of {pipeline.name}"
+        )
     scope = RunContext.open(project, pipeline, report, clock)
     began = time.monotonic()
     state = _current_state(scope)

@@ -11,7 +11,7 @@ from frazil.batch.facts import Range
 from frazil.batch.plan import RunPlan, advance, cut, remaining, skipped
 from frazil.batch.position import Position
 from frazil.batch.refusal import BATCHES_REFUSED
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import BAD_HANDOVER, RUN_OVERTAKEN
 from frazil.iceberg.commit.commit import Refused
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -61,10 +61,10 @@ def ingest(  # noqa: PLR0913 - the last three are options
         Stopped: A signal asked it to stop. Batches that were decided are finished.
     """
     if plan.pipeline != pipeline.name:
-        raise Terminal(f"the plan is of pipeline {plan.pipeline}, not {pipeline.name}")
+        raise BAD_HANDOVER.terminal(f"the plan is of pipeline {plan.pipeline}, not {pipeline.name}")
     scope = RunContext.open(project, pipeline, report, clock, apply)
     if plan.mode == "dry_run":
-        raise Terminal("a dry run lands nothing: its plan is not for ingesting")
+        raise BAD_HANDOVER.terminal("a dry run lands nothing: its plan is not for ingesting")
     run = Ingestion(scope, plan, stage, scope.pipeline.auto_created)
     with shutdown.handled(report), registered(project.home, pipeline.name, plan.run, report):
         return replay(run) if plan.mode == "replay" else _ingest(run)
@@ -92,7 +92,7 @@ def _ingest(run: Ingestion) -> int:
             refused, wasted = refused + 1, wasted + time.monotonic() - began
             scope.report(f"batch {state.newest_batch + 1} refused, planning again: {refusal.message}")
             if refused > REFUSALS:
-                raise Retryable(
+                raise RUN_OVERTAKEN.retryable(
                     f"pipeline {scope.pipeline.name}: {refused} {BATCHES_REFUSED}: {refusal.message}"
                 ) from refusal
             continue

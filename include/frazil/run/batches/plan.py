@@ -19,7 +19,7 @@ from frazil.batch.plan import (
 from frazil.batch.position import Position
 from frazil.batch.refusal import changed_leaders, check_position, check_truncations, check_vanished
 from frazil.batch.target import LATEST, RunRequest
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import BAD_ARGUMENT, RUN_OVERTAKEN
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.commit.commit import Refused
 from frazil.kafka.admin.truncations import truncations
@@ -105,7 +105,7 @@ def planned_topics(
     if request.mode == "replay":
         return _replayed_topics(scope, position, facts, request)
     if request.start is not None:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             f"pipeline {name} always goes on at its position; a run can't begin elsewhere",
             next_step=f"to land a range again: frazil replay {name} --from … --to …; to move the position:"
             f" frazil reset {name} --to … --reason …",
@@ -125,7 +125,9 @@ def _replayed_topics(
     refuse_without_coordinates(scope)
     refuse_forgotten_deletes(scope)
     if request.start is None:
-        raise Terminal("a replay needs to know where to begin", next_step=f"frazil replay {name} --from … --to …")
+        raise BAD_ARGUMENT.terminal(
+            "a replay needs to know where to begin", next_step=f"frazil replay {name} --from … --to …"
+        )
     starts, ends = (offsets_of(scope, target, facts) for target in (request.start, request.end or LATEST))
     topics = replay_topics(position, facts, starts, ends, name)
     _refuse_other_records(scope, position, facts, topics)
@@ -183,7 +185,7 @@ def _write_start_position(scope: RunContext, request: RunRequest) -> Position:
             roll_forward(scope, manifest, path, state)
         state = recover(scope)[2]
     if state.position is None:
-        raise Retryable("the first commit of the pipeline was taken back by a rival; try again")
+        raise RUN_OVERTAKEN.retryable("the first commit of the pipeline was taken back by a rival; try again")
     return state.position
 
 

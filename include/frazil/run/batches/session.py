@@ -16,6 +16,7 @@ from frazil import shutdown
 from frazil.batch.plan import RunPlan
 from frazil.batch.session import SessionEnd, next_tick
 from frazil.batch.target import RunRequest
+from frazil.error_codes import BAD_ARGUMENT, FILES_OUTDATED
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
 from frazil.kafka.admin.observe import log_ends
 from frazil.kafka.client.errors import Changed
@@ -99,7 +100,7 @@ class Session:
         self._load, self._clock = load, clock
         self.project, self.pipeline = load()
         if order.until is None or self.pipeline.every.every is None:
-            raise Terminal(
+            raise BAD_ARGUMENT.terminal(
                 f"pipeline {self.pipeline.name}: a session needs an end, and an interval that is a duration",
                 next_step="set interval, such as 10s, and session_for, such as 10m",
             )
@@ -237,7 +238,7 @@ class Session:
         try:
             project, pipeline = self._load()
         except Terminal as error:
-            raise Retryable(f"files changed: {error.message}", next_step=error.next_step) from error
+            raise FILES_OUTDATED.retryable(f"files changed: {error.message}", next_step=error.next_step) from error
         self._files = current_stamps
         if pipeline == self.pipeline and project.settings == self.project.settings:
             return True

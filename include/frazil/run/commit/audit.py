@@ -15,7 +15,8 @@ from frazil.batch.manifest import Manifest
 from frazil.batch.plan import RunPlan
 from frazil.batch.position import Position
 from frazil.batch.schema_change import Demands
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.error_codes import POSITION_LOST, RUN_OVERTAKEN
+from frazil.errors import FrazilError
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.table import Table, delete_files, staging_table
 from frazil.iceberg.commit.commit import Refused, fit_of, refuse_lost_files
@@ -274,9 +275,11 @@ def planned_position(scope: RunContext, plan: RunPlan, state: PipelineState) -> 
         Retryable: It was reset since the plan.
     """
     if state.position is None:
-        raise Terminal(f"pipeline {scope.pipeline.name} was planned, but its table holds no position any more")
+        raise POSITION_LOST.terminal(
+            f"pipeline {scope.pipeline.name} was planned, but its table holds no position any more"
+        )
     if state.position.epoch != plan.epoch:
-        raise Retryable(
+        raise RUN_OVERTAKEN.retryable(
             f"pipeline {scope.pipeline.name} was planned in epoch {plan.epoch} and is in epoch {state.position.epoch}:"
             " it was reset or rolled back meanwhile",
             next_step="start a new run; it plans from where the pipeline stands now",

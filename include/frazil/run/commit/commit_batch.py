@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark
-from frazil.errors import Retryable
+from frazil.error_codes import RUN_OVERTAKEN
 from frazil.iceberg.catalog.table import Table, TableMetadata, staging_table
 from frazil.iceberg.commit.commit import Change, Refused, commit, fit_of, snapshot_time
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, branch_note
@@ -151,7 +151,7 @@ def roll_forward(scope: RunContext, manifest: Manifest, path: str, state: Pipeli
     decided = landed_snapshot(closing.metadata, BATCH_KEY.format(manifest.pipeline), manifest.mark, table)
     if decided is None:
         # A process that slept: what it would give the followers belongs to a past that the pipeline no longer has.
-        raise Retryable(
+        raise RUN_OVERTAKEN.retryable(
             f"pipeline {manifest.pipeline}: table {table} does not hold batch {manifest.position.n} ({manifest.batch}) any more: it"
             " was taken back, or finished and expired meanwhile",
             next_step="run again; it plans from where the pipeline stands now",

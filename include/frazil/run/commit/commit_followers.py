@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from frazil.batch.manifest import Manifest, TablePart
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.error_codes import RUN_OVERTAKEN, TABLE_LOST, TABLE_SHARED
+from frazil.errors import FrazilError, Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import TableMetadata
 from frazil.iceberg.commit.commit import Change, Refused, commit
@@ -77,7 +78,9 @@ def _combined_failure(failures: Sequence[FrazilError]) -> FrazilError:
         return first
     steps = dict.fromkeys(failure.next_step for failure in (first, *rest) if failure.next_step)
     combined = type(first)(
-        "; and ".join(failure.message for failure in (first, *rest)), next_step="; and ".join(steps) or None
+        "; and ".join(failure.message for failure in (first, *rest)),
+        code=first.code,
+        next_step="; and ".join(steps) or None,
     )
     combined.__cause__ = first
     return combined
@@ -156,7 +159,7 @@ def _refuse_rival(manifest: Manifest, table: str, topics: frozenset[str], metada
     """Two pipelines may begin at the same moment: the second one has landed nothing, and is refused by its first commit here."""
     rival = landed_by_another(manifest.pipeline, topics, metadata, table) if manifest.kind == "start" else None
     if rival is not None:
-        raise Terminal(
+        raise TABLE_SHARED.terminal(
             f"{rival.description} while pipeline {manifest.pipeline} began, which has landed nothing; every record would be there twice",
             next_step=f"give pipeline {manifest.pipeline} another name, and a table of its own in place of {table}",
         )
@@ -167,7 +170,7 @@ def _refuse_missing(lake: Lake, manifest: Manifest, part: TablePart, refusal: Te
     if lake.find_table(part.table) is not None:
         return
     named = f"name {part.table} under destinations (again, if the file names it no more), then: "
-    raise Terminal(
+    raise TABLE_LOST.terminal(
         f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but table {part.table} is gone; the pipeline"
         " waits",
         next_step=(named if part.role == "destination" else "") + repair_command(manifest.pipeline, part.table),
@@ -217,7 +220,7 @@ def land_change(lake: Lake, change: Change, manifest: Manifest, land: Callable[[
         return land(lake, change)
     except Refused as refusal:
         _refuse_overtaken(lake, manifest, refusal)
-        raise Terminal(
+        raise TABLE_LOST.terminal(
             f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but {refusal.message};"
             " the pipeline waits",
             next_step=f"undo the change of {change.table} and run again, or: "
@@ -234,7 +237,7 @@ def _refuse_overtaken(lake: Lake, manifest: Manifest, refusal: Refused) -> None:
     recorded = mark_of(done) if isinstance(done, SummaryValue) else None
     is_finished = recorded is not None and recorded.n >= manifest.position.n
     if is_finished or not isinstance(last, SummaryValue) or mark_of(last) != manifest.mark:
-        raise Retryable(
+        raise RUN_OVERTAKEN.retryable(
             f"batch {manifest.position.n} of pipeline {manifest.pipeline} was finished by another run meanwhile, or was taken back",
             next_step="run again; it plans from where the pipeline stands now",
         ) from refusal

@@ -11,6 +11,7 @@ from sys import maxsize
 from typing import Final
 
 from frazil.batch.manifest import Manifest, TablePart
+from frazil.error_codes import RECORD_TOO_LARGE
 from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Terminal
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.ledger.dead_letters import staged_letters
@@ -88,7 +89,7 @@ def _send(scope: RunContext, manifest: Manifest, topic: DeadLetterTopic, part: T
             return produce(scope.cluster, topic.name, _records(scope, manifest, part, max_bytes), limit=limit).count
         except RecordTooLarge as refused:
             if refused.record.headers[-1][0] == OMITTED_HEADER:
-                raise Terminal(
+                raise RECORD_TOO_LARGE.terminal(
                     f"the dead letter of {origin(refused.record)} has {refused.record.size:,} bytes of headers alone, and topic"
                     f" {topic.name} takes less",
                     next_step=f"raise max.message.bytes of topic {topic.name}",
@@ -110,6 +111,7 @@ def _blocked_error(manifest: Manifest, topic: DeadLetterTopic, failure: FrazilEr
     return kind(
         f"batch {manifest.position.n} of pipeline {manifest.pipeline} is decided, but its dead letters can't be sent to topic"
         f" {topic.name}; the pipeline waits: {failure.message}",
+        code=failure.code,
         next_step=f"{steps} on without sending them: take dead_letters.topic out of the pipeline file, run it once, put the key"
         " back; the table has the letters all the same",
     )

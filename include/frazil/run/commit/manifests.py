@@ -14,6 +14,7 @@ from frazil.batch.manifest import Fit, Kind, Manifest, Operation, TablePart
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import Coordinates, Removal, RemovedRange, at_or_beyond, farthest
 from frazil.batch.schema_change import Demands
+from frazil.error_codes import MANIFEST_FOREIGN, REPLAY_REFUSED
 from frazil.errors import Retryable, Terminal
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.table import metadata_path, missing_files, write_text
@@ -136,7 +137,7 @@ def refuse_foreign_parts(scope: RunContext, state: PipelineState, *manifests: Ma
         if manifest.ledger != pipeline.ledger_table:
             foreign.add(manifest.ledger)
         if foreign:
-            raise Terminal(
+            raise MANIFEST_FOREIGN.terminal(
                 f"pipeline {pipeline.name}: the manifest of batch {manifest.position.n} gives parts to"
                 f" {', '.join(sorted(foreign))}: neither the pipeline file nor the ledger {pipeline.ledger_table} knows them as"
                 " tables of this pipeline, in these catalogs",
@@ -323,7 +324,7 @@ def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...
         return None
     columns = coordinate_columns(pipeline.destination(table))
     if columns is None:
-        raise Terminal(
+        raise REPLAY_REFUSED.terminal(
             f"pipeline {pipeline.name} keeps no Kafka columns in {table} (kafka_columns: false):"
             " its rows don't say where they came from, so none can be taken out",
             next_step="a table with Kafka columns can be replayed and reset backward; this one only with"

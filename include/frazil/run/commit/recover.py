@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from frazil.batch.manifest import Manifest
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import FILES_OUTDATED
+from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
 from frazil.iceberg.commit.summary_state import (
@@ -185,7 +186,7 @@ def _refuse_older_file(scope: RunContext, state: PipelineState) -> None:
         return
     read, on_disk = set(scope.pipeline.file.tables), set(scope.project.pipeline_on_disk(name).tables)
     if read != on_disk:
-        raise Retryable(
+        raise FILES_OUTDATED.retryable(
             f"pipeline {name}: the file that this run read names the destinations {_comma_separated(read)}, the file names"
             f" {_comma_separated(on_disk)} by now; batch {state.newest_batch + 1} is not landed by the older one",
             next_step="run again: it reads the file as it is now",
@@ -196,7 +197,7 @@ def _refuse_older_file(scope: RunContext, state: PipelineState) -> None:
     for table in sorted(added_later.keys() - set(scope.pipeline.tables)):
         since = added_later[table]
         if abs(clock - since) < FILES_ARRIVE:
-            raise Retryable(
+            raise FILES_OUTDATED.retryable(
                 f"pipeline {name}: an edit of its file brought table {table} at {since.isoformat()}, and the file on this host"
                 " does not name it: the edit may not have arrived here",
                 next_step=f"bring the newest file to this host. If {table} was taken out again on purpose, runs go on without it"

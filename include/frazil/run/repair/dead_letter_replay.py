@@ -22,7 +22,8 @@ from frazil.batch.position import Position
 from frazil.batch.removal import Removal
 from frazil.batch.schema_change import Demands
 from frazil.batch.target import RunRequest
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.error_codes import AUDIT_FAILED, NEVER_RAN, RUN_OVERTAKEN
+from frazil.errors import FrazilError
 from frazil.failpoints import Failpoint, hit
 from frazil.iceberg.catalog.table import staging_table
 from frazil.iceberg.commit.commit import Refused
@@ -227,7 +228,7 @@ def _replay_batch(
     for _ in range(ATTEMPTS):
         scope, tables, state = recover(scope)
         if state.position is None:
-            raise Terminal(f"pipeline {scope.pipeline.name} never ran: it has no dead letters")
+            raise NEVER_RAN.terminal(f"pipeline {scope.pipeline.name} never ran: it has no dead letters")
         open_letters = find_open_letters(scope, tables, state.position, choice, tried)
         letters = frozenset(first_of(open_letters, LETTERS_PER_BATCH, RANGES_PER_BATCH))
         if not letters:
@@ -242,7 +243,7 @@ def _replay_batch(
         except Refused as refused:
             refusal = refused
             scope.report(f"refused, staging the letters again: {refused.message}")
-    raise Retryable(
+    raise RUN_OVERTAKEN.retryable(
         f"pipeline {scope.pipeline.name}: landing dead letters was refused {ATTEMPTS} times: {refusal}",
         next_step=f"pause the DAG ingest__{scope.pipeline.name} meanwhile, or do it at a quiet time",
     ) from refusal
@@ -379,7 +380,7 @@ def _check(scope: RunContext, work: LetterReplay, staged: Staged, result: Replay
         if planned != counted
     ]
     if wrong:
-        raise Terminal(
+        raise AUDIT_FAILED.terminal(
             f"the audit failed, nothing was published: {'; '.join(wrong)}",
             next_step="this is a fault of Frazil, not of the data: please report these numbers",
         )

@@ -16,7 +16,8 @@ from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import RemovedRange, at_or_beyond
 from frazil.batch.repair import Row, lost_ranges, lost_removals, readable, unfilled, union
 from frazil.batch.target import RunRequest, Target
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERTAKEN
+from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
 from frazil.iceberg.commit.commit import Refused
 from frazil.iceberg.commit.landed_batches import summaries
@@ -137,7 +138,7 @@ def plan_repair(scope: RunContext, table: str) -> PlannedRepair:
         if decided and _finish(scope, state, decided[-1], table):
             continue
         if state.position is None:
-            raise Terminal(f"pipeline {pipeline.name} never ran, so no table lacks anything")
+            raise NEVER_RAN.terminal(f"pipeline {pipeline.name} never ran, so no table lacks anything")
         is_lost = bool(decided) or table in state.followers_lost
         if is_lost:
             for destination in filter(lacks_key, pipeline.destinations):
@@ -180,7 +181,7 @@ def repair(scope: RunContext, planned: PlannedRepair, request: RunRequest) -> in
     try:
         publish(scope, planned.tables, planned.state, batch)
     except Refused as refusal:
-        raise Retryable(
+        raise RUN_OVERTAKEN.retryable(
             f"pipeline {scope.pipeline.name}: another command was faster ({refusal.message}); nothing was repaired",
             next_step="repair again; it plans from where the pipeline stands now",
         ) from refusal
@@ -212,11 +213,11 @@ def _refuse_other_table(pipeline: Pipeline, table: str, closing: str) -> None:
     if table in followers:
         return
     if table != closing:
-        raise Terminal(
+        raise NAME_UNKNOWN.terminal(
             f"table {table} is no follower of pipeline {pipeline.name}",
             next_step=f"its followers: {', '.join(followers)}",
         )
-    raise Terminal(
+    raise POSITION_LOST.terminal(
         f"table {table} holds the position of pipeline {pipeline.name}, so nothing says what it lost",
         next_step=f"restore it; rolled back, go on from what it holds: {to_table_command(pipeline.name)}; made anew, take all rows"
         f" out and land what Kafka still holds: frazil reset {pipeline.name} --to earliest --reason …",

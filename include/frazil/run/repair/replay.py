@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from frazil.batch.facts import Counts, Range, Staged
 from frazil.batch.plan import RunPlan, cut
 from frazil.batch.removal import Removal, RemovedRange, replaced
-from frazil.errors import FrazilError, Retryable, Terminal
+from frazil.error_codes import REPLAY_REFUSED, RUN_OVERTAKEN
+from frazil.errors import FrazilError
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.commit.commit import Refused
 from frazil.iceberg.commit.landed_batches import count_rows, offsets_held
@@ -61,7 +62,7 @@ def replay(run: Ingestion) -> int:
             scope.report(f"the replay was refused, staging it again: {refused.message}")
         else:
             return 1
-    raise Retryable(
+    raise RUN_OVERTAKEN.retryable(
         f"pipeline {scope.pipeline.name}: the replay was refused {ATTEMPTS} times: {refusal}",
         next_step=f"pause the DAG ingest__{scope.pipeline.name} while the replay runs, or replay at a quiet time: whatever"
         " is decided meanwhile makes it begin anew",
@@ -92,7 +93,7 @@ def refuse_without_coordinates(scope: RunContext) -> None:
         if coordinate_columns(destination) is None
     ]
     if without_columns:
-        raise Terminal(
+        raise REPLAY_REFUSED.terminal(
             f"pipeline {scope.pipeline.name} can't be replayed: {', '.join(without_columns)} has no Kafka"
             " columns (kafka_columns: false), so nobody knows which rows the range landed before",
             next_step="land the topic into a new table with Kafka columns, with a pipeline of its own",
@@ -111,7 +112,7 @@ def refuse_forgotten_deletes(scope: RunContext, what: str = "pipeline {} can't b
         if scope.pipeline.forgets_deletes(destination)
     ]
     if forgetful:
-        raise Terminal(
+        raise REPLAY_REFUSED.terminal(
             f"{what.format(scope.pipeline.name)}: {', '.join(forgetful)} keeps nothing of deleted rows (deletes: hard), so"
             " an old change of a row that was deleted since would bring it back",
             next_step="a table with deletes: soft takes old changes; this one gets them right only if all that came later"
@@ -241,7 +242,7 @@ def refuse_losses(scope: RunContext, ranges: Sequence[Range], removed: Sequence[
         if lost:
             losses.append(_loss_line(r, outcomes, counts.read, lost))
     if losses:
-        raise Terminal(
+        raise REPLAY_REFUSED.terminal(
             f"pipeline {scope.pipeline.name}: the replay would take out rows whose records are gone from Kafka, by"
             " compaction or deletion, and could not come again; nothing was changed\n" + "\n".join(losses),
             next_step="replay a range without these offsets; to read what Kafka still holds of it again, land it into a"

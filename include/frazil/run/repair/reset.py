@@ -17,7 +17,8 @@ from frazil.batch.position import Position
 from frazil.batch.removal import RemovedRange, at_or_beyond, moved_back
 from frazil.batch.reset import reset_position
 from frazil.batch.target import RunRequest, Target
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERTAKEN
+from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
 from frazil.iceberg.commit.commit import Refused
 from frazil.iceberg.commit.landed_batches import summaries
@@ -140,7 +141,7 @@ def _merged_tables(scope: RunContext) -> list[str]:
 def _refuse_never_ran(scope: RunContext, state: PipelineState) -> None:
     marks = (state.mark, state.last_finished, state.dead_letters, state.rolled_back, *state.followers.values())
     if all(mark is None for mark in marks):
-        raise Terminal(
+        raise NEVER_RAN.terminal(
             f"pipeline {scope.pipeline.name} never ran, so there is no position to move",
             next_step="`start` in the pipeline file says where the first run begins",
         )
@@ -153,7 +154,7 @@ def _refuse_partial(
     every = [(name, number) for name, topic in sorted(facts.topics.items()) for number in range(len(topic.partitions))]
     unnamed = [f"topic {name}, partition {number}" for name, number in every if (name, number) not in offsets]
     if unnamed:
-        raise Terminal(
+        raise POSITION_LOST.terminal(
             f"pipeline {scope.pipeline.name}: the position is gone from table"
             f" {tables.closing_name}, and what does not move would never land again: {unnamed[0]}"
             + (f" and {len(unnamed) - 1} more" if unnamed[1:] else ""),
@@ -206,7 +207,7 @@ def _target_offsets(
 ) -> dict[TopicPartition, int]:
     unknown_topics = [name for name in order.topics if name not in facts.topics]
     if unknown_topics:
-        raise Terminal(
+        raise NAME_UNKNOWN.terminal(
             f"pipeline {scope.pipeline.name} reads no topic {', '.join(unknown_topics)}",
             next_step=f"its topics: {', '.join(sorted(facts.topics)) or 'none'}",
         )
@@ -236,7 +237,7 @@ def reset(scope: RunContext, planned: PlannedReset, request: RunRequest) -> Posi
     try:
         decide(scope, manifest, path, planned.state)
     except Refused as refusal:
-        raise Retryable(
+        raise RUN_OVERTAKEN.retryable(
             f"pipeline {scope.pipeline.name}: a run moved the position meanwhile ({refusal.message}); nothing was reset",
             next_step="reset again; it plans from where the pipeline stands now",
         ) from refusal

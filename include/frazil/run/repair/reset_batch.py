@@ -11,7 +11,7 @@ from frazil.batch.position import Position
 from frazil.batch.removal import Removal, RemovedRange
 from frazil.batch.reset import Move, moves
 from frazil.batch.target import RunRequest, Target
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import RUN_OVERTAKEN, TABLE_ROLLED_BACK
 from frazil.iceberg.catalog.table import absent_table
 from frazil.iceberg.commit.landed_batches import count_rows
 from frazil.iceberg.commit.summary_state import BATCH_KEY, DONE_KEY, RolledBack, read_summary
@@ -191,7 +191,7 @@ def lost_follower(pipeline: Pipeline, tables: Tables, state: PipelineState) -> s
         if isinstance(read_summary(metadata, key.format(pipeline.name), table), RolledBack)
     ]
     if rolled_back[1:]:
-        raise Terminal(
+        raise TABLE_ROLLED_BACK.terminal(
             f"pipeline {pipeline.name}: table {tables.closing_name} was lost, and {' and '.join(rolled_back)} were"
             " rolled back: a reset can mend one of them with it",
             next_step=f"roll the other one forward again, or drop {ledger}: it is made anew; then reset",
@@ -224,7 +224,9 @@ def _refuse_lost(scope: RunContext, missing: list[str], state: PipelineState) ->
     # Names what is gone, or where the pipeline moved to; says nothing where it never ran.
     tables = find_tables(scope.lake, scope.pipeline) if missing else None
     if tables is not None and any(name in tables.destinations or name not in scope.pipeline.tables for name in missing):
-        raise Retryable(f"pipeline {scope.pipeline.name}: another command made table {', '.join(missing)} meanwhile")
+        raise RUN_OVERTAKEN.retryable(
+            f"pipeline {scope.pipeline.name}: another command made table {', '.join(missing)} meanwhile"
+        )
     for lost in state.followers_lost.values():
         raise lost
 

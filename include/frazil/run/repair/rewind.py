@@ -19,6 +19,7 @@ from frazil.batch.manifest import Manifest
 from frazil.batch.position import BatchMark, Position
 from frazil.batch.removal import RemovedRange, landed_after, moved_back
 from frazil.batch.reset import Abandoned, rewound, within_log
+from frazil.error_codes import BAD_ARGUMENT, NEVER_RAN, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import Table, missing_files, read_text
 from frazil.iceberg.commit.landed_batches import summaries
@@ -102,7 +103,7 @@ def _plan(
     existing = {name: table for name, table in tables.destinations.items() if name not in missing}
     tables = replace(tables, destinations=existing)  # the next run makes those that are new
     if order.topics:
-        raise Terminal(
+        raise BAD_ARGUMENT.terminal(
             "a table holds the rows of all topics, so the position goes back to it in all of them",
             next_step=f"reset without --topic: {to_table_command(scope.pipeline.name)}",
         )
@@ -147,7 +148,7 @@ def _is_behind(scope: RunContext, tables: Tables, state: PipelineState) -> bool:
 
 def _nothing_to_rewind(scope: RunContext, order: ResetOrder, tables: Tables, state: PipelineState) -> PlannedReset:
     if state.position is None or state.mark is None:
-        raise Terminal(
+        raise NEVER_RAN.terminal(
             f"pipeline {scope.pipeline.name} never ran, so there is no position to move",
             next_step="`start` in the pipeline file says where the first run begins",
         )
@@ -192,7 +193,7 @@ def _start(scope: RunContext, tables: Tables, rows: list[dict[str, Any]]) -> Pos
     for row in rows:
         if row["kind"] == "start":
             return Position.from_json(row["position"])
-    raise Terminal(
+    raise TABLE_ROLLED_BACK.terminal(
         f"pipeline {scope.pipeline.name}: table {tables.closing_name} was rolled back behind the"
         " pipeline's first commit, and the ledger does not know where the pipeline began",
         next_step=f'say where to go on: frazil reset {scope.pipeline.name} --to earliest --reason "table was rolled back"',
@@ -375,7 +376,7 @@ def _emptied_destinations(
     emptied = holders | tables.followers.keys()
     bare = {name for name in emptied if coordinate_columns(scope.pipeline.destination(name)) is None}
     for name in sorted(bare & holders):
-        raise Terminal(
+        raise TABLE_ROLLED_BACK.terminal(
             f"pipeline {scope.pipeline.name}: the position of table {closing} goes back to batch {agreed.n}, and table {name} holds"
             " rows of later ones: it keeps no Kafka columns (kafka_columns: false), so those that come again can't be taken out there",
             next_step=f"restore {closing} as it was, then run; or let them stand beside those that come again:"

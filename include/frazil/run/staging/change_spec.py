@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from frazil.batch.changes import DELETE, TRUNCATE, UPSERT
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SCHEMA
 from frazil.pipeline.models.changes import Changes, Words
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.route import Route
@@ -124,7 +124,7 @@ def change_specs(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> dict[st
 
 def _refuse_unknown(pipeline: Pipeline) -> None:
     if pipeline.value.unknown_fields != "ignore":
-        raise Terminal(
+        raise BAD_SCHEMA.terminal(
             f"value.unknown_fields: {pipeline.value.unknown_fields} looks at the top level of a JSON value, where changes have"
             " an envelope",
             next_step="leave it out",
@@ -133,12 +133,14 @@ def _refuse_unknown(pipeline: Pipeline) -> None:
 
 def _refuse_mixed_changes(pipeline: Pipeline, merged: Mapping[str, Destination]) -> None:
     if pipeline.transforms:
-        raise Terminal("transforms come before changes: what JSON values hold must be declared", next_step=_DECLARE)
+        raise BAD_SCHEMA.terminal(
+            "transforms come before changes: what JSON values hold must be declared", next_step=_DECLARE
+        )
     declarations = {
         destination.changes.model_dump_json() for destination in merged.values() if destination.changes is not None
     }
     if len(declarations) > 1 or len(merged) < len(pipeline.destinations):
-        raise Terminal(
+        raise BAD_SCHEMA.terminal(
             "destinations take records in several ways: what JSON values hold must be declared", next_step=_DECLARE
         )
 
@@ -199,7 +201,7 @@ def _paths(
         if (column is not None and column.part == "key") or path[:1] == (FACTS,) or is_rescued:
             continue
         if not path:
-            raise Terminal(
+            raise BAD_SCHEMA.terminal(
                 f"column {field.name} of {destination.table} takes the whole row: what JSON values hold must be declared",
                 next_step=_DECLARE,
             )
@@ -218,7 +220,7 @@ def _add_field(tree: Tree, path: tuple[str, ...], field_type: Any, where: str) -
     for step in steps:
         node = node.setdefault(step, {}) if isinstance(node, dict) else None
     if not isinstance(node, dict) or node.setdefault(last, field_type) != field_type:
-        raise Terminal(
+        raise BAD_SCHEMA.terminal(
             f"{where} take {'.'.join(path)} in two ways: what JSON values hold must be declared", next_step=_DECLARE
         )
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from frazil.batch.changes import OP, PLACE
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SCHEMA
 from frazil.iceberg.schema.schema import IDENTIFIES, arrow_type, declared_columns, partition_names
 from frazil.pipeline.models.changes import DELETED, ENGINE_COLUMNS
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
@@ -95,7 +95,7 @@ def _refuse_paths(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> None:
         ]
         route = pipeline.route
         if path_columns or (route is not None and route.topic is None):
-            raise Terminal(
+            raise BAD_SCHEMA.terminal(
                 "several destinations, transforms or keys, and paths into the value: what the value holds must be declared",
                 next_step="declare the fields of the value: value.fields",
             )
@@ -108,7 +108,7 @@ def _all_columns(columns: Mapping[str, pa.Schema]) -> pa.Schema:
         for column in schema:
             first = by_name.setdefault(column.name, column)
             if first.type != column.type:
-                raise Terminal(
+                raise BAD_SCHEMA.terminal(
                     f"column {column.name} of {table} is {type_name(column.type)}, another destination has it as"
                     f" {type_name(first.type)}: what the field is before transforms can't be told",
                     next_step="declare the fields of the value: value.fields",

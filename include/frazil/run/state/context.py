@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.batch.manifest import Operation
+from frazil.error_codes import SPARK_UNAVAILABLE
 from frazil.errors import Retryable
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import Table
@@ -50,6 +51,7 @@ class EngineNeeded(Retryable):
         """The error for one batch and table."""
         return cls(
             f"batch {n} of pipeline {pipeline} is decided; table {table} gets its part by Spark, which does not run here",
+            code=SPARK_UNAVAILABLE,
             next_step=f"frazil run {pipeline} (or the pipeline's next run in Airflow) finishes it first",
         )
 

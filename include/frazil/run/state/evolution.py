@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from frazil.batch.schema_change import Demands, Untold, listed
+from frazil.error_codes import TABLE_UNFIT
 from frazil.errors import Terminal
 from frazil.iceberg.commit.commit import fit_of
 from frazil.iceberg.schema.evolution import (
@@ -127,7 +128,7 @@ def columns_for(columns: Mapping[str, pa.Schema], find_demands: DemandFinder) ->
 
 def columns_still_missing(scope: RunContext, n: int, demands: Demands, rounds: int = ROUNDS) -> Terminal:
     """The error for a batch whose tables still lack columns after so many rounds."""
-    return Terminal(
+    return TABLE_UNFIT.terminal(
         f"batch {n} of pipeline {scope.pipeline.name}: its tables were changed {rounds} times and still lack"
         f" {'; '.join(f'{table}: {listed(missing)}' for table, missing in demands.items())}",
         next_step="does somebody else take columns away from them at the same time? Otherwise this is a fault of Frazil: please report it",

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 
 from frazil.batch.manifest import TablePart
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import FILE_CONTRADICTS, ROW_KEY_UNKNOWN
+from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import Table, TableMetadata
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
 from frazil.iceberg.commit.summary_state import IDENTIFIER_KEY
@@ -81,18 +82,20 @@ def refuse_no_key(pipeline: Pipeline, name: str, table: Table | None) -> None:
         raise missing_key_error(destination, is_there=table is not None)
     keyed = destination.keyed(key_columns)
     for problem in merge_problems(keyed):
-        raise Terminal(
+        raise ROW_KEY_UNKNOWN.terminal(
             f"table {name}: its identifier fields are {', '.join(key_columns)}, and the pipeline file does not go with them: {problem}",
             next_step="change the pipeline file, or the identifier fields of the table",
         )
     if sorted(key_columns) != sorted(destination.identifier):
-        raise Retryable(f"table {name}: its identifier fields became {', '.join(key_columns)} at this moment")
+        raise ROW_KEY_UNKNOWN.retryable(
+            f"table {name}: its identifier fields became {', '.join(key_columns)} at this moment"
+        )
 
 
 def missing_key_error(destination: Destination, *, is_there: bool) -> Terminal:
     """Why rows can't be merged into a table, there or not."""
     name = destination.table
-    return Terminal(
+    return ROW_KEY_UNKNOWN.terminal(
         f"table {name}: write: {destination.write} needs the key of its rows. The pipeline file names no identifier, and"
         + (" the table has no identifier fields" if is_there else " there is no such table yet"),
         next_step=f"name the columns under identifier, or: ALTER TABLE {name} SET IDENTIFIER FIELDS …",
@@ -128,12 +131,12 @@ def refuse_other_key(pipeline: Pipeline, table: str, metadata: TableMetadata) ->
     past_write, declared_write = _write_description(past_key), _write_description(current_key)
     new_table_step = "give the rows a table of their own: another name under destinations"
     if not current_key:
-        raise Terminal(
+        raise FILE_CONTRADICTS.terminal(
             f"pipeline {pipeline.name} {past_write} in table {table}, the pipeline file now says that it {declared_write}: what is one row"
             " per key would be so no more",
             next_step=f"declare write and identifier as they were, or {new_table_step}",
         )
-    raise Terminal(
+    raise FILE_CONTRADICTS.terminal(
         f"pipeline {pipeline.name} {past_write} in table {table}, the pipeline file now says that it {declared_write}: of a key there may"
         " be several rows, and none of them would go",
         next_step=f"{new_table_step}; or, if no key has two rows (GROUP BY {', '.join(current_key)} HAVING count(*) > 1), say so: ALTER TABLE"

@@ -9,6 +9,15 @@ from typing import Any, Final
 from frazil.batch.manifest import Manifest
 from frazil.batch.plan import BatchSize
 from frazil.batch.position import BatchMark, Position
+from frazil.error_codes import (
+    BAD_STATE,
+    FILE_CONTRADICTS,
+    MANIFEST_FOREIGN,
+    POSITION_LOST,
+    RUN_OVERTAKEN,
+    TABLE_LOST,
+    TABLE_ROLLED_BACK,
+)
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog.table import Table, read_text
 from frazil.iceberg.commit.summary_state import (
@@ -176,7 +185,7 @@ def _positionless(pipeline: Pipeline, table: str, mark: BatchMark | None, positi
     """The error if the closing table has batches and no position: such a pipeline must not begin at `start` again."""
     if mark is None or position is not None:
         return None
-    return Terminal(
+    return POSITION_LOST.terminal(
         f"pipeline {pipeline.name}: closing table {table} holds {_batch_name(mark)} last, and no position: its"
         f" property {POSITION_KEY.format(pipeline.name)} is gone, and the snapshot of that batch expired",
         next_step="set the property as the table's last metadata file that has it says; or take all rows of the pipeline out and"
@@ -213,7 +222,7 @@ def read_state(pipeline: Pipeline, load: Callable[[], Tables]) -> tuple[Tables, 
 
 def state_kept_moving(pipeline: Pipeline) -> Retryable:
     """The error if other runs moved the pipeline between all reads of its tables."""
-    return Retryable(f"pipeline {pipeline.name}: other runs kept moving it over {STATE_READS} looks")
+    return RUN_OVERTAKEN.retryable(f"pipeline {pipeline.name}: other runs kept moving it over {STATE_READS} looks")
 
 
 def batch_offsets(pipeline: Pipeline, state: PipelineState | None) -> int:
@@ -226,7 +235,7 @@ def _refuse_other_letters(pipeline: Pipeline, ledger_marks: Mapping[str, TableMa
     """Refuse another dead-letter table than before: replays and resets would not find the letters in the old one."""
     kept_in = {table for table, mark in ledger_marks.items() if mark.role == "dead_letters"}
     for table in sorted(kept_in - {pipeline.dead_letters_table}):
-        raise Terminal(
+        raise FILE_CONTRADICTS.terminal(
             f"pipeline {pipeline.name}: its dead letters are kept in table {table}, the pipeline file"
             f" now names {pipeline.dead_letters_table}",
             next_step=f"set dead_letters.table to {table} again",
@@ -279,7 +288,7 @@ def _rollback(
         restore += f" (Spark: CALL system.set_current_snapshot('{table}', {last.snapshot_id}))"
     elif isinstance(last, RolledBack) and last.listed:
         restore += f" (Spark: ALTER TABLE {table} CREATE OR REPLACE BRANCH {branch} AS OF VERSION {last.snapshot_id})"
-    return Terminal(
+    return TABLE_ROLLED_BACK.terminal(
         f"pipeline {pipeline.name}: closing table {table} holds {_batch_name(mark)} last, and the pipeline was at {_batch_name(newest)}:"
         " the table was rolled back, or restored from an older metadata file",
         next_step=f"{restore}, then run again; or go on from what it holds: {command}",
@@ -303,7 +312,7 @@ def _closing_lost(
     if not replaced and not blank:
         return None
     written_tables = "the ledger or the dead letters" if table != pipeline.ledger_table else "other tables"
-    return Terminal(
+    return POSITION_LOST.terminal(
         f"pipeline {pipeline.name}: table {table} holds no position of it, but {written_tables} were written"
         " by this pipeline: the table was dropped and made anew",
         next_step=f"restore the table, or land everything that Kafka still holds into the new one:"
@@ -321,7 +330,7 @@ def _history_lost(pipeline: Pipeline, tables: Tables, last: SummaryValue | Rolle
         return None
     n = BatchMark.from_json(last.newest).n
     again = f"make snapshot {last.snapshot_id} the head of main again, or " if last.listed else ""
-    return Terminal(
+    return TABLE_ROLLED_BACK.terminal(
         f"pipeline {pipeline.name}: table {table} held batch {n} last, in snapshot {last.snapshot_id}; main does not"
         " descend from it, and does not say which batches' rows it holds: it was replaced, or rolled back and expired",
         next_step=f"{again}take all rows of the pipeline out and land what Kafka still holds:"
@@ -385,13 +394,15 @@ def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str
     try:
         manifest = Manifest.from_json(read_text(tables.closing, path))
     except Terminal as error:
-        raise Terminal(
+        raise BAD_STATE.terminal(
             f"pipeline {pipeline.name}: batch {mark.n} is decided and not finished, and its manifest {path} can't be read:"
             f" {error.message}",
             next_step=f"restore the file and run again; or take the batch back: {to_table_command(pipeline.name)}",
         ) from error
     if manifest.mark != mark:
-        raise Terminal(f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}")
+        raise MANIFEST_FOREIGN.terminal(
+            f"pipeline {pipeline.name}: manifest {path} is of {manifest.mark}, the table holds {mark}"
+        )
     return manifest, path
 
 
@@ -456,7 +467,7 @@ def _follower_lost(
 
 
 def _follower_error(pipeline: Pipeline, table: str, why: str) -> Terminal:
-    return Terminal(
+    return TABLE_LOST.terminal(
         f"pipeline {pipeline.name}: table {table} {why}",
         next_step=f"restore it, or: {repair_command(pipeline.name, table)}",
     )

@@ -10,7 +10,8 @@ from frazil.batch.facts import ClusterFacts, TopicPartition
 from frazil.batch.position import Position
 from frazil.batch.refusal import beyond_logs, changed_leaders
 from frazil.batch.target import EARLIEST, LATEST, Target, resolve
-from frazil.errors import FrazilError, Terminal
+from frazil.error_codes import REPLAY_REFUSED
+from frazil.errors import FrazilError
 from frazil.kafka.admin.consumer_group import mirror_offsets
 from frazil.kafka.admin.observe import matching_topics, observe, offsets_at
 from frazil.kafka.admin.topics import compacted
@@ -103,7 +104,7 @@ def refuse_compacted(scope: RunContext, topics: Collection[str], way_on: str = "
             if len(compacted_topics) == 1
             else f"topics {', '.join(compacted_topics)} are"
         )
-        raise Terminal(
+        raise REPLAY_REFUSED.terminal(
             f"pipeline {scope.pipeline.name}: {subject} compacted: rows of records that compaction removed would go and could"
             " not come again; nothing was changed",
             next_step=f"{way_on}to read what Kafka still holds again, land it into a new table with a pipeline of its own",

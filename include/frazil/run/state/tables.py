@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from frazil.batch.manifest import Manifest
 from frazil.batch.position import Position
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import BAD_TABLE_PROPERTY, FILE_CONTRADICTS, RUN_OVERTAKEN, TABLE_LOST, TABLE_SHARED
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import Table, TableMetadata, missing_files, read_text
 from frazil.iceberg.catalog.table_properties import LEDGER_PROPERTIES, PARTITIONED_LAYOUT, TABLE_PROPERTIES
@@ -55,7 +55,7 @@ def closing_table(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None])
     name = pipeline.name
     holding = [table for table, loaded in loaded_tables.items() if _has_property(loaded, POSITION_KEY.format(name))]
     if len(holding) > 1:
-        raise Terminal(
+        raise TABLE_SHARED.terminal(
             f"pipeline {name}: tables {' and '.join(sorted(holding))} both hold a position of it: it was begun by two"
             " pipeline files at the same moment",
             next_step="drop these tables if nothing landed in them yet, and run again; else give the pipeline a new name",
@@ -90,25 +90,25 @@ def refuse_other_closing(pipeline: Pipeline, closing: str) -> None:
     """
     namespace, _, own = closing.rpartition(".")
     if closing != pipeline.ledger_table and pipeline.create is not None and own == f"{pipeline.name}__ledger":
-        raise Terminal(
+        raise FILE_CONTRADICTS.terminal(
             f"pipeline {pipeline.name} keeps its position in its ledger {closing}, and by the pipeline file its"
             f" ledger would be {pipeline.ledger_table}",
             next_step=f"say so in the pipeline file: route.create.namespace: {namespace}",
         )
     if closing != pipeline.ledger_table and pipeline.create is not None:
-        raise Terminal(
+        raise FILE_CONTRADICTS.terminal(
             f"pipeline {pipeline.name} keeps its position in table {closing}, and one that makes tables (route.create) keeps it"
             " in its ledger",
             next_step="list the tables under destinations, or give the pipeline a new name: its rows begin anew then",
         )
     if closing in pipeline.tables and pipeline.destination(closing).by_engine:
-        raise Terminal(
+        raise FILE_CONTRADICTS.terminal(
             f"pipeline {pipeline.name} keeps its position in table {closing}, and the pipeline file now declares it as one that"
             " only Spark can write (write: upsert or cdc, format version 3, or no Parquet)",
             next_step=f"declare {closing} as it was, or give the pipeline a new name and another table",
         )
     if closing not in (*pipeline.tables, pipeline.ledger_table):
-        raise Terminal(
+        raise FILE_CONTRADICTS.terminal(
             f"pipeline {pipeline.name} keeps its position in table {closing}, the pipeline file now names {', '.join(pipeline.tables)}",
             next_step=f"name {closing} again, or give the pipeline a new name: its rows begin anew then",
         )
@@ -214,7 +214,7 @@ def _load_unless_lost(
 def _tables(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None], closing: str) -> Tables:
     existing = {name: table for name, table in loaded_tables.items() if table is not None}
     if existing.keys() < loaded_tables.keys():
-        raise Retryable(f"pipeline {pipeline.name}: a table vanished while the tables were opened")
+        raise RUN_OVERTAKEN.retryable(f"pipeline {pipeline.name}: a table vanished while the tables were opened")
     return with_current_columns(pipeline, tables_of(pipeline, existing, closing))
 
 
@@ -293,7 +293,7 @@ def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, s
     """
     catalog = lake.catalog_of(destination.table)
     if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
-        raise Terminal(
+        raise BAD_TABLE_PROPERTY.terminal(
             f"table {destination.table} is not made: its pipeline gives it the property {refused}, which may run code, or have a say in"
             " the storage, for all who open it",
             next_step=f"take it out of the file, or list it in the settings: catalogs.{catalog.name}.table_properties",
@@ -353,7 +353,7 @@ def _refuse_if_written(
         if table is None:
             continue
         if any(key.format(pipeline.name) in table.metadata.properties for key in (POSITION_KEY, BATCH_KEY, DONE_KEY)):
-            raise Terminal(
+            raise TABLE_LOST.terminal(
                 f"pipeline {pipeline.name}: table {', '.join(missing)} is gone, but {name} was written by this pipeline",
                 next_step="restore the table (the catalog may still have its last metadata file), or "
                 + _recovery_step(pipeline, closing if closing in missing else missing[0], closing, loaded_tables),
@@ -388,7 +388,7 @@ def _refuse_if_moved(lake: Lake, pipeline: Pipeline) -> None:
             continue
         refuse_other_closing(pipeline, closing)
         if (catalog.name, name) != (lake.catalogs[0].name, pipeline.ledger_table):
-            raise Terminal(
+            raise FILE_CONTRADICTS.terminal(
                 f"pipeline {pipeline.name} has its ledger in {name} of catalog {catalog.name}; beside the first"
                 f" destination of the pipeline file it would be {pipeline.ledger_table} of catalog {lake.catalogs[0].name}",
                 next_step=f"name a destination of namespace {name.rpartition('.')[0]}, in catalog {catalog.name}, first again",
@@ -409,7 +409,7 @@ def refuse_shared(pipeline: Pipeline, tables: Tables) -> None:
     owner = {metadata.properties[LETTERS_KEY]} if LETTERS_KEY in metadata.properties else set[str]()
     rivals = (mirrored_values(metadata, BATCH_KEY, letters).keys() | owner) - {pipeline.name}
     if rivals:
-        raise Terminal(
+        raise TABLE_SHARED.terminal(
             f"pipeline {pipeline.name}: dead-letter table {letters} is for letters of pipeline {min(rivals)}: a replay or reset"
             " of one would take out the other's",
             next_step=f"give pipeline {pipeline.name} a dead-letter table of its own (dead_letters.table; without the key"
@@ -435,7 +435,7 @@ def refuse_same_topics(pipeline: Pipeline, table: str, metadata: TableMetadata) 
     topics = frozenset(topic for topic in all_read if topic in (own or ()) or pipeline.source.reads(topic))
     rival = landed_by_another(pipeline.name, topics, metadata, table)
     if rival is not None:
-        raise Terminal(
+        raise TABLE_SHARED.terminal(
             f"{rival.description} already: with pipeline {pipeline.name} every record would be there twice, and neither could tell its"
             " rows from the other's",
             next_step=f"was it renamed? Call it {rival.pipeline} again; otherwise give it a table of its own"

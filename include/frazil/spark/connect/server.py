@@ -14,7 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.session import SparkSession
 
-from frazil.errors import Retryable, Terminal, Unavailable
+from frazil.error_codes import BAD_SPARK_SERVER, SPARK_UNAVAILABLE
+from frazil.errors import Terminal, Unavailable
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.runtime.home import LOOPBACK
 from frazil.spark.submit.configuration import EXTENSIONS
@@ -92,6 +93,7 @@ class Server:
         except OSError as error:
             raise Unavailable(
                 f"{self.name} at {self.place} does not answer: {error}",
+                code=SPARK_UNAVAILABLE,
                 next_step="start it, or mend the engine's url; a managed one is started by the next run",
             ) from error
 
@@ -99,11 +101,11 @@ class Server:
         """What it means that a session can't be opened."""
         detail = " ".join(str(error).split())[:500]
         if any(word in detail for word in _REFUSED):
-            return Terminal(
+            return BAD_SPARK_SERVER.terminal(
                 f"{self.name} at {self.place} refuses this client: {detail}",
                 next_step="the engine's token must be the server's spark.connect.authenticate.token",
             )
-        return Unavailable(f"{self.name} at {self.place} opened no session: {detail}")
+        return Unavailable(f"{self.name} at {self.place} opened no session: {detail}", code=SPARK_UNAVAILABLE)
 
     def require_version(self, version: str) -> None:
         """Check that its Spark is the client's.
@@ -112,7 +114,7 @@ class Server:
             Terminal: It is another one.
         """
         if version != pyspark.__version__:
-            raise Terminal(
+            raise BAD_SPARK_SERVER.terminal(
                 f"{self.name} at {self.place} is of Spark {version}, and pyspark here is {pyspark.__version__}",
                 next_step=f"start a server of Spark {pyspark.__version__}, or install pyspark and pyspark-client {version} here",
             )
@@ -141,17 +143,19 @@ class Server:
         except PySparkException as error:
             if "ModuleNotFoundError" not in str(error):
                 raise
-            raise Terminal(f"{self.name} at {self.place}: its Python workers have no Frazil", next_step=mend) from error
+            raise BAD_SPARK_SERVER.terminal(
+                f"{self.name} at {self.place}: its Python workers have no Frazil", next_step=mend
+            ) from error
         if digests != {expected}:
             message = (
                 f"{self.name} at {self.place}: its Python workers have another Frazil: expected code {expected}, found"
             )
             message += f" {', '.join(sorted(digests))}"
             if self.is_managed:
-                raise Retryable(
+                raise BAD_SPARK_SERVER.retryable(
                     f"{message}; it was replaced while the run began", next_step="the next try begins with the new one"
                 )
-            raise Terminal(message, next_step=mend)
+            raise BAD_SPARK_SERVER.terminal(message, next_step=mend)
 
     def require_extensions(self, spark: SparkSession) -> None:
         """Check that its Spark can write the tables that PyIceberg can't.
@@ -160,7 +164,7 @@ class Server:
             Terminal: It has no Iceberg extensions, which can't be had later.
         """
         if EXTENSIONS not in (spark.conf.get("spark.sql.extensions", "") or ""):
-            raise Terminal(
+            raise BAD_SPARK_SERVER.terminal(
                 f"{self.name} at {self.place} has no Iceberg extensions, which merges, branches and maintenance need",
                 next_step=f"start it with Iceberg's runtime jar and --conf spark.sql.extensions={EXTENSIONS}",
             )
@@ -173,7 +177,7 @@ class Server:
         """
         fixed = [key for key, value in settings.items() if not _is_set(spark, key, value)]
         if fixed:
-            raise Terminal(
+            raise BAD_SPARK_SERVER.terminal(
                 f"engine {self.engine}: conf: {', '.join(fixed)} can't be set in a session",
                 next_step=f"start the server at {self.place} with them, and take them out of the engine's conf",
             )

@@ -23,6 +23,7 @@ from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableI
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 
+from frazil.error_codes import SPARK_UNAVAILABLE
 from frazil.errors import Unavailable
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.project import Project
@@ -276,6 +277,7 @@ def _with_time_limit(seconds: float, ask: Callable[[], T], server: Server) -> T:
     if not answers:
         raise Unavailable(
             f"{server.name}: {server.place} takes connections and gave no answer in {seconds:.0f} s",
+            code=SPARK_UNAVAILABLE,
             next_step="is it a spark connect server, and is it well? look at its log",
         )
     return answers[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from decimal import Decimal
@@ -19,7 +18,8 @@ from frazil.capture.rows import Row
 from frazil.capture.run import CaptureResult, ground_of, utc_now
 from frazil.capture.run_rows import RowsTask, initial_state_maker, is_done, next_rows
 from frazil.capture.standing import open_capture
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import BAD_HANDOVER, CAPTURE_FILE_INVALID, DATABASE_REFUSED
+from frazil.errors import Retryable, Terminal, error_from_json, error_to_json
 from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.pipeline.settings.databases import DatabaseSettings
 from frazil.project import Project
@@ -109,8 +109,7 @@ def send_rows(frame: DataFrame, task: RowsTask, condition: str | None) -> tuple[
 
     (answer,) = fetch_rows(ordered.mapInArrow(send, _TOLD_TYPE), f"capture {capture.name}").to_pylist()
     if answer["failure"] is not None:
-        code, message, next_step = json.loads(answer["failure"])
-        raise (Terminal if code == Terminal.exit_code else Retryable)(message, next_step=next_step)
+        raise error_from_json(answer["failure"])
     return int(answer["rows"]), CapturePosition.from_json(answer["position"])
 
 
@@ -123,8 +122,7 @@ def _send_task(task: RowsTask, batches: Iterable[pa.RecordBatch]) -> pa.RecordBa
         count, position = task.send(_rows(task.capture, batches))
         columns = {"rows": [str(count)], "position": [position.to_json()], "failure": [None]}
     except (Retryable, Terminal) as error:
-        failure = json.dumps([error.exit_code, error.message, error.next_step])
-        columns = {"rows": [None], "position": [None], "failure": [failure]}
+        columns = {"rows": [None], "position": [None], "failure": [error_to_json(error)]}
     return pa.RecordBatch.from_pydict(columns, schema=_TOLD)
 
 
@@ -154,14 +152,14 @@ def _require(capture: JdbcCapture, key: str, kind: str | None, expected: tuple[s
     if kind is None:
         raise _missing(capture, key, column)
     if kind.partition("(")[0] not in expected or (kind.startswith("decimal") and not kind.endswith(",0)")):
-        raise Terminal(
+        raise CAPTURE_FILE_INVALID.terminal(
             f"capture {capture.name}: {key} {column!r} can't order rows: expected {' or '.join(expected)}, found {kind}",
             next_step="choose another column, or let a query cast it",
         )
 
 
 def _missing(capture: JdbcCapture, key: str, column: str) -> Terminal:
-    return Terminal(
+    return CAPTURE_FILE_INVALID.terminal(
         f"capture {capture.name}: {key} names column {column!r}, which {capture.table or 'the query'} does not have",
         next_step="correct the capture file",
     )
@@ -187,7 +185,7 @@ def main(argv: list[str]) -> int:
         project = Project.load()
         capture = project.capture(handover.pipeline)
         if not isinstance(capture, JdbcCapture):
-            raise Terminal(f"capture {capture.name} is of files, which need no Spark")
+            raise BAD_HANDOVER.terminal(f"capture {capture.name} is of files, which need no Spark")
         order = CaptureOrder.from_json(handover.read_plan())
         handover.hand_back(capture_rows(project, capture, order).to_json())
 
@@ -242,17 +240,17 @@ def refusal_of(capture: JdbcCapture, detail: str, state: str = "") -> Terminal |
         state: SQLSTATE of the database. Classes of ISO/IEC 9075: 28 is the authorization, 42 what is asked, or who may ask it.
     """
     if state.startswith("42"):
-        return Terminal(
+        return DATABASE_REFUSED.terminal(
             f"capture {capture.name}: database {capture.database} refuses the query: SQLSTATE {state}",
             next_step="read its words in the log of the job; correct the capture file, or let the user read it",
         )
     if state.startswith("28") or any(phrase in detail for phrase in _REFUSED):
-        return Terminal(
+        return DATABASE_REFUSED.terminal(
             f"capture {capture.name}: database {capture.database} did not accept user and password",
             next_step=f"correct databases.{capture.database} of the settings",
         )
     if "ClassNotFoundException" in detail or "No suitable driver" in detail:
-        return Terminal(
+        return DATABASE_REFUSED.terminal(
             f"capture {capture.name}: the JDBC driver of database {capture.database} is not there",
             next_step=f"name its jar: databases.{capture.database}.jars of the settings; and its class: driver",
         )

@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from frazil import shutdown
-from frazil.errors import FrazilError, Retryable
+from frazil.error_codes import RUN_FAILED
+from frazil.errors import FrazilError
 from frazil.project import Project
 from frazil.runtime.proc import stat_of
 from frazil.spark.errors import SPARK_FAILED, error_text, not_started, silence_error_log
@@ -122,8 +123,9 @@ def exit_code(work: Callable[[], object]) -> int:
         say(f"{error.label}: {' '.join(str(error).split())}")
         return error.exit_code
     except SPARK_FAILED as error:
-        say(f"{Retryable.label}: Spark failed: {error_text(error)}")
-        return Retryable.exit_code
+        failure = RUN_FAILED.retryable(f"Spark failed: {error_text(error)}")
+        say(f"{failure.label}: {failure}")
+        return failure.exit_code
     return 0
 
 

@@ -70,7 +70,7 @@ def _problems(
         try:
             ask(name, first, second)
         except FrazilError as error:
-            yield f"{what} {name}", error.message, error.next_step
+            yield f"{what} {name}", error.message_with_code, error.next_step
 
 
 def _reach(name: str, properties: Any, topics: Any) -> None:

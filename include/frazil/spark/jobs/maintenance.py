@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from frazil.error_codes import MAINTENANCE_FAILED
 from frazil.errors import Retryable
 from frazil.maintain.need import Order
 from frazil.maintain.procedures import Argument, Conflict
@@ -87,7 +88,7 @@ def _translated(what: str) -> Iterator[None]:
         yield
     except SPARK_FAILED as error:
         kind = Conflict if any(word in str(error) for word in _RIVALS) else Retryable
-        raise kind(f"{what}: Spark failed: {error_text(error)}") from error
+        raise kind(f"{what}: Spark failed: {error_text(error)}", code=MAINTENANCE_FAILED) from error
 
 
 def main(argv: list[str]) -> int:

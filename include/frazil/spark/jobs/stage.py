@@ -6,7 +6,6 @@ there takes (`python -m tests.bench.readers`), and its client has properties of 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ import pyarrow as pa
 from frazil import shutdown
 from frazil.batch.facts import Range, Staged
 from frazil.batch.plan import shared_out
-from frazil.errors import Retryable, Terminal
+from frazil.errors import Retryable, Terminal, error_from_json, error_to_json
 from frazil.kafka.read.read import read_ranges
 from frazil.records.decoder.decode import Decoder
 from frazil.run.staging.stage import StageOrder, stage_records
@@ -65,7 +64,7 @@ class SparkStage:
                 raise
         for part in parts:
             if part["failure"] is not None:
-                raise _failure(part["failure"])
+                raise error_from_json(part["failure"])
         return Staged.merged(Staged.from_json(part["staged"]) for part in parts)
 
 
@@ -84,18 +83,12 @@ def _stage_task(order: StageOrder) -> pa.RecordBatch:
         staged = stage_records(order, read_ranges(order.cluster, order.ranges, limits=order.limits))
         columns = {"staged": [staged.to_json()], "failure": [None]}
     except (Retryable, Terminal) as error:
-        columns = {"staged": [None], "failure": [json.dumps([error.exit_code, error.message, error.next_step])]}
+        columns = {"staged": [None], "failure": [error_to_json(error)]}
     return pa.RecordBatch.from_pydict(columns, schema=_TASK_RESULT)
 
 
 _TASK_RESULT = pa.schema([pa.field("staged", pa.string()), pa.field("failure", pa.string())])
 """What a task tells the driver: what it staged, or why it could not."""
-
-
-def _failure(text: str) -> Retryable | Terminal:
-    exit_code, message, next_step = json.loads(text)
-    kind = Terminal if exit_code == Terminal.exit_code else Retryable
-    return kind(message, next_step=next_step)
 
 
 def tasks_of(spark: SparkSession, ranges: tuple[Range, ...]) -> int:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from frazil.errors import FrazilError, Retryable
+from frazil.error_codes import SPARK_UNAVAILABLE
+from frazil.errors import FrazilError
 from frazil.runtime.files import exclusive, private_folder
 from frazil.runtime.home import Home, inherited_environment, interpreter_bin
 from frazil.runtime.ivy import ivy_jar
@@ -83,10 +84,12 @@ def _make(java: Java, file: Path) -> None:
     try:
         ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=_SECONDS)
     except subprocess.TimeoutExpired as error:
-        raise Retryable(f"spark: archiving its classes took over {_SECONDS:.0f} s") from error
+        raise SPARK_UNAVAILABLE.retryable(f"spark: archiving its classes took over {_SECONDS:.0f} s") from error
     if ran.returncode or not unfinished.is_file():
         log_end = "\n".join((ran.stdout + ran.stderr).splitlines()[-15:])
-        raise Retryable(f"spark: archiving its classes ended with {ran.returncode}; its last lines:\n{log_end}")
+        raise SPARK_UNAVAILABLE.retryable(
+            f"spark: archiving its classes ended with {ran.returncode}; its last lines:\n{log_end}"
+        )
     unfinished.rename(file)
 
 

@@ -78,9 +78,9 @@ def run_on_engine(
             return run(True)  # noqa: FBT003
         except Unavailable as error:
             if not engine.managed:
-                raise Retryable(error.message, next_step=error.next_step) from error
+                raise Retryable(error.message, code=error.code, next_step=error.next_step) from error
             spark_server.replace_when_idle(project.home)
-            report(f"warning: {error.message}; {_OWN_SPARK}")
+            report(f"warning: {error.message_with_code}; {_OWN_SPARK}")
     return run(False)  # noqa: FBT003 - after the block: the server may be replaced while this runs
 
 
@@ -91,7 +91,7 @@ def _is_taken(stack: ExitStack, project: Project, engine: EngineSettings, report
         server = managed_server(project, engine)
         stack.enter_context(spark_server.serving(project.home, server, report, if_started=True))
     except (Retryable, Terminal) as error:
-        report(f"warning: {error.message}; {_OWN_SPARK}")
+        report(f"warning: {error.message_with_code}; {_OWN_SPARK}")
         return False
     return True
 

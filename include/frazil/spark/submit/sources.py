@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import frazil
-from frazil.errors import Terminal
+from frazil.error_codes import STACK_FAILED
 from frazil.runtime.home import checkout
 
 
@@ -29,7 +29,7 @@ def job_file(name: str) -> Path:
     """
     file = (checkout() or Path(frazil.__file__).parent) / "spark_jobs" / name
     if not file.is_file():
-        raise Terminal(f"{file} is not there", next_step="install Frazil anew: a part of it is missing")
+        raise STACK_FAILED.terminal(f"{file} is not there", next_step="install Frazil anew: a part of it is missing")
     return file
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from frazil.batch.plan import RunPlan
 from frazil.capture.order import CaptureOrder
 from frazil.capture.run import CaptureResult
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import PROGRAM_MISSING, RUN_FAILED
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import JdbcCapture
 from frazil.project import Project
@@ -317,7 +317,7 @@ def capture_submission(project: Project, capture: JdbcCapture, run: str) -> Subm
     """
     database = project.database(capture.database)
     if missing := [path for path in database.jars if not Path(path).is_file()]:
-        raise Terminal(
+        raise PROGRAM_MISSING.terminal(
             f"databases.{capture.database}.jars of the settings: no file {missing[0]}",
             next_step="get the driver from the maker of the database, or correct the path",
         )
@@ -363,7 +363,9 @@ def handed_back(text: str | None) -> CaptureResult:
         Retryable: Nothing, although it ended well.
     """
     if text is None:
-        raise Retryable("the job of the capture ended without a result", next_step="look at its log, then run again")
+        raise RUN_FAILED.retryable(
+            "the job of the capture ended without a result", next_step="look at its log, then run again"
+        )
     return CaptureResult.from_json(text)
 
 

@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Final
 
 from frazil import shutdown
-from frazil.errors import FrazilError, OutcomeUnknown, Retryable, Stopped, Terminal, Unavailable, without_values
+from frazil.error_codes import RUN_FAILED
+from frazil.errors import (
+    FrazilError,
+    OutcomeUnknown,
+    Retryable,
+    Stopped,
+    Terminal,
+    Unavailable,
+    code_in,
+    without_values,
+)
 from frazil.runtime.drivers import Driver
 
 _MOST: Final = 12
@@ -175,10 +185,11 @@ def _end(child: subprocess.Popen[str]) -> None:
 def _failure(ended: _Ended, log: Path) -> FrazilError:
     kind = _ERROR_CLASSES.get(ended.code, Retryable)
     if ended.code in _ERROR_CLASSES and ended.last_line:
-        return kind(ended.last_line, next_step=f"the whole log: {log}")
+        return kind(ended.last_line, code=code_in(ended.last_line) or RUN_FAILED, next_step=f"the whole log: {log}")
     # Not the lines themselves: Spark and Python quote values of records in theirs, and this goes into alerts.
     log_end = "\n".join(shown_lines(ended.lines)) or "names no error"
     return kind(
         f"the Spark job ended with exit code {ended.code}; the end of its log: {log_end}",
+        code=RUN_FAILED,
         next_step=f"the whole log: {log}",
     )

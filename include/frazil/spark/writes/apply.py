@@ -17,7 +17,7 @@ from frazil import failpoints
 from frazil.batch.changes import Merge
 from frazil.batch.manifest import Operation
 from frazil.batch.removal import Removal, RemovedRange
-from frazil.errors import Retryable, Terminal
+from frazil.error_codes import AUDIT_FAILED, RUN_FAILED, RUN_OVERTAKEN
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import TableMetadata
@@ -96,7 +96,7 @@ class SparkApply:
                 failure = error
         landed = change.landed(reload_table(lake, change, failure).metadata)
         if landed is None:
-            raise Retryable(
+            raise RUN_FAILED.retryable(
                 f"table {change.table}: Spark could not land its part in {ATTEMPTS} attempts: {error_text(failure)}"
             ) from failure
         return landed
@@ -178,7 +178,7 @@ class SparkApply:
             for name in stale:
                 self._spark.sql(f"ALTER TABLE {table} DROP BRANCH IF EXISTS {quote_name(name)}").collect()
         except SPARK_FAILED as error:
-            raise Retryable(
+            raise RUN_FAILED.retryable(
                 f"table {change.table} has its part, but not its properties: {error_text(error)}"
             ) from error
 
@@ -211,7 +211,7 @@ def _tip(lake: Lake, change: Change, operation: Operation, name: str, planned: i
     metadata = lake.load_table(change.table).metadata
     tip = head_of(metadata, name)
     if tip is None:
-        raise Retryable(f"table {change.table}: branch {name} was dropped while it was written")
+        raise RUN_OVERTAKEN.retryable(f"table {change.table}: branch {name} was dropped while it was written")
     verify_tip(metadata, change, name, planned, tip)
     if operation.merge is None:
         summary = summary_of(metadata.snapshot_by_id(tip))
@@ -222,7 +222,7 @@ def _tip(lake: Lake, change: Change, operation: Operation, name: str, planned: i
 def _require_rows(change: Change, count: int, what: str) -> None:
     expected = sum(file.rows for file in change.files)
     if count != expected:
-        raise Terminal(
+        raise AUDIT_FAILED.terminal(
             f"table {change.table}: {expected:,} rows {what} {count:,}; main stays as it is",
             next_step="were staged files changed? Run again, a new branch will be made",
         )

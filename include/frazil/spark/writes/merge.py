@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DateType, DecimalType, IntegerType, LongType, StringType
 
 from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT, Merge
-from frazil.errors import Terminal
+from frazil.error_codes import INTERNAL
 from frazil.iceberg.files.key_ranges import Ranges
 from frazil.pipeline.models.changes import DELETED
 from frazil.spark.errors import fetch_rows
@@ -122,7 +122,7 @@ def _checked(changes: DataFrame, target: Target, merge: Merge) -> Ranges | None:
     )
     count, nulls, *values = (cells[0].as_py() for cells in answer.columns)
     if nulls:
-        raise Terminal(
+        raise INTERNAL.terminal(
             f"table {target.table}: {nulls:,} staged changes have no value in {', '.join((*merge.keys, merge.order_by or ''))}",
             next_step="this is a fault of Frazil, not of the data: please report it",
         )

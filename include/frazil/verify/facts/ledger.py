@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_STATE
 
 READ_KINDS = frozenset({"ingest", "replay", "dead_letters"})
 """Kinds of batches that read records: from Kafka, or from the dead letters that they were before."""
@@ -141,7 +141,9 @@ def parse_position(text: str, where: str) -> Position:
         }
         return Position(body["n"], body["epoch"], body["cluster"], topics, body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Terminal(f"{where} holds no position: {text[:200]!r} ({error})", next_step=_EDITED_HINT) from error
+        raise BAD_STATE.terminal(
+            f"{where} holds no position: {text[:200]!r} ({error})", next_step=_EDITED_HINT
+        ) from error
 
 
 _EDITED_HINT = "was it edited by hand? frazil history PIPELINE shows the positions of all batches"
@@ -188,7 +190,7 @@ def _batch(n: int, rows: list[Mapping[str, Any]], ledger: str) -> Batch:
             dead_codes=None if first["kind"] == "dead_letters" else json.loads(first.get("dead_codes") or "null"),
         )
     except (ValueError, TypeError) as error:
-        raise Terminal(f"{where} can't be read: {error}", next_step=_EDITED_HINT) from error
+        raise BAD_STATE.terminal(f"{where} can't be read: {error}", next_step=_EDITED_HINT) from error
 
 
 def _ranges(text: str | None) -> tuple[Range, ...] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.pipeline.models.value import Column, Value
 from frazil.verify.values.json_document import (
     LAST_COUNTS,
@@ -181,7 +181,7 @@ def _default(name: str, column: Column, read: Read) -> Any:
     try:
         return read(LAST_COUNTS.decode(json.dumps(column.default, default=str)))
     except Unfit as unfit:
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"the default of column {name} can't be its value: {unfit}",
             next_step="correct the columns of the pipeline file: frazil validate says what is wrong",
         ) from unfit

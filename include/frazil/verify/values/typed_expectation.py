@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SETTING, BAD_TRANSFORM, INTERNAL
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Column, Decoding
 from frazil.verify.values.column_readers import Bad, ColumnReaders, Document, column_default, options_of
@@ -33,7 +33,7 @@ SchemasOf = Callable[[str], Callable[[int], Schema]]
 
 def no_registry(name: str) -> Callable[[int], Schema]:
     """Refuses every registry, for pipelines that use none."""
-    raise Terminal(f"registry {name} is not known here")
+    raise BAD_SETTING.terminal(f"registry {name} is not known here")
 
 
 def is_typed(pipeline: Pipeline) -> bool:
@@ -114,7 +114,7 @@ class TypedExpectation:
         schemas = (lambda _: ("", {})) if decoding.registry is None else self.schemas(decoding.registry)
         decoder = format_decoder(decoding, schemas)
         if decoder is None:
-            raise Terminal(f"format {decoding.format} is not read by verify")
+            raise BAD_TRANSFORM.terminal(f"format {decoding.format} is not read by verify")
         return decoder
 
     def _declared(self, value: Decoding) -> Decoding:
@@ -130,7 +130,7 @@ class TypedExpectation:
 
     def row(self, _raw: bytes) -> tuple[Any, ...] | Bad:
         """Not possible: the row depends on the whole message."""
-        raise Terminal("a record is asked for by its value alone")
+        raise INTERNAL.terminal("a record is asked for by its value alone")
 
     def cells(self, _raw: bytes) -> tuple[Any, ...] | Bad:
         """Other files are not known."""

@@ -13,6 +13,7 @@ from pyarrow.fs import FileSelector, LocalFileSystem
 from pyiceberg.catalog.sql import SqlCatalogBaseTable
 from sqlalchemy import event
 
+from frazil.error_codes import INTERNAL
 from frazil.errors import Retryable, Terminal
 from frazil.iceberg.catalog import sql
 from frazil.iceberg.catalog.catalog import Lake
@@ -56,14 +57,14 @@ def test_threads_waiting_for_an_unreachable_catalog_share_its_failure(
         tries.append(1)
         if len(tries) == 1:
             assert all(gate.came.acquire(timeout=20) for _ in range(4))
-        raise Retryable("it does not answer")
+        raise INTERNAL.retryable("it does not answer")
 
     new = Lake(lake.name, lake.uri, lake.warehouse, {})
     monkeypatch.setattr(new, "_opening", gate)
     monkeypatch.setattr(new, "_open", fail)
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(new.find_table, TABLE) for _ in range(4)]
-        assert {str(of.exception(20)) for of in asked} == {"it does not answer"}
+        assert {str(of.exception(20)) for of in asked} == {"it does not answer [FRZ-901]"}
     assert len(tries) == 1
     with pytest.raises(Retryable):
         new.find_table(TABLE)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SCHEMA
 from frazil.records.formats.avro.block import BlockCodec
 from frazil.records.formats.avro.columns import record
 from frazil.records.formats.avro.read import RowReader, read_whole
@@ -53,7 +53,7 @@ class _OneSchema:
                 self._codec: Final = codec(writer, head=_single_object_head(schema))
             self.fields: Final = self._codec.fields
         except Rejection as e:
-            raise Terminal(f"Avro schema: {e.reason.message}", next_step="correct the schema file") from e
+            raise BAD_SCHEMA.terminal(f"Avro schema: {e.reason.message}", next_step="correct the schema file") from e
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values, none of them null. No value makes this fail."""

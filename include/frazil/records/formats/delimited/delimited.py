@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.formats.delimited.block import read_block
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
 from frazil.records.model.format import Decoded, Shaped
@@ -256,4 +256,6 @@ def _check(options: DelimitedFormat) -> None:
 
 
 def _refuse(message: str) -> None:
-    raise Terminal(f"delimited format: {message}", next_step="correct the value format of the pipeline file")
+    raise BAD_TRANSFORM.terminal(
+        f"delimited format: {message}", next_step="correct the value format of the pipeline file"
+    )

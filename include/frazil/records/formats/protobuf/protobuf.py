@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_SCHEMA
 from frazil.records.formats.protobuf.cells import WireCells
 from frazil.records.formats.protobuf.schema import Schema
 from frazil.records.formats.protobuf.types import Compiler, FormerNames
@@ -66,7 +66,9 @@ class ProtobufFormat(RegistryFormat):
             schema = Schema(WriterSchema("PROTOBUF", text, references))
             return message_codec(schema.named(message), schema.pool)
         except Rejection as e:
-            raise Terminal(f"Protobuf schema: {e.reason.message}", next_step="correct the schema file") from e
+            raise BAD_SCHEMA.terminal(
+                f"Protobuf schema: {e.reason.message}", next_step="correct the schema file"
+            ) from e
 
 
 class _SchemaCodec:

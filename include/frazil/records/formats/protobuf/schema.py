@@ -20,7 +20,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto,
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError
 
-from frazil.errors import Retryable
+from frazil.error_codes import BAD_SCHEMA
 from frazil.records.formats.protobuf.known import KNOWN_FIELDS
 from frazil.records.formats.registered import reading_schema, unusable_schema
 from frazil.records.model.dead_letter import DeadCode, Rejection
@@ -226,7 +226,9 @@ def _run_protoc(root: Path, built: Path) -> None:
             [*command, f"--descriptor_set_out={built}", _MAIN], capture_output=True, check=False, timeout=_SECONDS
         )
     except subprocess.TimeoutExpired as e:
-        raise Retryable(f"protoc: no result within {_SECONDS} s for a schema", next_step="look at the machine") from e
+        raise BAD_SCHEMA.retryable(
+            f"protoc: no result within {_SECONDS} s for a schema", next_step="look at the machine"
+        ) from e
     if process.returncode:
         lines = process.stderr.decode("utf-8", "replace").replace(f"{root}/", "").splitlines()
         errors = [line.removeprefix(f"{_MAIN}:").strip() for line in lines if _LOGGED.match(line) is None]

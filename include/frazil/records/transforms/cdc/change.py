@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Column, Columns
@@ -60,7 +60,7 @@ def _merge_images(
     nothing: Column = (declared.with_nullable(nullable=True), pa.nulls(len(values), declared.type))
     (old, old_values), (new, new_values) = _with_common_type(before or nothing, after or nothing)
     if old.type != new.type:
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"{name}: expected one type of field {field}, found {old.type} before and {new.type} after",
             next_step="declare the rows of before and after with the same fields",
         )
@@ -98,7 +98,7 @@ def text_field(transform: str, fields: pa.RecordBatch, path: str) -> pa.StringAr
     if values is None or pa.types.is_null(values.type):
         return pa.nulls(fields.num_rows, pa.string())
     if not pa.types.is_string(values.type):
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"{transform}: expected {path} as string, found {values.type}", next_step=f"declare {path} as string"
         )
     return values
@@ -117,6 +117,6 @@ def refuse_field(transform: str, name: str, names: Iterable[str]) -> None:
         Terminal: it has.
     """
     if name in names:
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"{transform}: the data has a field {name} itself", next_step="choose another name under cdc_field"
         )

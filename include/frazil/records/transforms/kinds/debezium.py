@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records import pa, pc
 from frazil.records.model.frame import BARE, Column, Frame, MissingField, Transformed
 from frazil.records.transforms.cdc.change import Verdict, cdc_struct, choose_image, failures, refuse_field, text_field
@@ -148,7 +148,7 @@ def _image(fields: pa.RecordBatch, name: str) -> dict[str, Column]:
             declared.name: (declared, v)
             for declared, v in children(pa.field(name, values.type, nullable=False), values)
         }
-    raise Terminal(
+    raise FIELDS_UNFIT.terminal(
         f"{_NAME}: expected {name} as struct or string, found {values.type}", next_step=f"declare {name} as struct"
     )
 
@@ -172,7 +172,9 @@ def _millis(fields: pa.RecordBatch) -> pa.Array:
         return pa.nulls(fields.num_rows, pa.int64())
     if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
         return values
-    raise Terminal(f"{_NAME}: expected ts_ms as long, found {values.type}", next_step="declare ts_ms as long")
+    raise FIELDS_UNFIT.terminal(
+        f"{_NAME}: expected ts_ms as long, found {values.type}", next_step="declare ts_ms as long"
+    )
 
 
 def _is_out_of_range(fields: pa.RecordBatch) -> pa.BooleanArray:

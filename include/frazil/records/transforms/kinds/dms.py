@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records import pa, pc
 from frazil.records.model.frame import Column, Frame, MissingField, Transformed
 from frazil.records.transforms.cdc.change import cdc_struct, failures, refuse_field, text_field
@@ -60,7 +60,7 @@ def _struct(fields: pa.RecordBatch, name: str) -> pa.StructArray | None:
     if values is None or pa.types.is_null(values.type):
         return None
     if not pa.types.is_struct(values.type):
-        raise Terminal(
+        raise FIELDS_UNFIT.terminal(
             f"{_NAME}: expected {name} as struct, found {values.type}", next_step=f"declare {name} as struct"
         )
     return values

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.records import pa
 from frazil.records.model.dead_letter import Reason, Rejection
 from frazil.records.model.frame import BARE, Frame, MissingField, Transformed
@@ -66,7 +66,7 @@ class JsonToMap(TransformDefinition):
             return reject_all(frame, no_field_message("JsonToMap", self.field, frame.value), self.field)
         texts = frame.value.column(index)
         if not (pa.types.is_string(texts.type) or pa.types.is_binary(texts.type)):
-            raise Terminal(
+            raise FIELDS_UNFIT.terminal(
                 f"JsonToMap: expected {self.field} as string, found {texts.type}", next_step="name a field that is text"
             )
         parsed, failed = self._read(texts.cast(pa.binary()))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from frazil.error_codes import FIELDS_UNFIT
 from frazil.errors import Terminal
 from frazil.records import np, pa, pc
 from frazil.records.model.dead_letter import Reason
@@ -85,7 +86,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _collision(name: str, first: tuple[str, ...], second: tuple[str, ...]) -> Terminal:
     first_path, second_path = (" > ".join(path) for path in (first, second))
-    return Terminal(
+    return FIELDS_UNFIT.terminal(
         f"Flatten: {first_path} and {second_path} both become {name}",
         next_step="choose another delimiter, or rename one of them with ReplaceField first",
     )
@@ -136,7 +137,7 @@ class Explode(TransformDefinition):
         if self.position_field is not None:
             columns.append((pa.field(self.position_field, pa.int32(), nullable=self.outer), element_indexes))
         if duplicate := first_duplicate([declared.name for declared, _ in columns]):
-            raise Terminal(
+            raise FIELDS_UNFIT.terminal(
                 f"Explode: two fields would be named {duplicate}", next_step="rename one with ReplaceField first"
             )
         return repeated_rows.with_value(batch_of(columns, len(parents), like=frame.value))
@@ -145,7 +146,7 @@ class Explode(TransformDefinition):
         if not self.spread:
             return [(item, elements)]
         if not pa.types.is_struct(item.type):
-            raise Terminal(
+            raise FIELDS_UNFIT.terminal(
                 f"Explode: expected {self.field} as a list of structs to spread, found elements of type {item.type}",
                 next_step="leave spread out",
             )
@@ -162,7 +163,9 @@ def _as_list(name: str, values: pa.Array) -> pa.ListArray:
         return values.cast(pa.list_(kind.value_field))
     if pa.types.is_list(kind):
         return values
-    raise Terminal(f"Explode: expected {name} as a list, found {kind}", next_step="name a field that is a list")
+    raise FIELDS_UNFIT.terminal(
+        f"Explode: expected {name} as a list, found {kind}", next_step="name a field that is a list"
+    )
 
 
 def _too_large(frame: Frame, name: str, lists: pa.ListArray) -> dict[int, Reason]:

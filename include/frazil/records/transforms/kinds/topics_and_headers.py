@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
 from frazil.records import pa, pc
 from frazil.records.model.dead_letter import Reason
@@ -220,7 +221,7 @@ def _group_reference(pattern: WholeMatch, digits: str) -> tuple[int, str]:
 
 
 def _no_group(reference: str, pattern: WholeMatch) -> Terminal:
-    return Terminal(
+    return BAD_TRANSFORM.terminal(
         f"RegexRouter: the replacement refers to {reference}, and {pattern.pattern!r} has {pattern.groups} groups"
         f" ({', '.join(pattern.names) or 'none with a name'})",
         next_step=r"refer to a group that is there; a dollar or backslash itself is written \$ or \\",

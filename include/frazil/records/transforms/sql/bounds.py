@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
 
 MAX_SIZE: Final = 1_000
@@ -191,4 +192,4 @@ def _is_fixed(fields: pa.Schema, names: list[str]) -> bool:
 
 
 def _unbounded(expressions: str, why: str, next_step: str) -> Terminal:
-    return Terminal(f"Sql: {expressions!r}: {why}", next_step=next_step)
+    return BAD_TRANSFORM.terminal(f"Sql: {expressions!r}: {why}", next_step=next_step)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
 from frazil.records.transforms.sql.engine import ask
 
@@ -114,7 +115,7 @@ def refuse_moments(expressions: str, items: list[Node], fields: Collection[str])
 
 
 def _refusal(expressions: str, why: str) -> Terminal:
-    return Terminal(
+    return BAD_TRANSFORM.terminal(
         f"Sql: {expressions!r}: {why}",
         next_step="write expressions over the fields of one record, as between SELECT and FROM",
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from frazil.error_codes import BAD_TRANSFORM, FIELDS_UNFIT
 from frazil.errors import Terminal
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.model.kafka_schema import TIMESTAMP
@@ -161,6 +162,7 @@ def refuse_names(fields: pa.Schema) -> None:
     if duplicate := first_duplicate(lowered):
         raise UnfitShape(
             f"Sql: expected names that differ by more than case, found {duplicate} twice",
+            code=FIELDS_UNFIT,
             next_step="rename one with ReplaceField first",
         )
 
@@ -170,6 +172,7 @@ def _refuse_depth(fields: pa.Schema) -> None:
     if deep is not None:
         raise UnfitShape(
             f"Sql: expected fields of at most {_DEEPEST} levels, found more in {deep}",
+            code=FIELDS_UNFIT,
             next_step="use HoistField behind Sql, or less often",
         )
 
@@ -236,7 +239,7 @@ def _refuse_no_boolean(condition: Node, fields: pa.Schema) -> None:
     with _empty_relation(fields) as database:
         ((_, kind, *_),) = database.sql(f"SELECT {expression_sql(condition)} FROM {RELATION}").description  # noqa: S608 - checked
     if str(kind) not in {"BOOLEAN", '"NULL"'}:
-        raise Terminal(f"Sql: expected where as BOOLEAN, found {kind}", next_step="write a comparison")
+        raise BAD_TRANSFORM.terminal(f"Sql: expected where as BOOLEAN, found {kind}", next_step="write a comparison")
 
 
 def _cast_columns(inner: str, fields: pa.Schema) -> tuple[str, pa.Schema]:
@@ -248,7 +251,7 @@ def _cast_columns(inner: str, fields: pa.Schema) -> tuple[str, pa.Schema]:
             for name, kind in described[1:]
         ]
         if duplicate := first_duplicate(_lowered([name for name, _ in described])):
-            raise Terminal(f"Sql: two columns are named {duplicate}", next_step="give them names with AS")
+            raise BAD_TRANSFORM.terminal(f"Sql: two columns are named {duplicate}", next_step="give them names with AS")
         statement = f"SELECT {', '.join([ROW, *casts])} FROM ({inner})"  # noqa: S608 - its parts were parsed and checked
         schema = database.sql(statement).to_arrow_table().schema
     return statement, schema.remove(0)
@@ -265,10 +268,12 @@ def _empty_relation(fields: pa.Schema) -> Iterator[duckdb.DuckDBPyConnection]:
         yield database
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.NotImplementedException) as e:
         raise UnfitShape(
-            f"Sql: {expression_message(e)}", next_step="correct the expressions, or the fields of the values"
+            f"Sql: {expression_message(e)}",
+            code=BAD_TRANSFORM,
+            next_step="correct the expressions, or the fields of the values",
         ) from e
     except duckdb.Error as e:
-        raise Terminal(f"Sql: {expression_message(e)}", next_step="correct the expressions") from e
+        raise BAD_TRANSFORM.terminal(f"Sql: {expression_message(e)}", next_step="correct the expressions") from e
     finally:
         with suppress(duckdb.Error):
             database.unregister(RELATION)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Frame, Transformed
 from frazil.records.transforms.fields import batch_of, columns_of, failure, first_duplicate, reject_all, select
@@ -58,7 +58,7 @@ def apply_expressions(sql: Sql, frame: Frame) -> Transformed:
     if sql_plan.star is not None:
         columns[sql_plan.star : sql_plan.star] = all_columns
         if duplicate := first_duplicate([declared.name.lower() for declared, _ in columns]):
-            raise Terminal(f"Sql: two columns are named {duplicate}", next_step="give them names with AS")
+            raise BAD_TRANSFORM.terminal(f"Sql: two columns are named {duplicate}", next_step="give them names with AS")
     changed = frame.with_value(batch_of(columns, len(frame), like=frame.value))
     return select(changed, row_indices.is_valid(), failed)
 
@@ -66,7 +66,7 @@ def apply_expressions(sql: Sql, frame: Frame) -> Transformed:
 def _refuse_other_rows(sql: Sql, order: pa.Int64Array, expected: int) -> None:
     is_distinct = pc.count_distinct(order, mode="all").as_py() == len(order)
     if not is_distinct or len(order) > expected or (sql.where is None and len(order) != expected):
-        raise Terminal(
+        raise BAD_TRANSFORM.terminal(
             f"Sql: {sql.select!r} makes {len(order)} rows of {expected}",
             next_step="use Explode for several rows per record, where for fewer",
         )

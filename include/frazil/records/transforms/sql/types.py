@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from frazil.errors import Terminal
+from frazil.error_codes import BAD_TRANSFORM
 
 _UNCHANGED: Final = {
     "boolean",
@@ -55,7 +55,7 @@ def cast_type(kind: Any, column: str) -> str:
         return nested(kind, column)
     if (cast_name := _CAST_TO.get(name)) is not None:
         return cast_name
-    raise Terminal(
+    raise BAD_TRANSFORM.terminal(
         f"Sql: column {column} is of type {kind}, which no table has", next_step=f"cast {column} to another type"
     )
 

@@ -17,7 +17,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import Terminal
+from frazil.error_codes import FIELDS_UNFIT
 
 Texts = list[str]
 
@@ -105,7 +105,7 @@ def _scalars(values: pa.Array) -> Texts:
     for tests, write in _WRITERS:
         if any(test(kind) for test in tests):
             return write(values)
-    raise Terminal(
+    raise FIELDS_UNFIT.terminal(
         f"values of Arrow type {kind} have no JSON text", next_step="leave the field out before this transform"
     )
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from frazil.error_codes import BAD_TRANSFORM
 from frazil.errors import Terminal
 from frazil.records import pa, pc
 
@@ -101,7 +102,7 @@ class DatePattern:
         return parts
 
     def _unusable(self, why: str) -> Terminal:
-        return Terminal(
+        return BAD_TRANSFORM.terminal(
             f"date pattern {self.pattern!r}: {why}",
             next_step="write it with y M d E a H k K h m s S z Z X, other letters in single quotes",
         )

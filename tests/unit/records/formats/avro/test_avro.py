@@ -15,6 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frazil.error_codes import INTERNAL
 from frazil.errors import Retryable, Terminal
 from frazil.records.formats.avro.avro import AvroFormat
 from frazil.records.model.dead_letter import DeadCode
@@ -261,7 +262,7 @@ class Down:
         """Return a schema, from the second time on."""
         self._asked += 1
         if self._asked == 1:
-            raise Retryable("the registry is down")
+            raise INTERNAL.retryable("the registry is down")
         return WriterSchema("AVRO", '"int"')
 
 
