@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,13 +16,27 @@ from xdist.scheduler import LoadScopeScheduling
 
 TIERS = ("unit", "dags", "e2e", "spark", "integration", "chaos")
 """Folders under tests/, in the order in which they run: the quick ones first, in processes that have met nothing yet; then those
-that one process must run alone, the longest at the front; then what the processes share to the end. Each is a marker too."""
+that one process must run alone, the longest at the front; then what the processes share to the end, the tests of one server first. Each is a marker too."""
 
 ONE_PROCESS = ("e2e", "spark")
 """Tiers whose tests share something big, the whole stack or a Spark session: one worker process runs all of a tier."""
 
 OWN_STACK = ("test_postgres.py", "test_quickstart.py")
 """Files of e2e that bring a stack of their own: another process runs them beside the stack that the others share."""
+
+SERVERS = {
+    "integration/stores": "s3",
+    "integration/cli/test_spark_connect.py": "spark connect",
+    "integration/registry": "registry",
+    "integration/formats": "registry",
+    "integration/security": "broker with logins",
+}
+"""Folders and files whose tests share a server that takes long to build or to start: one worker process runs all of
+a server's, so that it is started once."""
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - a file system, and pytest makes a private folder in it
+MEMORY_BYTES = 3 * 2**30
+"""Bounds what the files of a whole run take, of all workers: less than one GiB."""
 
 TESTS = Path(__file__).parent / "tests"
 
@@ -40,6 +55,11 @@ def tier_of(path: Path) -> str:
     if tier not in TIERS:
         raise pytest.UsageError(f"{path}: tests lie in tests/{{{','.join(TIERS)}}}/")
     return tier
+
+
+def server_of(path: str) -> str | None:
+    """The server of `SERVERS` that the tests of a file share, by its path below tests/."""
+    return next((server for place, server in SERVERS.items() if path.startswith(place)), None)
 
 
 def is_in_short_lane(item: Any) -> bool:
@@ -86,7 +106,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def files_in_memory() -> None:
+    """Put the tests' folders into memory where there is room: catalogs in SQLite, Airflow's too, sync each commit to the disk."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
 def pytest_configure() -> None:
+    files_in_memory()
     # Each JVM of a test lives for seconds: its second compiler takes longer than it saves. The broker is started so anyway.
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     # Ended from outside (a CI's time limit), the tests still stop the brokers and the Airflow they started.
@@ -107,7 +134,7 @@ class TierScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no
     def _split_scope(self, nodeid: str) -> str:
         _, tier, *rest = nodeid.partition("::")[0].split("/")
         if tier not in ONE_PROCESS:
-            return nodeid
+            return server_of("/".join([tier, *rest])) or nodeid
         return rest[-1] if rest[-1] in OWN_STACK else tier
 
 
@@ -123,7 +150,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(tier)
         if tier == "unit":
             item.add_marker("disable_socket")
-    items.sort(key=lambda item: (TIERS.index(tier_of(item.path)), item.path.name in OWN_STACK))
+    items.sort(key=_order)
+
+
+def _order(item: pytest.Item) -> tuple[int, bool, bool]:
+    shares_server = server_of(item.path.relative_to(TESTS).as_posix()) is not None
+    return TIERS.index(tier_of(item.path)), item.path.name in OWN_STACK, not shares_server
 
 
 def _keep(config: pytest.Config, items: list[pytest.Item], fits: Callable[[pytest.Item], bool]) -> None:

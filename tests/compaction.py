@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.read.read import read_range
-from frazil.kafka.write.produce import produce
 from frazil.runtime.waiting import until
+from tests.produce import produce
 
 COMPACTED: Final = {
     "cleanup.policy": "compact",

@@ -18,13 +18,13 @@ from frazil.devstack import spark_cluster
 from frazil.failpoints import VARIABLE, Failpoint
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.runtime.home import Home, project_root
 from frazil.runtime.proc import session_members
 from frazil.runtime.process import Processes
 from frazil.runtime.waiting import until
 from tests.chaos.processes import SECONDS, stop_at
+from tests.produce import produce
 from tests.servers import with_ports
 
 RECORDS: Final = 120_000

@@ -26,6 +26,7 @@ def data_files(orders: Lab) -> set[Path]:
     return set(orders.project.home.warehouse.rglob("*.parquet"))
 
 
+@pytest.mark.short("ingest-shop.orders__dead_letters", "replay-shop.orders")
 @pytest.mark.parametrize("table", [ORDERS, LETTERS])
 @pytest.mark.parametrize("scene", [INGEST, REPLAY], ids=["ingest", "replay"])
 def test_run_stages_again_files_taken_by_orphan_removal(lab: MakeLab, scene: Scene, table: str) -> None:
@@ -59,6 +60,7 @@ def test_run_stages_again_files_older_than_half_orphan_window(lab: MakeLab, tmp_
 
 
 @pytest.mark.embedded  # deletes files
+@pytest.mark.short("overtaken")
 @pytest.mark.parametrize("is_overtaken", [False, True], ids=["alone", "overtaken"])
 def test_paused_replay_ends_safely_when_its_files_are_gone(lab: MakeLab, *, is_overtaken: bool) -> None:
     """A gap makes it count what it would lose: in the tables as they are, or it comes too late; never a call for a person."""

@@ -91,6 +91,7 @@ def test_start_latest_on_idle_topic_is_resolved_once(lab: MakeLab, point: Failpo
     orders.assert_clean()
 
 
+@pytest.mark.short(ORDERS)
 @pytest.mark.parametrize("table", [ORDERS, LETTERS])
 def test_partition_spec_changed_before_commit_makes_run_stage_again(lab: MakeLab, table: str) -> None:
     """Files staged for the old spec are not committed under the new one: the batch is staged again."""
@@ -140,6 +141,7 @@ def test_batch_lands_by_field_id_after_column_rename(lab: MakeLab) -> None:
     orders.assert_clean()
 
 
+@pytest.mark.short(LETTERS)
 @pytest.mark.parametrize("table", TABLES)
 def test_harmless_column_added_meanwhile_does_not_stop_batch(lab: MakeLab, table: str) -> None:
     """A column that nobody fills yet is no reason to stage again, in any table."""

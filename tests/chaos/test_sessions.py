@@ -32,7 +32,14 @@ AT_ONCE_SECONDS = 60
 """How soon a session ends that waits for its next tick; it takes half a second, and the session would last for two minutes."""
 
 
-@pytest.mark.parametrize("point", [P.STAGED, P.DECIDE_COMMITTING, P.DECIDE_COMMITTED])
+@pytest.mark.parametrize(
+    "point",
+    [
+        P.STAGED,
+        pytest.param(P.DECIDE_COMMITTING, marks=pytest.mark.full),
+        P.DECIDE_COMMITTED,
+    ],
+)
 def test_killed_session_neither_loses_nor_doubles_records(lab: MakeLab, point: Failpoint) -> None:
     """Killed anywhere in its second batch, what it landed stays, and the next session carries on."""
     orders = lab(partitions=2)

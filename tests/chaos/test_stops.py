@@ -34,11 +34,11 @@ UNDECIDED: Final = (P.STAGING, P.STAGED, P.EVOLVING, P.EVOLVED, P.AUDITED, P.MAN
 """Where nothing is decided yet. Later than that the batch is finished."""
 
 SHORT = [
-    *map(INGEST.kill, (P.STAGING, P.AUDITED, P.MANIFEST_WRITTEN, P.DECIDE_COMMITTING, P.FOLLOW_COMMITTING)),
-    *map(REPLAY.kill, (P.STAGED, P.MANIFEST_WRITTEN)),
+    *map(INGEST.kill, (P.STAGING, P.MANIFEST_WRITTEN, P.FOLLOW_COMMITTING)),
+    REPLAY.kill(P.MANIFEST_WRITTEN),
     EVOLVE.kill(P.EVOLVED),
     LETTER_TOPIC.kill(P.LETTERS_SENDING),
-    *map(FEW_LETTERS.kill, (P.STAGED, P.DECIDE_COMMITTING)),
+    FEW_LETTERS.kill(P.DECIDE_COMMITTING),
 ]
 """A stop in each phase, before the decision and after it."""
 

@@ -42,7 +42,6 @@ def _comes_back(orders: Lab, scene: Scene, point: Failpoint, time: int) -> None:
 
 @pytest.mark.short(
     "ingest-decide.committing-1",
-    "ingest-follow.committing-1",
     "replay-decide.committing-1",
     "reset-decide.committing-1",
     "dead_letters-follow.committing-1",

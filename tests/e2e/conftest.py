@@ -34,6 +34,10 @@ OWN = {
     "drills": "engine: spark\ninterval: '@yearly'\nlimits: {max_records: 50}\n",
     "inline_drills": "engine: inline\ninterval: '@yearly'\nlimits: {max_records: 2}\n",
     "parcels": "engine: inline\ninterval: '@monthly'\nowner: depot\nvalue: {unknown_fields: fail}\n",
+    "refunds": (
+        "engine: inline\ninterval: '@yearly'\nowner: returns team\nvalue: {unknown_fields: fail}\n"
+        "dead_letters: {report: {schedule: '@yearly', threshold: 2}}\n"
+    ),
     "rides": "engine: inline\ninterval: 1m\n",
     "buses": "engine: auto\ninterval: 1s\nsession_for: 1m\n",
     "meters": "engine: inline\ninterval: '@yearly'\nlimits: {max_records: 50}\n",

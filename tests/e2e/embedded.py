@@ -15,12 +15,12 @@ from frazil.errors import FrazilError
 from frazil.generators import GENERATORS
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.runtime.airflow_api import AirflowApi
 from frazil.runtime.airflow_rows import DagRun
 from frazil.runtime.home import Home
 from frazil.runtime.waiting import until
+from tests.produce import produce
 
 PIZZAS = "ingest__pizzas"
 PAYMENTS = "ingest__payments"
@@ -34,6 +34,9 @@ MARKS = {place: f"marked-{place}-9f3c" for place in ("catalog", "registry", "con
 
 UNPAUSED_SECONDS = 240
 """Bounds the wait until Airflow has read the DAGs, and until it has made the first run of one."""
+
+REFRESH_SECONDS = 15
+"""How often Airflow reads the DAG files, six imports of a second each: every 5 s, as a person wants it, that is half of a core."""
 
 RUN_SECONDS = 240
 """Bounds a run; about 30 s with two idle cores, most of it the start of Spark."""
@@ -174,4 +177,5 @@ def start_stack(home: Home, env: Mapping[str, str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in env.items():
             patch.setenv(name, value)
+        patch.setattr("frazil.devstack.airflow_settings.REFRESH_SECONDS", REFRESH_SECONDS)
         stack.up(home, report=print)

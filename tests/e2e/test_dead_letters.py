@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from urllib.parse import quote
 
 import httpx
@@ -12,43 +11,30 @@ import pytest
 from frazil.errors import Terminal
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.report.letter_reports import KeptReport, list_reports, open_report
 from frazil.runtime.airflow_rows import DagRun
 from frazil.runtime.waiting import until
 from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, Embedded
+from tests.produce import produce
 from tests.receivers import Mails, Posts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 REPORTS, FORM = "dead_letters__refunds", "replay_dead_letters__refunds"
 ASKED = {"codes": ["UNKNOWN_FIELD"], "since": "1d", "reason": "a new field may come"}
-REFUNDS = """
-name: refunds
-owner: returns team
-interval: '@yearly'
-engine: inline
-source: {topics: [refunds]}
-value: {unknown_fields: fail}
-destinations: [{table: shop.refunds, columns: {id: long}}]
-dead_letters: {report: {schedule: '@yearly', threshold: 2}}
-"""
 
 
 @pytest.fixture(scope="module")
-def project(embedded: Embedded) -> Iterator[Project]:
-    """The stack's project with one more pipeline, five records of which became rows and three dead letters."""
-    file = embedded.project.pipelines_folder / "refunds.yaml"
-    file.write_text(REFUNDS)
+def project(embedded: Embedded) -> Project:
+    """The stack's project, with a pipeline five records of which became rows and three dead letters."""
     create_topic(embedded.cluster, "refunds", 1)
     values = [{"id": n} if n < 5 else {"id": n, "why": "broken"} for n in range(8)]
     records = [OutgoingRecord(key=None, value=json.dumps(value).encode()) for value in values]
     assert produce(embedded.cluster, "refunds", records).count == 8
     embedded.unpause("ingest__refunds")
-    yield Project.load(embedded.project.environment())
-    file.unlink()
+    return Project.load(embedded.project.environment())
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +83,10 @@ def test_form_lands_dead_letters_once(embedded: Embedded, project: Project, repo
     assert embedded.api.wait(FORM, "e2e-lost", 120).state == "failed"
     assert "never read topic 'nowhere'" in embedded.failure_note(FORM)["cause"]
     file = project.pipelines_folder / "refunds.yaml"
-    file.write_text(REFUNDS.replace("unknown_fields: fail", "unknown_fields: ignore"))
+    file.write_text(file.read_text().replace("unknown_fields: fail", "unknown_fields: ignore"))
 
     look = embedded.run(FORM, "e2e-look", **ASKED, dry_run=True)
-    before = len(embedded.rows("shop.refunds"))
+    before = len(embedded.rows("own.refunds"))
     done = embedded.run(FORM, "e2e-home", **ASKED)
 
     assert "of 3 dead letters 3 would become rows" in str(embedded.api.run(FORM, look.run_id).note)
@@ -110,10 +96,10 @@ def test_form_lands_dead_letters_once(embedded: Embedded, project: Project, repo
     assert until(lambda: not embedded.failure_note(FORM), RUN_SECONDS, 0.5)
     event = embedded.event(done.run_id)
     facts = event["extra"]
-    assert (event["name"], facts["mode"], facts["table_rows"]) == ("lake.shop.refunds", "dead_letters", 3)
+    assert (event["name"], facts["mode"], facts["table_rows"]) == ("lake.own.refunds", "dead_letters", 3)
     assert facts["reason"] == "a new field may come"
     with pytest.raises(ValueError, match="not enough values"):
         embedded.event(look.run_id)
-    assert sorted(row["id"] for row in embedded.rows("shop.refunds")) == list(range(8))
+    assert sorted(row["id"] for row in embedded.rows("own.refunds")) == list(range(8))
     mended = Project.load(embedded.project.environment())
     assert [str(of) for of in verify(mended, mended.pipeline("refunds")).differences] == []

@@ -18,7 +18,6 @@ from frazil.devstack import airflow, broker, stack
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.runtime.drivers import drivers
 from frazil.runtime.home import Home
 from frazil.runtime.proc import Stat
@@ -26,6 +25,7 @@ from frazil.runtime.waiting import until
 from frazil.verify.check import verify
 from tests.e2e.drivers import AtWork, mid_batch, spark_of
 from tests.e2e.embedded import UNPAUSED_SECONDS, Embedded
+from tests.produce import produce
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 

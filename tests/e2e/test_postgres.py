@@ -24,7 +24,8 @@ from tests.e2e.embedded import Embedded
 from tests.postgres_server import PASSWORD
 from tests.receivers import Posts
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+# `make test` has the start, a run, the stop and the secrets on PostgreSQL: tests/integration/devstack/test_airflow.py.
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.full]
 
 VISITS, MAINTAIN, MONITOR = "ingest__visits", "maintain__visits", "monitor"
 MONTHS = [datetime(2024, month, 1, tzinfo=UTC) for month in range(1, 7)]
@@ -55,7 +56,6 @@ def test_scheduled_run_lands_waiting_records(on_postgres: Embedded, scheduled: D
     assert set(FIRST) <= set(on_postgres.ids("visits"))
 
 
-@pytest.mark.full
 def test_run_started_by_form_doubles_no_rows(on_postgres: Embedded, scheduled: DagRun) -> None:
     """A replay that was asked for over REST replaces rows, and the ledger has its reason."""
     before = on_postgres.ids("visits")
@@ -67,7 +67,6 @@ def test_run_started_by_form_doubles_no_rows(on_postgres: Embedded, scheduled: D
     assert (last.kind, last.reason) == ("replay", "looked odd")
 
 
-@pytest.mark.full
 def test_parallel_backfill_runs_do_not_lock_database(on_postgres: Embedded, scheduled: DagRun) -> None:
     """Six intervals, three at once, over REST: created by one request, and each record lands once."""
     for month in MONTHS:
@@ -99,7 +98,6 @@ def refused(log: Path) -> list[str]:
     return re.findall(r".*status_code=5\d\d", log.read_text())
 
 
-@pytest.mark.full
 def test_failed_run_is_notified(on_postgres: Embedded, scheduled: DagRun, hook: Posts) -> None:
     """The monitor tells a web server."""
     on_postgres.api.trigger(VISITS, run_id="fails", conf={"mode": "replay"})  # from where, nobody says
@@ -111,7 +109,6 @@ def test_failed_run_is_notified(on_postgres: Embedded, scheduled: DagRun, hook: 
     assert [body["status"] for body in hook.bodies if body["key"] == "failed_run/visits"] == ["firing"]
 
 
-@pytest.mark.full
 def test_maintenance_inspects_tables_on_schedule(on_postgres: Embedded, scheduled: DagRun) -> None:
     """Its schedule's own run reads the tables and leaves word of them."""
     run = on_postgres.unpause(MAINTAIN)
@@ -131,7 +128,6 @@ def test_page_reads_runs_from_airflow_database(on_postgres: Embedded, scheduled:
     assert quote(scheduled.run_id) in pipeline.text
 
 
-@pytest.mark.full
 def test_pause_stop_and_resume_reach_airflow_that_variables_name(on_postgres: Embedded, scheduled: DagRun) -> None:
     """They do what they say in the Airflow that the variables name; `stop` says that it sees no process there."""
     frazil(on_postgres, "pause", "visits")

@@ -18,12 +18,12 @@ from frazil.devstack import stack
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.runtime import airflow_login
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
 from frazil.runtime.waiting import until
 from tests.conftest import FreePorts
+from tests.produce import produce
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -14,7 +14,6 @@ from frazil.devstack.airflow_database import airflow_database
 from frazil.error_codes import INTERNAL
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.report.history import history
 from frazil.runtime import airflow_login
@@ -25,6 +24,7 @@ from frazil.runtime.java import ensure_java
 from frazil.runtime.waiting import until
 from frazil.verify.check import verify
 from tests.e2e.embedded import RUN_SECONDS, Embedded
+from tests.produce import produce
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -117,7 +117,7 @@ def sound(embedded: Embedded) -> bool:
     return verify(project, project.pipeline("rides")).is_clean
 
 
-@pytest.mark.full  # twelve runs; by REST, and in the browser, six each are made in any case
+@pytest.mark.full  # twelve runs; by REST two and in the browser three are made in any case
 def test_backfills_beside_schedule_land_records_once(embedded: Embedded) -> None:
     """Six minutes of yesterday by Airflow's command, again by REST as a replay, both beside runs of each minute."""
     create_topic(embedded.cluster, "rides", 2)

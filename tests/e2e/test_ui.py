@@ -18,12 +18,18 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
+@pytest.fixture(scope="module")
+def window(embedded: Embedded) -> Iterator[Page]:
+    """One window for all tests of this file, of somebody who logged in."""
+    with opened_browser() as browser, window_of(browser, embedded) as opened:
+        yield opened
+
+
 @pytest.fixture
-def page(embedded: Embedded, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A browser page of somebody who logged in. What it shows at the end of the test is kept as a picture."""
-    with opened_browser() as browser, window_of(browser, embedded) as window:
-        yield window
-        picture(window, request.node.name)
+def page(window: Page, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """The window. What it shows at the end of the test is kept as a picture."""
+    yield window
+    picture(window, request.node.name)
 
 
 def test_the_list_shows_the_pipeline_and_no_import_error(page: Page, embedded: Embedded, landed: DagRun):

@@ -16,7 +16,6 @@ from frazil.batch.target import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, history
@@ -25,6 +24,7 @@ from frazil.run.batches.plan import plan_run
 from frazil.run.batches.result import RunResult, run_result
 from frazil.run.staging.inline import stage_inline
 from frazil.run.staging.stage import Stage
+from tests.produce import produce
 
 ORDERS = """
 name: orders

@@ -39,6 +39,7 @@ def spark() -> Iterator[SparkSession]:
         .config(
             "spark.driver.extraJavaOptions", f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {archive_options(home, java)}"
         )
+        .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.python.daemon.module", WORKERS)

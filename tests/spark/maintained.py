@@ -19,7 +19,6 @@ from frazil.iceberg.catalog.table import Table, TableMetadata
 from frazil.iceberg.commit.summary_state import lookup_position, remaining_value
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.maintain.need import Order, Step
 from frazil.maintain.procedures import Argument
 from frazil.maintain.result import MaintenanceResult, StepOutcome
@@ -35,6 +34,7 @@ from frazil.spark.jobs.maintenance import SparkProcedures
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
+from tests.produce import produce
 from tests.spark.kills import Killed
 
 ORDERS, LETTERS, LEDGER = "shop.orders", "shop.orders__dead_letters", "shop.orders__ledger"

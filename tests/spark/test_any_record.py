@@ -41,7 +41,7 @@ from tests.rest_catalog import RestServer
 BY_SPARK = ("orc", "evolving-orc", "v3", "variant", "merged", "evolving-merged", "cdc", "evolving-cdc")
 """Ways to tables that Spark writes."""
 
-FEW = ("json-evolving-orc", "avro-merged", "protobuf-evolving-orc", "json-variant", "json-evolving-cdc")
+FEW = ("avro-merged", "protobuf-evolving-orc", "json-variant", "json-evolving-cdc")
 """Cells of the short lane."""
 
 MANY = tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 from uuid import uuid4
 
@@ -13,11 +14,12 @@ import pyspark
 import pytest
 
 from frazil.doctor.services import warm_spark
-from frazil.errors import Retryable, Terminal
+from frazil.errors import Retryable, Terminal, Unavailable
 from frazil.project import Project
 from frazil.runtime.home import Home
 from frazil.spark.connect import server as connect_server
 from frazil.spark.connect.server import Server
+from frazil.spark.connect.session import _with_time_limit
 from frazil.spark.submit.server import managed_engine, managed_server
 
 SERVER = Server("warm", "sc://127.0.0.1:9")
@@ -39,6 +41,16 @@ def test_client_gives_up_soon_where_nobody_listens() -> None:
     """The message has the coordinates; another try may help."""
     with pytest.raises(Retryable, match=r"engine warm.*sc://127\.0\.0\.1:9 does not answer"):
         SERVER.require_listening()
+
+
+def test_server_that_never_answers_is_given_up() -> None:
+    """It takes connections, and Spark's client would wait without end."""
+    over = Event()
+    try:
+        with pytest.raises(Unavailable, match=r"sc://127\.0\.0\.1:9 takes connections and gave no answer"):
+            _with_time_limit(0.1, over.wait, SERVER)
+    finally:
+        over.set()
 
 
 def test_secret_of_address_is_hidden() -> None:

@@ -18,7 +18,6 @@ from frazil.iceberg.schema import evolution
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.pipeline.models.changes import ENGINE_COLUMNS
 from frazil.project import Project
 from frazil.run.batches.ingest import ingest
@@ -28,6 +27,7 @@ from frazil.run.staging.inline import stage_inline
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
+from tests.produce import produce
 from tests.spark.kills import Killed, at_failpoint, kill
 
 TABLE = "lake.shop.customers"

@@ -15,7 +15,6 @@ from frazil.batch.target import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
@@ -23,6 +22,7 @@ from frazil.spark.jobs.stage import SparkStage
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
+from tests.produce import produce
 
 FILE = """
     name: shop

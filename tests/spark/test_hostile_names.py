@@ -18,7 +18,6 @@ from frazil.batch.target import EARLIEST, RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.maintain.need import Order
 from frazil.maintain.run import maintain
 from frazil.project import Project
@@ -30,6 +29,7 @@ from frazil.spark.jobs.maintenance import SparkProcedures
 from frazil.spark.jobs.stage import SparkStage
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
+from tests.produce import produce
 from tests.spark.conftest import MARKED
 
 VARIABLE, SECRET = MARKED
@@ -181,6 +181,7 @@ def assert_landed(rows: Sequence[dict[str, Any]], marks: dict[str, str]) -> None
         assert row["deep"] == {name: [{name: name}] for name in NAMES}
 
 
+@pytest.mark.short("orc", "v3", "cdc")
 @pytest.mark.parametrize("place", LAYOUTS, indirect=True)
 def test_field_called_like_a_variable_lands_and_nothing_is_substituted(
     place: Place, caplog: pytest.LogCaptureFixture

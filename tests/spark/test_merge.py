@@ -89,7 +89,7 @@ def test_old_range_does_not_bring_deleted_rows_back(soft: Customers) -> None:
     assert soft.rows(*columns)[2] == (3, "again", False, 9)
 
 
-@pytest.mark.parametrize("is_soft", [False, True])
+@pytest.mark.parametrize("is_soft", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_truncate_deletes_exactly_older_rows_of_its_topic(tmp_path: Path, spark: SparkSession, is_soft: bool) -> None:
     """Rows before it go, in the table and in the batch; those after it, and those of other topics, stay."""
     customers, merge = Customers(spark, sqlite(tmp_path), soft=is_soft), SOFT if is_soft else MERGE
@@ -103,7 +103,7 @@ def test_truncate_deletes_exactly_older_rows_of_its_topic(tmp_path: Path, spark:
         assert customers.rows("id", "name", "_frazil_deleted", "_kafka_offset") == expected
 
 
-@pytest.mark.parametrize("is_soft", [False, True])
+@pytest.mark.parametrize("is_soft", [pytest.param(False, marks=pytest.mark.full), True])
 def test_truncate_with_order_column_deletes_older_rows_of_all_partitions(
     tmp_path: Path, spark: SparkSession, is_soft: bool
 ) -> None:
@@ -149,14 +149,17 @@ _TIMES = {0: (1, 4, 4, 9, 12, 12), 1: (2, 3, 8, 8, 8, 13), 2: (None, 1, 4, 10, 1
 """Partition -> times of its records, which do not go back."""
 
 _CUTS: dict[str, Callable[[Changed], int]] = {
+    "none": lambda _: 0,
     "partitions": lambda of: (2, 0, 1)[of.partition],
     "offsets": lambda of: (of.offset + of.partition) // 3,
 }
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 8))])
+@pytest.mark.short("1-partitions")
+@pytest.mark.parametrize("cut", _CUTS)
+@pytest.mark.parametrize("seed", range(1, 8))
 def test_keys_of_several_partitions_come_out_the_same_however_batches_are_cut(
-    tmp_path: Path, spark: SparkSession, seed: int
+    tmp_path: Path, spark: SparkSession, seed: int, cut: str
 ) -> None:
     """Where times do not go back within a partition: the last change of a key is the one with the greatest time."""
     chance, changes = Random(seed), []
@@ -169,15 +172,14 @@ def test_keys_of_several_partitions_come_out_the_same_however_batches_are_cut(
         for of in sorted(changes, key=lambda of: (-1 if of.time is None else of.time, of.partition, of.offset))
     }
     expected = [(key, of.name, of.op == "delete", of.partition, of.offset) for key, of in sorted(last.items())]
-    for number, cut in enumerate((lambda _: 0, *_CUTS.values())):
-        customers, n = Customers(spark, sqlite(tmp_path / str(number)), soft=True), 0
-        for n, part in enumerate(sorted({cut(of) for of in changes}), 1):
-            batch = [of for of in changes if cut(of) == part]
-            chance.shuffle(batch)
-            customers.land(customers.change(n, batch), SOFT)
-        customers.land(customers.change(n + 1, changes), SOFT)  # a replay
-        rows = customers.rows("id", "name", "_frazil_deleted", "_kafka_partition", "_kafka_offset")
-        assert [(row[0], None if row[2] else row[1], *row[2:]) for row in rows] == expected
+    customers, n, part_of = Customers(spark, sqlite(tmp_path), soft=True), 0, _CUTS[cut]
+    for n, part in enumerate(sorted({part_of(of) for of in changes}), 1):
+        batch = [of for of in changes if part_of(of) == part]
+        chance.shuffle(batch)
+        customers.land(customers.change(n, batch), SOFT)
+    customers.land(customers.change(n + 1, changes), SOFT)  # a replay
+    rows = customers.rows("id", "name", "_frazil_deleted", "_kafka_partition", "_kafka_offset")
+    assert [(row[0], None if row[2] else row[1], *row[2:]) for row in rows] == expected
 
 
 def test_clock_that_goes_back_in_a_partition_ends_no_run_and_mixes_no_records(soft: Customers) -> None:
@@ -222,7 +224,8 @@ def test_recreated_topic_is_newer_than_its_past(customers: Customers) -> None:
     assert customers.rows() == [(1, "new"), (2, "newer")]
 
 
-@pytest.mark.parametrize("by", [["id"], ["bucket(4, id)"], ["name"]])
+@pytest.mark.short("name")
+@pytest.mark.parametrize("by", [["id"], ["bucket(4, id)"], ["name"]], ids=["id", "bucket", "name"])
 def test_partitioned_table_keeps_one_row_per_key(tmp_path: Path, spark: SparkSession, by: list[str]) -> None:
     """Rows are found wherever they are, also in another partition than they go to."""
     customers = Customers(spark, sqlite(tmp_path), by=by)
@@ -245,7 +248,7 @@ def test_table_altered_meanwhile_loses_no_values(customers: Customers) -> None:
     assert customers.rows("id", "name", "note", "_frazil_op") == [(1, "b", "kept", 7), (2, "c", None, None)]
 
 
-@pytest.mark.parametrize("is_soft", [False, True])
+@pytest.mark.parametrize("is_soft", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_new_keys_are_appended_without_join(
     tmp_path: Path, spark: SparkSession, is_soft: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

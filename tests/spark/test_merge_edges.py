@@ -89,6 +89,7 @@ def test_row_that_comes_back_is_no_longer_marked_deleted(tmp_path: Path, spark: 
     assert customers.rows("id", "name", "_frazil_deleted") == [(1, "b", False)]
 
 
+@pytest.mark.short("keys")
 @pytest.mark.parametrize("cut", [2, 3], ids=["truncates", "keys"])  # the first answer is of the branch that is made
 def test_truncated_answer_fails_merge_and_leaves_table_unchanged(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, cut: int

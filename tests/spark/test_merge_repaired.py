@@ -107,7 +107,12 @@ def repair_and_replay(shop: Shop, apply: SparkApply, *, replays: bool = True) ->
     return planned
 
 
-@pytest.mark.parametrize("damage", [lambda shop: roll_back(shop, TABLE, by=2), lambda shop: drop(shop, TABLE)])
+@pytest.mark.short("dropped")
+@pytest.mark.parametrize(
+    "damage",
+    [lambda shop: roll_back(shop, TABLE, by=2), lambda shop: drop(shop, TABLE)],
+    ids=["rolled back", "dropped"],
+)
 def test_repaired_merged_table_has_its_rows_again(
     merged: Make, spark: SparkSession, damage: Callable[[Shop], None]
 ) -> None:

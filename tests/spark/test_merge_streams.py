@@ -98,7 +98,7 @@ def killer(place: Failpoint) -> object:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("soft", [False, pytest.param(True, marks=pytest.mark.full)])
 @settings(
     max_examples=4,
     deadline=None,

@@ -98,6 +98,7 @@ def test_change_at_offset_of_lost_record_is_later_than_its_row(
     assert run(merged, apply) == 0
 
 
+@pytest.mark.full
 def test_rewind_over_truncated_log_treats_rows_of_lost_records_as_older(
     merged: Shop, patient: Patient, spark: SparkSession
 ) -> None:

@@ -16,7 +16,6 @@ from frazil.batch.target import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
@@ -25,6 +24,7 @@ from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
 from frazil.verify.facts.result import Verification
+from tests.produce import produce
 from tests.tampering.pipelines import CIRCUMSTANCES, Landed
 from tests.tampering.suite import MISSED, missed
 
@@ -171,7 +171,7 @@ def test_value_that_names_no_folder_is_a_dead_letter_and_the_longest_that_does_l
 @pytest.mark.filterwarnings(
     "ignore:Merge on read is not yet supported:UserWarning"
 )  # PyIceberg's, which edits the table
-@pytest.mark.short("as_landed")
+@pytest.mark.full
 @pytest.mark.parametrize("is_edited", [False, True], ids=["as_landed", "edited_since"])
 def test_each_tampering_with_a_merged_table_is_named(
     tmp_path: Path, cluster: Cluster, spark: SparkSession, is_edited: bool

@@ -15,7 +15,6 @@ from frazil.batch.session import session_order
 from frazil.batch.target import RunRequest
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.run.batches.result import run_result
@@ -23,6 +22,7 @@ from frazil.run.batches.session import Session, run_session
 from frazil.spark.jobs import driver
 from frazil.spark.jobs.ingest import land
 from frazil.spark.submit.configuration import LOCAL_VARIABLE
+from tests.produce import produce
 from tests.spark.conftest import MARKED
 
 FILE = """

@@ -27,7 +27,6 @@ from frazil.iceberg.schema.schema import arrow_columns, declared_schema, declare
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.records.decoder.route import NewTables, Route, TopicRoute
 from frazil.records.evolution.schema_requests import merge_changes
@@ -39,6 +38,7 @@ from frazil.run.staging.inline import stage_inline
 from frazil.run.staging.stage import StageOrder
 from frazil.spark.jobs import stage
 from frazil.spark.jobs.stage import SparkStage
+from tests.produce import produce
 
 DESTINATION = Destination.model_validate(
     {

@@ -22,7 +22,6 @@ from frazil.iceberg.commit.summary_state import CLOSING_KEY
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import PlannedRun, plan_run
@@ -36,6 +35,7 @@ from frazil.spark.jobs.stage import SparkStage
 from frazil.spark.submit.configuration import open_catalog
 from frazil.spark.writes.apply import SparkApply
 from frazil.verify.check import verify
+from tests.produce import produce
 
 FILE = """
     name: docs

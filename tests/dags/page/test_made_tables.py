@@ -13,7 +13,6 @@ from frazil.batch.target import RunRequest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
@@ -21,6 +20,7 @@ from frazil.run.staging.inline import stage_inline
 from frazil_airflow.page.project_source import ProjectSource
 from tests import made
 from tests.dags.page.conftest import Open
+from tests.produce import produce
 
 TABLE = "shop.eu"
 

@@ -22,7 +22,6 @@ from frazil.cli.app import invoke
 from frazil.errors import FrazilError
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.monitor.condition import Runs
 from frazil.monitor.reading import read
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -36,6 +35,7 @@ from frazil_airflow.dags import monitor
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.tasks import ingest_tasks
 from tests.dags.desk import VariableStore
+from tests.produce import produce
 from tests.receivers import Posts
 from tests.runbooks import Command
 

@@ -56,7 +56,7 @@ class Store:
     faults: Faults
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.full), *KINDS[1:]])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Each kind of catalog in turn, empty."""
     if request.param == "sqlite":

@@ -71,6 +71,7 @@ def table(place: Place, name: str) -> Table:
     return SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/warehouse").load_table(name)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_verify_reports_table_that_differs_from_its_changes(place: Place) -> None:
     """Clean after deletes, moved keys and a dead letter of two tables; a row that somebody took out is found."""

@@ -164,8 +164,11 @@ def test_a_missing_topic_is_named_with_who_was_asked(place: Place, broker: str) 
         assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.short("run")
 @pytest.mark.parametrize(
-    "command", [("run", "orders"), ("plan", "orders"), ("produce", "t", "--generate", "payments", "--count", "1")]
+    "command",
+    [("run", "orders"), ("plan", "orders"), ("produce", "t", "--generate", "payments", "--count", "1")],
+    ids=["run", "plan", "produce"],
 )
 def test_unreachable_broker_is_reported_in_time(lonely_place: Place, command: tuple[str, ...]) -> None:
     """Who was asked and what to do, as an error that may be tried again, soon after what any command takes here."""

@@ -11,10 +11,10 @@ from frazil.generators import payments
 from frazil.kafka.admin.consumer_group import mirror_offsets
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.report import lag as report
 from frazil.report.lag import Lag
+from tests.produce import produce
 from tests.servers import delete_topic
 from tests.transactions import transaction
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from frazil.errors import Retryable
 from frazil.failpoints import VARIABLE
 from frazil.runtime.home import Home
@@ -36,6 +38,7 @@ destinations:
 """
 
 
+@pytest.mark.full
 def test_killed_job_neither_loses_nor_doubles_orc_rows(place: Place) -> None:
     """Killed between decision and tables, the next run finishes them: every value is there, once, in ORC files, and on the branch."""
     fetch(Home.resolve(), "spark")

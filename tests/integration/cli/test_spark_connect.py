@@ -27,7 +27,6 @@ from frazil.errors import Retryable, Stopped, Terminal
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.runtime import spark_server
 from frazil.runtime.home import Home
@@ -37,6 +36,7 @@ from frazil.runtime.waiting import until
 from frazil.spark.submit.server import managed_engine, managed_server
 from frazil.verify.check import verify
 from tests.conftest import FreePorts
+from tests.produce import produce
 from tests.servers import with_ports
 from tests.warm_spark import WarmSpark
 
@@ -312,6 +312,7 @@ def test_server_that_can_not_be_restarted_holds_no_run(orders: Place, gate: Gate
     assert_exact(orders)
 
 
+@pytest.mark.full  # a minute of waiting
 def test_silent_server_holds_no_run(orders: Place, gate: Gate, free_ports: FreePorts) -> None:
     """A managed server takes connections and never answers: the run lands by a Spark of its own, the next one replaces it."""
     gate.opened.set()
@@ -382,6 +383,7 @@ def test_unfit_engine_lands_nothing(
     assert "not it" not in refused.stderr
 
 
+@pytest.mark.full
 def test_names_and_keys_mean_themselves_on_a_server_of_somebody_else(
     place: Place, cluster: Cluster, gate: Gate, warm_spark: WarmSpark
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from frazil.generators import payments
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.write.produce import produce
+from tests.produce import produce
 from tests.servers import delete_topic
 
 Place = Any

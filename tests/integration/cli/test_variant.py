@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from frazil.errors import Retryable, Terminal
 from frazil.failpoints import VARIABLE
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
+
+pytestmark = pytest.mark.full
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""

@@ -10,10 +10,10 @@ from frazil.batch.waiting import Threshold
 from frazil.generators import payments
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.write.produce import produce
 from frazil.project import Project
 from frazil.report import waiting
 from frazil.report.waiting import POSITION_SECONDS, Watch
+from tests.produce import produce
 
 Place = Any
 """A project of its own: `place.frazil(...)` runs the command in it. See conftest."""

@@ -19,7 +19,6 @@ import pytest
 from frazil.errors import Terminal
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.runtime import ivy
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
@@ -27,6 +26,7 @@ from frazil.runtime.java import Java
 from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.sources import job_file
 from tests.conftest import TopicFactory
+from tests.produce import produce
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKED = {"include/frazil": "frazil", "plugins/frazil_airflow": "frazil_airflow", "spark_jobs": "frazil/spark_jobs"}

@@ -8,11 +8,13 @@ import socket
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from urllib.parse import quote
 
 import pytest
 from sqlalchemy import make_url
 
 from frazil.devstack import stack
+from frazil.devstack.postgres import programs
 from frazil.errors import Retryable, Terminal
 from frazil.runtime import airflow_login, port
 from frazil.runtime.airflow_api import AirflowApi
@@ -20,7 +22,7 @@ from frazil.runtime.airflow_login import ensure_secrets
 from frazil.runtime.home import Home
 from frazil.runtime.process import Processes
 from frazil.runtime.waiting import until
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PASSWORD, PostgresServer
 from tests.servers import with_ports
 
 Survivors = Callable[[], list[str]]
@@ -39,6 +41,14 @@ def endless():
 endless()
 '''
 BROKEN = '"""An airflow dag that can not be read."""\nimport no_such_module\n'
+
+
+@pytest.fixture
+def home_on_postgres(home: Home, request: pytest.FixtureRequest) -> Home:
+    """The home with Airflow's metadata in PostgreSQL, where the machine has it: the stacks of tests/e2e are on SQLite."""
+    if programs() is None:
+        return home
+    return replace(home, airflow_database=request.getfixturevalue("postgres").make("airflow"))
 
 
 def sleepers(survivors: Survivors) -> list[str]:
@@ -105,9 +115,21 @@ def restart_a_killed_component(home: Home, processes: Processes) -> None:
     assert beat >= record.since
 
 
+def check_up_without_database(home: Home) -> None:
+    """A shell that lacks the variable of the database can't start a part on SQLite beside the others."""
+    if home.airflow_database is None:
+        return
+    with pytest.raises(Terminal, match=r"metadata in PostgreSQL 127\.0\.0\.1:\d+/airflow, but FRAZIL_AIRFLOW_DATABASE"):
+        stack.up(replace(home, airflow_database=None), {"airflow"})
+    assert not (home.airflow / "airflow.db").exists()
+
+
 @pytest.mark.timeout(1200)
-def test_airflow_starts_works_and_leaves_nothing(home: Home, processes: Processes, survivors: Survivors) -> None:
+def test_airflow_starts_works_and_leaves_nothing(
+    home_on_postgres: Home, processes: Processes, survivors: Survivors
+) -> None:
     """One start (30 s) carries the checks; the stop comes while a task and its child run."""
+    home = home_on_postgres
     (home.project / "dags" / "endless.py").write_text(ENDLESS)
     (home.project / "dags" / "broken.py").write_text(BROKEN)
     stack.up(home, {"airflow"})
@@ -115,6 +137,7 @@ def test_airflow_starts_works_and_leaves_nothing(home: Home, processes: Processe
         check_api(api)
         follow_a_run(api)
         check_second_up(home)
+        check_up_without_database(home)
         restart_a_killed_component(home, processes)
         api.trigger("endless")
         assert until(lambda: sleepers(survivors) != [], 240)
@@ -125,7 +148,7 @@ def test_airflow_starts_works_and_leaves_nothing(home: Home, processes: Processe
     assert sleepers(survivors) == []
     assert port.is_free(home.ports.airflow)
     logs = "".join(path.read_text(errors="replace") for path in home.logs.iterdir())
-    assert not any(secret in logs for secret in ensure_secrets(home).values())
+    assert not any(secret in logs for secret in (*ensure_secrets(home).values(), PASSWORD, quote(PASSWORD, safe="")))
 
 
 def test_a_busy_port_is_named_before_anything_starts(home: Home, survivors: Survivors) -> None:

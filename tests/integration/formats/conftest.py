@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.project import SETTINGS_VARIABLE, Project
+from tests.produce import produce
 from tests.registry_server import RegistryServer
 
 MakeStore = Callable[..., Any]

@@ -16,7 +16,7 @@ from frazil.kafka.admin.observe import matching_topics, observe, offsets_at
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
+from tests.produce import produce
 from tests.servers import delete_topic
 
 Topic = Callable[..., str]

@@ -14,6 +14,7 @@ import pytest
 from frazil.errors import OutcomeUnknown, Retryable
 from frazil.kafka.admin.consumer_group import mirror_offsets
 from frazil.kafka.admin.topics import create_topic
+from frazil.kafka.client.client import STALL_SECONDS
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.read.read import ReadLimits, read_range
 from frazil.kafka.write.produce import produce
@@ -29,6 +30,13 @@ def noise(count: int, size: int) -> Iterator[OutgoingRecord]:
     """Records that don't compress."""
     span = len(NOISE) - size
     return (OutgoingRecord(None, NOISE[n * 31 % span :][:size]) for n in range(count))
+
+
+@pytest.fixture(autouse=True)
+def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of the time that a transfer stands still before it is given up."""
+    for module in ("read.read", "write.produce"):
+        monkeypatch.setattr(f"frazil.kafka.{module}.STALL_SECONDS", STALL_SECONDS / 3)
 
 
 def test_frozen_broker_does_not_hang_reader(patient: Any) -> None:

@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient
 from frazil.batch.facts import Range
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.kafka.admin.observe import observe
-from frazil.kafka.client.client import ErrorLog, consumer
+from frazil.kafka.client.client import STALL_SECONDS, ErrorLog, consumer
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.errors import translate
 from frazil.kafka.client.record import OutgoingRecord
 from frazil.kafka.read.read import ReadLimits, _Reading, read_range, read_ranges
-from frazil.kafka.write.produce import produce
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
+from tests.produce import produce
 
 Topic = Callable[..., str]
 
@@ -103,6 +103,13 @@ def test_partitions_read_at_once_neither_lose_nor_mix_records(cluster: Cluster, 
     assert max(batch.num_rows for batch in batches) <= 1_000
 
 
+@pytest.fixture
+def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of the time that a reader hears nothing before it asks why."""
+    monkeypatch.setattr("frazil.kafka.read.read.STALL_SECONDS", STALL_SECONDS / 3)
+
+
+@pytest.mark.usefixtures("short_stall")
 def test_missing_partition_among_others_is_named(cluster: Cluster, topic: Topic) -> None:
     """A topic that is not there is named even where its neighbours flow, or are as silent."""
     names = [topic(), topic()]
@@ -204,6 +211,7 @@ def test_large_records_do_not_fill_memory(cluster: Cluster, topic: Topic, monkey
     assert max(batch.num_rows for batch in batches) <= 5
 
 
+@pytest.mark.usefixtures("short_stall")
 def test_records_deleted_during_read_are_not_skipped(cluster: Cluster, topic: Topic) -> None:
     """What goes between two fetches is left to the next plan: the rest alone would look like the whole range."""
     name = topic()

@@ -114,12 +114,12 @@ def test_server_that_fails_over_each_new_table_is_retryable(empty: RestServer, p
 def test_hanging_catalog_does_not_hang_run(empty: RestServer, proxy: FaultProxy, place: str) -> None:
     """A server that takes the connection and never answers is given up at the time limit."""
     over = Event()
-    lake = by_way_of(proxy, {ANSWER: "10000"})
+    lake = by_way_of(proxy, {ANSWER: "3000"})
     path = "/v1/config" if place == "opening" else "/tables/orders"
     proxy.script("GET", path, hung(over, carried_out=False))
     try:
         with pytest.raises(
-            Retryable, match=rf"{place} .*catalog lake: .*not available now .*ReadTimeout.*timeout=10\.0"
+            Retryable, match=rf"{place} .*catalog lake: .*not available now .*ReadTimeout.*timeout=3\.0"
         ):
             lake.find_table("shop.orders")
     finally:

@@ -61,6 +61,7 @@ def test_kill_between_steps_neither_loses_nor_doubles_records(rest_shop: MakeSho
     shop.assert_exactly_once(orders=40, rounds=2)
 
 
+@pytest.mark.short("403", "501")
 @pytest.mark.parametrize("status", [400, 403, 406, 500, 501])
 def test_batches_land_where_service_refuses_expiry(
     begun: RestShop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int

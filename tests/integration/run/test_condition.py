@@ -14,12 +14,12 @@ import pytest
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from frazil.monitor.condition import Condition
 from frazil.monitor.reading import read
 from frazil.project import SETTINGS_VARIABLE, Project
 from tests.integration.conftest import Shop, environment
 from tests.operations import LETTERS, Killed, drop
+from tests.produce import produce
 from tests.servers import delete_topic
 
 At = Callable[..., Any]

@@ -11,11 +11,11 @@ from pyiceberg.types import StringType
 from frazil.batch.dead_letters import LetterChoice, Place
 from frazil.failpoints import Failpoint
 from frazil.kafka.client.record import OutgoingRecord
-from frazil.kafka.write.produce import produce
 from tests.fan_out import ROUTE, TABLES, expected, fanned_out, file_of, fill, outcomes
 from tests.integration.run.conftest import At
 from tests.letters import run_dead_letter_replay
 from tests.operations import LETTERS, Killed, assert_clean, lake, send
+from tests.produce import produce
 
 MakeShop = Callable[..., Any]
 P = Failpoint

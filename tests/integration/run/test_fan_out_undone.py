@@ -186,6 +186,7 @@ def test_ledger_rolled_back_to_decision_lands_nothing_twice(shop: MakeShop) -> N
     assert outcomes(orders) == (twice, sorted([*letters, *letters], key=str))
 
 
+@pytest.mark.short("dropped")
 @pytest.mark.parametrize("loss", ["rolled back", "dropped"])
 def test_lost_ledger_keeps_rows_of_recreated_topic_apart(shop: MakeShop, loss: str) -> None:
     """Rows of the earlier topic can't come again and stay; those of the present one come again once."""
@@ -224,6 +225,7 @@ def test_rolled_back_ledger_and_follower_are_repaired_by_one_reset(shop: MakeSho
     assert outcomes(orders) == expected(NUMBERS)
 
 
+@pytest.mark.short("False")
 @pytest.mark.parametrize("allow_duplicates", [False, True])
 def test_reset_that_names_table_again_doubles_no_rows(shop: MakeShop, *, allow_duplicates: bool) -> None:
     """An earlier reset passed the table by; a second one, forward or beside what is there, takes out what comes again."""

@@ -66,6 +66,7 @@ def take(shop: Any, table: str) -> None:
     lake(shop).catalog_of(table)._catalog.drop_table(table)
 
 
+@pytest.mark.short("shop.europe.north.t3-take-False")
 @pytest.mark.parametrize(
     ("table", "damage", "fills"), [("shop.europe.north.t3", take, False), ("mirror.night.south.t0", partition, True)]
 )

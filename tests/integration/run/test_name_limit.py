@@ -23,6 +23,7 @@ destinations:
 """
 
 
+@pytest.mark.short("keys")
 @pytest.mark.parametrize(
     "how",
     ["transforms: [{type: InsertField, static.field: source, static.value: web}]", "key: {format: string}"],

@@ -60,6 +60,7 @@ def delete_before(shop: Any, offset: int) -> None:
     future.result()
 
 
+@pytest.mark.short("rolled back")
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_lost_dead_letters_are_restored(shop: MakeShop, damage: Damage) -> None:
     """Refused with the command; it records what was lost at most, and a replay brings it back."""
@@ -85,6 +86,7 @@ def test_lost_dead_letters_are_restored(shop: MakeShop, damage: Damage) -> None:
     assert repair(orders, LETTERS) is None
 
 
+@pytest.mark.short("dropped", "rolled back")
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_lost_destination_is_filled_again(shop: MakeShop, damage: Damage) -> None:
     """Of several destinations one lost its rows: all of them have every record once afterwards."""
@@ -107,6 +109,7 @@ def test_lost_destination_is_filled_again(shop: MakeShop, damage: Damage) -> Non
     assert_clean(orders)
 
 
+@pytest.mark.short("dropped")
 @pytest.mark.parametrize("damage", [drop, roll_back], ids=["dropped", "rolled back"])
 def test_lost_ledger_is_written_again(shop: MakeShop, damage: Damage) -> None:
     """From the manifests that the closing table's snapshots name."""

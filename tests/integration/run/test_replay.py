@@ -90,6 +90,7 @@ def test_changed_config_leaves_no_old_outcomes(shop: MakeShop) -> None:
     assert_clean(again)
 
 
+@pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["manifest.written", "decide.committing", "decide.committed"])
 def test_reader_never_sees_range_missing(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """While a replay is under way main holds every row of the range: the old ones, then the new ones."""

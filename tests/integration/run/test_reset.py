@@ -107,6 +107,7 @@ def test_allowed_duplicates_stay(shop: MakeShop) -> None:
     assert_clean(orders)
 
 
+@pytest.mark.short("1", "3")
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 def test_reset_to_recreated_topic_keeps_older_rows(shop: MakeShop, partitions: int) -> None:
     """Refused with the command; after it the rows of the old topic stay and those of the new one land beside them."""
@@ -132,6 +133,7 @@ def test_reset_to_recreated_topic_keeps_older_rows(shop: MakeShop, partitions: i
     assert_clean(orders)
 
 
+@pytest.mark.short("follow.committed")
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committed", "record.committing"])
 def test_reset_between_two_follow_ups_leaves_no_half_batch(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """A batch that was decided is finished first, then the position moves."""

@@ -95,6 +95,7 @@ def test_position_whose_manifest_is_gone_is_never_guessed(shop: MakeShop) -> Non
     assert_clean(orders)
 
 
+@pytest.mark.short("remake")
 @pytest.mark.parametrize("damage", [drop, remake])
 def test_reset_of_one_topic_of_lost_table_is_refused(
     shop: MakeShop, topic: Callable[..., str], damage: Callable[[Any, str], None]
@@ -131,6 +132,7 @@ def test_reset_of_one_topic_after_full_rollback_is_refused(shop: MakeShop, topic
 
 
 @pytest.mark.parametrize("also", [LETTERS, LEDGER])
+@pytest.mark.short("drop-shop.orders__dead_letters", "roll_back-shop.orders__ledger")
 @pytest.mark.parametrize("damage", [drop, remake, roll_back])
 def test_two_lost_tables_are_repaired_by_one_reset(
     shop: MakeShop, also: str, damage: Callable[[Any, str], None]

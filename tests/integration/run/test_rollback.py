@@ -57,6 +57,7 @@ def kinds(orders: Any) -> list[str]:
     return [batch.kind for batch in history(orders.project, orders.pipeline)]
 
 
+@pytest.mark.short("2")
 @pytest.mark.parametrize("by", [1, 2, 3])
 def test_rolled_back_records_land_again_on_demand(shop: MakeShop, by: int) -> None:
     """A rollback by any number of batches is refused until a reset follows it; then the records land again, once."""
@@ -138,6 +139,7 @@ def test_rollback_past_backward_reset_doubles_nothing(shop: MakeShop) -> None:
     assert_all(orders, 8)
 
 
+@pytest.mark.short("1")
 @pytest.mark.parametrize("later", [0, 1])
 def test_rollback_past_replay_neither_loses_nor_doubles_dead_letters(shop: MakeShop, later: int) -> None:
     """Letters that the replay replaced are neither lost nor doubled, also if a batch came after it."""
@@ -200,6 +202,7 @@ def test_range_redone_with_other_bounds_doubles_no_dead_letters(shop: MakeShop) 
     assert_all(small, 14)
 
 
+@pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["decide.committed", "follow.committed", "record.committed"])
 def test_rollback_of_unfinished_batch_cleans_its_followers(shop: MakeShop, at_failpoint: At, point: str) -> None:
     """Decided, killed at a follow-up, then rolled back: what its followers got already goes again."""
@@ -292,6 +295,7 @@ def test_rollback_past_unrecorded_replay_keeps_dead_letters_once(shop: MakeShop,
     assert_all(orders, 8)
 
 
+@pytest.mark.short("1")
 @pytest.mark.parametrize("by", [1, 2])
 def test_rows_without_coordinates_do_not_block_rollback(shop: MakeShop, by: int) -> None:
     """Behind a reset that allowed duplicates, a table that does not say where its rows are from goes on by itself."""

@@ -191,6 +191,7 @@ def assert_both_go_on(advised: Any, topic: str) -> None:
         assert verify(advised.project, advised.project.pipeline(name)).differences == ()
 
 
+@pytest.mark.short("copy-follow.committing")
 @pytest.mark.parametrize(
     ("more", "point"), [("", "manifest.written"), ("copy", "manifest.written"), ("copy", "follow.committing")]
 )
@@ -208,6 +209,7 @@ def test_new_topic_that_two_pipelines_match_is_landed_once(
     assert_both_go_on(with_pattern(orders, topic, more, listed="other"), topic)
 
 
+@pytest.mark.short("decide.committed")
 @pytest.mark.parametrize("point", ["decide.committing", "decide.committed"])
 def test_topic_of_a_batch_that_is_not_finished_is_not_landed_by_another(
     shop: MakeShop, at_failpoint: At, point: str

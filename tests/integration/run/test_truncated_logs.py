@@ -158,7 +158,7 @@ def test_new_leader_with_the_whole_log_is_read_on(shop: MakeShop, patient: Patie
     assert_clean(orders)
 
 
-@pytest.fixture(params=[False, True], ids=["cold", "warm"])
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.full)], ids=["cold", "warm"])
 def asking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     """Whether the client that asks about a shop's logs knows their leaders before it reads."""
 

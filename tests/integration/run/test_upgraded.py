@@ -18,7 +18,6 @@ from frazil.iceberg.ledger.own_tables import FORMAT_KEY
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
-from frazil.kafka.write.produce import produce
 from tests.integration.conftest import Shop
 from tests.integration.run import older
 from tests.operations import (
@@ -40,6 +39,7 @@ from tests.operations import (
     send,
     to_table,
 )
+from tests.produce import produce
 
 MakeShop = Callable[..., Any]
 

@@ -56,7 +56,10 @@ def test_batch_is_judged_by_the_file_that_its_snapshot_names(orders: Any, check:
     assert "changed" in {difference.kind for difference in check(orders).differences}
 
 
-@pytest.mark.parametrize("change", [{"code": "WRONG_TYPE"}, {"message": "all is well"}, {"stage": "route"}])
+@pytest.mark.short("code")
+@pytest.mark.parametrize(
+    "change", [{"code": "WRONG_TYPE"}, {"message": "all is well"}, {"stage": "route"}], ids=["code", "message", "stage"]
+)
 def test_altered_reason_of_dead_letter_is_found(orders: Any, check: Make, table: Make, change: dict[str, Any]) -> None:
     """The letter is named, with its reason as it was, while a snapshot of before is there."""
     table(orders, "shop.orders__dead_letters").overwrite(

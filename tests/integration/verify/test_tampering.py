@@ -21,7 +21,7 @@ ADDED = [name for name in CIRCUMSTANCES if name != "merged"]
 
 
 @pytest.mark.embedded
-@pytest.mark.short(*(f"{name}-as_landed" for name in ADDED), "append-edited_since")
+@pytest.mark.short("append-as_landed", "fan_out-as_landed")
 @pytest.mark.parametrize("is_edited", [False, True], ids=["as_landed", "edited_since"])
 @pytest.mark.parametrize("name", ADDED)
 def test_each_tampering_is_named(tmp_path: Path, cluster: Cluster, name: str, is_edited: bool) -> None:

@@ -32,7 +32,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """What moves main is tested on a branch as well."""
     if "lake" in metafunc.fixturenames:
         both = metafunc.module.__name__.rpartition(".")[2] in MOVE_MAIN and metafunc.function.__name__ not in ONLY_MAIN
-        metafunc.parametrize("lake", [None, "audit"] if both else [None], ids=lambda of: of or "main", indirect=True)
+        branches = [None, pytest.param("audit", marks=pytest.mark.full)] if both else [None]
+        metafunc.parametrize("lake", branches, ids=lambda of: of or "main", indirect=True)
 
 
 @pytest.fixture

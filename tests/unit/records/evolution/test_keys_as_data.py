@@ -228,7 +228,7 @@ def test_record_is_the_same_with_and_without_neighbours(step: Transform, unknown
     of = replace(of, evolution=Evolution(max_columns=0))
     chosen = random.Random(7)
     values = []
-    for at in range(200):
+    for at in range(80):
         names = [name for name in CHOICES if chosen.random() < (0.9 if name == "needed" else 0.2)]
         values.append({"id": at} | {name: chosen.choice(CHOICES[name]) for name in names})
     together = land([values], of)
