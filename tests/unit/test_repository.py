@@ -214,6 +214,19 @@ def test_unit_tests_have_no_network() -> None:
         socket.create_connection(("127.0.0.1", 9))
 
 
+def test_contributing_names_files_that_exist() -> None:
+    """A file that is named in full is there; one that a contributor is to make has a name of the example."""
+    named = set(
+        re.findall(
+            r"`((?:include|plugins|tests|docs)/[\w/]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+        )
+    )
+    missing = [name for name in sorted(named) if not (ROOT / name).exists() and "value_size" not in name]
+
+    assert len(named) > 20
+    assert missing == []
+
+
 WALK = re.compile(r"^\|[^|]*\| `([\w/.]+\.py)` \| `([\w.]+)` \|$", re.MULTILINE)
 
 

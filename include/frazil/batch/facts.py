@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, NamedTuple
 
-from frazil.batch.schema_change import Demands, SchemaChange, Untold, bound_demands, bounded, first_names
+from frazil.batch.schema_change import Demands, SchemaChange, UntypedPaths, bound_demands, bounded, first_names
 
 NAMES_SHOWN: Final = 20
 """Of the fields of one batch: who looks wants to know which, not all of them."""
@@ -318,7 +318,7 @@ class Staged:
     again: tuple[Range, ...] = ()
     void: tuple[str, ...] = ()
     new_tables: tuple[str, ...] = ()
-    untold: Untold = field(default_factory=dict)
+    untold: UntypedPaths = field(default_factory=dict)
     ages: RecordAges = field(default_factory=dict)
 
     @property

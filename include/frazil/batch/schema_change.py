@@ -50,7 +50,7 @@ def shorten(text: str) -> str:
     return text if len(text) <= _SHORTENED else f"{text[:_SHORTENED]}…"
 
 
-Untold = Mapping[str, frozenset[tuple[str, ...]]]
+UntypedPaths = Mapping[str, frozenset[tuple[str, ...]]]
 """Table -> paths that no column takes and whose values tell no type, such as `[]`. Another record's may bring a column, which
 these values then are of as well. `ANYWHERE` stands for more of them than are counted."""
 

@@ -248,7 +248,8 @@ def translated(path: str) -> Iterator[None]:
         raise _moved_error(path) from error
     except OSError as error:
         raise CAPTURE_UNREADABLE.retryable(
-            f"{path} can't be read: {error.strerror or error}", next_step="look at the storage"
+            f"{path} can't be read: {error.strerror or error}",
+            next_step="check that the disk or mount can be reached, then run it again",
         ) from error
 
 

@@ -87,7 +87,7 @@ def test_wrong_credentials_are_terminal_and_name_their_setting(guarded: Any, tmp
             "renew the certificate that clusters.prod": with_certificate("old", authority, timedelta(days=-1)),
             "an authority sign it": with_certificate("foreign", Authority.make("other"), timedelta(days=1)),
             "set ssl.certificate.location": nothing_shown,
-            "no token was got": {**clients["OAUTHBEARER"], "sasl.oauthbearer.client.secret": "wrong-secret"},
+            "no token was received": {**clients["OAUTHBEARER"], "sasl.oauthbearer.client.secret": "wrong-secret"},
         }
         with ThreadPoolExecutor(len(cases)) as together:
             asked = {

@@ -91,7 +91,9 @@ def _show(verdicts: "list[Verdict]", broken: int) -> None:
             console.say(f"          {problem}")
         for remark in verdict.remarks:
             console.say(f"          warning: {remark}")
-    console.say(f"{len(verdicts)} files, {f'{broken} broken' if broken else 'all usable'}")
+    console.say(
+        f"{len(verdicts)} {'file' if len(verdicts) == 1 else 'files'}, {f'{broken} broken' if broken else 'all usable'}"
+    )
 
 
 def _short(file: str) -> str:

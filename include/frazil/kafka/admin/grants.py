@@ -49,12 +49,12 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What somebody does with a cluster.
+    """A task that needs rights on a Kafka cluster, such as ingesting.
 
     Attributes:
         name: Short name.
-        does: What it is, for the docs.
-        grants: What it needs.
+        does: What the task does, for the docs.
+        grants: The rights it needs.
         consequence: What happens without the grants, for the docs.
     """
 

@@ -77,7 +77,8 @@ def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> Fraz
         return _broker_certificate(cluster, where, detail)
     if error.code() == KafkaError._SSL:
         return KAFKA_LOGIN_REFUSED.terminal(
-            f"{where}: no TLS: {detail}", next_step=f"check {_settings(cluster)}: the keys that begin with ssl."
+            f"{where}: the TLS connection failed: {detail}",
+            next_step=f"check {_settings(cluster)}: the keys that begin with ssl.",
         )
     if "OAUTHBEARER token" in detail and any(words in detail.lower() for words in _NO_ISSUER):
         mend = f"try again; if it stays, check sasl.oauthbearer.token.endpoint.url of {_settings(cluster)}"
@@ -91,7 +92,7 @@ def _mend_credentials(cluster: Cluster, detail: str) -> str:
     settings, lowered = _settings(cluster), detail.lower()
     if "oauthbearer token" in lowered:
         return (
-            f"no token was got: check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and https.ca.location of"
+            f"no token was received: check sasl.oauthbearer.token.endpoint.url, .client.id, .client.secret and https.ca.location of"
             f" {settings}"
         )
     if "mechanism handshake failed" in lowered or "unsupported sasl mechanism" in lowered:
@@ -109,7 +110,7 @@ def _client_certificate(cluster: Cluster, where: str, detail: str) -> Terminal:
     shown = {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"} & cluster.properties.keys()
     if not shown:
         what, mend = (
-            "wants a certificate of the client, and has got none",
+            "asks for a client certificate, and none is configured",
             f"set ssl.certificate.location of {settings}",
         )
     elif (ended := _expired(cluster)) is not None:

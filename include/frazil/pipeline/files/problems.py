@@ -110,10 +110,12 @@ class _Place:
         path: list[str] = []
         secret, description = False, None
         for part in loc:
-            if part in {model_type.__name__ for model_type in types if _is_model(model_type)} or str(part).startswith(
-                (_LITERAL, _CHECKED)
-            ):
-                continue  # pydantic names the branch of a union, which is no key of the file
+            # pydantic names the branch of a union, which is no key of the file
+            if branch := [one for one in types if _is_model(one) and one.__name__ == part]:
+                types = branch
+                continue
+            if str(part).startswith((_LITERAL, _CHECKED)):
+                continue
             path.append(str(part))
             fields = [
                 model_type.model_fields[part]

@@ -212,7 +212,7 @@ class RowFitter:
         return self._key_columns.join_keys(fitted, rows.key, len(rows.positions))
 
     def problems(self, shape: pa.Schema, key_shape: pa.Schema | None) -> list[str]:
-        """Return the columns that no rows of these fields could ever fill, and why."""
+        """Return a message for each column that these fields can never fill."""
         if self._evolving_changes is not None:
             problems = self._evolving_changes.check()
         else:

@@ -113,7 +113,7 @@ def _infer_struct(
 
 
 def has_evidence(value: JsonValue) -> bool:
-    """Return whether a value has a type: at some depth it holds something other than null."""
+    """Return whether a value shows a type: somewhere in it is something other than null."""
     if isinstance(value, dict):
         return any(has_evidence(item) for item in value.values())
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The two halves of a record, its value and its key: their bytes on the way to their format."""
+"""Hands the bytes of a record's value, or of its key, to the format that decodes them."""
 
 from __future__ import annotations
 

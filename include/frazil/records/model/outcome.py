@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.batch.facts import TableCounts, UnknownFields
-from frazil.batch.schema_change import Demands, Untold
+from frazil.batch.schema_change import Demands, UntypedPaths
 from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.kafka_schema import KAFKA_SCHEMA
 
@@ -74,7 +74,7 @@ class Outcomes:
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     demands: Demands = field(default_factory=dict)
     new_tables: tuple[str, ...] = ()
-    untyped_paths: Untold = field(default_factory=dict)
+    untyped_paths: UntypedPaths = field(default_factory=dict)
 
     @property
     def asks(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from frazil.batch.schema_change import Demands, Untold, listed
+from frazil.batch.schema_change import Demands, UntypedPaths, listed
 from frazil.error_codes import TABLE_UNFIT
 from frazil.errors import Terminal
 from frazil.iceberg.commit.commit import fit_of
@@ -143,7 +143,7 @@ def columns_of(pipeline: Pipeline, tables: Tables) -> dict[str, pa.Schema]:
 def columns_after(
     columns: Mapping[str, pa.Schema], demands: Demands, specs: Mapping[str, RecordSpec]
 ) -> dict[str, pa.Schema]:
-    """The columns of rows as they would be after changes that nobody makes."""
+    """The columns of rows as the demanded changes would make them: for a dry run."""
     return {
         name: apply_changes(schema, merge_changes(demands.get(name, ()), specs[name])) if demands.get(name) else schema
         for name, schema in columns.items()
@@ -162,7 +162,7 @@ def is_stale(pipeline: Pipeline, before: Tables, after: Tables) -> bool:
     return False
 
 
-def has_late_column(untyped: Untold, columns: Mapping[str, pa.Schema], specs: Mapping[str, RecordSpec]) -> bool:
+def has_late_column(untyped: UntypedPaths, columns: Mapping[str, pa.Schema], specs: Mapping[str, RecordSpec]) -> bool:
     """Whether a field that landed without a column has one by now: its record must be staged again, with that column.
 
     Args:

@@ -105,19 +105,19 @@ def lend_session(folder: Path) -> Iterator[KeptSession]:
 
 def _take_session(folder: Path) -> tuple[KeptSession, IO[str]]:
     for file in sorted(folder.glob(f"*{_SUFFIX}")):
-        lock_file = _locked(file)
+        lock_file = _try_lock(file)
         if lock_file is not None:
             return KeptSession(file), lock_file
     while True:
         file = folder / f"{uuid4()}{_SUFFIX}"
         file.touch(exist_ok=False)
-        lock_file = _locked(file)
+        lock_file = _try_lock(file)
         if lock_file is not None:  # else another job was quicker
             return KeptSession(file), lock_file
 
 
-def _locked(file: Path) -> IO[str] | None:
-    """The file with its lock; None if somebody has it, it is gone, or nobody used it for long."""
+def _try_lock(file: Path) -> IO[str] | None:
+    """Lock a file and return it; None if somebody has it, it is gone, or nobody used it for long."""
     try:
         lock_file = file.open("r+", encoding="utf-8")
     except FileNotFoundError:

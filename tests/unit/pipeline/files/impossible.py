@@ -181,6 +181,14 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ),
     # transforms
     ({"transforms": [{"type": "Mask"}]}, "transforms.0.type: 'Mask' is no transform, did you mean 'MaskField'?"),
+    (
+        {"transforms": [{"type": "MaskField", "fields": ["a"], "spreadd": 3}]},
+        "transforms.0.spreadd: unknown key; known keys: ",
+    ),
+    (
+        {"transforms": [{"type": "MaskField", "fields": ["a"], "source.field": "b"}]},
+        "transforms.0.source.field: unknown key; known keys: ",
+    ),
     ({"transforms": [{"type": "Cast$Key", "spec": "int64"}]}, "transforms: number 1, Cast: keys are not decoded"),
     (
         {"value": OF_PROTO, "transforms": [{"type": "MaskField", "fields": "nte"}]},
