@@ -301,8 +301,8 @@ def test_letters_get_their_columns_round_by_round(shop: MakeShop) -> None:
     assert columns_for(columns_of(orders.pipeline, tables), demanding(7))[ORDERS].names[-7:] == names
 
 
-def test_letters_that_no_column_helps_end_at_once(shop: MakeShop) -> None:
-    """A round that changes nothing would be followed by the same one for ever."""
+def test_letters_that_no_column_helps_end_after_few_rounds(shop: MakeShop) -> None:
+    """Rounds that change nothing would be followed by the same ones for ever; a few may follow a catalog that lags."""
     orders = evolving(shop)
     put(orders, {"id": 1})
     orders.run()
@@ -314,7 +314,7 @@ def test_letters_that_no_column_helps_end_at_once(shop: MakeShop) -> None:
         demands = {ORDERS: (SchemaChange(("id",), "add", "long"),)}
         return demands, {ORDERS: RecordSpec(found[ORDERS], evolution=Evolution())}
 
-    with pytest.raises(Terminal, match=r"changed 1 times and still lack shop\.orders: add id long"):
+    with pytest.raises(Terminal, match=r"changed 4 times and still lack shop\.orders: add id long"):
         evolve_for_records(scope(orders), tables, 2, find)
 
     assert len(asked) == 1

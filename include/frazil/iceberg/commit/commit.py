@@ -136,7 +136,7 @@ def commit(lake: Lake, change: Change) -> int:
         validate(change, table.metadata)
         refuse_lost_files(change.table, change.files, table)
         try:
-            return _attempt(table, change, rewriter)
+            return _attempt(lake, table, change, rewriter, failure)
         except Refused:
             # A rival may have landed this very batch while we tried: rolling forward is anybody's work.
             landed = change.landed(lake.load_table(change.table).metadata)
@@ -243,8 +243,18 @@ def expiry_part(change: Change, metadata: TableMetadata) -> tuple[TableUpdate, .
     return () if retention is None else expiry_updates(metadata, change.table, retention, metadata.last_updated_ms)
 
 
-def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
-    head = head_of(table.metadata)
+def _attempt(
+    lake: Lake, table: Table, change: Change, rewriter: Rewriter | None, failure: BaseException | None
+) -> int:
+    head, rewrite = head_of(table.metadata), Rewrite()
+    if rewriter is not None:
+        rewrite = rewriter.rewrite(table, head)
+        # That may have taken hours, in which files can go, or columns change, while the head stays: all is checked again.
+        table = reload_table(lake, change, failure)
+        if head_of(table.metadata) != head:
+            raise HeadMoved(f"rows were removed from snapshot {head}, the head is {head_of(table.metadata)} now")
+        validate(change, table.metadata)
+        refuse_lost_files(change.table, (*change.files, *rewrite.added), table)
 
     def validate_again(metadata: TableMetadata) -> None:
         failpoints.hit(Failpoint(f"{change.step}.retrying"))
@@ -258,7 +268,6 @@ def _attempt(table: Table, change: Change, rewriter: Rewriter | None) -> int:
         lambda snapshot: moved_properties(change, table.metadata, snapshot),
         expires=lambda metadata: expiry_part(change, metadata),
     )
-    rewrite = Rewrite() if rewriter is None else rewriter.rewrite(table, head)
     if rewriter is not None:
         request = replace(request, summary={**request.summary, REMOVED_KEY: str(rewrite.rows)})
     added = [data_file(staged, table.metadata) for staged in (*change.files, *rewrite.added)]

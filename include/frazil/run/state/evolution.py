@@ -105,7 +105,7 @@ def evolve_for_records(scope: RunContext, tables: Tables, n: int, find_demands: 
     changes: Demands = {}
     # Each round adds a column, so there are no more of them than columns: but somebody may take columns away meanwhile.
     most = ROUNDS + sum(scope.pipeline.destination(name).max_columns for name in tables.destinations)
-    rounds = 0
+    rounds = unchanged = 0
     while True:
         columns = columns_of(scope.pipeline, tables)
         demands, specs = find_demands(columns)
@@ -113,7 +113,9 @@ def evolve_for_records(scope: RunContext, tables: Tables, n: int, find_demands: 
             return tables, changes
         tables, applied = evolve_tables(scope, tables, demands, specs, n)
         changes, rounds = merge_demands(changes, applied), rounds + 1
-        if rounds == most or columns_of(scope.pipeline, tables) == columns:
+        # A rival that takes columns away, or a catalog that lags, may be over with the next round.
+        unchanged = unchanged + 1 if columns_of(scope.pipeline, tables) == columns else 0
+        if rounds == most or unchanged == ROUNDS:
             raise columns_still_missing(scope, n, demands, rounds)
 
 

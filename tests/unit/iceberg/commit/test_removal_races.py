@@ -98,6 +98,29 @@ def test_removal_from_a_busy_table_is_tried_a_bounded_number_of_times(lake: Lake
     assert len(everything(lake)) == 10 + ATTEMPTS
 
 
+@pytest.mark.parametrize("which", ["staged", "rewritten"])
+def test_files_that_went_while_rows_were_rewritten_are_named_by_no_snapshot(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """Who sleeps in the middle of a removal, while an orphan removal takes what no snapshot names, is refused."""
+    create(lake, [])
+    commit(lake, change(lake, mark(1), None, numbered(range(10))))
+    ours = change(lake, mark(2), mark(1), [Row(100, offset=4, batch=2)], removing(3, 6))
+    rewritten = Rewriter.rewrite
+
+    def rewrite(rewriter: Rewriter, table: Any, head: int | None) -> Any:
+        result = rewritten(rewriter, table, head)
+        (lost,) = ours.files if which == "staged" else result.added
+        Path(lost.path.removeprefix("file://")).unlink()
+        return result
+
+    monkeypatch.setattr(Rewriter, "rewrite", rewrite)
+
+    with pytest.raises(Refused, match="1 of 2 files that were staged are gone"):
+        commit(lake, ours)
+    assert [row.id for row in everything(lake)] == list(range(10))
+
+
 def test_rewrites_of_many_tables_hold_rows_one_at_a_time(lines: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Followers get their parts at the same time; of the writers of survivors only one holds rows at any time."""
     commit(lines, change(lines, mark(1), None, numbered(range(10))))
