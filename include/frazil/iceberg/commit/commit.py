@@ -243,9 +243,7 @@ def expiry_part(change: Change, metadata: TableMetadata) -> tuple[TableUpdate, .
     return () if retention is None else expiry_updates(metadata, change.table, retention, metadata.last_updated_ms)
 
 
-def _attempt(
-    lake: Lake, table: Table, change: Change, rewriter: Rewriter | None, failure: BaseException | None
-) -> int:
+def _attempt(lake: Lake, table: Table, change: Change, rewriter: Rewriter | None, failure: BaseException | None) -> int:
     head, rewrite = head_of(table.metadata), Rewrite()
     if rewriter is not None:
         rewrite = rewriter.rewrite(table, head)
