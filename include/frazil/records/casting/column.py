@@ -164,7 +164,7 @@ class ColumnPlan:
             )
         if not self.field.nullable:
             for row in pc.indices_nonzero(gaps).to_pylist():
-                _reject_row(dead, row, missing_value(str(self.field.type)), self.steps)
+                _reject_row(dead, row, missing_value(type_name(self.field.type)), self.steps)
         return column
 
 

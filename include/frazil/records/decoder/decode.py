@@ -208,9 +208,10 @@ class Decoder:
                 continue
             rows = _union(list(routed.values()))
             fitted = decoded.fit(group, rows)
+            dead_rows = pa.array(fitted.dead, pa.int64())
             for number, table_rows in routed.items():
                 positions = decoded.positions if table_rows is None else decoded.positions.take(table_rows)
-                share = fitted if rows is None or table_rows is rows else _share(fitted, rows, table_rows)
+                share = fitted if rows is None or table_rows is rows else _share(fitted, dead_rows, rows, table_rows)
                 tables[number].add(share, positions, deletes=decoded.deletes)
 
     def _outcomes(self, state: _Batch, tables: Sequence[TableRows]) -> Outcomes:
@@ -380,12 +381,19 @@ def _union(parts: list[Rows]) -> Rows:
     return distinct_rows.take(pc.sort_indices(distinct_rows))
 
 
-def _share(fitted: Fitted, rows: pa.Int64Array, table_rows: pa.Int64Array) -> Fitted:
-    """Return what became of the rows of one table, numbered as they are there, among rows that were fitted for several."""
+def _share(fitted: Fitted, dead_rows: pa.Int64Array, rows: pa.Int64Array, table_rows: pa.Int64Array) -> Fitted:
+    """Return what became of the rows of one table, numbered as they are there, among rows that were fitted for several.
+
+    There may be thousands of tables, each with dead letters of its own: only those are visited one by one.
+    """
     numbers = pc.index_in(rows, value_set=table_rows).cast(pa.int64())
     own_rows = numbers.take(fitted.input_rows)
     is_own = own_rows.is_valid()
-    dead = {numbers[row].as_py(): reason for row, reason in fitted.dead.items() if numbers[row].is_valid}
+    dead_numbers = numbers.take(dead_rows)
+    own_dead = zip(
+        dead_numbers.drop_null().to_pylist(), dead_rows.filter(dead_numbers.is_valid()).to_pylist(), strict=True
+    )
+    dead = {number: fitted.dead[row] for number, row in own_dead}
     ignored = fitted.ignored.at_positions(pc.indices_nonzero(numbers.is_valid()).cast(pa.int64()))
     return Fitted(fitted.rows.filter(is_own), own_rows.filter(is_own), dead, ignored.map_positions(numbers))
 

@@ -23,6 +23,7 @@ from frazil.records.model.spec import RecordSpec
 from frazil.records.transforms.catalogue import TRANSFORMS, transform
 from frazil.records.transforms.definition import TransformDefinition
 from frazil.records.transforms.kinds.conditions import Filter, TopicNameMatches, When, named_fields
+from frazil.records.transforms.kinds.masking import MaskField
 from frazil.records.transforms.kinds.nested import Flatten
 from tests.unit.records.chains import any_options
 from tests.unit.records.evolution import webhooks
@@ -294,6 +295,16 @@ def test_transforms_that_read_all_fields_are_listed() -> None:
     assert named["ExtractField"] == frozenset({"`p.q`.r", "p.q"})
     assert named["Sql"] is not None
     assert {"price", "size", "twice"} <= named["Sql"]
+
+
+def test_own_transform_that_extends_one_of_frazils_looks_at_all_fields() -> None:
+    """It may read more than what it inherits names."""
+
+    class Own(MaskField):
+        """Somebody else's."""
+
+    assert named_fields([MaskField(("secret",))]) == {"secret"}
+    assert named_fields([Own(("secret",))]) is None
 
 
 @pytest.mark.parametrize(

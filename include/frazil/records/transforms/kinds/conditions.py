@@ -145,4 +145,7 @@ def _names(transform: Transform) -> Names:
     if isinstance(transform, When):
         # The decoder itself handles a Flatten of all records, but not one under a condition.
         return None if isinstance(transform.transform, Flatten) else _names(transform.transform)
-    return transform.referenced_names() if isinstance(transform, TransformDefinition) else None
+    # An own transform may inherit the names of one of Frazil's, and look at more.
+    if not isinstance(transform, TransformDefinition) or not type(transform).__module__.startswith(f"{__package__}."):
+        return None
+    return transform.referenced_names()
