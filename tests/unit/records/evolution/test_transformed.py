@@ -88,6 +88,19 @@ def test_a_number_that_no_double_holds_is_a_dead_letter_beside_a_double(number: 
         assert landed.codes == ["OUT_OF_RANGE"]
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_dead_record_brings_no_column_beside_its_neighbours(is_first: bool) -> None:
+    """Its neighbours are decoded as they are without it."""
+    of = behind([transform("RegexRouter", {"regex": "a", "replacement": "b"})], ID)
+    bad, good = b'{"id": 1, "junk": 1, "t": "\\ud800"}', {"id": 2, "t": "x"}
+
+    landed = land([[bad, good] if is_first else [good, bad]], of)
+
+    assert landed.codes == ["LONE_SURROGATE"]
+    assert landed.rounds == land([[good]], of).rounds
+    assert [(row["id"], row["t"]) for row in landed.rows] == [(2, "x")]
+
+
 SPELLINGS: list[dict[str, Any]] = [
     {"id": 1, "ID": 2},
     {"ID": 2, "id": 1},
