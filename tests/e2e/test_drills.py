@@ -30,7 +30,7 @@ from tests.produce import produce
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 SPARK, INLINE = "drills", "inline_drills"
-BACKLOG = {SPARK: 1_000, INLINE: 600}
+BACKLOG = {SPARK: 3_000, INLINE: 1_200}
 """Records that wait when a drill begins, of 50 and of 2 a batch: for longer than the 5 s in which Airflow tells a task to end."""
 
 ORPHAN_SECONDS = 60
