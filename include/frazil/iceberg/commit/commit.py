@@ -249,16 +249,15 @@ def _attempt(lake: Lake, table: Table, change: Change, rewriter: Rewriter | None
         rewrite = rewriter.rewrite(table, head)
         # That may have taken hours, in which files can go, or columns change, while the head stays: all is checked again.
         table = reload_table(lake, change, failure)
-        if head_of(table.metadata) != head:
-            raise HeadMoved(f"rows were removed from snapshot {head}, the head is {head_of(table.metadata)} now")
+        _refuse_moved_head(table.metadata, head)
         validate(change, table.metadata)
         refuse_lost_files(change.table, (*change.files, *rewrite.added), table)
 
     def validate_again(metadata: TableMetadata) -> None:
         failpoints.hit(Failpoint(f"{change.step}.retrying"))
         validate(change, metadata)
-        if rewriter is not None and head_of(metadata) != head:
-            raise HeadMoved(f"rows were removed from snapshot {head}, the head is {head_of(metadata)} now")
+        if rewriter is not None:
+            _refuse_moved_head(metadata, head)
 
     request = SnapshotRequest(
         change.summary,
@@ -279,6 +278,11 @@ def _attempt(lake: Lake, table: Table, change: Change, rewriter: Rewriter | None
     transaction.commit_transaction()
     failpoints.hit(Failpoint(f"{change.step}.committed"))
     return producer.snapshot_id
+
+
+def _refuse_moved_head(metadata: TableMetadata, head: int | None) -> None:
+    if head_of(metadata) != head:
+        raise HeadMoved(f"rows were removed from snapshot {head}, the head is {head_of(metadata)} now")
 
 
 def snapshot_time(table: Table, snapshot_id: int | None) -> datetime | None:

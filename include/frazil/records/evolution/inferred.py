@@ -116,21 +116,21 @@ class InferredJson:
                 names |= new_names
             except Rejection as verdict:
                 dead[position] = verdict.reason
-        decoded = [shaped for group in shape_groups.groups for shaped in self._decoded(group, values, dead)]
+        decoded = [shaped for group in shape_groups.groups for shaped in self._decode_alive(group, values, dead)]
         return Decoded(tuple(group for group in decoded if len(group.positions)), dict(sorted(dead.items())))
 
-    def _decoded(self, group: Group, values: pa.BinaryArray, dead: dict[int, Reason]) -> list[Shaped]:
+    def _decode_alive(self, group: Group, values: pa.BinaryArray, dead: dict[int, Reason]) -> list[Shaped]:
         """Decode the values of a group, and add to `dead`. A dead record brings no field: the others are as without it."""
         positions = pa.array(group.positions, pa.int64())
         shaped, failed = self._decode_group(group.type, values.take(positions))
         dead |= {group.positions[index]: reason for index, reason in failed.items()}
-        kept = positions.take(shaped.positions)
+        alive = positions.take(shaped.positions)
         if not failed or self._agreement.exact is None:  # the same fields in all of them
-            return [Shaped(shaped.columns, kept)]
+            return [Shaped(shaped.columns, alive)]
         shape_groups = ShapeGroups(self._agreement, self._common_type, self._most_fields)
-        for position in kept.to_pylist():
+        for position in alive.to_pylist():
             shape_groups.add(self._leaves(self._parsed(values[position].as_py())), position)
-        return [each for rest in shape_groups.groups for each in self._decoded(rest, values, dead)]
+        return [each for rest in shape_groups.groups for each in self._decode_alive(rest, values, dead)]
 
     def _parsed(self, raw: bytes) -> dict[str, JsonValue]:
         repeated = self._spec.duplicate_keys == "last"

@@ -24,7 +24,7 @@ from frazil.records.model.json_text import JsonValue, describe, document
 from frazil.records.model.spec import RecordSpec
 
 Row = dict[int, object]
-"""The values of the columns, by their positions, that differ from those of a record without fields."""
+"""Values by the position of their column; columns that are left out are as in a record without fields."""
 
 
 class _Field(Enum):
@@ -36,7 +36,7 @@ class _Column:
 
     Attributes:
         field: The name at the root of a value, folded if case means nothing, below which its field is.
-        absent: What it is where no field is.
+        default: What it is where no field is; None without a default.
         refuses_absent: Whether a value without its field has no row.
     """
 
@@ -51,10 +51,9 @@ class _Column:
         self._has_default: Final = column.has_default
         self._expected: Final = type_name(column.type)
         self._convert: Final = converter(column.type, column.reading)
-        self._default: Final = self._converted_default(column) if column.has_default else None
+        self.default: Final = self._converted_default(column) if column.has_default else None
         self.field: Final = self._steps[0]
         self.refuses_absent: Final = column.required and not column.has_default
-        self.absent: Final = self._default
 
     def take(self, fields: dict[str, JsonValue], _whole: dict[str, JsonValue]) -> object:
         """Return the column's value.
@@ -91,7 +90,7 @@ class _Column:
 
     def _without_value(self, *, absent: bool) -> object:
         if self._has_default and (absent or self._required):
-            return self._default
+            return self.default
         if self._required:
             raise missing_value(self._expected)
         return None
@@ -169,7 +168,7 @@ class ExactDecoder:
             columns[rescued] = _RescuedFields(self._unknown_fields)
         self._columns: Final = tuple(columns[name] for name in spec.columns.names)
         # A record of a few fields must not cost what a table of many columns costs: columns without a field are not visited.
-        self._empty_row: Final = [column.absent if isinstance(column, _Column) else None for column in self._columns]
+        self._empty_row: Final = [column.default if isinstance(column, _Column) else None for column in self._columns]
         self._visited: Final = [
             index
             for index, column in enumerate(self._columns)
@@ -199,9 +198,9 @@ class ExactDecoder:
         fields = whole if self._fold is None else fold_fields(whole, self._column_fields, self._fold)
         if self._fails and (unknown_fields := self._unknown_fields(whole)):
             raise unknown_field(list(unknown_fields))
-        return self._filled(fields, whole), self._unknown_fields(whole) if self._ignores else ()
+        return self._fill(fields, whole), self._unknown_fields(whole) if self._ignores else ()
 
-    def _filled(self, fields: dict[str, JsonValue], whole: dict[str, JsonValue]) -> Row:
+    def _fill(self, fields: dict[str, JsonValue], whole: dict[str, JsonValue]) -> Row:
         """Return the row; of several fields that do not fit, that of the first column is the reason."""
         indexes = self._visited.copy()
         for name in fields:
