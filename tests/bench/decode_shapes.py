@@ -88,7 +88,8 @@ SHAPES: Final[dict[str, tuple[RecordSpec, Callable[[Order], bytes]]]] = {
 
 def measured(rounds: int) -> dict[str, float]:
     """CPU microseconds per record of each shape: the median of the rounds, after one to warm up."""
-    pool = [json.loads(order) for order in WORKLOADS["orders"].pool()[:RECORDS]]
+    record = WORKLOADS["orders"].records()
+    pool = [json.loads(record(n)) for n in range(RECORDS)]
     ways = {
         name: (OneTable(spec, BATCH_NUMBER), kafka_batch([write(order) for order in pool]))
         for name, (spec, write) in SHAPES.items()

@@ -71,10 +71,10 @@ def crossing(measured: Sequence[tuple[int, Mapping[str, float]]]) -> float | Non
 
 def measure(folder: Path, counts: Sequence[int], rounds: int) -> Iterator[tuple[int, Mapping[str, float]]]:
     """Count -> engine -> seconds, one after the other."""
-    pool = ORDERS.pool()
+    records_sent = ORDERS.records()
     with running_broker(folder / "broker") as home:
         cluster, envs = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)}), {}
-        fill(cluster, ORDERS.name, ORDERS.partitions, pool, WARM_UP)
+        fill(cluster, ORDERS.name, ORDERS.partitions, records_sent, WARM_UP)
         for engine in ENGINES:
             (folder / engine).mkdir()
             envs[engine] = environment(folder / engine, home, ORDERS.name, ORDERS.pipeline)
@@ -82,7 +82,7 @@ def measure(folder: Path, counts: Sequence[int], rounds: int) -> Iterator[tuple[
         for count in counts:
             took: dict[str, list[float]] = {engine: [] for engine in ENGINES}
             for number in range(rounds):
-                fill(cluster, ORDERS.name, ORDERS.partitions, pool, count)
+                fill(cluster, ORDERS.name, ORDERS.partitions, records_sent, count)
                 for engine in ENGINES if number % 2 else reversed(ENGINES):
                     took[engine].append(landed_in(envs[engine], engine, count, f"{count}-{number}"))
             yield count, {engine: median(of) for engine, of in took.items()}

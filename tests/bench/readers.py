@@ -108,7 +108,7 @@ def main() -> int:
         session("1g", "spark-kafka") as spark,
     ):
         cluster = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)})
-        fill(cluster, TOPIC, workload.partitions, workload.pool(), given.records)
+        fill(cluster, TOPIC, workload.partitions, workload.records(), given.records)
         partitions = observe(cluster, [TOPIC]).topics[TOPIC].partitions
         ranges = tuple(Range(TOPIC, number, 0, of.stable_end) for number, of in enumerate(partitions))
         for _ in range(given.rounds + 1):

@@ -80,10 +80,10 @@ def landed_in(env: Mapping[str, str], count: int, run: str) -> tuple[float, floa
 
 def measure(folder: Path, records: int, rounds: int) -> Iterator[tuple[str, float, float]]:
     """Master, seconds of staging, seconds of the command."""
-    pool = ORDERS.pool()
+    records_sent = ORDERS.records()
     with running_broker(folder / "broker") as home, running_cluster(home) as cluster_url:
         cluster, envs = Cluster("local", {"bootstrap.servers": bootstrap_servers(home)}), {}
-        fill(cluster, ORDERS.name, ORDERS.partitions, pool, WARM_UP)
+        fill(cluster, ORDERS.name, ORDERS.partitions, records_sent, WARM_UP)
         for name, master in {"local[1]": "local[1]", "local[2]": "local[2]", "standalone, 2 × 1": cluster_url}.items():
             root = folder / str(len(envs))
             root.mkdir()
@@ -92,7 +92,7 @@ def measure(folder: Path, records: int, rounds: int) -> Iterator[tuple[str, floa
             landed_in(envs[name], WARM_UP, "warm-up")
         took: dict[str, list[tuple[float, float]]] = {name: [] for name in envs}
         for number in range(rounds):
-            fill(cluster, ORDERS.name, ORDERS.partitions, pool, records)
+            fill(cluster, ORDERS.name, ORDERS.partitions, records_sent, records)
             for name, env in envs.items():
                 took[name].append(landed_in(env, records, f"round-{number}"))
         for name, of in took.items():

@@ -211,6 +211,25 @@ SETS = {
     "kafka-connect-avro": ArtifactSet(
         ("io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",), transitive=True, on_demand=True
     ),
+    # Flink's local cluster with its Iceberg sink, which Frazil is measured against, too.
+    "flink": ArtifactSet(
+        (
+            "org.apache.flink:flink-clients:2.0.0",
+            "org.apache.flink:flink-connector-files:2.0.0",
+            "org.apache.flink:flink-json:2.0.0",
+            "org.apache.flink:flink-sql-avro-confluent-registry:2.0.0",
+            "org.apache.flink:flink-sql-connector-kafka:4.0.1-2.0",
+            "org.apache.flink:flink-table-api-java-bridge:2.0.0",
+            "org.apache.flink:flink-table-planner-loader:2.0.0",
+            "org.apache.flink:flink-table-runtime:2.0.0",
+            "org.apache.hadoop:hadoop-client-runtime:3.4.2",
+            "org.apache.iceberg:iceberg-flink-runtime-2.0:1.11.0",
+            "org.slf4j:slf4j-simple:1.7.36",
+            "org.xerial:sqlite-jdbc:3.50.3.0",
+        ),
+        transitive=True,
+        on_demand=True,
+    ),
 }
 
 _JAR, _TAR = ".jar", ".tar.gz"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +30,7 @@ from frazil.runtime.home import Home, bootstrap_servers
 from tests.bench.plan_step import grow_old
 from tests.bench.shape.cost import Cost, costing
 from tests.bench.side_by_side.topics import fill
-from tests.bench.side_by_side.workloads import WORKLOADS
+from tests.bench.side_by_side.workloads import WORKLOADS, Records
 from tests.bench.stack import project
 
 COLUMNS: Final = {"id": {"type": "long", "required": True}, "kind": "string", "name": "string", "price": "double"}
@@ -66,9 +66,9 @@ class Ground:
         patient(plan_run, of, of.pipeline(name), RunRequest("begin"))
         return of
 
-    def fill(self, topic: str, pool: Sequence[bytes], records: int, partitions: int) -> None:
+    def fill(self, topic: str, records: Records, count: int, partitions: int) -> None:
         """Send records to a topic, evenly."""
-        fill(self.cluster, topic, partitions, pool, records)
+        fill(self.cluster, topic, partitions, records, count)
 
     def landed(self, of: Project, name: str, size: int, records: int, run: str = "run") -> Cost:
         """Plan and land what waits, which must be so many records."""
@@ -82,7 +82,7 @@ class Ground:
         return cost
 
 
-def _pool(columns: int = 4, kinds: int = 1, dead: float = 0.0) -> list[bytes]:
+def _pool(columns: int = 4, kinds: int = 1, dead: float = 0.0) -> Records:
     chance, made = random.Random(1), []
     for n in range(10_000):
         one: dict[str, Any] = {"id": n, "kind": f"k{n % kinds:03}", "name": f"order {n}", "price": n / 4}
@@ -90,7 +90,7 @@ def _pool(columns: int = 4, kinds: int = 1, dead: float = 0.0) -> list[bytes]:
         if chance.random() < dead:
             one["id"] = f"no {n}"
         made.append(json.dumps(one).encode())
-    return made
+    return lambda n: made[n % len(made)]
 
 
 def _one(ground: Ground, name: str, columns: dict[str, Any] | None = None, **parts: Any) -> Project:
@@ -102,7 +102,7 @@ def batch(ground: Ground, size: int) -> Cost:
     name = f"batch{size}"
     create_topic(ground.cluster, name, 4)
     of = _one(ground, name, ORDERS.columns)
-    ground.fill(name, ORDERS.pool(), size, 4)
+    ground.fill(name, ORDERS.records(), size, 4)
     return ground.landed(of, name, size, size)
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from frazil.runtime.home import Home
 from frazil.spark.submit.class_archive import make_archive
-from tests.bench.side_by_side.drain import DrainOrder, drain
+from tests.bench.side_by_side.drain import BESIDE, DrainOrder, drain
 from tests.bench.side_by_side.machine import machine, versions
 from tests.bench.side_by_side.small_batch import SmallOrder, small_batches
 from tests.bench.side_by_side.tables import tables
@@ -50,7 +50,7 @@ class Extent:
         intervals: Commit intervals of trickles, seconds.
         small_rounds: Of small batches.
         engines: Frazil's, of drains and small batches.
-        plain: Whether orders are drained by Spark jobs without Frazil, too.
+        beside: Who else drains besides Frazil and Kafka Connect, by workload.
     """
 
     records: dict[str, tuple[int, ...]]
@@ -59,7 +59,7 @@ class Extent:
     intervals: tuple[float, ...]
     small_rounds: int
     engines: tuple[str, ...]
-    plain: bool
+    beside: dict[str, tuple[str, ...]]
 
 
 LONG: Final = Extent(
@@ -69,7 +69,7 @@ LONG: Final = Extent(
     intervals=(10, 60),
     small_rounds=5,
     engines=("submit", "connect"),
-    plain=True,
+    beside={"orders": ("flink", "plain"), "avro": ("flink",)},
 )
 
 QUICK: Final = Extent(
@@ -79,7 +79,7 @@ QUICK: Final = Extent(
     intervals=(10,),
     small_rounds=1,
     engines=("submit",),
-    plain=False,
+    beside={},
 )
 """Within 15 minutes on two cores: of orders so many that the sink makes three commits and more, and has a rate between them."""
 
@@ -147,8 +147,8 @@ def _orders(given: argparse.Namespace, extent: Extent) -> list[tuple[str, Any]]:
     made: list[tuple[str, Any]] = []
     for name in given.workload or WORKLOADS:
         for count in [given.records] if given.records else extent.records[name]:
-            plain = name == "orders" and extent.plain and not given.no_plain
-            made.append(("drain", DrainOrder(name, count, given.rounds or extent.rounds, engines, plain)))
+            beside = extent.beside.get(name, ()) if given.beside is None else tuple(given.beside)
+            made.append(("drain", DrainOrder(name, count, given.rounds or extent.rounds, engines, beside)))
     minutes = given.minutes or extent.minutes
     for part, rate in (("trickle", 1_000), ("idle", 0)):
         orders = (TrickleOrder(rate, of, minutes, given.trickle_engine) for of in extent.intervals)
@@ -169,7 +169,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="of each trickle")
     parser.add_argument("--engine", action="append", help="Frazil's, for drains and small batches; may be given again")
     parser.add_argument("--trickle-engine", default="inline", help="Frazil's, for trickles (default: inline)")
-    parser.add_argument("--no-plain", action="store_true", help="leave out Spark jobs without Frazil")
+    parser.add_argument(
+        "--beside",
+        choices=list(BESIDE),
+        nargs="*",
+        help="who drains besides Frazil and Kafka Connect; nobody if none is named",
+    )
     return parser.parse_args()
 
 

@@ -13,16 +13,22 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tests.bench.side_by_side.bench import SCRATCH_RECORDS, bench
 from tests.bench.side_by_side.contents import unequal
+from tests.bench.side_by_side.flink_side import FlinkSide
 from tests.bench.side_by_side.frazil_side import FrazilSide
 from tests.bench.side_by_side.plain_side import PlainSide
 from tests.bench.side_by_side.sides import Drained, Side
 from tests.bench.side_by_side.sink_side import SinkSide
 from tests.bench.side_by_side.topics import fill
 from tests.bench.side_by_side.workloads import WORKLOADS
+
+BESIDE: Final[dict[str, tuple[Side, ...]]] = {
+    "flink": (FlinkSide(),),
+    "plain": (PlainSide("batch"), PlainSide("stream")),
+}
 
 
 @dataclass(frozen=True)
@@ -34,20 +40,19 @@ class DrainOrder:
         records: In the topic.
         rounds: How often each side lands it.
         engines: Frazil's.
-        plain: Whether Spark jobs without Frazil land it too; of JSON only.
+        beside: Who lands it besides Frazil and Kafka Connect: names of `BESIDE`. Plain Spark takes JSON only.
     """
 
     workload: str
     records: int
     rounds: int
     engines: tuple[str, ...]
-    plain: bool
+    beside: tuple[str, ...]
 
     @property
     def sides(self) -> Sequence[Side]:
         """Who lands it, in this order."""
-        plain = [PlainSide("batch"), PlainSide("stream")] if self.plain else []
-        return [*map(FrazilSide, self.engines), SinkSide(), *plain]
+        return [*map(FrazilSide, self.engines), SinkSide(), *(side for name in self.beside for side in BESIDE[name])]
 
 
 def drain(root: Path, order: DrainOrder, found: dict[str, Any], report: Callable[[str], None]) -> None:
@@ -63,9 +68,9 @@ def drain(root: Path, order: DrainOrder, found: dict[str, Any], report: Callable
     found |= {"workload": workload.name, "said": workload.said, "partitions": workload.partitions}
     found |= {"records": order.records, "cores": os.cpu_count(), "sides": {}, "wrong": []}
     with bench(root, workload) as ground:
-        pool = workload.pool(registry=ground.registry)
-        fill(ground.cluster, ground.scratch.workload.name, workload.partitions, pool, SCRATCH_RECORDS)
-        found["bytes"] = fill(ground.cluster, workload.name, workload.partitions, pool, order.records)
+        records = workload.records(registry=ground.registry)
+        fill(ground.cluster, ground.scratch.workload.name, workload.partitions, records, SCRATCH_RECORDS)
+        found["bytes"] = fill(ground.cluster, workload.name, workload.partitions, records, order.records)
         rounds: dict[str, list[Drained]] = {side.name: [] for side in order.sides}
         for number in range(order.rounds):
             for side in order.sides:

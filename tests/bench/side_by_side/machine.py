@@ -20,6 +20,8 @@ _MODULES: Final = {
     "Iceberg for Spark": ("spark", "iceberg-spark-runtime-4.1_2.13"),
     "Avro converter of Kafka Connect": ("kafka-connect-avro", "apicurio-registry-utils-converter"),
     "Apicurio Registry": ("registry", "apicurio-registry-app"),
+    "Flink": ("flink", "flink-clients"),
+    "Iceberg for Flink": ("flink", "iceberg-flink-runtime-2.0"),
 }
 
 

@@ -57,7 +57,7 @@ class PlainSide:
 
     def _command(self, of: Project, bench: Bench, folder: str) -> tuple[list[str], dict[str, str]]:
         engine = of.engine("submit")
-        job = submit._submission(of, "submit", "ingest.py", f"plain {folder}", writes=True)
+        job = submit._submission(of, "submit", "ingest.py", f"plain {folder}", writes=True, on_server=False)
         command = [
             str(interpreter_bin() / "spark-submit"),
             "--master",

@@ -70,8 +70,8 @@ def small_batches(root: Path, order: SmallOrder, found: dict[str, Any], report: 
         report: Told of each batch.
     """
     with bench(root, WORKLOADS["orders"]) as ground, ExitStack() as servers:
-        name, pool = ground.workload.name, ground.workload.pool()
-        fill(ground.cluster, name, ground.workload.partitions, pool, order.records)
+        name, records = ground.workload.name, ground.workload.records()
+        fill(ground.cluster, name, ground.workload.partitions, records, order.records)
         all_ways = ways(ground, order)
         for way in all_ways.values():
             servers.enter_context(server_ended(way.env))
@@ -79,7 +79,7 @@ def small_batches(root: Path, order: SmallOrder, found: dict[str, Any], report: 
         found |= {"records": order.records, "ways": rounds, "wrong": []}
         for number in range(order.rounds + 1):
             if number:
-                append(ground.cluster, name, ground.workload.partitions, pool, order.records)
+                append(ground.cluster, name, ground.workload.partitions, records, order.records)
             for said, way in all_ways.items():
                 took = landed(ground, way, f"round-{number}", (number + 1) * order.records)
                 rounds[said] += [took] if number else []

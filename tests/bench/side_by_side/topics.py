@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
@@ -10,22 +9,23 @@ from confluent_kafka import Message, Producer
 
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster
+from tests.bench.side_by_side.workloads import Records
 
 _SERVE_EVERY: Final = 5_000
 _FLUSH_SECONDS: Final = 120.0
 
 
-def fill(cluster: Cluster, topic: str, partitions: int, pool: Sequence[bytes], count: int) -> int:
-    """Make a topic and send it the records of a pool in turn, so many that there are `count`, evenly into its partitions.
+def fill(cluster: Cluster, topic: str, partitions: int, records: Records, count: int) -> int:
+    """Make a topic and send it the first `count` records, evenly into its partitions.
 
     Returns:
         Bytes of the values.
     """
     create_topic(cluster, topic, partitions)
-    return append(cluster, topic, partitions, pool, count)
+    return append(cluster, topic, partitions, records, count)
 
 
-def append(cluster: Cluster, topic: str, partitions: int, pool: Sequence[bytes], count: int) -> int:
+def append(cluster: Cluster, topic: str, partitions: int, records: Records, count: int) -> int:
     """Send a topic that is there so many records, evenly into its partitions.
 
     Returns:
@@ -51,7 +51,7 @@ def append(cluster: Cluster, topic: str, partitions: int, pool: Sequence[bytes],
     )
     size = 0
     for at in range(0, count, _SERVE_EVERY):
-        chunk = [pool[(at + n) % len(pool)] for n in range(min(_SERVE_EVERY, count - at))]
+        chunk = [records(at + n) for n in range(min(_SERVE_EVERY, count - at))]
         for n, value in enumerate(chunk, start=at):
             while True:
                 try:

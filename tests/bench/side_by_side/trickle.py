@@ -161,8 +161,8 @@ def sending(ground: Bench, order: TrickleOrder, mark: str) -> tuple[int, meter.R
 
 def _records(ground: Bench, total: int) -> Iterator[OutgoingRecord]:
     chance = random.Random(1)
-    for n in range(total):
-        made = ground.workload.make(chance, n)
+    for _ in range(total):
+        made = ground.workload.make(chance)
         made[COLUMN] = datetime.now(UTC).isoformat(timespec="milliseconds")
         yield OutgoingRecord(key=None, value=json.dumps(made, separators=(",", ":")).encode())
 

@@ -1,25 +1,72 @@
 """What is landed: records of a given shape, the table that takes them, and the pipeline that says how.
 
 Records are made of a pool of different ones that is sent again and again: making 20 million of them would take longer than
-landing them. Where each of them is, in topic and table, is told by its offset.
+landing them. Each time a record is sent it gets a number and an instant that no other has, as ids and times are in real topics: a
+column of repeated values would be a small dictionary.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import random
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import fastavro
+
 from tests.bench.side_by_side.avro import ORDER_SCHEMA, registered_avro
 
 POOL: Final = 50_000
-"""Different records of a workload."""
+"""Records of a workload that differ in more than number and instant."""
 
-_BEGIN: Final = datetime(2026, 3, 1, tzinfo=UTC)
+FIRST: Final = 10_000_000_000
+"""Number of the first record. Ten million million records later it still has as many digits, and bytes in Avro."""
+
+BEGIN: Final = datetime(2026, 3, 1, tzinfo=UTC)
+_EPOCH_MILLISECONDS: Final = int(BEGIN.timestamp()) * 1000
+_DAY_MILLISECONDS: Final = 86_400_000
+_STEP_MILLISECONDS: Final = 7_919_777
+"""From record to record, around the day: without a common factor, so each millisecond comes once."""
+
+
+Records = Callable[[int], bytes]
+"""The record of a number, for as many numbers as are wanted."""
+
+
+def _records(pool: list[bytes], number: Callable[[int], bytes], instant: Callable[[int], bytes]) -> Records:
+    """Make records without an end: the `n`-th is one of a pool with a number and an instant of its own.
+
+    Args:
+        pool: Encoded records whose number is `FIRST` and whose instant is `BEGIN`, if they have one.
+        number: Encodes a number.
+        instant: Encodes an instant, in milliseconds since `BEGIN`.
+    """
+
+    def record(n: int) -> bytes:
+        value = pool[n % len(pool)].replace(number(FIRST), number(FIRST + n))
+        return value.replace(instant(0), instant(n * _STEP_MILLISECONDS % _DAY_MILLISECONDS))
+
+    return record
+
+
+def _json_long(number: int) -> bytes:
+    return b"%d" % number
+
+
+_SECONDS: Final = [(BEGIN + timedelta(seconds=n)).strftime("%Y-%m-%dT%H:%M:%S.").encode() for n in range(86_400)]
+
+
+def _json_instant(milliseconds: int) -> bytes:
+    return b"%b%03dZ" % (_SECONDS[milliseconds // 1000], milliseconds % 1000)
+
+
+def _avro_long(number: int) -> bytes:
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, {"type": "long"}, number)
+    return buffer.getvalue()
 
 
 @dataclass(frozen=True)
@@ -31,7 +78,7 @@ class Workload:
         said: In words, for reports.
         partitions: Of the topic.
         columns: Of the table, as in a pipeline file.
-        make: Makes the n-th record, as JSON has it.
+        make: Makes a record, as JSON has it; its number is `FIRST`, its instant `BEGIN`, if it has one.
         schema: Of Avro; records without are JSON.
     """
 
@@ -39,7 +86,7 @@ class Workload:
     said: str
     partitions: int
     columns: dict[str, Any]
-    make: Callable[[random.Random, int], dict[str, Any]]
+    make: Callable[[random.Random], dict[str, Any]]
     schema: dict[str, Any] | None = None
 
     @property
@@ -47,18 +94,20 @@ class Workload:
         """The table that Frazil lands into."""
         return f"bench.{self.name}"
 
-    def pool(self, seed: int = 1, registry: str = "") -> Sequence[bytes]:
-        """The different records.
+    def records(self, registry: str = "") -> Records:
+        """The records, as many as are wanted.
 
         Args:
-            seed: Of the chances.
             registry: Address of the registry that gets the schema; of records with a schema only.
         """
-        chance = random.Random(seed)
-        records = [self.make(chance, n) for n in range(POOL)]
+        chance = random.Random(1)
+        pool = [self.make(chance) for _ in range(POOL)]
         if self.schema is not None:
-            return registered_avro(registry, self.name, self.schema, records)
-        return [json.dumps(record, separators=(",", ":")).encode() for record in records]
+            values = registered_avro(registry, self.name, self.schema, pool)
+            return _records(values, _avro_long, lambda milliseconds: _avro_long(_EPOCH_MILLISECONDS + milliseconds))
+        return _records(
+            [json.dumps(record, separators=(",", ":")).encode() for record in pool], _json_long, _json_instant
+        )
 
     @property
     def pipeline(self) -> str:
@@ -77,14 +126,10 @@ class Workload:
         return json.dumps(file | keys)
 
 
-def _instant(chance: random.Random) -> str:
-    return (_BEGIN + timedelta(milliseconds=chance.randrange(86_400_000))).isoformat(timespec="milliseconds")
-
-
-def _order(chance: random.Random, n: int) -> dict[str, Any]:
+def _order(chance: random.Random) -> dict[str, Any]:
     return {
-        "order_id": 10_000_000_000 + n,
-        "at": _instant(chance),
+        "order_id": FIRST,
+        "at": _json_instant(0).decode(),
         "store": chance.randrange(500),
         "amount": chance.randrange(10_000, 1_000_000) / 100,
         "customer": {"id": chance.randrange(10_000_000), "country": chance.choice(("NL", "DE", "FR", "US"))},
@@ -106,9 +151,8 @@ _ORDER_COLUMNS: Final = {
 }
 
 
-def _avro_order(chance: random.Random, n: int) -> dict[str, Any]:
-    made = _order(chance, n)
-    return made | {"at": datetime.fromisoformat(made["at"])}
+def _avro_order(chance: random.Random) -> dict[str, Any]:
+    return _order(chance) | {"at": BEGIN}
 
 
 _TRIP_TYPES: Final = {"int": "ABCDEFGHIJKLM", "double": "defmtlicas", "string": "vwxy"}
@@ -118,19 +162,19 @@ _TRIP_SPARSE: Final = "IJKLMxy"
 _TRIP_COLUMNS: Final = {name: of for of, names in _TRIP_TYPES.items() for name in names} | {"n": "long", "p": "int"}
 
 
-def _trip(chance: random.Random, n: int) -> dict[str, Any]:
-    made: dict[str, Any] = {"n": n, "p": chance.randrange(99)}
+def _trip(chance: random.Random) -> dict[str, Any]:
+    made: dict[str, Any] = {"n": FIRST, "p": chance.randrange(99)}
     for name, of in _TRIP_COLUMNS.items():
         if name not in made and (name not in _TRIP_SPARSE or chance.random() < 0.1):
             made[name] = chance.choice("YN") if of == "string" else chance.randrange(9)
     return made
 
 
-def _event(chance: random.Random, n: int) -> dict[str, Any]:
+def _event(chance: random.Random) -> dict[str, Any]:
     return {
-        "event_id": str(uuid.UUID(int=chance.getrandbits(128), version=4)),
-        "n": n,
-        "at": _instant(chance),
+        "event_id": f"{chance.getrandbits(64):016x}{FIRST:016d}",
+        "n": FIRST,
+        "at": _json_instant(0).decode(),
         "kind": chance.choice(("view", "click", "buy")),
         "page": f"/shop/{chance.randrange(10_000)}/{chance.randrange(100)}",
         "agent": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/139.0 Safari/537.36",
