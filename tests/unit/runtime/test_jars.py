@@ -213,6 +213,6 @@ def test_an_archive_is_unpacked_before_its_set_is_complete(tmp_path: Path) -> No
 def test_an_unknown_set_names_those_that_exist() -> None:
     """A typing error in a set's name must not look like an empty class path."""
     with pytest.raises(
-        Terminal, match="broker, kafka-connect, kafka-connect-avro, postgres, registry, rest, s3, spark"
+        Terminal, match="broker, flink, kafka-connect, kafka-connect-avro, postgres, registry, rest, s3, spark"
     ):
         read_lock().artifacts("sparks")
