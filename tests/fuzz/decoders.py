@@ -1,7 +1,8 @@
 """Feeds the decoders what no producer should send: `python -m tests.fuzz.decoders --inputs 1000000 --seed 1`.
 
 Good values are mutated and put between good neighbours; `tests.fuzz.promises` says what must hold of every batch. Now and
-then a batch is decoded again, without blocks where the format has them and in two halves, and must come out the same.
+then a batch is decoded again, without blocks where the format has them and in two halves, and must come out the same. Protobuf
+messages are all read as columns and one by one, which must be the same.
 Prints a line per format, and how it is landed: inputs, seconds, what became of them, and findings. A finding is shrunk to one input where one
 is enough. The seed decides every input.
 """
@@ -19,9 +20,13 @@ from resource import RUSAGE_SELF, getrusage
 
 import pyarrow as pa
 
+from tests.fuzz import structures
 from tests.fuzz.promises import Batch, BrokenPromiseError, Landing, random_batch, same, shown
 from tests.fuzz.subjects import SUBJECTS, Subject
 from tests.fuzz.ways import CELLS
+from tests.fuzz.writers import PROTO
+from tests.unit.records.formats.protobuf_messages import codec
+from tests.unit.records.formats.protobuf_messages import outcomes as outcomes_of
 from tests.unit.records.kafka_batches import OneTableOutcomes
 
 BATCH = 250
@@ -59,6 +64,7 @@ def fuzz(subject: Subject, inputs: int, seed: int) -> Findings:
         found.inputs += size
         try:
             outcomes = made.decoded(decoder)
+            _as_columns(made, subject)
             if number % AGAIN_EVERY == 0:
                 _again(made, decoder.without_blocks(), outcomes)
             _count(found.outcomes, outcomes, made)
@@ -78,6 +84,17 @@ def _again(made: Batch, exact: Landing, outcomes: OneTableOutcomes) -> None:
     for of, whole in (("rows", outcomes.rows), ("dead", outcomes.dead)):
         if [row for half in halves for row in shown(getattr(half, of))] != shown(whole):
             raise BrokenPromiseError(f"neighbours make a difference to {of}")
+
+
+def _as_columns(made: Batch, subject: Subject) -> None:
+    """Read Protobuf messages as columns and one by one: values, reasons and unknown fields are the same."""
+    if subject.structure is not structures.protobuf:
+        return
+    values = [value for value in made.records["value"].to_pylist() if value and value.startswith(subject.head)]
+    payloads = pa.array([value[len(subject.head) :] for value in values], pa.binary())
+    kind = codec("Sale", PROTO)
+    if outcomes_of(kind.decode(payloads)) != outcomes_of(kind.rows.decode(payloads)):
+        raise BrokenPromiseError("columns make a difference")
 
 
 def _count(into: Counter[str], outcomes: OneTableOutcomes, made: Batch) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from google.protobuf.message_factory import GetMessageClass
 
-from frazil.records.formats.protobuf.protobuf import ProtobufFormat
+from frazil.records.formats.protobuf.protobuf import MessageCodec, ProtobufFormat, message_codec
 from frazil.records.formats.protobuf.schema import Schema
-from frazil.records.model.format import Format, WriterSchema
+from frazil.records.model.format import Decoded, Format, WriterSchema
 
 SOURCE = """
 syntax = "proto3";
@@ -91,3 +91,27 @@ def decoder() -> Format:
 def message(name: str = "All", text: str = SOURCE, **fields: object) -> Any:
     """A message of the reference runtime."""
     return GetMessageClass(schema(text).named(name))(**fields)
+
+
+@cache
+def codec(name: str = "All", text: str = SOURCE) -> MessageCodec:
+    """The codec of a type."""
+    return message_codec(schema(text).named(name), schema(text).pool)
+
+
+def outcomes(decoded: Decoded) -> dict[int, object]:
+    """What became of each value: its columns and their types, or the reason of its death; and its unknown fields."""
+    found: dict[int, object] = {}
+    for group in decoded.groups:
+        group.columns.validate(full=True)
+        types = group.columns.schema.to_string(show_field_metadata=True)
+        for position, row in zip(group.positions.to_pylist(), group.columns.to_pylist(), strict=True):
+            assert position not in found
+            found[position] = (types, repr(row), [])
+    for position, reason in decoded.dead.items():
+        assert position not in found
+        found[position] = reason
+    unknown = decoded.unknown_fields
+    for position, name in zip(unknown.positions.to_pylist(), unknown.names.to_pylist(), strict=True):
+        found[position][2].append(name)  # type: ignore[index]
+    return found

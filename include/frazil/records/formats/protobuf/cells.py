@@ -33,7 +33,7 @@ class WireCells:
     def __init__(self, descriptor: Descriptor) -> None:
         self._root: Final = descriptor
         self._message_fields: Final[dict[str, Mapping[int, _MessageField]]] = {}
-        self._max_fields: Final = _max_fields(descriptor, set())
+        self.max_fields: Final = _max_fields(descriptor, set())
 
     def check(self, raw: bytes) -> None:
         """Refuse a value whose messages have too many fields together.
@@ -41,7 +41,7 @@ class WireCells:
         Raises:
             Rejection: TOO_WIDE.
         """
-        if len(raw) // _SMALLEST * self._max_fields <= max(MAX_CELLS, len(raw)):
+        if len(raw) // _SMALLEST * self.max_fields <= max(MAX_CELLS, len(raw)):
             return
         cells = CellCount()
         cells.begin(len(raw))

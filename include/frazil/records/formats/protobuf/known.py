@@ -59,11 +59,11 @@ KNOWN_FIELDS: Final[Mapping[str, Mapping[str, tuple[int, bool]]]] = {
 """What is read of these messages, with its type and whether it is repeated. A schema may bring its own version of them."""
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()
-_FIRST_SECOND: Final = -62_135_596_800
-_LAST_SECOND: Final = 253_402_300_799
+FIRST_SECOND: Final = -62_135_596_800
+LAST_SECOND: Final = 253_402_300_799
 """Of `google.protobuf.Timestamp`: years 0001 to 9999."""
 
-_NANOS: Final = 1_000_000_000
+NANOS: Final = 1_000_000_000
 _SCALES: Final = 1_000
 """A decimal's scale beyond this is no scale: writing its zeros would fill the memory."""
 
@@ -73,7 +73,7 @@ def _out_of_range(expected: str, actual: object) -> Rejection:
 
 
 def _micros(nanos: int) -> int:
-    if not 0 <= nanos < _NANOS:
+    if not 0 <= nanos < NANOS:
         raise _out_of_range("0 to 999999999 nanoseconds", nanos)
     if nanos % 1_000:
         raise Rejection(DeadCode.LOSSY_CAST, f"expected at most microseconds, found {nanos} nanoseconds")
@@ -82,7 +82,7 @@ def _micros(nanos: int) -> int:
 
 def _instant(message: Any) -> int:
     seconds: int = message.seconds
-    if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
+    if not FIRST_SECOND <= seconds <= LAST_SECOND:
         raise _out_of_range("years 0001 to 9999", f"{seconds} seconds since 1970")
     return seconds * SECOND + _micros(message.nanos)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -15,6 +18,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from frazil.error_codes import BAD_SCHEMA
 from frazil.records.formats.protobuf.cells import WireCells
+from frazil.records.formats.protobuf.columns import ReadColumn
 from frazil.records.formats.protobuf.schema import Schema
 from frazil.records.formats.protobuf.types import Compiler, FormerNames
 from frazil.records.formats.registered import (
@@ -29,14 +33,17 @@ from frazil.records.formats.registered import (
     row_codec,
 )
 from frazil.records.formats.wire import message_path
-from frazil.records.model.cells import CellCount
-from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
-from frazil.records.model.format import Decoded, Format, NamedSchema, SchemaSource, WriterSchema
+from frazil.records.model.cells import STEP_CELLS, CellCount, StepSize, cells_per_element
+from frazil.records.model.dead_letter import MAX_CELLS, DeadCode, Reason, Rejection
+from frazil.records.model.format import Decoded, Format, NamedSchema, SchemaSource, Shaped, WriterSchema
+from frazil.records.model.positions import mask_without, take_distinct
+from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 _FIRST: Final = b"\0"
 """The way to the first message of a file."""
 
 Path = tuple[int, ...]
+Rows = npt.NDArray[np.int64]
 
 
 class ProtobufFormat(RegistryFormat):
@@ -117,8 +124,86 @@ class _SchemaCodec:
 
 _LONGEST: Final = (1 << 31) - 1
 
+_STEP_CELLS: Final = 4 * STEP_CELLS
+"""Cells that are read as columns at once. In messages and columns they take a quarter of what Python objects take."""
 
-def message_codec(descriptor: Descriptor, pool: DescriptorPool, former: FormerNames | None = None) -> RowCodec:
+
+@dataclass(frozen=True, slots=True)
+class MessageCodec:
+    """Reads messages of one type as columns. Values that are suspect there, or may be too wide, are read one by one.
+
+    Attributes:
+        rows: Reads values one by one, and decides what is rejected.
+        parse: Returns a message, and the fields that its type does not have.
+        read_column: Makes a struct of messages.
+        message_cells: Cells of messages that two bytes of a value make at most.
+        list_cells: Cells of columns that a byte of a value makes at most in lists.
+    """
+
+    rows: RowCodec
+    parse: Callable[[bytes], ParsedMessage]
+    read_column: ReadColumn
+    message_cells: int
+    list_cells: int
+
+    def decode(self, payloads: pa.BinaryArray) -> Decoded:
+        """Decode values; positions are those in `payloads`. No value makes this fail."""
+        sizes = pc.binary_length(payloads).to_numpy(zero_copy_only=False).astype(np.int64)
+        is_wide = np.maximum(sizes // 2 * self.message_cells, sizes * self.list_cells) > MAX_CELLS
+        narrow = np.flatnonzero(~is_wide)
+        steps = np.cumsum(sizes[narrow] * self.list_cells) // _STEP_CELLS
+        step_size = StepSize(len(payloads))
+        parts = [self._one_by_one(payloads, np.flatnonzero(is_wide))]
+        columns: list[Shaped] = []
+        held_groups = 0
+        for rows in np.split(narrow, np.flatnonzero(np.diff(steps)) + 1):
+            if len(columns) > held_groups:
+                step_size.hold(columns[-1].columns)
+                held_groups += 1
+            parts.append(self._as_columns(payloads, rows, columns))
+        if columns:
+            batch = pa.concat_batches([group.columns for group in columns])
+            parts.append(Decoded((Shaped(batch, pa.concat_arrays([group.positions for group in columns])),)))
+        return merge_decoded(parts)
+
+    def _one_by_one(self, payloads: pa.BinaryArray, rows: Rows) -> Decoded:
+        if not len(rows):
+            return Decoded(())
+        positions = pa.array(rows)
+        return remap_positions(self.rows.decode(payloads.take(positions)), positions)
+
+    def _as_columns(self, payloads: pa.BinaryArray, rows: Rows, columns: list[Shaped]) -> Decoded:
+        """Append a group of values, and return what becomes of the others."""
+        messages: list[Any] = []
+        positions: list[int] = []
+        dead: dict[int, Reason] = {}
+        unknown_fields: dict[int, tuple[str, ...]] = {}
+        for position, raw in zip(rows.tolist(), take_distinct(payloads, pa.array(rows)).to_pylist(), strict=True):
+            try:
+                message, unknown_names = self.parse(raw)
+            except Rejection as e:
+                dead[position] = e.reason
+                continue
+            if unknown_names:
+                unknown_fields[position] = unknown_names
+            messages.append(message)
+            positions.append(position)
+        suspects: set[int] = set()
+        stored = self.read_column(messages, suspects)
+        good = pa.array(positions, pa.int64())
+        if suspects:
+            is_good = mask_without(len(messages), suspects)
+            stored, good = stored.filter(is_good), good.filter(is_good)
+        if len(good):
+            columns.append(Shaped(pa.RecordBatch.from_struct_array(stored), good))
+        suspect_positions = sorted(positions[index] for index in suspects)
+        for position in suspect_positions:
+            unknown_fields.pop(position, None)
+        outcomes = Decoded((), dead, UnknownFieldPairs.from_names(unknown_fields))
+        return merge_decoded([outcomes, self._one_by_one(payloads, np.array(suspect_positions, np.int64))])
+
+
+def message_codec(descriptor: Descriptor, pool: DescriptorPool, former: FormerNames | None = None) -> MessageCodec:
     """Return the codec of a type of messages.
 
     Raises:
@@ -126,34 +211,67 @@ def message_codec(descriptor: Descriptor, pool: DescriptorPool, former: FormerNa
     """
     with reading_schema():
         compiler = Compiler(pool, former)
-        data_type, read_fields = compiler.message(descriptor)
-        read = _reader(GetMessageClass(descriptor), read_fields, compiler.cells)
-    return row_codec(data_type, read, bare=False, cells=compiler.cells)
+        data_type, read_fields, read_column = compiler.message(descriptor)
+        parse = _parser(GetMessageClass(descriptor))
+        wire = WireCells(descriptor)
+        read = _reader(parse, read_fields, wire, compiler.cells)
+    rows = row_codec(data_type, read, bare=False, cells=compiler.cells)
+    return MessageCodec(rows, parse, read_column, wire.max_fields, cells_per_element(data_type))
 
 
-def _reader(
-    message_class: Any, read_fields: Callable[[Any], Fields], cells: CellCount
-) -> Callable[[bytes], Fields | Incomplete]:
+ParsedMessage = tuple[Any, tuple[str, ...]]
+"""A message without unknown fields, and the names of those that it had."""
+
+
+def _parser(message_class: Any) -> Callable[[bytes], ParsedMessage]:
     name = message_class.DESCRIPTOR.full_name
-    wire = WireCells(message_class.DESCRIPTOR)
+    from_string = message_class.FromString
+    has_required_fields = _has_required_fields(message_class.DESCRIPTOR, set())
 
-    def read(raw: bytes) -> Fields | Incomplete:
-        cells.begin(len(raw))
-        wire.check(raw)
+    def parse(raw: bytes) -> ParsedMessage:
         try:
-            message = message_class.FromString(raw)
+            message = from_string(raw)
         except DecodeError as e:
             cause = str(e).rpartition(": ")[2]
             raise Rejection(DeadCode.INVALID_PROTOBUF, f"expected a message of type {name[:80]}: {cause}") from e
-        if not message.IsInitialized():
+        if has_required_fields and not message.IsInitialized():
             raise Rejection(
                 DeadCode.INVALID_PROTOBUF, f"expected all required fields of {name[:80]}, found not all set"
             )
-        size = message.ByteSize()
         message.DiscardUnknownFields()
-        if message.ByteSize() == size:
-            return read_fields(message)
-        return Incomplete(read_fields(message), tuple(dict.fromkeys(_unknown_fields(message_class.FromString(raw)))))
+        if message.SerializePartialToString() == raw:
+            return message, ()
+        original = from_string(raw)  # it has unknown fields, or is written in an uncommon way
+        if original.ByteSize() == message.ByteSize():
+            return message, ()
+        return message, tuple(dict.fromkeys(_unknown_fields(original)))
+
+    return parse
+
+
+def _has_required_fields(descriptor: Descriptor, visited: set[str]) -> bool:
+    """Return whether messages of a type may lack required fields, in nested messages or in extensions too."""
+    visited.add(descriptor.full_name)
+    return descriptor.is_extendable or any(
+        field.is_required
+        or (
+            field.message_type is not None
+            and field.message_type.full_name not in visited
+            and _has_required_fields(field.message_type, visited)
+        )
+        for field in descriptor.fields
+    )
+
+
+def _reader(
+    parse: Callable[[bytes], ParsedMessage], read_fields: Callable[[Any], Fields], wire: WireCells, cells: CellCount
+) -> Callable[[bytes], Fields | Incomplete]:
+    def read(raw: bytes) -> Fields | Incomplete:
+        cells.begin(len(raw))
+        wire.check(raw)
+        message, unknown_fields = parse(raw)
+        fields = read_fields(message)
+        return Incomplete(fields, unknown_fields) if unknown_fields else fields
 
     return read
 

@@ -104,16 +104,17 @@ class Schema:
             files = _files(replace(writer, earlier=()))
             for file in files:
                 self.pool.AddSerializedFile(file.SerializeToString())
-            for file in files:
-                self._check_known(file)
+            self._check_known()
         self._main: Final = files[-1]
 
-    def _check_known(self, file: FileDescriptorProto) -> None:
+    def _check_known(self) -> None:
         """Refuse own versions of messages that stand for one value, where they lack what makes the value."""
-        names = {f"{file.package}.{message.name}" for message in file.message_type}
-        for name in sorted(names & KNOWN_FIELDS.keys()):
-            own = self.pool.FindMessageTypeByName(name).fields_by_name
-            for part, kind in KNOWN_FIELDS[name].items():
+        for name, parts in sorted(KNOWN_FIELDS.items()):
+            try:
+                own = self.pool.FindMessageTypeByName(name).fields_by_name
+            except KeyError:
+                continue
+            for part, kind in parts.items():
                 if part not in own or (own[part].type, own[part].is_repeated) != kind:
                     raise unusable_schema(f"a message {name} with another field {part}, or none")
 

@@ -29,6 +29,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from frazil.records.casting.renames import with_former
 from frazil.records.casting.source import STANDS_IN
+from frazil.records.formats.protobuf import columns
+from frazil.records.formats.protobuf.columns import ReadColumn
 from frazil.records.formats.protobuf.known import (
     CONFLUENT_DECIMAL,
     JSON_TYPES,
@@ -96,7 +98,6 @@ _SCALARS: Final[Mapping[int, tuple[pa.DataType, Convert | None]]] = {
     FieldDescriptor.TYPE_FIXED64: (pa.decimal128(20, 0), Decimal),
     FieldDescriptor.TYPE_FIXED32: (pa.int64(), None),
     FieldDescriptor.TYPE_BOOL: (pa.bool_(), None),
-    FieldDescriptor.TYPE_STRING: (pa.string(), _text),
     FieldDescriptor.TYPE_BYTES: (pa.binary(), None),
     FieldDescriptor.TYPE_UINT32: (pa.int64(), None),
     FieldDescriptor.TYPE_SFIXED32: (pa.int32(), None),
@@ -127,8 +128,8 @@ class Compiler:
         self._columns = 0
         self.cells: Final = CellCount()
 
-    def message(self, descriptor: Descriptor) -> tuple[pa.StructType, Callable[[Any], Fields]]:
-        """Return the type of a message's fields and what takes them from a message.
+    def message(self, descriptor: Descriptor) -> tuple[pa.StructType, Callable[[Any], Fields], ReadColumn]:
+        """Return the type of a message's fields, what takes them from a message, and what makes columns of many messages.
 
         Raises:
             Rejection: UNUSABLE_SCHEMA.
@@ -137,29 +138,40 @@ class Compiler:
         if self._columns > MAX_COLUMNS:
             raise unusable_schema(f"more than {MAX_COLUMNS} fields")
         self._open_messages.append(descriptor.full_name)
-        columns = [(field, *self._field(field)) for field in descriptor.fields]
+        fields = [(field, *self._field(field)) for field in descriptor.fields]
         self._open_messages.pop()
-        readers = [(field.name, read_field) for field, _, read_field in columns]
-        declared = [
-            with_former(pa.field(field.name, data_type, metadata=_stands_in(field)), self._former.former_names(field))
-            for field, data_type, _ in columns
-        ]
-        return pa.struct(declared), _fields(readers)
+        readers = [(field.name, read_field) for field, _, read_field, _ in fields]
+        declared = pa.struct(
+            [
+                with_former(
+                    pa.field(field.name, data_type, metadata=_stands_in(field)), self._former.former_names(field)
+                )
+                for field, data_type, _, _ in fields
+            ]
+        )
+        return declared, _fields(readers), columns.struct(declared, [read_column for *_, read_column in fields])
 
-    def _field(self, field: FieldDescriptor) -> tuple[pa.DataType, ReadField]:
+    def _field(self, field: FieldDescriptor) -> tuple[pa.DataType, ReadField, ReadColumn]:
         name = field.name
         if field.is_repeated and field.message_type is not None and field.message_type.GetOptions().map_entry:
-            return self._map(name, field.message_type)
-        data_type, convert = self._value(field)
+            map_type, read_map = self._map(name, field.message_type)
+            return map_type, read_map, columns.values(self._without_limit(read_map), map_type)
+        data_type, convert, read_column = self._value(field)
         if field.is_repeated:
-            return pa.list_(data_type), self._repeated(name, cells_per_value(data_type), convert)
+            list_type = pa.list_(data_type)
+            read_list = self._repeated(name, cells_per_value(data_type), convert)
+            return list_type, read_list, columns.repeated(name, list_type, read_column)
         if field.has_presence:
-            return data_type, lambda message: convert(getattr(message, name)) if message.HasField(name) else None
-        return data_type, lambda message: convert(getattr(message, name))
+            return (
+                data_type,
+                lambda message: convert(getattr(message, name)) if message.HasField(name) else None,
+                columns.optional(name, read_column),
+            )
+        return data_type, lambda message: convert(getattr(message, name)), columns.plain(name, read_column)
 
     def _map(self, name: str, entry: Descriptor) -> tuple[pa.DataType, ReadField]:
-        key_type, convert_key = self._value(entry.fields_by_name["key"])
-        item_type, convert_item = self._value(entry.fields_by_name["value"])
+        key_type, convert_key, _ = self._value(entry.fields_by_name["key"])
+        item_type, convert_item, _ = self._value(entry.fields_by_name["value"])
         cells_per_entry, cells = 1 + cells_per_value(item_type), self.cells
 
         def read_field(message: Any) -> object:
@@ -170,6 +182,16 @@ class Compiler:
             ]
 
         return pa.map_(key_type, item_type), read_field
+
+    def _without_limit(self, read_field: ReadField) -> ReadField:
+        """Return a reader whose count begins anew: what is read as columns has no message that could reach the limit."""
+        cells = self.cells
+
+        def read(message: Any) -> object:
+            cells.begin(0)
+            return read_field(message)
+
+        return read
 
     def _repeated(self, name: str, cells_per_item: int, convert: Convert) -> ReadField:
         if convert is identity:
@@ -183,27 +205,34 @@ class Compiler:
 
         return read_field
 
-    def _value(self, field: FieldDescriptor) -> tuple[pa.DataType, Convert]:
-        """Return type and converter of one value of a field."""
+    def _value(self, field: FieldDescriptor) -> tuple[pa.DataType, Convert, ReadColumn]:
+        """Return the type of a field's values, the converter of one, and the reader of many."""
         if field.message_type is not None:
             return self._message_value(field, field.message_type)
         if field.enum_type is not None:
-            return pa.string(), _enum(field.enum_type)
-        data_type, convert = _SCALARS[field.type]
-        return data_type, convert or identity
+            return _value_type(pa.string(), _enum(field.enum_type))
+        if field.type == FieldDescriptor.TYPE_STRING:
+            return pa.string(), _text, columns.texts(_text)
+        return _value_type(*_SCALARS[field.type])
 
-    def _message_value(self, field: FieldDescriptor, descriptor: Descriptor) -> tuple[pa.DataType, Convert]:
+    def _message_value(self, field: FieldDescriptor, descriptor: Descriptor) -> tuple[pa.DataType, Convert, ReadColumn]:
         name = descriptor.full_name
         if name in KNOWN:
-            return KNOWN[name]
+            data_type, convert = KNOWN[name]
+            return data_type, convert, columns.KNOWN_COLUMNS.get(name) or columns.values(convert, data_type)
         if name in WRAPPERS:
-            data_type, convert = self._value(descriptor.fields_by_name["value"])
-            return data_type, lambda wrapper: convert(wrapper.value)
+            data_type, convert, _ = self._value(descriptor.fields_by_name["value"])
+            return _value_type(data_type, lambda wrapper: convert(wrapper.value))
         if name == CONFLUENT_DECIMAL:
-            return decimal_of(field, self._pool)
+            data_type, convert = decimal_of(field, self._pool)
+            return data_type, convert, columns.decimals(data_type, convert)
         if name in JSON_TYPES or name in self._open_messages or not descriptor.fields:
-            return pa.string(), self._json
+            return _value_type(pa.string(), self._json)
         return self.message(descriptor)
+
+
+def _value_type(data_type: pa.DataType, convert: Convert | None) -> tuple[pa.DataType, Convert, ReadColumn]:
+    return data_type, convert or identity, columns.values(convert, data_type)
 
 
 def _stands_in(field: FieldDescriptor) -> dict[bytes, bytes] | None:

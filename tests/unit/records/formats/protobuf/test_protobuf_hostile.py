@@ -45,6 +45,12 @@ HOSTILE: list[tuple[str, str, bytes, DeadCode | None]] = [
         UNUSABLE,
     ),
     (
+        "an own date within a message",
+        'syntax = "proto3"; package google; message M { type.Date d = 1; } message type { message Date { string year = 1; } }',
+        b"\x0a\x03\x0a\x01x",
+        UNUSABLE,
+    ),
+    (
         "an own decimal",
         'syntax = "proto3"; package google.type; message Decimal { repeated string value = 1; }',
         b"",
