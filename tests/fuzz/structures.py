@@ -198,6 +198,8 @@ def envelope(rng: Random) -> bytes:
         head = _substituted(rng, head, _TOKEN, lambda of: _quoted(of, names))
     if rng.random() < 0.1:
         head = _substituted(rng, head, _TOKEN, json_text)
+    if rng.random() < 0.1:
+        payload = payload[:-1] + rng.choice((b',"more": 1}', b',"payload": null}', b',"schema": null}', b"} ", b"}}"))
     return head + b'"payload"' + payload
 
 

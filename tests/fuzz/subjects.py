@@ -98,6 +98,7 @@ JSON_FAULTS = {
     "lossy": _put(b'"count": ', b'"count": 0.5, "_": '),
     "two documents": lambda value: value * 2,
 }
+DOCUMENT_FAULTS = {name: JSON_FAULTS[name] for name in ("cut off", "not UTF-8", "two documents")}
 ONCE = {"repeated key": _put(b'"name": ', b'"id": 1, "name": ')}
 FRAMED = {"cut off": cut, "unknown schema": _unknown}
 LINE_FAULTS = {"cut off": _put(b",said no", b""), **NO_TEXT, "wrong type": _put(b"00:00", b"00:00x")}
@@ -128,6 +129,10 @@ def _named() -> RecordSpec:
     return _spec(columns, "json", sources=names | {"whole": ()})
 
 
+def _document() -> RecordSpec:
+    return _spec(pa.schema([pa.field("whole", pa.string())]), sources={"whole": ()})
+
+
 HEAD = b"\0\0\0\0"
 SUBJECTS = (
     Subject("json", _spec(NESTED), in_json, JSON_FAULTS, JSON_TOKENS, structure=structures.json_object),
@@ -140,6 +145,7 @@ SUBJECTS = (
         structure=structures.json_object,
     ),
     Subject("json-whole", _named(), in_json, JSON_FAULTS, JSON_TOKENS, structure=structures.json_object),
+    Subject("json-document", _document(), in_json, DOCUMENT_FAULTS, JSON_TOKENS, structure=structures.json_object),
     Subject(
         "json-envelope",
         _spec(NESTED, "json-envelope"),

@@ -333,7 +333,7 @@ def _payload_decoder(
     blocks: bool,
 ) -> PayloadDecoder:
     if format_spec.name != JSON:
-        return PayloadDecoder(half, format_spec, open_format(format_spec))
+        return PayloadDecoder(half, format_spec, open_format(format_spec, blocks=blocks))
     if fields is not None and half == "value" and spec.infers:
         return PayloadDecoder(half, format_spec, InferredJson(spec, fields, agreement, blocks=blocks))
     if fields is None:

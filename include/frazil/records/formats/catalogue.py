@@ -22,8 +22,12 @@ GROUP: Final = "frazil.formats"
 """Entry points of own formats."""
 
 
-def open_format(spec: FormatSpec) -> Format:
+def open_format(spec: FormatSpec, *, blocks: bool = True) -> Format:
     """Make a format other than `JSON`. Its libraries are loaded only now.
+
+    Args:
+        spec: The format and its options.
+        blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
 
     Raises:
         Terminal: no format of this name, one that can't be loaded, or what it needs to be told is missing or wrong.
@@ -31,26 +35,27 @@ def open_format(spec: FormatSpec) -> Format:
     if spec.name in SCALARS:
         return ScalarFormat(spec.name)
     if spec.name in ("avro", "protobuf", "json-schema"):
-        return _with_schema(spec)
+        return _with_schema(spec, blocks=blocks)
     if spec.name == "json-envelope":
         from frazil.records.formats.connect_json.envelope import EnvelopeFormat
 
-        return EnvelopeFormat()
+        return EnvelopeFormat(blocks=blocks)
     if spec.name == "delimited":
         from frazil.records.formats.delimited.delimited import DelimitedFormat
 
-        return DelimitedFormat(spec.fields, spec.delimiter, spec.quote, spec.escape, spec.null_text, spec.header)
+        marks = (spec.delimiter, spec.quote, spec.escape, spec.null_text)
+        return DelimitedFormat(spec.fields, *marks, spec.header, blocks)
     return _open_own(spec.name)
 
 
-def _with_schema(spec: FormatSpec) -> Format:
+def _with_schema(spec: FormatSpec, *, blocks: bool) -> Format:
     from frazil.records.formats.avro.avro import AvroFormat
     from frazil.records.formats.json_schema.json_schema import JsonSchemaFormat
     from frazil.records.formats.protobuf.protobuf import ProtobufFormat
 
     if spec.source is not None:
         if spec.name == "json-schema":
-            return JsonSchemaFormat(spec.source, validate=spec.validate)
+            return JsonSchemaFormat(spec.source, validate=spec.validate, blocks=blocks)
         return AvroFormat(spec.source) if spec.name == "avro" else ProtobufFormat(spec.source)
     if spec.schema is None or spec.name == "json-schema":
         raise BAD_SCHEMA.terminal(

@@ -16,6 +16,7 @@ import pyarrow as pa
 from frazil.records.formats.registered import unusable_schema
 from frazil.records.json.convert import UUID_BYTES, to_uuid
 from frazil.records.json.times import DAY
+from frazil.records.model.column import TimeUnit
 from frazil.records.model.dead_letter import DeadCode, Rejection
 
 Convert = Callable[[Any], object]
@@ -65,6 +66,13 @@ def millis_of_day(value: int) -> int:
 def nanos_of_day(value: int) -> int:
     """Take nanoseconds since midnight as microseconds, without loss."""
     return time_of_day(nanos(value))
+
+
+def time_unit(convert: Convert | None) -> TimeUnit:
+    """Return what the numbers count that one of these functions takes; None leaves microseconds as they are."""
+    if convert in {millis, millis_of_day}:
+        return "ms"
+    return "ns" if convert in {nanos, nanos_of_day} else "us"
 
 
 def _out_of_range(expected: str, actual: object) -> Rejection:

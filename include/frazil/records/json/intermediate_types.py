@@ -27,13 +27,23 @@ CastResult = tuple[pa.Array, pa.BooleanArray | None]
 NUMBER: Final = pa.binary()
 """The carrier type of numbers that keep every digit. `cast` gets their texts; a value of another kind comes as its JSON text."""
 
+DOCUMENT: Final = pa.large_binary()
+"""The carrier type of columns that take any JSON value as text: it comes as it was sent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """`type` is the Arrow type that values are read as; `cast` converts an array of it, whose offset is 0."""
+    """How a column is read.
+
+    Attributes:
+        type: The Arrow type that values are read as.
+        cast: Converts an array of it, whose offset is 0.
+        children: The carriers of the fields of a struct.
+    """
 
     type: pa.DataType
     cast: Callable[[pa.Array], CastResult]
+    children: tuple[Carrier, ...] = ()
 
 
 def or_masks(masks: list[pa.BooleanArray | None]) -> pa.BooleanArray | None:
@@ -56,6 +66,7 @@ _SECONDS: Final = pa.decimal128(24, 6)
 """Seconds may have a fraction: read as a decimal, their unscaled value is microseconds."""
 
 _NANOS: Final = 1000
+_LONG_BITS: Final = 64
 
 
 def time_carrier(data_type: pa.DataType, reading: Reading) -> Carrier:
@@ -68,6 +79,16 @@ def time_carrier(data_type: pa.DataType, reading: Reading) -> Carrier:
     if reading.unit == "ns":
         return Carrier(pa.int64(), partial(_nanos, data_type))
     return Carrier(pa.int64(), partial(_counts, data_type, 10 ** times.SHIFTS[reading.unit]))
+
+
+def day_carrier() -> Carrier:
+    """Return the carrier of a date that is sent as the number of days since 1970-01-01."""
+    return Carrier(pa.int64(), _days)
+
+
+def _days(array: pa.Array) -> CastResult:
+    in_range = pc.and_(pc.greater_equal(array, times.FIRST // times.DAY), pc.less(array, times.END // times.DAY))
+    return _where(in_range, array).cast(pa.int32()).cast(pa.date32()), doubt_where_false(in_range)
 
 
 def _counts(data_type: pa.DataType, factor: int, array: pa.Array) -> CastResult:
@@ -145,25 +166,22 @@ def _cast_texts(data_type: pa.DataType, texts: pa.Array) -> pa.Array:
     return pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", "")).cast(data_type)
 
 
-__all__ = ["Carrier", "CastResult", "carrier", "cast_field", "or_masks"]
-
-
 def carrier(data_type: pa.DataType, reading: Reading = AS_IT_IS) -> Carrier | None:
     """Return the carrier of a type, or None if only the exact decoder reads it."""
     if pa.types.is_struct(data_type):
-        return _struct_carrier(data_type, reading)
+        return struct_carrier(data_type, [carrier(field.type, reading) for field in data_type])
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        return _list_carrier(data_type, reading)
+        return list_carrier(data_type, carrier(data_type.value_type, reading))
     return _scalar_carrier(data_type, reading)
 
 
 def _scalar_carrier(data_type: pa.DataType, reading: Reading) -> Carrier | None:
     if pa.types.is_int32(data_type):
-        return Carrier(pa.int64(), _int32)
+        return integer_carrier(32)
     if data_type in {pa.bool_(), pa.int64(), pa.string(), pa.large_string()}:
         carrier_type = pa.string() if pa.types.is_large_string(data_type) else data_type
         return Carrier(carrier_type, partial(_as_is, data_type))
-    if pa.types.is_decimal128(data_type) and data_type.scale >= 0:
+    if (pa.types.is_decimal128(data_type) or pa.types.is_decimal256(data_type)) and data_type.scale >= 0:
         return Carrier(NUMBER, partial(_decimals, data_type))
     if pa.types.is_float32(data_type) or pa.types.is_float64(data_type):
         return Carrier(pa.float64(), partial(_floats, data_type))
@@ -174,13 +192,13 @@ def _scalar_carrier(data_type: pa.DataType, reading: Reading) -> Carrier | None:
 
 def _bytes_carrier(data_type: pa.DataType) -> Carrier | None:
     if data_type == pa.uuid():
-        return Carrier(pa.string(), partial(_each, to_uuid, data_type))
+        return text_carrier(to_uuid, data_type)
     if pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type):
-        return Carrier(pa.string(), partial(_each, to_bytes, data_type))
+        return text_carrier(to_bytes, data_type)
     if pa.types.is_fixed_size_binary(data_type):
         width = data_type.byte_width
         read = to_uuid_or_fixed if width == pa.uuid().storage_type.byte_width else partial(to_fixed, width)
-        return Carrier(pa.string(), partial(_each, read, data_type))
+        return text_carrier(read, data_type)
     return None
 
 
@@ -188,13 +206,18 @@ def _as_is(data_type: pa.DataType, array: pa.Array) -> CastResult:
     return array.cast(data_type), None
 
 
-def _int32(array: pa.Array) -> CastResult:
-    in_range = pc.and_(pc.greater_equal(array, -(1 << 31)), pc.less(array, 1 << 31))
-    numbers = array if is_true_everywhere(in_range) else pc.if_else(in_range, array, pa.scalar(None, pa.int64()))
-    return numbers.cast(pa.int32()), doubt_where_false(in_range)
+def integer_carrier(bits: int) -> Carrier:
+    """Return the carrier of an int32 that holds integers of at most so many bits; with 64 bits, of an int64."""
+    return Carrier(pa.int64(), partial(_as_is, pa.int64()) if bits == _LONG_BITS else partial(_integers, bits))
 
 
-def _decimals(data_type: pa.Decimal128Type, array: pa.Array) -> CastResult:
+def _integers(bits: int, array: pa.Array) -> CastResult:
+    bound = 1 << (bits - 1)
+    in_range = pc.and_(pc.greater_equal(array, -bound), pc.less(array, bound))
+    return _where(in_range, array).cast(pa.int32()), doubt_where_false(in_range)
+
+
+def _decimals(data_type: pa.Decimal128Type | pa.Decimal256Type, array: pa.Array) -> CastResult:
     whole = data_type.precision - data_type.scale
     fraction = rf"(?:\.[0-9]{{1,{data_type.scale}}})?" if data_type.scale else ""
     digits = f"|[1-9][0-9]{{0,{whole - 1}}}" if whole else ""
@@ -211,8 +234,13 @@ def _floats(data_type: pa.DataType, array: pa.Array) -> CastResult:
     return numbers, or_masks([doubt, doubt_where_false(pc.is_finite(numbers))])
 
 
-def _each(read: Callable[[str], bytes], data_type: pa.DataType, array: pa.Array) -> CastResult:
-    values: list[bytes | None] = []
+def text_carrier(read: Callable[[str], object], data_type: pa.DataType) -> Carrier:
+    """Return the carrier of a type that is sent as text; `read` converts a text, or raises `Rejection`."""
+    return Carrier(pa.string(), partial(_each, read, data_type))
+
+
+def _each(read: Callable[[str], object], data_type: pa.DataType, array: pa.Array) -> CastResult:
+    values: list[object] = []
     doubt: list[bool] = []
     for text in array.to_pylist():
         value = None if text is None else _value_or_none(read, text)
@@ -221,7 +249,7 @@ def _each(read: Callable[[str], bytes], data_type: pa.DataType, array: pa.Array)
     return pa.array(values, _storage(data_type)).cast(data_type), pa.array(doubt, pa.bool_())
 
 
-def _value_or_none(read: Callable[[str], bytes], text: str) -> bytes | None:
+def _value_or_none(read: Callable[[str], object], text: str) -> object:
     try:
         return read(text)
     except Rejection:
@@ -232,8 +260,8 @@ def _storage(data_type: pa.DataType) -> pa.DataType:
     return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
 
 
-def _struct_carrier(data_type: pa.StructType, reading: Reading) -> Carrier | None:
-    children = [carrier(field.type, reading) for field in data_type]
+def struct_carrier(data_type: pa.StructType, children: list[Carrier | None]) -> Carrier | None:
+    """Return the carrier of a struct whose fields have these carriers; None if one has none."""
     carriers = [child for child in children if child is not None]
     if len(carriers) < len(children) or not children:
         return None
@@ -241,7 +269,7 @@ def _struct_carrier(data_type: pa.StructType, reading: Reading) -> Carrier | Non
     if len(set(names)) < len(names):
         return None
     carrier_type = pa.struct([pa.field(name, child.type) for name, child in zip(names, carriers, strict=True)])
-    return Carrier(carrier_type, partial(_cast_struct, data_type, carriers))
+    return Carrier(carrier_type, partial(_cast_struct, data_type, carriers), tuple(carriers))
 
 
 def _cast_struct(data_type: pa.StructType, carriers: list[Carrier], array: pa.Array) -> CastResult:
@@ -261,9 +289,8 @@ def cast_field(field: pa.Field, field_carrier: Carrier, array: pa.Array) -> Cast
     return values, or_masks([doubt, nulls])
 
 
-def _list_carrier(data_type: pa.ListType | pa.LargeListType, reading: Reading) -> Carrier | None:
-    item = data_type.value_field
-    item_carrier = carrier(item.type, reading)
+def list_carrier(data_type: pa.ListType | pa.LargeListType, item_carrier: Carrier | None) -> Carrier | None:
+    """Return the carrier of a list whose items have this carrier; None if they have none."""
     if item_carrier is None:
         return None
     return Carrier(pa.list_(item_carrier.type), partial(_cast_list, data_type, item_carrier))

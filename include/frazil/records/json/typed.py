@@ -11,11 +11,10 @@ make too many cells, names that repeat. Doubles and decimals come as the text of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain, repeat
-from typing import Annotated, Any, Final
+from itertools import chain
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -23,8 +22,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.json.exact import nesting, utf8_texts
-from frazil.records.json.intermediate_types import NUMBER, Carrier, CastResult, carrier, cast_field, or_masks
+from frazil.records.json.documents import compact_documents
+from frazil.records.json.exact import utf8_texts
+from frazil.records.json.intermediate_types import Carrier, CastResult, carrier, cast_field, or_masks
+from frazil.records.json.objects import Counts, ObjectDecoder, has_type
+from frazil.records.json.variant import variant_refusal
 from frazil.records.model.cells import STEP_CELLS, StepSize, cells_per_element, cells_per_value
 from frazil.records.model.column import ColumnSpec
 from frazil.records.model.dead_letter import MAX_CELLS, MAX_DEPTH
@@ -61,35 +63,25 @@ _UNUSABLE_NAME: Final = re.compile(r'["\\\x00-\x1f]')
 _NAME_END: Final = r'"[ \t\r\n]*:'
 """The end of each name. A text may contain it too; then the value seems to have more names, and is left to the exact decoder."""
 
-_INT64: Final = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-_SCALARS: Final[Mapping[pa.DataType, Any]] = {
-    pa.int64(): _INT64,
-    pa.float64(): float,
-    pa.string(): str,
-    pa.bool_(): bool,
-}
-
-_NULL: Final = msgspec.Raw(b"null")
-_NULL_BEGINS: Final = ord("n")
-_LINE_FEED: Final = ord("\n")
-
 _fields_of: Final[Callable[[bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
-Counts = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int64]
 """Positions of values in a batch, ascending."""
 
-MakeArray = Callable[[Sequence[Any]], tuple[pa.Array, Counts | None]]
 Tree = dict[str, "pa.DataType | Tree"]
 
 
-def typed_decoder(spec: RecordSpec) -> TypedDecoder | None:
-    """Return a decoder for `spec`, or None if only the exact decoder can read a column of it."""
-    columns = spec.column_specs
-    carriers = [
-        column_carrier for column in columns if (column_carrier := carrier(column.type, column.reading)) is not None
-    ]
-    if not carriers or len(carriers) < len(columns):
+def typed_decoder(spec: RecordSpec, column_carriers: Sequence[Carrier | None] | None = None) -> TypedDecoder | None:
+    """Return a decoder for `spec`, or None if only the exact decoder can read a column of it.
+
+    Args:
+        spec: How values become rows.
+        column_carriers: One per column that takes fields; None if its type and reading say which.
+    """
+    columns = [column for column in spec.column_specs if column.steps]
+    by_column = column_carriers or [carrier(column.type, column.reading) for column in columns]
+    carriers = [column_carrier for column_carrier in by_column if column_carrier is not None]
+    if not (carriers or spec.whole_columns) or len(carriers) < len(columns):
         return None
     fields = fields_read(
         (column.steps, column_carrier.type) for column, column_carrier in zip(columns, carriers, strict=True)
@@ -152,19 +144,22 @@ class TypedDecoder:
 
     def __init__(self, spec: RecordSpec, carriers: list[Carrier], fields: list[pa.Field]) -> None:
         self._schema: Final = spec.columns
+        field_columns = [column for column in spec.column_specs if column.steps]
         self._columns: Final = {
             column.name: (column, column_carrier)
-            for column, column_carrier in zip(spec.column_specs, carriers, strict=True)
+            for column, column_carrier in zip(field_columns, carriers, strict=True)
         }
+        self._wholes: Final = {column.name: column for column in spec.column_specs if not column.steps}
         self._fields: Final = fields
-        self._counts_names: Final = spec.duplicate_keys != "last"
+        # A whole value in which a name repeats is in doubt anyway.
+        self._counts_names: Final = spec.duplicate_keys != "last" and not self._wholes
         # Only the exact decoder checks names that repeat or differ in case only, also in fields that no column reads.
-        self._takes_extra: Final = not self._counts_names and spec.fold is None
-        self._ignores_extra: Final = spec.unknown_fields == "ignore"
+        self._takes_extra: Final = not self._counts_names and (spec.fold is None or not fields)
+        self._ignores_extra: Final = spec.unknown_fields == "ignore" or bool(self._wholes)
         self._known_names: Final = {*(field.name for field in fields), *spec.key_names}
-        self._decoders: Final[dict[tuple[bool, bool], _ObjectDecoder]] = {}
+        self._decoders: Final[dict[tuple[bool, bool], ObjectDecoder]] = {}
         root = pa.struct(fields)
-        self._has_doubles: Final = _has_doubles(root)
+        self._has_doubles: Final = has_type(root, pa.float64())
         self._cells_per_value: Final = cells_per_value(root)
         self._cells_per_element: Final = cells_per_element(root)
         widest = _widest(root)
@@ -217,11 +212,11 @@ class TypedDecoder:
         edges = np.flatnonzero(np.diff(np.cumsum(weights).astype(np.int64))) + 1
         yield from np.split(places, edges)
 
-    def _decoder(self, *, is_closed: bool, as_text: bool) -> _ObjectDecoder:
+    def _decoder(self, *, is_closed: bool, as_text: bool) -> ObjectDecoder:
         """Return the decoder; closed, it refuses values with fields that no column reads; as text, doubles are their digits."""
         if (decoder := self._decoders.get((is_closed, as_text))) is None:
             closed_root = is_closed or not self._ignores_extra
-            decoder = _ObjectDecoder(self._fields, (closed_root, is_closed), counts=self._counts_names, as_text=as_text)
+            decoder = ObjectDecoder(self._fields, (closed_root, is_closed), counts=self._counts_names, as_text=as_text)
             self._decoders[is_closed, as_text] = decoder
         return decoder
 
@@ -232,7 +227,7 @@ class TypedDecoder:
 
     def _note_unknown(self, decoded: _DecodedObjects, raws: list[bytes], places: Places) -> tuple[list[bytes], Places]:
         """Record the names of fields that no column takes; return the values that could be parsed, which may have such fields."""
-        if not self._ignores_extra:
+        if not self._ignores_extra or self._wholes:
             return raws, places
         objects, refused, _ = _decode_all(_fields_of, raws)
         for index in reversed(refused):
@@ -260,7 +255,8 @@ class TypedDecoder:
         places = np.concatenate(decoded.places)
         positions = pa.array(places, pa.int64())
         rows = pa.RecordBatch.from_struct_array(pa.concat_arrays(decoded.arrays))
-        results = [self._cast_field(field, rows) for field in self._schema]
+        whole = compact_documents(_take_texts(texts, places)) if self._wholes else None
+        results = [self._cast_field(field, rows, whole) for field in self._schema]
         batch = pa.RecordBatch.from_arrays([array for array, _ in results], schema=self._schema)
         doubts = [doubt for _, doubt in results]
         if self._counts_names:  # a repeated name fills one field of the struct, so the counts differ
@@ -273,7 +269,13 @@ class TypedDecoder:
         certain = pc.invert(doubt)
         return Block(batch.filter(certain), positions.filter(certain), unknown_fields, fully_read)
 
-    def _cast_field(self, field: pa.Field, rows: pa.RecordBatch) -> CastResult:
+    def _cast_field(self, field: pa.Field, rows: pa.RecordBatch, whole: CastResult | None) -> CastResult:
+        if whole is not None and field.name in self._wholes:
+            documents, doubt = whole
+            refused = None
+            if self._wholes[field.name].variant:
+                refused = pa.array([variant_refusal(text) is not None for text in documents.to_pylist()], pa.bool_())
+            return documents.cast(field.type), or_masks([doubt, refused])
         if field.name not in self._columns:  # the column for rescued fields: rows of a block have none
             return pa.nulls(len(rows), field.type), None
         column, column_carrier = self._columns[field.name]
@@ -288,68 +290,6 @@ def _cast_column(column: ColumnSpec, field: pa.Field, column_carrier: Carrier, a
     # The default depends on whether the field was null or absent, which can't be seen here.
     nulls = values.is_null() if column.has_default and values.null_count else None
     return values, or_masks([doubt, nulls])
-
-
-@dataclass(frozen=True, slots=True)
-class _FieldDecoder:
-    """How the values of one field are decoded and become an array.
-
-    Attributes:
-        type: The type that msgspec decodes to.
-        array: Converts decoded values (None is null) to Arrow. Also returns how many names each value has, if names are
-            counted.
-        absent: The default of the struct's field where a value does not have it.
-    """
-
-    type: Any
-    array: MakeArray
-    absent: Any = None
-
-
-class _ObjectDecoder:
-    """Decodes JSON objects into structs, and makes arrays of their fields.
-
-    Args:
-        fields: The fields that are read.
-        closed: Whether extra fields are refused: at the root, and in nested objects.
-        counts: Whether names are counted.
-        as_text: Whether doubles are decoded as the texts of their numbers.
-    """
-
-    def __init__(self, fields: list[pa.Field], closed: tuple[bool, bool], *, counts: bool, as_text: bool) -> None:
-        self._counts: Final = counts
-        self._as_text: Final = as_text
-        closed_root, self._is_closed = closed
-        root = self._struct(pa.struct(fields), is_closed=closed_root)
-        decode = msgspec.json.Decoder(root.type).decode
-        self.decode: Final[Callable[[bytes], Any]] = decode if self._is_closed else partial(_decode_shallow, decode)
-        self.arrays: Final = root.array
-
-    def _column(self, data_type: pa.DataType) -> _FieldDecoder:
-        if data_type == NUMBER or (data_type == pa.float64() and self._as_text):
-            return _FieldDecoder(msgspec.Raw, _numbers, _NULL)
-        if pa.types.is_list(data_type):
-            item = self._column(data_type.value_type)
-            return _FieldDecoder(list[item.type] | None, partial(_lists, item))  # type: ignore[name-defined]
-        if pa.types.is_struct(data_type):
-            struct = self._struct(data_type, is_closed=self._is_closed)
-            return _FieldDecoder(struct.type | None, struct.array)
-        return _FieldDecoder(_SCALARS[data_type] | None, partial(_scalars, data_type))
-
-    def _struct(self, data_type: pa.StructType, *, is_closed: bool) -> _FieldDecoder:
-        columns = [self._column(field.type) for field in data_type]
-        names = [f"f{index}" for index in range(len(columns))]
-        absent = [msgspec.UNSET if self._counts else column.absent for column in columns]
-        struct_type = msgspec.defstruct(
-            "Object",
-            [(name, column.type, default) for name, column, default in zip(names, columns, absent, strict=True)],
-            rename={name: field.name for name, field in zip(names, data_type, strict=True)},
-            forbid_unknown_fields=is_closed,
-            gc=False,
-        )
-        return _FieldDecoder(
-            struct_type, partial(_structs, data_type, struct_type(), [column.array for column in columns], self._counts)
-        )
 
 
 @dataclass(slots=True)
@@ -370,7 +310,7 @@ class _DecodedObjects:
     nbytes: int = 0
     unknown_fields: list[UnknownFieldPairs] = field(default_factory=list)
 
-    def add(self, values: _ObjectDecoder, raws: list[bytes], places: Places) -> tuple[list[bytes], Places]:
+    def add(self, values: ObjectDecoder, raws: list[bytes], places: Places) -> tuple[list[bytes], Places]:
         """Decode values and keep them; return the values that were refused because of extra fields."""
         objects, refused, extended = _decode_all(values.decode, raws)
         if objects:
@@ -381,69 +321,6 @@ class _DecodedObjects:
             if names is not None:
                 self.names.append(names)
         return [raws[index] for index in extended], places[extended]
-
-
-def _scalars(data_type: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, None]:
-    return pa.array(values, data_type), None
-
-
-def _numbers(values: Sequence[Any]) -> tuple[pa.StringArray, None]:
-    """Return the texts of numbers; a value of another kind is its JSON text."""
-    raw_values = [_NULL if value is None else value for value in values]
-    data = np.frombuffer(b"\n".join([*raw_values, b""]), np.uint8)
-    ends = np.flatnonzero(data == _LINE_FEED)
-    if len(ends) != len(raw_values):  # a value has line feeds, so it is no number
-        texts = pa.array(list(map(bytes, raw_values)), pa.binary()).cast(pa.string())
-        return pc.if_else(pc.equal(texts, "null"), None, texts), None
-    offsets = np.zeros(len(raw_values) + 1, np.int32)
-    # Line feeds are removed from the data below, so the n-th end moves back by the n line feeds before it.
-    offsets[1:] = ends - np.arange(len(raw_values))
-    data = data[data != _LINE_FEED]
-    valid = np.packbits(data[offsets[:-1]] != _NULL_BEGINS, bitorder="little")
-    return pa.StringArray.from_buffers(
-        len(raw_values), pa.py_buffer(offsets), pa.py_buffer(data), pa.py_buffer(valid)
-    ), None
-
-
-def _lists(item: _FieldDecoder, values: Sequence[Any]) -> tuple[pa.ListArray, Counts | None]:
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([0 if value is None else len(value) for value in values], out=offsets[1:])
-    inner, names = item.array(list(chain.from_iterable(filter(None, values))))
-    lists = pa.ListArray.from_arrays(pa.array(offsets), inner, mask=_nulls(values))
-    if names is None:
-        return lists, None
-    # Names of a list: the sum over its items, as a difference of running sums.
-    total = np.concatenate([[0], np.cumsum(names)])
-    return lists, total[offsets[1:]] - total[offsets[:-1]]
-
-
-def _structs(
-    data_type: pa.StructType,
-    empty: msgspec.Struct,
-    makers: list[MakeArray],
-    counts: bool,  # noqa: FBT001 - bound by position
-    values: Sequence[Any],
-) -> tuple[pa.StructArray, Counts | None]:
-    nulls = _nulls(values)
-    filled = values if nulls is None else [empty if value is None else value for value in values]
-    columns = zip(*map(msgspec.structs.astuple, filled), strict=True) if filled else repeat((), len(makers))
-    arrays = []
-    names = np.zeros(len(values), np.int64) if counts else None
-    for column, maker in zip(columns, makers, strict=True):
-        field_values = column
-        if names is not None:
-            names += np.fromiter((value is not msgspec.UNSET for value in column), np.bool_, len(column))
-            field_values = tuple(None if value is msgspec.UNSET else value for value in column)
-        array, inner = maker(field_values)
-        arrays.append(array)
-        if names is not None and inner is not None:
-            names += inner
-    return pa.StructArray.from_arrays(arrays, names=[field.name for field in data_type], mask=nulls), names
-
-
-def _nulls(values: Sequence[Any]) -> pa.BooleanArray | None:
-    nulls = [value is None for value in values]
-    return pa.array(nulls) if True in nulls else None
 
 
 def _decode_all(decode: Callable[[bytes], Any], raws: list[bytes]) -> tuple[list[Any], list[int], list[int]]:
@@ -464,19 +341,11 @@ def _decode_all(decode: Callable[[bytes], Any], raws: list[bytes]) -> tuple[list
     return objects, refused, extended
 
 
-def _decode_shallow(decode: Callable[[bytes], Any], raw: bytes) -> Any:
-    """Decode a value; refuse one with too many levels, also in fields that no column reads."""
-    decoded = decode(raw)
-    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and nesting(raw.decode()) > MAX_DEPTH:
-        raise msgspec.DecodeError
-    return decoded
-
-
 def _widest(data_type: pa.DataType) -> int:
     """Return the number of fields of the widest struct in a type."""
     if pa.types.is_list(data_type):
         return _widest(data_type.value_type)
-    return max(len(data_type), *(_widest(field.type) for field in data_type)) if pa.types.is_struct(data_type) else 0
+    return max([len(data_type), *(_widest(field.type) for field in data_type)]) if pa.types.is_struct(data_type) else 0
 
 
 def _take_texts(texts: pa.StringArray, places: Places) -> pa.StringArray:
@@ -484,13 +353,3 @@ def _take_texts(texts: pa.StringArray, places: Places) -> pa.StringArray:
     if len(places) and places[-1] - places[0] == len(places) - 1:
         return texts.slice(places[0], len(places))
     return texts.take(pa.array(places, pa.int64()))
-
-
-def _has_doubles(data_type: pa.DataType) -> bool:
-    if pa.types.is_list(data_type):
-        return _has_doubles(data_type.value_type)
-    return (
-        any(_has_doubles(each.type) for each in data_type)
-        if pa.types.is_struct(data_type)
-        else data_type == pa.float64()
-    )

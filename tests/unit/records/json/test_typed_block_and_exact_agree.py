@@ -79,6 +79,16 @@ FROM_INSIDE = RecordSpec(
 WHOLE = RecordSpec(
     pa.schema([pa.field("a", pa.int64()), pa.field("json", pa.string())]), sources={"json": ()}, unknown_fields="fail"
 )
+_TEXT = pa.field("json", pa.string())
+WHOLES = [
+    WHOLE,
+    *(RecordSpec(pa.schema([_TEXT]), sources={"json": ()}, duplicate_keys=keys, field_names=names)
+      for keys in ("last", "dead_letter") for names in ("exact", "case_insensitive")),
+    RecordSpec(pa.schema([_TEXT]), sources={"json": ()}, variants=frozenset({"json"})),
+    RecordSpec(pa.schema([pa.field("a", pa.int64()), _TEXT]), sources={"json": ()}, field_names="case_insensitive"),
+    RecordSpec(pa.schema([pa.field("b", pa.string()), pa.field("c", pa.string()), pa.field("json", pa.large_string())]),
+               sources={"json": ()}, unknown_fields="rescue", rescued_column="c", duplicate_keys="dead_letter"),
+]  # fmt: skip
 FLAT = pa.schema(
     [
         pa.field("a", pa.int64()),
@@ -196,7 +206,7 @@ def test_any_values_have_the_same_outcome_as_block_and_one_by_one(spec: RecordSp
 
 
 @relaxed
-@given(st.sampled_from([*POLICIES, WHOLE]), BATCHES | st.lists(PLAIN | GOOD | RAW, max_size=12))
+@given(st.sampled_from([*POLICIES, *WHOLES]), BATCHES | st.lists(PLAIN | GOOD | RAW, max_size=12))
 def test_every_policy_has_the_same_outcome_as_block_and_one_by_one(
     spec: RecordSpec, values: list[bytes | None]
 ) -> None:
@@ -212,6 +222,36 @@ def test_every_policy_has_a_block_path(spec: RecordSpec) -> None:
     flat = spec.columns is FLAT
     plain = b'{"a":%d,"b":"x","":null}' if flat else b'{"a":{"a":%d,"b":{}},"B":2}'
     values = pa.array([plain % number for number in range(100)], pa.binary())
+    decoder = FoldedDecoder(spec) if spec.field_names == "case_insensitive" else typed_decoder(spec)
+    assert decoder is not None
+    assert len(decoder.decode(values).positions) == len(values)
+
+
+ESCAPES = st.sampled_from(
+    [r"\"", r"\\", r"\n", r"\/", r"\u00e9", r"\u0001", r"\ud800", "é", ":", " ", "a", r"\\\"", "{", "\x7f"]
+)
+WRITTEN = st.lists(ESCAPES, max_size=6).map(lambda parts: f'"{"".join(parts)}"')
+WRITTEN_OBJECTS = st.lists(st.tuples(BLANKS, WRITTEN, BLANKS, WRITTEN | VALUES), max_size=4).map(
+    lambda members: "{" + ",".join(f"{blank}{name}{more}:{blank}{value}" for blank, name, more, value in members) + " }"
+)
+
+
+@relaxed
+@given(
+    st.sampled_from(WHOLES),
+    st.lists(WRITTEN_OBJECTS.map(lambda text: text.encode("utf-8", "surrogatepass")), max_size=8),
+)
+def test_whole_values_are_the_same_text_as_block_and_one_by_one(spec: RecordSpec, values: list[bytes | None]) -> None:
+    """Blanks are left out, escapes and repeated names are written as one by one."""
+    decode_both(spec, kafka_batch(values))
+
+
+@pytest.mark.parametrize("spec", WHOLES)
+def test_every_column_of_a_whole_value_has_a_block_path(spec: RecordSpec) -> None:
+    """Pretty-printed values, with the escapes that writers use, are decided as blocks."""
+    values = pa.array([json.dumps({"b": ["x: \\", '"\n', {}]}, indent=2).encode()] * 100, pa.binary())
+    if len(spec.columns) > 1:
+        values = pa.array([b'{ "%s": null }' % spec.columns.names[0].encode()] * 100, pa.binary())
     decoder = FoldedDecoder(spec) if spec.field_names == "case_insensitive" else typed_decoder(spec)
     assert decoder is not None
     assert len(decoder.decode(values).positions) == len(values)

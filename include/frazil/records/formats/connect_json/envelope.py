@@ -11,8 +11,9 @@ That is what JsonConverter writes with `schemas.enable=true`. The schema says wh
 - A payload of null is a tombstone in an envelope.
 
 Producers send the same schema thousands of times, and it is longer than the payload (Debezium's is some 10 KB). So the text up
-to the payload is remembered with what it means, and a record that begins with such a text is parsed only from there on. The
-outcome is the same, since JSON reads from left to right; whatever is strange behind it is left to the way that parses all.
+to the payload is remembered with what it means, and a record that begins with such a text is parsed only from there on: the
+records of a batch that begin with the same text at once, as one block. The outcome is the same, since JSON reads from left to
+right; whatever is strange behind it is left to the way that parses all.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from frazil.records.formats.connect_json.types import Compiler, Slot, to_text
+from frazil.records.formats.json_block import BlockDecoder, block_decoder
 from frazil.records.formats.json_schema.unknown_fields import UnknownFieldFinder, unknown_field_finder
 from frazil.records.formats.registered import reading_schema
 from frazil.records.json.convert import to_bool, to_float64, to_int
@@ -36,6 +41,8 @@ from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.frame import BARE
 from frazil.records.model.json_number import Number, exact_value
 from frazil.records.model.json_text import JsonValue, compact, describe
+from frazil.records.model.positions import complement, take_distinct
+from frazil.records.model.rows import Block
 from frazil.records.model.unknown_fields import UnknownFieldPairs
 
 MAX_REMEMBERED: Final = 256
@@ -44,12 +51,22 @@ MAX_REMEMBERED: Final = 256
 MAX_REMEMBERED_CHARACTERS: Final = 1 << 18
 """Of a schema's text that is remembered: 256 of them take 64 MB at most. A longer one is compiled for every record."""
 
+MAX_BLOCK_CHARACTERS: Final = 1 << 16
+"""Of a schema's text whose payloads are decoded as blocks: some 1,300 fields. What decodes blocks takes as much memory again."""
+
 _BEFORE_SCHEMA: Final = re.compile(r'[ \t\r\n]*\{[ \t\r\n]*"schema"[ \t\r\n]*:[ \t\r\n]*')
 _BEFORE_PAYLOAD: Final = re.compile(r'[ \t\r\n]*,[ \t\r\n]*"payload"[ \t\r\n]*:')
+_PAYLOAD: Final = b'{"payload":'
+"""Stands for the text before a payload whose schema is remembered."""
+
+_MIN_BLOCKS: Final = 16
+_MIN_BLOCK_VALUES: Final = 64
+"""Beginnings that a batch is searched for, at least; more if that many values on average are decoded for each."""
+
 _SKIPPED: Final = json.JSONDecoder(parse_int=Number, parse_float=Number)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Shape:
     """Columns and converter of the payloads of one schema."""
 
@@ -76,14 +93,23 @@ class _Shape:
             raise _tombstone()
         return value
 
+    @cached_property
+    def blocks(self) -> BlockDecoder | None:
+        """What decodes many values `{"payload": …}` at once; None if nothing does."""
+        payload = pa.schema([pa.field("payload", self.slot.type, nullable=False)])
+        find = None if self.find_unknown_fields is None else partial(_find_in_payload, self.find_unknown_fields)
+        return block_decoder(payload, [self.slot.carrier], find, closed=True)
+
     def to_group(self, rows: list[object], positions: list[int]) -> Shaped:
         """Return the columns of values, with their positions."""
         return Shaped(self.batch(rows), pa.array(positions, pa.int64()))
 
     def batch(self, rows: list[object]) -> pa.RecordBatch:
-        data_type = self.slot.type
-        array = pa.array(rows, _storage_type(data_type)).cast(data_type)
-        columns = array.flatten() if pa.types.is_struct(data_type) else [array]
+        return self.to_columns(pa.array(rows, _storage_type(self.slot.type)).cast(self.slot.type))
+
+    def to_columns(self, payloads: pa.Array) -> pa.RecordBatch:
+        """Return the columns of payloads, none of them null."""
+        columns = payloads.flatten() if pa.types.is_struct(self.slot.type) else [payloads]
         return pa.RecordBatch.from_arrays(columns, schema=self.columns)
 
 
@@ -100,11 +126,23 @@ class _Shapes:
 
     def lookup(self, raw: bytes) -> tuple[_Shape | Reason, JsonValue] | None:
         """Return shape and payload of a record that begins with a cached text; None if the record must be parsed whole."""
+        beginning = self.beginning(raw)
+        return None if beginning is None else self._payload_after(beginning, raw)
+
+    def beginning(self, raw: bytes) -> bytes | None:
+        """Return the cached text that a record begins with, or None."""
         for beginning in reversed(self._by_beginning):
             if raw.startswith(beginning):
                 self._by_beginning.move_to_end(beginning)
-                return self._payload_after(beginning, raw)
+                return beginning
         return None
+
+    def blocks(self, beginning: bytes) -> tuple[_Shape, BlockDecoder] | None:
+        """Return the shape behind a cached text, with its block decoder; None if it has none."""
+        shape = self._by_beginning[beginning]
+        if isinstance(shape, Reason) or len(beginning) > MAX_BLOCK_CHARACTERS or shape.blocks is None:
+            return None
+        return shape, shape.blocks
 
     def _payload_after(self, beginning: bytes, raw: bytes) -> tuple[_Shape | Reason, JsonValue] | None:
         try:
@@ -140,21 +178,28 @@ class EnvelopeFormat:
     Attributes:
         replace_null_with_default: Whether the default of a schema stands in for null; JsonConverter's option
             `replace.null.with.default`. Without, a missing or null value is null if optional, else a dead letter.
+        blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
     """
 
     replace_null_with_default: bool = True
+    blocks: bool = True
     _shapes: _Shapes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_shapes", _Shapes(Compiler(self.replace_null_with_default)))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decode values; those of one schema are one group. See `frazil.records.model.format.Format`."""
+        """Decode values; those of one schema are one group, or few. See `frazil.records.model.format.Format`."""
+        step = StepSize(len(values))
+        read_blocks = self._read_blocks(values, step) if self.blocks else []
+        done = [Shaped(shape.to_columns(block.rows.column(0)), block.positions) for shape, block in read_blocks]
+        block_positions = pa.chunked_array([block.positions for _, block in read_blocks], pa.int64()).combine_chunks()
+        remaining = complement(len(values), block_positions.sort())
         groups: dict[_Shape, tuple[list[object], list[int]]] = {}
         dead: dict[int, Reason] = {}
         unknown_fields: dict[int, tuple[str, ...]] = {}
-        cells, step, done = CellCount(), StepSize(len(values)), list[Shaped]()
-        for position, raw in enumerate(values.to_pylist()):
+        cells = CellCount()
+        for position, raw in zip(remaining.to_pylist(), take_distinct(values, remaining).to_pylist(), strict=True):
             try:
                 shape, value, names = self._value(raw, cells)
             except Rejection as e:
@@ -171,7 +216,40 @@ class EnvelopeFormat:
                     step.hold(shaped.columns)
                 groups = {}
         done += (shape.to_group(*group) for shape, group in groups.items())
-        return Decoded(tuple(done), dead, UnknownFieldPairs.from_names(unknown_fields))
+        names_of_blocks = [block.unknown_fields for _, block in read_blocks]
+        unknown_pairs = UnknownFieldPairs.concat([*names_of_blocks, UnknownFieldPairs.from_names(unknown_fields)])
+        return Decoded(tuple(done), dead, unknown_pairs)
+
+    def _read_blocks(self, values: pa.BinaryArray, step: StepSize) -> list[tuple[_Shape, Block]]:
+        """Return the values that begin with a cached text, and surely decode as one by one, in a block for each text."""
+        results: list[tuple[_Shape, Block]] = []
+        remaining, most, searches = pa.arange(0, len(values)), _MIN_BLOCKS, 0
+        while len(remaining) and searches < most:
+            searches += 1
+            first = values[remaining[0].as_py()].as_py()
+            beginning = self._shapes.beginning(first) or self._learn(first)
+            if beginning is None or (read := self._shapes.blocks(beginning)) is None:
+                remaining = remaining[1:]
+                continue
+            shape, blocks = read
+            records = take_distinct(values, remaining)
+            alike = pc.starts_with(records, beginning)
+            positions, remaining = remaining.filter(alike), remaining.filter(pc.invert(alike))
+            payloads = pc.binary_replace_slice(records.filter(alike), 0, len(beginning), _PAYLOAD)
+            block = blocks.decode(payloads, step)
+            if len(block.positions):
+                rows, unknown_fields = block.rows, block.unknown_fields.map_positions(positions)
+                results.append((shape, Block(rows, positions.take(block.positions), unknown_fields)))
+                most += len(block.positions) // _MIN_BLOCK_VALUES
+        return results
+
+    def _learn(self, raw: bytes) -> bytes | None:
+        """Return what a record begins with whose schema is met for the first time, or None."""
+        try:
+            self._parse_envelope(raw)
+        except Rejection:
+            return None
+        return self._shapes.beginning(raw)
 
     def _value(self, raw: bytes, cells: CellCount) -> tuple[_Shape, object, tuple[str, ...]]:
         """Return shape, value, and the names of fields that the schema does not name."""
@@ -210,6 +288,10 @@ _CODES: Final = {
     DeadCode.MISSING_REQUIRED: DeadCode.INVALID_ENVELOPE,
 }
 """A payload of another kind than its own schema says is no matter of the pipeline's columns."""
+
+
+def _find_in_payload(find: UnknownFieldFinder, document: JsonValue) -> Iterator[str]:
+    return find(document["payload"])  # type: ignore[call-overload,index]  # the block decoder takes nothing else
 
 
 def _as_envelope_rejection(rejection: Rejection) -> Rejection:

@@ -14,7 +14,7 @@ classes of `org.apache.kafka.connect.data`, and the chapters on data types in De
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
@@ -25,6 +25,8 @@ import pyarrow as pa
 
 from frazil.records.json import times
 from frazil.records.json.convert import Converter, from_text, to_bytes, to_decimal, to_int, to_uuid, wrong_type
+from frazil.records.json.intermediate_types import Carrier, carrier, day_carrier, text_carrier, time_carrier
+from frazil.records.model.column import Reading, TimeUnit
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_number import Number
 from frazil.records.model.json_text import JsonValue, describe
@@ -45,10 +47,11 @@ _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 @dataclass(frozen=True, slots=True)
 class Logical:
-    """Arrow type of a named type, and the converter of its values."""
+    """Arrow type of a named type, the converter of its values, and what reads many at once; None if only `read` can."""
 
     type: pa.DataType
     read: Converter
+    carrier: Carrier | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +83,31 @@ class _Span:
         return count
 
 
+_UNITS: Final[Mapping[tuple[int, int], TimeUnit]] = {(_MILLI, 1): "ms", (1, 1): "us", (1, _MILLI): "ns"}
+"""What is counted, by factor and divisor."""
+
+
 def _time(unit: str, bits: int, factor: int = 1, divisor: int = 1) -> Logical:
     span = _Span(f"{unit} since midnight, less than a day", bits, factor, divisor, 0, times.DAY)
-    return Logical(pa.time64("us"), span.read)
+    return Logical(pa.time64("us"), span.read, time_carrier(pa.time64("us"), Reading(_UNITS[factor, divisor])))
 
 
 def _timestamp(unit: str, factor: int = 1, divisor: int = 1, zone: str | None = None) -> Logical:
     first, end = _FIRST_DAY * times.DAY, _END_DAY * times.DAY
     span = _Span(f"{unit} since 1970-01-01 within years 0001 to 9999", 64, factor, divisor, first, end)
-    return Logical(pa.timestamp("us", zone), span.read)
+    data_type = pa.timestamp("us", zone)
+    return Logical(data_type, span.read, time_carrier(data_type, Reading(_UNITS[factor, divisor])))
 
 
 _DATE: Final = Logical(
-    pa.date32(), _Span("days since 1970-01-01 within years 0001 to 9999", 32, 1, 1, _FIRST_DAY, _END_DAY).read
+    pa.date32(),
+    _Span("days since 1970-01-01 within years 0001 to 9999", 32, 1, 1, _FIRST_DAY, _END_DAY).read,
+    day_carrier(),
 )
+
+
+def _text(data_type: pa.DataType, expected: str, read: Callable[[str], object]) -> Logical:
+    return Logical(data_type, partial(from_text, expected, read), carrier(data_type))
 
 
 def _any_scale(value: JsonValue) -> str:
@@ -124,18 +138,14 @@ _NAMED: Final[Mapping[tuple[str, str], Logical]] = {
     ("io.debezium.time.Timestamp", "int64"): _timestamp("milliseconds", _MILLI),
     ("io.debezium.time.MicroTimestamp", "int64"): _timestamp("microseconds"),
     ("io.debezium.time.NanoTimestamp", "int64"): _timestamp("nanoseconds", divisor=1000),
-    ("io.debezium.time.IsoDate", "string"): Logical(pa.date32(), partial(from_text, "a date as text", times.days)),
-    ("io.debezium.time.IsoTime", "string"): Logical(
-        pa.time64("us"), partial(from_text, "a time as text", times.time_micros)
+    ("io.debezium.time.IsoDate", "string"): _text(pa.date32(), "a date as text", times.days),
+    ("io.debezium.time.IsoTime", "string"): _text(pa.time64("us"), "a time as text", times.time_micros),
+    ("io.debezium.time.IsoTimestamp", "string"): _text(pa.timestamp("us"), "a timestamp as text", times.wall_micros),
+    ("io.debezium.time.ZonedTimestamp", "string"): _text(
+        pa.timestamp("us", "UTC"), "a timestamp with zone as text", times.utc_micros
     ),
-    ("io.debezium.time.IsoTimestamp", "string"): Logical(
-        pa.timestamp("us"), partial(from_text, "a timestamp as text", times.wall_micros)
-    ),
-    ("io.debezium.time.ZonedTimestamp", "string"): Logical(
-        pa.timestamp("us", "UTC"), partial(from_text, "a timestamp with zone as text", times.utc_micros)
-    ),
-    ("io.debezium.data.Uuid", "string"): Logical(pa.uuid(), partial(from_text, "a uuid as text", to_uuid)),
-    ("io.debezium.data.VariableScaleDecimal", "struct"): Logical(pa.string(), _any_scale),
+    ("io.debezium.data.Uuid", "string"): _text(pa.uuid(), "a uuid as text", to_uuid),
+    ("io.debezium.data.VariableScaleDecimal", "struct"): Logical(pa.string(), _any_scale, None),
 }
 
 
@@ -158,7 +168,8 @@ def _decimal(parameters: Mapping[str, JsonValue]) -> Logical:
     declared = _parameter(parameters, "connect.decimal.precision")
     precision = declared if declared is not None and 0 < declared <= MAX_DIGITS else MAX_DIGITS
     decimal_type = pa.decimal128(max(precision, scale), max(scale, 0))
-    return Logical(decimal_type, partial(_to_decimal, decimal_type.precision, decimal_type.scale, scale))
+    read = partial(_to_decimal, decimal_type.precision, decimal_type.scale, scale)
+    return Logical(decimal_type, read, text_carrier(read, decimal_type))
 
 
 def _parameter(parameters: Mapping[str, JsonValue], name: str) -> int | None:

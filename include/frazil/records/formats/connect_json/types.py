@@ -41,6 +41,7 @@ from frazil.records.json.convert import (
     wrong_type,
 )
 from frazil.records.json.convert_nested import missing_value, to_list, to_map, to_struct
+from frazil.records.json.intermediate_types import Carrier, carrier, integer_carrier, list_carrier, struct_carrier
 from frazil.records.model.dead_letter import DeadCode, Rejection
 from frazil.records.model.json_text import JsonValue, compact, describe
 
@@ -56,11 +57,13 @@ class Slot:
         type: Its Arrow type.
         nullable: Whether `convert` may return None.
         convert: Takes what the payload has there, None for nothing.
+        carrier: What reads many values at once; None if only `convert` can.
     """
 
     type: pa.DataType
     nullable: bool
     convert: Converter
+    carrier: Carrier | None = None
 
     def field(self, name: str) -> pa.Field:
         """Return the Arrow field of this slot."""
@@ -90,14 +93,14 @@ class Compiler:
         default = schema.get("default")
         if default is not None and self.defaults:
             default_value = _within("default", partial(_default, logical_type.read), default)
-            return Slot(
-                logical_type.type, nullable=False, convert=partial(_value_or_default, logical_type.read, default_value)
-            )
-        if optional:
-            return Slot(logical_type.type, nullable=True, convert=partial(_optional, logical_type.read))
-        return Slot(
-            logical_type.type, nullable=False, convert=partial(_required, str(schema.get("type")), logical_type.read)
-        )
+            convert: Converter = partial(_value_or_default, logical_type.read, default_value)
+        elif optional:
+            convert = partial(_optional, logical_type.read)
+        else:
+            convert = partial(_required, str(schema.get("type")), logical_type.read)
+        # Only `convert` knows the default that a null stands for: to a carrier the value is required.
+        has_default = default is not None and self.defaults
+        return Slot(logical_type.type, optional and not has_default, convert, logical_type.carrier)
 
     def _type(self, schema: Schema) -> Logical:
         base = schema.get("type")
@@ -112,7 +115,8 @@ class Compiler:
 
     def _array(self, schema: Schema) -> Logical:
         item = _within("items", self.slot, schema.get("items"))
-        return Logical(pa.list_(item.field("item")), partial(to_list, item.convert))
+        list_type = pa.list_(item.field("item"))
+        return Logical(list_type, partial(to_list, item.convert), list_carrier(list_type, item.carrier))
 
     def _map(self, schema: Schema) -> Logical:
         key = _within("keys", self.slot, schema.get("keys"))
@@ -121,13 +125,14 @@ class Compiler:
         keys = schema["keys"]
         has_text_keys = isinstance(keys, dict) and keys.get("type") == "string"
         if has_text_keys and pa.types.is_string(key.type):
-            return Logical(map_type, partial(to_map, item.convert))
-        return Logical(map_type, partial(_object_map if has_text_keys else _pair_map, key.convert, item.convert))
+            return Logical(map_type, partial(to_map, item.convert), None)
+        return Logical(map_type, partial(_object_map if has_text_keys else _pair_map, key.convert, item.convert), None)
 
     def _struct(self, schema: Schema) -> Logical:
         slots = self.fields(schema)
         struct_type = pa.struct([slot.field(name) for name, slot in slots.items()])
-        return Logical(struct_type, partial(to_struct, tuple((name, slot.convert) for name, slot in slots.items())))
+        convert = partial(to_struct, tuple((name, slot.convert) for name, slot in slots.items()))
+        return Logical(struct_type, convert, struct_carrier(struct_type, [slot.carrier for slot in slots.values()]))
 
     def fields(self, schema: Schema) -> dict[str, Slot]:
         """Return the slots of a struct's fields, in their order."""
@@ -236,17 +241,19 @@ def _entries(
 
 
 _SCALARS: Final[Mapping[str, Logical]] = {
-    "int8": Logical(pa.int32(), partial(to_int, 8)),
-    "int16": Logical(pa.int32(), partial(to_int, 16)),
-    "int32": Logical(pa.int32(), partial(to_int, 32)),
-    "int64": Logical(pa.int64(), partial(to_int, 64)),
-    "float": Logical(pa.float32(), partial(_to_float, to_float32)),
-    "double": Logical(pa.float64(), partial(_to_float, to_float64)),
-    "float32": Logical(pa.float32(), partial(_to_float, to_float32)),
-    "float64": Logical(pa.float64(), partial(_to_float, to_float64)),
-    "boolean": Logical(pa.bool_(), to_bool),
-    "string": Logical(pa.string(), to_text),
-    "bytes": Logical(pa.binary(), partial(from_text, "bytes as base64 text", to_bytes)),
+    **{f"int{bits}": Logical(pa.int32(), partial(to_int, bits), integer_carrier(bits)) for bits in (8, 16, 32)},
+    "int64": Logical(pa.int64(), partial(to_int, 64), integer_carrier(64)),
+    **{
+        name: Logical(pa.float32(), partial(_to_float, to_float32), carrier(pa.float32()))
+        for name in ("float", "float32")
+    },
+    **{
+        name: Logical(pa.float64(), partial(_to_float, to_float64), carrier(pa.float64()))
+        for name in ("double", "float64")
+    },
+    "boolean": Logical(pa.bool_(), to_bool, carrier(pa.bool_())),
+    "string": Logical(pa.string(), to_text, carrier(pa.string())),
+    "bytes": Logical(pa.binary(), partial(from_text, "bytes as base64 text", to_bytes), carrier(pa.binary())),
 }
 
 _NESTED: Final[Mapping[str, Callable[[Compiler, Schema], Logical]]] = {

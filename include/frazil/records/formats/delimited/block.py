@@ -6,6 +6,7 @@ only values that are proven to have the form of one line with the right number o
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ _MOST_BYTES: Final = (1 << 31) - 2
 
 
 def read_block(
-    values: pa.BinaryArray, width: int, delimiter: str, quote: str | None, null_text: str | None
+    values: pa.BinaryArray, width: int, delimiter: str, quote: str | None, null_text: str | None, escape: str | None
 ) -> tuple[list[pa.StringArray], pa.Int64Array]:
     """Return the columns of values that may be parsed as a block, and their positions; no columns if there are no such values.
 
@@ -30,11 +31,16 @@ def read_block(
         delimiter: One ASCII character, not NUL.
         quote: One ASCII character, not NUL, or None.
         null_text: What stands for null without quotes, or None.
+        escape: One ASCII character, not NUL, or None. A line may have it in the null text alone.
     """
     nothing: tuple[list[pa.StringArray], pa.Int64Array] = ([], pa.array([], pa.int64()))
     texts, text_positions, _ = split_texts(values)
     lines = _without_end(texts)
-    positions = pc.indices_nonzero(_plain(texts, lines, width, delimiter, quote)).cast(pa.int64())
+    plain = _plain(texts, lines, width, delimiter, quote)
+    if escape is not None and pc.any(escaped := pc.match_substring(lines, escape)).as_py():
+        pattern = _null_escape_pattern(delimiter, quote, null_text, escape)
+        plain = pc.and_(plain, pc.or_(pc.invert(escaped), pc.match_substring_regex(lines, pattern)))
+    positions = pc.indices_nonzero(plain).cast(pa.int64())
     if not len(positions):
         return nothing
     chosen = lines if len(positions) == len(lines) else lines.take(positions)
@@ -70,6 +76,19 @@ def _line_pattern(delimiter: str, quote: str) -> str:
     delimiter_sign, mark = _escaped_character(delimiter), _escaped_character(quote)
     field_pattern = f"(?:{mark}[^{mark}]*(?:{mark}{mark}[^{mark}]*)*{mark}|[^{mark}{delimiter_sign}]*)"
     return f"^{field_pattern}(?:{delimiter_sign}{field_pattern})*$"
+
+
+def _null_escape_pattern(delimiter: str, quote: str | None, null_text: str | None, escape: str) -> str:
+    """Return the pattern of lines without quotes that have the escape character only in fields that are the null text."""
+    signs = "".join(map(_escaped_character, f"{escape}{delimiter}{quote or ''}"))
+    text = null_text or ""
+    mark = re.escape(escape)
+    # Only a text of whole pairs, without delimiter and quote, is one field to both readers.
+    pairs = re.fullmatch(f"(?:[^{mark}]|{mark}.)*", text, re.DOTALL)
+    is_field = pairs is not None and not {delimiter, quote} & set(text)
+    null = "".join(map(_escaped_character, text)) if is_field else ""
+    field_pattern = f"(?:{null}|[^{signs}]*)"
+    return f"^{field_pattern}(?:{_escaped_character(delimiter)}{field_pattern})*$"
 
 
 def _escaped_character(character: str) -> str:

@@ -91,10 +91,11 @@ class DelimitedFormat:
 
     def _block(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, pa.Int64Array]:
         """Return what may be parsed as a block: rows and their positions."""
-        signs = self.delimiter + (self.quote or "")
-        plain = signs.isascii() and "\0" not in signs and self.escape in {None, self.quote}
-        if self.blocks and plain and not self.header:
-            columns, positions = read_block(values, len(self.fields), self.delimiter, self.quote, self.null_text)
+        escape = None if self.escape == self.quote else self.escape
+        signs = self.delimiter + (self.quote or "") + (escape or "")
+        if self.blocks and signs.isascii() and "\0" not in signs and not self.header:
+            marks = (self.delimiter, self.quote, self.null_text, escape)
+            columns, positions = read_block(values, len(self.fields), *marks)
             if columns:
                 return pa.RecordBatch.from_arrays(columns, schema=self._schema), positions
         return self._batch([]), pa.array([], pa.int64())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import urljoin
@@ -13,17 +14,28 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
+from frazil.records.formats.json_block import BlockDecoder, block_decoder
 from frazil.records.formats.json_schema.rules import Rules, load_schema
 from frazil.records.formats.json_schema.types import Compiler
 from frazil.records.formats.json_schema.unknown_fields import UnknownFieldFinder, unknown_field_finder
-from frazil.records.formats.registered import Codec, Incomplete, RegistryFormat, reading_schema, row_codec
+from frazil.records.formats.registered import (
+    Codec,
+    Incomplete,
+    RegistryFormat,
+    RowCodec,
+    merge_decoded,
+    reading_schema,
+    remap_positions,
+    row_codec,
+)
 from frazil.records.json.convert import Converter
 from frazil.records.json.exact import parse_object
-from frazil.records.model.cells import CellCount, CountCells, json_cell_counter
+from frazil.records.model.cells import CellCount, CountCells, StepSize, json_cell_counter
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.format import SchemaSource, WriterSchema
+from frazil.records.model.format import Decoded, SchemaSource, Shaped, WriterSchema
 from frazil.records.model.json_number import Number
 from frazil.records.model.json_text import JsonValue
+from frazil.records.model.positions import complement, take_distinct
 
 Check = Callable[[str, JsonValue], None]
 """Takes a value as text and parsed, and refuses it by a `Rejection`."""
@@ -38,27 +50,49 @@ class JsonSchemaFormat(RegistryFormat):
     Args:
         source: Knows the writer schemas.
         validate: Whether values are held against their schemas (SCHEMA_VIOLATION), not only converted by them.
+        blocks: Whether values may be parsed as blocks where that is exact. Without, the outcome is the same, later.
     """
 
-    def __init__(self, source: SchemaSource, *, validate: bool = True) -> None:
-        super().__init__(source, "JSON", partial(_codec, validate))
+    def __init__(self, source: SchemaSource, *, validate: bool = True, blocks: bool = True) -> None:
+        super().__init__(source, "JSON", partial(_codec, validate, blocks))
 
 
-def _codec(validate: bool, writer: WriterSchema) -> Codec:  # noqa: FBT001  # bound once, above
+@dataclass(frozen=True, slots=True)
+class _BlockCodec:
+    """Reads many values of one schema at once, and the others one by one."""
+
+    rows: RowCodec
+    blocks: BlockDecoder
+
+    def decode(self, payloads: pa.BinaryArray) -> Decoded:
+        """Decode values."""
+        block = self.blocks.decode(payloads, StepSize(len(payloads)))
+        remaining = complement(len(payloads), block.positions)
+        shaped = (Shaped(block.rows, block.positions),) if len(block.positions) else ()
+        rows = remap_positions(self.rows.decode(take_distinct(payloads, remaining)), remaining)
+        return merge_decoded([Decoded(shaped, unknown_fields=block.unknown_fields), rows])
+
+
+def _codec(validate: bool, blocks: bool, writer: WriterSchema) -> Codec:  # noqa: FBT001  # bound once, above
     schema = load_schema(writer.text)
     with reading_schema(Unresolvable):
         root = Resource.from_contents(schema, default_specification=DRAFT7)
         named = [*_named(writer, root)]
         registry: Registry[Any] = Registry().with_resources(named)
         resolver = registry.resolver_with_root(root)
-        check = Rules(schema, [(name, part.contents) for name, part in named], resolver).check if validate else None
-        data_type, convert = Compiler().node(schema, resolver)
+        rules = Rules(schema, [(name, part.contents) for name, part in named], resolver) if validate else None
+        data_type, convert, carrier = Compiler().node(schema, resolver)
     bare = not pa.types.is_struct(data_type)
     cells, count = CellCount(), json_cell_counter(data_type)
     counted = convert if count is None else partial(_count_and_convert, convert, cells, count)
-    return row_codec(
-        data_type, _reader(counted, check, unknown_field_finder(data_type), cells, bare=bare), bare=bare, cells=cells
-    )
+    find_unknown_fields = unknown_field_finder(data_type)
+    check = None if rules is None else rules.check
+    rows = row_codec(data_type, _reader(counted, check, find_unknown_fields, cells, bare=bare), bare=bare, cells=cells)
+    if bare or carrier is None or not blocks:
+        return rows
+    columns, allow = pa.schema(list(data_type)), None if rules is None else rules.allow
+    decoder = block_decoder(columns, carrier.children, find_unknown_fields, allow)
+    return rows if decoder is None else _BlockCodec(rows, decoder)
 
 
 def _named(writer: WriterSchema, root: Resource[Any]) -> Iterator[tuple[str, Resource[Any]]]:

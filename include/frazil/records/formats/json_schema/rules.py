@@ -8,7 +8,7 @@ A schema with too many is unusable, and a value too large for its schema's rules
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_05UP, Context, Decimal
 from itertools import chain
@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import jsonschema_rs
+import msgspec
 from referencing import Resource
 from referencing.jsonschema import DRAFT7
 
@@ -103,7 +104,9 @@ class Rules:
         size = min(_LARGEST_PATTERN, _PATTERN_BYTES // max(1, len(count.patterns)))
         patterns = jsonschema_rs.FancyRegexOptions(_BACKTRACKS, size_limit=size, dfa_size_limit=size)
         draft = _DRAFTS.get(_draft(schema), jsonschema_rs.Draft7Validator)
-        self._values: Final = _DRAFT_4_VALUES if draft is jsonschema_rs.Draft4Validator else _VALUES
+        number = _whole if draft is jsonschema_rs.Draft4Validator else _NUMBERS.create_decimal
+        self._values: Final = json.JSONDecoder(parse_float=number)
+        self._read: Final[Callable[[bytes], Any]] = msgspec.json.Decoder(float_hook=number).decode
         try:
             self._validator: Final = draft(
                 schema,
@@ -140,16 +143,31 @@ class Rules:
                 DeadCode.UNUSABLE_SCHEMA, f"{expected}, found {len(text)}; `validate_schema: false` checks none"
             )
         value = self._value(text)
+        if not self._is_valid(value):
+            raise self._violation(value, document)
+
+    def allow(self, raw: bytes) -> bool:
+        """Return whether a value surely keeps the rules; `check` decides about all others, and says why not.
+
+        Args:
+            raw: One JSON document without a byte order mark.
+        """
+        if len(raw) * self._load.rules > MAX_STEPS:
+            return False
         try:
-            if self._validator.is_valid(value):
-                return
+            return self._is_valid(self._read(raw))
+        except (msgspec.DecodeError, Rejection):  # a number of thousands of digits; or `check` refuses the value too
+            return False
+
+    def _is_valid(self, value: Any) -> bool:
+        try:
+            return bool(self._validator.is_valid(value))
         except UnicodeEncodeError as e:
             raise Rejection(DeadCode.LONE_SURROGATE, "expected characters, found half a surrogate pair") from e
         except ValueError as e:
             raise Rejection(DeadCode.TOO_DEEP, f"expected a value that can be validated: {e}") from e
         except BaseException as e:
             raise _of_panic(e) from e
-        raise self._violation(value, document)
 
     def _value(self, text: str) -> Any:
         try:
@@ -183,14 +201,12 @@ def load_schema(text: str) -> Any:
 
 
 def _whole(text: str) -> int | Decimal:
+    """Return a number for draft 4, to which alone 1.0 is no integer; producers don't know."""
     number = _NUMBERS.create_decimal(text)
     return int(number) if number.adjusted() < _INTEGER_DIGITS and number % 1 == 0 else number
 
 
 _VALUES: Final = json.JSONDecoder(parse_float=_NUMBERS.create_decimal)
-_DRAFT_4_VALUES: Final = json.JSONDecoder(parse_float=_whole)
-"""To draft 4 alone 1.0 is no integer; producers don't know."""
-
 _LONG_VALUES: Final = json.JSONDecoder(parse_float=_NUMBERS.create_decimal, parse_int=_NUMBERS.create_decimal)
 
 

@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from referencing.exceptions import Unresolvable
 
-from frazil.records.formats.logical import INSTANT, TIME, decimal_from_bytes, meaning
+from frazil.records.formats.logical import INSTANT, TIME, decimal_from_bytes, meaning, time_unit
 from frazil.records.formats.registered import MAX_COLUMNS, unusable_schema
 from frazil.records.json import times
 from frazil.records.json.convert import (
@@ -41,11 +41,35 @@ from frazil.records.json.convert import (
     to_uuid,
     wrong_type,
 )
+from frazil.records.json.documents import document_carrier
+from frazil.records.json.intermediate_types import (
+    Carrier,
+    carrier,
+    day_carrier,
+    integer_carrier,
+    list_carrier,
+    struct_carrier,
+    text_carrier,
+    time_carrier,
+)
+from frazil.records.model.column import Reading
 from frazil.records.model.dead_letter import Rejection
 from frazil.records.model.json_text import JsonValue, compact
 
-Node = tuple[pa.DataType, Converter]
-"""An Arrow type, and the converter of JSON values to its values; null stays null."""
+
+class Node(NamedTuple):
+    """A part of a schema.
+
+    Attributes:
+        type: Its Arrow type.
+        convert: Converts JSON values to values of the type; null stays null.
+        carrier: What reads many values at once; None if only `convert` can.
+    """
+
+    type: pa.DataType
+    convert: Converter
+    carrier: Carrier | None
+
 
 _CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _WIDTHS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -59,14 +83,18 @@ def json_text(value: JsonValue) -> str:
     return text
 
 
-ANYTHING: Final[Node] = (pa.string(), json_text)
+def _text_node(data_type: pa.DataType, expected: str, read: Callable[[str], object]) -> Node:
+    return Node(data_type, partial(from_text, expected, read), carrier(data_type))
+
+
+ANYTHING: Final = Node(pa.string(), json_text, document_carrier())
 _FORMATS: Final[Mapping[str, Node]] = {
-    "date": (pa.date32(), partial(from_text, "a date as text", times.days)),
-    "time": (TIME, partial(from_text, "a time as text", times.time_micros)),
-    "date-time": (INSTANT, partial(from_text, "a timestamp as text", times.utc_micros)),
-    "uuid": (pa.uuid(), partial(from_text, "a uuid as text", to_uuid)),
+    "date": _text_node(pa.date32(), "a date as text", times.days),
+    "time": _text_node(TIME, "a time as text", times.time_micros),
+    "date-time": _text_node(INSTANT, "a timestamp as text", times.utc_micros),
+    "uuid": _text_node(pa.uuid(), "a uuid as text", to_uuid),
 }
-_BINARY: Final[Node] = (pa.binary(), partial(from_text, "binary as base64 text", to_bytes))
+_BINARY: Final = _text_node(pa.binary(), "binary as base64 text", to_bytes)
 
 
 class Compiler:
@@ -117,12 +145,14 @@ class Compiler:
         """Return the struct of all the fields that parts give a value, the way schemas inherit."""
         own = {name: value for name, value in schema.items() if name != "allOf"}
         nodes = [self.node(part, resolver) for part in [*parts, own] if part]
-        structs = [node for node in nodes if pa.types.is_struct(node[0])]
-        names = [field.name for data_type, _ in structs for field in data_type]
+        structs = [node for node in nodes if pa.types.is_struct(node.type)]
+        names = [field.name for node in structs for field in node.type]
         if not structs or len(set(names)) < len(names):
             return _nullable(ANYTHING)
-        fields = pa.struct([field for data_type, _ in structs for field in data_type])
-        return _nullable((fields, partial(_merge_structs, [convert for _, convert in structs])))
+        fields = pa.struct([field for node in structs for field in node.type])
+        convert = partial(_merge_structs, [node.convert for node in structs])
+        carriers = [child for node in structs for child in (node.carrier.children if node.carrier else [None])]
+        return _nullable(Node(fields, convert, struct_carrier(fields, carriers)))
 
     def _typed(self, schema: Mapping[str, Any], resolver: Any) -> Node:
         kind = _kind(schema)
@@ -137,11 +167,12 @@ class Compiler:
         properties, additional = schema.get("properties"), schema.get("additionalProperties")
         if isinstance(properties, Mapping) and properties:
             nodes = {name: self.node(part, resolver) for name, part in properties.items()}
-            data_type = pa.struct([pa.field(name, node[0]) for name, node in nodes.items()])
-            return data_type, partial(_struct, [(name, node[1]) for name, node in nodes.items()])
+            data_type = pa.struct([pa.field(name, node.type) for name, node in nodes.items()])
+            convert = partial(_struct, [(name, node.convert) for name, node in nodes.items()])
+            return Node(data_type, convert, struct_carrier(data_type, [node.carrier for node in nodes.values()]))
         if isinstance(additional, Mapping) and additional:
-            item_type, item = self.node(additional, resolver)
-            return pa.map_(pa.string(), item_type), partial(_map, item)
+            item = self.node(additional, resolver)
+            return Node(pa.map_(pa.string(), item.type), partial(_map, item.convert), None)
         return ANYTHING
 
     def _array(self, schema: Mapping[str, Any], resolver: Any) -> Node:
@@ -150,10 +181,11 @@ class Compiler:
             return ANYTHING
         entry = items.get("properties") if isinstance(items, Mapping) else None
         if schema.get("connect.type") == "map" and isinstance(entry, Mapping) and {"key", "value"} <= entry.keys():
-            (key_type, key), (item_type, item) = (self.node(entry[part], resolver) for part in ("key", "value"))
-            return pa.map_(key_type, item_type), partial(_entries, key, item)
-        item_type, item = self.node(items, resolver)
-        return pa.list_(item_type), partial(_list, item)
+            key, item = (self.node(entry[part], resolver) for part in ("key", "value"))
+            return Node(pa.map_(key.type, item.type), partial(_entries, key.convert, item.convert), None)
+        item = self.node(items, resolver)
+        list_type = pa.list_(item.type)
+        return Node(list_type, partial(_list, item.convert), list_carrier(list_type, item.carrier))
 
 
 def _is_null(schema: Any) -> bool:
@@ -179,11 +211,13 @@ def _string(schema: Mapping[str, Any]) -> Node:
     if schema.get("connect.type") == "bytes":
         if schema.get("title") == _CONNECT_DECIMAL and (decimal := _connect_decimal(schema)):
             data_type, precision, scale = decimal
-            return data_type, partial(from_text, "a decimal as base64 text", partial(_digits, precision, scale))
+            read = partial(_digits, precision, scale)
+            convert = partial(from_text, "a decimal as base64 text", read)
+            return Node(data_type, convert, text_carrier(read, data_type))
         return _BINARY
     if schema.get("contentEncoding") == "base64":
         return _BINARY
-    return _FORMATS.get(str(schema.get("format")), (pa.string(), to_text))
+    return _FORMATS.get(str(schema.get("format")), Node(pa.string(), to_text, carrier(pa.string())))
 
 
 def _integer(schema: Mapping[str, Any]) -> Node:
@@ -192,8 +226,15 @@ def _integer(schema: Mapping[str, Any]) -> Node:
     named = meaning({"connect.name": title}, "int" if bits == _INT32 else "long")
     if named is not None:
         data_type, convert = named
-        return data_type, partial(_convert_integer, bits, convert or int)
-    return (pa.int32() if bits <= _INT32 else pa.int64()), partial(to_int, bits)
+        return Node(data_type, partial(_convert_integer, bits, convert or int), _counted(bits, data_type, convert))
+    return Node(pa.int32() if bits <= _INT32 else pa.int64(), partial(to_int, bits), integer_carrier(bits))
+
+
+def _counted(bits: int, data_type: pa.DataType, convert: Converter | None) -> Carrier | None:
+    """Return the carrier of dates and times that are sent as integers."""
+    if bits < _INT32:  # a year or a day has more
+        return None
+    return day_carrier() if pa.types.is_date(data_type) else time_carrier(data_type, Reading(time_unit(convert)))
 
 
 def _number(schema: Mapping[str, Any]) -> Node:
@@ -202,15 +243,17 @@ def _number(schema: Mapping[str, Any]) -> Node:
         return _integer(schema)
     if kind == "bytes" and (decimal := _connect_decimal(schema)):
         data_type, precision, scale = decimal
-        return data_type, partial(to_decimal, precision, scale)
-    return (pa.float32(), to_float32) if kind == "float32" else (pa.float64(), to_float64)
+        return Node(data_type, partial(to_decimal, precision, scale), carrier(data_type))
+    if kind == "float32":
+        return Node(pa.float32(), to_float32, carrier(pa.float32()))
+    return Node(pa.float64(), to_float64, carrier(pa.float64()))
 
 
 _SCALARS: Final[Mapping[str | None, Callable[[Mapping[str, Any]], Node]]] = {
     "string": _string,
     "integer": _integer,
     "number": _number,
-    "boolean": lambda _: (pa.bool_(), to_bool),
+    "boolean": lambda _: Node(pa.bool_(), to_bool, carrier(pa.bool_())),
 }
 
 
@@ -228,8 +271,8 @@ def _convert_integer(bits: int, convert: Converter, value: JsonValue) -> object:
 
 
 def _nullable(node: Node) -> Node:
-    data_type, convert = node
-    return data_type, lambda value: None if value is None else convert(value)
+    convert = node.convert
+    return node._replace(convert=lambda value: None if value is None else convert(value))
 
 
 def _step(step: str, convert: Converter, value: JsonValue) -> object:

@@ -232,7 +232,7 @@ def test_nothing_is_decoded_to_nothing() -> None:
     assert decode([]) == Decoded((), {})
 
 
-SIGNS = st.text(st.sampled_from('ab ,,;"""\'\\\n\r\0\ufeffé'), max_size=12)
+SIGNS = st.lists(st.sampled_from([*'ab ,,;"""\'\\\n\r\0\ufeffé', "\\N", ",\\N,"]), max_size=12).map("".join)
 
 
 @settings(deadline=None)
@@ -241,7 +241,7 @@ SIGNS = st.text(st.sampled_from('ab ,,;"""\'\\\n\r\0\ufeffé'), max_size=12)
     st.integers(1, 4),
     st.sampled_from([",", ";", "\t", " ", "'"]),
     st.sampled_from(['"', None, "a"]),
-    st.sampled_from(["", None, "a", "\\N", "b "]),
+    st.sampled_from(["", None, "a", "\\N", "\\N", "b ", "\\", "a,\\N", '"\\N"']),
     st.sampled_from([None, None, "\\", '"']),
 )
 def test_block_and_single_lines_agree(

@@ -1,0 +1,179 @@
+"""JSON objects to Arrow arrays of their fields: msgspec decodes many values into structs, whose fields become arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.records.json.exact import nesting
+from frazil.records.json.intermediate_types import DOCUMENT, NUMBER
+from frazil.records.model.dead_letter import MAX_DEPTH
+
+Counts = npt.NDArray[np.int64]
+MakeArray = Callable[[Sequence[Any]], tuple[pa.Array, Counts | None]]
+
+_INT64: Final = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_SCALARS: Final[Mapping[pa.DataType, Any]] = {
+    pa.int64(): _INT64,
+    pa.float64(): float,
+    pa.string(): str,
+    pa.bool_(): bool,
+}
+
+_NULL: Final = msgspec.Raw(b"null")
+_NULL_BEGINS: Final = ord("n")
+_LINE_FEED: Final = ord("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _FieldDecoder:
+    """How the values of one field are decoded and become an array.
+
+    Attributes:
+        type: The type that msgspec decodes to.
+        array: Converts decoded values (None is null) to Arrow. Also returns how many names each value has, if names are
+            counted.
+        absent: The default of the struct's field where a value does not have it.
+    """
+
+    type: Any
+    array: MakeArray
+    absent: Any = None
+
+
+class ObjectDecoder:
+    """Decodes JSON objects into structs, and makes arrays of their fields.
+
+    Args:
+        fields: The fields that are read.
+        closed: Whether extra fields are refused: at the root, and in nested objects.
+        counts: Whether names are counted.
+        as_text: Whether doubles are decoded as the texts of their numbers.
+    """
+
+    def __init__(self, fields: list[pa.Field], closed: tuple[bool, bool], *, counts: bool, as_text: bool) -> None:
+        self._counts: Final = counts
+        self._as_text: Final = as_text
+        closed_root, self._is_closed = closed
+        root = self._struct(pa.struct(fields), is_closed=closed_root)
+        decode = msgspec.json.Decoder(root.type).decode
+        bounded = self._is_closed and not has_type(pa.struct(fields), DOCUMENT)
+        self.decode: Final[Callable[[bytes], Any]] = decode if bounded else partial(_decode_shallow, decode)
+        self.arrays: Final = root.array
+
+    def _column(self, data_type: pa.DataType) -> _FieldDecoder:
+        if data_type in {NUMBER, DOCUMENT} or (data_type == pa.float64() and self._as_text):
+            return _FieldDecoder(msgspec.Raw, _numbers, _NULL)
+        if pa.types.is_list(data_type):
+            item = self._column(data_type.value_type)
+            return _FieldDecoder(list[item.type] | None, partial(_lists, item))  # type: ignore[name-defined]
+        if pa.types.is_struct(data_type):
+            struct = self._struct(data_type, is_closed=self._is_closed)
+            return _FieldDecoder(struct.type | None, struct.array)
+        return _FieldDecoder(_SCALARS[data_type] | None, partial(_scalars, data_type))
+
+    def _struct(self, data_type: pa.StructType, *, is_closed: bool) -> _FieldDecoder:
+        columns = [self._column(field.type) for field in data_type]
+        names = [f"f{index}" for index in range(len(columns))]
+        absent = [msgspec.UNSET if self._counts else column.absent for column in columns]
+        struct_type = msgspec.defstruct(
+            "Object",
+            [(name, column.type, default) for name, column, default in zip(names, columns, absent, strict=True)],
+            rename={name: field.name for name, field in zip(names, data_type, strict=True)},
+            forbid_unknown_fields=is_closed,
+            gc=False,
+        )
+        return _FieldDecoder(
+            struct_type, partial(_structs, data_type, struct_type(), [column.array for column in columns], self._counts)
+        )
+
+
+def _scalars(data_type: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, None]:
+    return pa.array(values, data_type), None
+
+
+def _numbers(values: Sequence[Any]) -> tuple[pa.StringArray, None]:
+    """Return the texts of numbers; a value of another kind is its JSON text."""
+    raw_values = [_NULL if value is None else value for value in values]
+    data = np.frombuffer(b"\n".join([*raw_values, b""]), np.uint8)
+    ends = np.flatnonzero(data == _LINE_FEED)
+    if len(ends) != len(raw_values):  # a value has line feeds, so it is no number
+        texts = pa.array(list(map(bytes, raw_values)), pa.binary()).cast(pa.string())
+        return pc.if_else(pc.equal(texts, "null"), None, texts), None
+    offsets = np.zeros(len(raw_values) + 1, np.int32)
+    # Line feeds are removed from the data below, so the n-th end moves back by the n line feeds before it.
+    offsets[1:] = ends - np.arange(len(raw_values))
+    data = data[data != _LINE_FEED]
+    valid = np.packbits(data[offsets[:-1]] != _NULL_BEGINS, bitorder="little")
+    return pa.StringArray.from_buffers(
+        len(raw_values), pa.py_buffer(offsets), pa.py_buffer(data), pa.py_buffer(valid)
+    ), None
+
+
+def _lists(item: _FieldDecoder, values: Sequence[Any]) -> tuple[pa.ListArray, Counts | None]:
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([0 if value is None else len(value) for value in values], out=offsets[1:])
+    inner, names = item.array(list(chain.from_iterable(filter(None, values))))
+    lists = pa.ListArray.from_arrays(pa.array(offsets), inner, mask=_nulls(values))
+    if names is None:
+        return lists, None
+    # Names of a list: the sum over its items, as a difference of running sums.
+    total = np.concatenate([[0], np.cumsum(names)])
+    return lists, total[offsets[1:]] - total[offsets[:-1]]
+
+
+def _structs(
+    data_type: pa.StructType,
+    empty: msgspec.Struct,
+    makers: list[MakeArray],
+    counts: bool,  # noqa: FBT001 - bound by position
+    values: Sequence[Any],
+) -> tuple[pa.StructArray, Counts | None]:
+    nulls = _nulls(values)
+    filled = values if nulls is None else [empty if value is None else value for value in values]
+    if not makers:  # whole values, of which no field is read
+        return pa.array([{}] * len(values), data_type), None
+    columns = zip(*map(msgspec.structs.astuple, filled), strict=True) if filled else repeat((), len(makers))
+    arrays = []
+    names = np.zeros(len(values), np.int64) if counts else None
+    for column, maker in zip(columns, makers, strict=True):
+        field_values = column
+        if names is not None:
+            names += np.fromiter((value is not msgspec.UNSET for value in column), np.bool_, len(column))
+            field_values = tuple(None if value is msgspec.UNSET else value for value in column)
+        array, inner = maker(field_values)
+        arrays.append(array)
+        if names is not None and inner is not None:
+            names += inner
+    return pa.StructArray.from_arrays(arrays, names=[field.name for field in data_type], mask=nulls), names
+
+
+def _nulls(values: Sequence[Any]) -> pa.BooleanArray | None:
+    nulls = [value is None for value in values]
+    return pa.array(nulls) if True in nulls else None
+
+
+def _decode_shallow(decode: Callable[[bytes], Any], raw: bytes) -> Any:
+    """Decode a value; refuse one with too many levels, also in fields that no column reads."""
+    decoded = decode(raw)
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and nesting(raw.decode()) > MAX_DEPTH:
+        raise msgspec.DecodeError
+    return decoded
+
+
+def has_type(data_type: pa.DataType, scalar: pa.DataType) -> bool:
+    """Return whether a type, or one nested in it, is `scalar`."""
+    if pa.types.is_list(data_type):
+        return has_type(data_type.value_type, scalar)
+    if pa.types.is_struct(data_type):
+        return any(has_type(each.type, scalar) for each in data_type)
+    return bool(data_type == scalar)

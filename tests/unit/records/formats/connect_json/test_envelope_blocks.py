@@ -1,0 +1,75 @@
+"""Blocks of envelopes may be faster than single values, and nothing else."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from frazil.records.formats.connect_json.envelope import EnvelopeFormat
+from tests.unit.records.formats.connect_json.test_types import CASES
+from tests.unit.records.formats.envelopes import Schema, envelope, fields
+from tests.unit.records.json_documents import objects, outcomes
+
+NEVER_BLOCKS = (
+    "map",
+    "as number",
+    "fraction of zero",
+    "infinite",
+    "any scale",
+    "beyond reason",
+    "default",
+    "no schema",
+)
+"""Parts of the names of cases that are read one by one, and whatever is in a struct beside them."""
+
+EVERY_TYPE = {name: case for name, case in CASES.items() if not any(part in name for part in NEVER_BLOCKS)}
+TYPED = fields(**{name: schema or {} for name, (schema, _, _, _) in EVERY_TYPE.items()})
+TYPED_VALUES = {name: value for name, (_, value, _, _) in EVERY_TYPE.items()}
+POINT = fields(x={"type": "int32"}, y={"type": "string", "optional": True})
+NULLS = fields(
+    a={"type": "int64", "default": 7},
+    b={"type": "string", "optional": True, "default": "x"},
+    c={"type": "array", "optional": True, "items": {**POINT, "optional": True}},
+    d={**POINT, "optional": True},
+    e={"type": "double"},
+)
+NULLS_VALUES = {"a": "1", "b": '"y"', "c": '[{"x": 1}, null]', "d": '{"x": 2, "y": "z"}', "e": "0.5"}
+SHAPES: list[tuple[Schema, dict[str, str]]] = [
+    (TYPED, TYPED_VALUES),
+    (NULLS, NULLS_VALUES),
+    (POINT, {"x": "1", "y": '"z"'}),
+    ({**POINT, "optional": True}, {"x": "1", "y": '"z"'}),
+]
+
+
+@st.composite
+def envelopes(draw: st.DrawFn) -> bytes:
+    """An envelope whose payload, or what stands around it, may be odd."""
+    schema, good = draw(st.sampled_from(SHAPES))
+    payload = draw(objects(good) | objects(good) | st.sampled_from(["null", "1", "[]", "{}"]))
+    raw = envelope(schema, payload)
+    around = [b"}", b"}", b"}", b"} ", b',"more":1}', b',"payload":null}', b',"schema":null}', b"}}", b"", b"\xff}"]
+    return raw[:-1] + draw(st.sampled_from(around))
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(st.lists(envelopes(), min_size=1, max_size=8), st.booleans())
+def test_blocks_and_single_values_agree(values: list[bytes], defaults: bool) -> None:
+    """Rows, reasons with their texts, and the names of unknown fields are the same, also when beginnings are remembered."""
+    fast, exact = EnvelopeFormat(defaults), EnvelopeFormat(defaults, blocks=False)
+    wanted = outcomes(exact, values)
+    assert outcomes(fast, values) == wanted
+    assert outcomes(fast, values) == wanted
+
+
+def test_good_values_are_read_as_a_block_of_each_schema() -> None:
+    """Equal outcomes prove nothing if blocks never decide anything: a byte order mark is left to the single values."""
+    written = [
+        envelope(schema, "{" + ",".join(f'"{name}":{value}' for name, value in good.items()) + "}")
+        for schema, good in SHAPES
+    ]
+    values = written * 100 + [b"\xef\xbb\xbf" + value for value in written]
+    decoded = EnvelopeFormat().decode(pa.array(values, pa.binary()))
+    assert [len(group.positions) for group in decoded.groups] == [100] * 4 + [1] * 4
+    assert not decoded.dead
