@@ -237,8 +237,6 @@ class StagedFile:
     """One data file that nobody can see yet.
 
     Attributes:
-        path: Where it lies.
-        rows: Rows in it.
         size: Bytes.
         facts: The Iceberg data-file entry, as JSON text written and read by `frazil.iceberg.files.data_files` only.
         ops: Of changes that an engine merges, how many rows there are of each `frazil.batch.changes.Op`.
@@ -282,7 +280,6 @@ class Staged:
     Attributes:
         counts: Outcomes per partition.
         dead_codes: Dead records per reason code: of one with letters of several tables the first letter's.
-        files: What nobody can see yet, per table.
         bytes: Bytes of the keys and values that were read.
         samples: The first dead letter of each code, by its coordinates.
         named: If asked for, the first dead letters by name: code, topic, partition, offset, and of several destinations
@@ -299,7 +296,7 @@ class Staged:
             lands nothing.
         again: Where the records of those tasks are: they are to be read again.
         void: Files of those tasks, to be deleted.
-        untold: What landed without a column, since it tells no type: if one comes after all, it was staged too early.
+        untyped: What landed without a column, since it tells no type: if one comes after all, it was staged too early.
         ages: Records by their age when the ends of the run were fixed, if that was asked for.
     """
 
@@ -318,7 +315,7 @@ class Staged:
     again: tuple[Range, ...] = ()
     void: tuple[str, ...] = ()
     new_tables: tuple[str, ...] = ()
-    untold: UntypedPaths = field(default_factory=dict)
+    untyped: UntypedPaths = field(default_factory=dict)
     ages: RecordAges = field(default_factory=dict)
 
     @property
@@ -361,7 +358,7 @@ class Staged:
             "again": [dataclasses.astuple(r) for r in self.again],
             "void": self.void,
             "new_tables": self.new_tables,
-            "untold": {table: sorted(paths) for table, paths in self.untold.items()},
+            "untyped": {table: sorted(paths) for table, paths in self.untyped.items()},
             "ages": sorted(self.ages.items()),
         }
         return json.dumps(body, separators=(",", ":"))
@@ -392,7 +389,7 @@ class Staged:
             tuple(Range(*r) for r in body["again"]),
             tuple(body["void"]),
             tuple(body["new_tables"]),
-            {table: frozenset(map(tuple, paths)) for table, paths in body["untold"].items()},
+            {table: frozenset(map(tuple, paths)) for table, paths in body["untyped"].items()},
             dict(body["ages"]),
         )
 
@@ -426,8 +423,8 @@ class Staged:
             (*self.void, *staged.void),
             first_names(self.new_tables, staged.new_tables),
             {
-                k: bounded(self.untold.get(k, frozenset()) | staged.untold.get(k, frozenset()))
-                for k in {*self.untold, *staged.untold}
+                k: bounded(self.untyped.get(k, frozenset()) | staged.untyped.get(k, frozenset()))
+                for k in {*self.untyped, *staged.untyped}
             },
             add_ages(self.ages, staged.ages),
         )

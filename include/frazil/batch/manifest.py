@@ -30,7 +30,6 @@ class Operation:
     Attributes:
         kind: `insert` adds them, `merge` changes the rows of their keys.
         variants: Columns whose JSON texts become variants.
-        merge: How they change rows.
     """
 
     kind: Literal["insert", "merge"] = "insert"
@@ -99,30 +98,19 @@ class Manifest:
     """One batch, ready to be decided.
 
     Attributes:
-        pipeline: Name of the pipeline.
         kind: `start` writes the start position of a first run, `ingest` lands records, `replay` lands a range again in
             place of what it landed before, `dead_letters` lands dead letters that are good now, `reset` moves the position on demand, `rewind` does so after the closing
             table was rolled back, `repair` lets a follower that lost something go on, `settle` did so in an older Frazil.
         batch: Batch id, unique per attempt.
-        run: Id of the run.
         position: The position after the batch; its `n` is the batch number.
         closing: What the closing table gets; its commit decides.
         followers: What the other tables get, in this order.
         ledger: Name of the ledger, which gets its rows last.
         ledger_after: The batch the ledger must hold as done before.
-        counts: What became of the records.
-        dead_codes: Dead letters per reason code.
         planned_at: When the ends were fixed, ISO 8601 UTC.
-        started_at: When staging began.
-        written_at: When this manifest was written.
-        phases: Seconds per phase so far.
-        version: Frazil version.
         config: Hash of what decides the outcome of a record.
         complete_through: Everything Kafka had accepted by this instant is in once the batch is; or None.
-        ranges: What was read.
         skipped: Offsets that retention had deleted before they were read, given up by the pipeline's policy.
-        bytes_read: Bytes of the keys and values read.
-        started_by: Who or what started the run.
         reason: Why, as the person who asked for it said.
         repairs: Table that lost something, with `repair`, `settle` or a reset of lost tables; whatever it holds is no reason
             to refuse. The written name is `settles`.

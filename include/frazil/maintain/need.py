@@ -74,9 +74,7 @@ class Circumstances:
     """What decides besides the table's figures and rules.
 
     Attributes:
-        now: The present.
         on_branch: Whether the pipeline lands on a branch: steps that know main alone rest.
-        order: What is asked for.
     """
 
     now: datetime
@@ -295,8 +293,6 @@ class Portion:
     Attributes:
         before: Only partitions of time before this; None: all that are left.
         small_files: Small files in it, of partitions that have enough of them.
-        small_bytes: Their size.
-        partitions: How many such partitions.
     """
 
     before: datetime | None

@@ -111,14 +111,8 @@ class AirflowApi:
     ) -> DagRun:
         """Create a run.
 
-        Args:
-            dag_id: The DAG; a paused one queues its run until it is unpaused.
-            run_id: Name of the run, made up by Airflow when None. Give one to try again safely: a
-                second run of the same name is refused.
-            conf: Parameters, checked by the DAG.
-            logical_date: For a DAG with data intervals, the end of the interval; None for a run
-                without one.
-            note: Shown with the run.
+        A paused DAG queues its run. Give the run a name to try again safely: a second one of the same name is refused.
+        `conf` is checked by the DAG; `logical_date` is the end of a data interval.
         """
         date = logical_date.isoformat() if logical_date else None
         body: dict[str, Any] = {"logical_date": date, "conf": dict(conf or {}), "note": note}

@@ -105,11 +105,7 @@ def missing_files(table: Table, paths: list[str]) -> list[str]:
 
 
 def absent_table(name: str) -> Table:
-    """An empty table in memory, as one would be that was made this moment: no columns, no snapshots, a UUID of its own.
-
-    Args:
-        name: Its name.
-    """
+    """An empty table in memory, as one would be that was made this moment: no columns, no snapshots, a UUID of its own."""
     metadata = new_table_metadata(
         Schema(), UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location="", properties={}
     )

@@ -86,16 +86,12 @@ class Change:
     """One commit on one table.
 
     Attributes:
-        table: Its name.
         files: Data files that become visible; may be none.
-        summary: Snapshot properties.
         mirrored: Keys of `summary` that also become table properties.
         attached: Further properties that name the snapshot as those do; too long for every summary.
         topics: Property with a list, as JSON, of topics that grows: what it gets beside what it has.
-        fit: What the files were staged for.
         landed: Finds the snapshot in which this very change landed already, or None.
         check: Raises Refused if the table does not hold what was planned on.
-        step: Which commit of a batch it is.
         properties: Further table properties that move in the same commit.
         removal: Rows that go in the same commit; the new files' rows are not asked.
         retention: What of the table's past stays; None: nothing goes.

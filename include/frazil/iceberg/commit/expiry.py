@@ -69,7 +69,6 @@ class Retention:
     """What of a table's past stays. Without a value the table's own properties say it.
 
     Attributes:
-        age: How far back the table can be read.
         keep: Snapshots of each branch that stay whatever their age.
     """
 
@@ -217,7 +216,6 @@ class ExpiryPlan:
     Attributes:
         ids: Snapshots, the oldest first.
         tagged: Name -> a snapshot that gets a tag, so that it stays.
-        dropped: Tags that go.
     """
 
     ids: tuple[int, ...] = ()
@@ -230,12 +228,7 @@ def plan_expiry(
 ) -> ExpiryPlan:
     """Choose which snapshots and tags of a table an expiry removes now.
 
-    Args:
-        history: What the table lists.
-        retention: What stays.
-        now_ms: The present, milliseconds since 1970.
-        hold_ms: Snapshots that were made at this time or later stay, too.
-        most: How many snapshots go at once, at most.
+    Snapshots that were made at `hold_ms` or later stay, too. Not more than `most` go at once.
     """
     holds = [since for since in (hold_ms, _held_since(history.properties, now_ms)) if since is not None]
     hold_ms = min(holds, default=None)
@@ -325,12 +318,7 @@ def expiry_updates(
 ) -> tuple[TableUpdate, ...]:
     """The part of a commit that takes old snapshots out; none of a table of which something would be lost by it.
 
-    Args:
-        metadata: The table's, with all of its branches.
-        table: Its name.
-        retention: What stays.
-        now_ms: The present, milliseconds since 1970.
-        most: How many snapshots go at once, at most.
+    The metadata have all branches. Not more than `most` snapshots go at once.
     """
     try:
         standing = retained_state(metadata, table)
@@ -360,8 +348,7 @@ def _tag(name: str, tag: Tag) -> SetSnapshotRefUpdate:
 def expire_snapshots(lake: Lake, table: str, retention: Retention, now_ms: int) -> int:
     """Take old snapshots out of a table's metadata, in a commit of its own.
 
-    Returns:
-        How many went.
+    Returns how many went.
 
     Raises:
         Retryable: The catalog is not available now, or others changed the table at the same moment.

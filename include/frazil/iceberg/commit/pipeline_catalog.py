@@ -64,8 +64,7 @@ class PipelineCatalog(Lake):
     def decided(self, places: Mapping[str, tuple[str | None, str | None]]) -> PipelineCatalog:
         """The same, with destinations where a decided batch has them: the file may name another place by now, or none.
 
-        Args:
-            places: Catalog and branch of each; without catalog where the file says.
+        Without a catalog a table is where the file says.
         """
         decided_places = {
             table: TablePlace(self._open_catalogs.get(catalog) or self._open_catalog(catalog), branch)

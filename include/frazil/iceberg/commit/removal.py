@@ -53,7 +53,6 @@ class Rewrite:
     Attributes:
         dropped: Data files that hold rows to be removed.
         added: New files, with the other rows of those files.
-        rows: Rows that go.
     """
 
     dropped: tuple[DataFile, ...] = ()
@@ -64,11 +63,7 @@ class Rewrite:
 def check_removable(table: Table, name: str, columns: Coordinates, snapshot_id: int | None = None) -> None:
     """Refuse a table that rows can't be taken out of. Ask before a batch is decided.
 
-    Args:
-        table: The table.
-        name: Its name.
-        columns: Its columns that say where a row came from.
-        snapshot_id: The snapshot that rows are to be taken out of; None for the head of main.
+    Without a snapshot the head of main counts.
 
     Raises:
         Terminal: It lacks a coordinate column, or another engine left equality deletes in it.
@@ -172,10 +167,6 @@ class Rewriter:
 
     A file is read and rewritten once, also if the removal is computed again because the head moved: what became of it
     is remembered by its path and the deletes that apply to it.
-
-    Args:
-        name: Name of the table.
-        removal: What goes.
     """
 
     def __init__(self, name: str, removal: Removal) -> None:

@@ -39,7 +39,6 @@ class RetainedState:
     """What a table holds of all pipelines that ever wrote to it.
 
     Attributes:
-        values: Key -> value.
         hold_ms: Snapshots made at this time or later must stay, as they alone carry a value; None if properties carry all.
         refusal: Why nothing may go: what the table holds of a pipeline can't be told; None mostly.
     """

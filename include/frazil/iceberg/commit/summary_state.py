@@ -96,7 +96,6 @@ class RolledBack:
     Attributes:
         remaining: The newest value that the ancestry of main still carries, or None.
         newest: The value that the table held last, as its property says.
-        snapshot_id: The snapshot that brought it.
         listed: Whether that snapshot is still in the metadata, so that main could be set to it again.
         is_past_told: Whether the ancestry says all that main holds. Without `remaining`, main may still have batches' rows
             where expiry took the beginning of the ancestry, or where newer content replaced main.

@@ -25,11 +25,8 @@ class TableFile:
     """One file of a table.
 
     Attributes:
-        path: Where it lies.
         content: `data`, `position deletes` or `equality deletes`.
         snapshot_id: Snapshot that added it; it may have expired since.
-        rows: Rows in it.
-        bytes: Its size.
         bounds: Column -> lowest and highest value, as far as the file has statistics. Long texts are cut: the first
             bound is then a little lower than any value, the second a little higher.
     """

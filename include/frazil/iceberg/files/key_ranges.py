@@ -22,11 +22,7 @@ def may_hold(table: Table, name: str, snapshot_id: int | None, ranges: Ranges) -
     Bounds may be cut (texts to 16 characters): an upper one is then larger than all values, so a file is never left out that
     has such a row; one without bounds counts as having one. So does whatever can't be asked for here.
 
-    Args:
-        table: The table.
-        name: Its name, for messages.
-        snapshot_id: The snapshot; None if it is not known.
-        ranges: Of columns of the table's top level; none: any row will do.
+    Columns of the ranges are of the table's top level; without any, or without a known snapshot, the answer is yes.
 
     Raises:
         Retryable: The storage can't be read now.

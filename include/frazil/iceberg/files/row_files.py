@@ -114,9 +114,7 @@ def writer_of(target: StagingTable) -> DataFileWriter:
 class TableWriters:
     """One writer of data files per table, made when its first rows come.
 
-    Args:
-        tables: By name.
-        held_bytes: Arrow bytes held before the table that holds most of them is written.
+    Beyond `held_bytes` of Arrow the table that holds most of them is written.
     """
 
     def __init__(self, tables: Mapping[str, StagingTable], held_bytes: int = HELD_BYTES) -> None:

@@ -48,8 +48,6 @@ class LetterQuestion:
     """Which letters are asked for.
 
     Attributes:
-        choice: What they are.
-        state: Whether they are landed.
         untimed: Whether letters without a timestamp are recent enough for any `choice.since`.
         undone: Numbers of batches that were taken back: what they landed is open again.
         batches: Only those that batches behind the first number kept, up to the second.
@@ -70,7 +68,6 @@ class LetterFile:
 
     Attributes:
         newest: Highest number of a batch that put letters into it; None if the file does not tell.
-        batches: Its letters that are asked for.
     """
 
     newest: int | None
@@ -79,12 +76,6 @@ class LetterFile:
 
 def letter_files(table: Table, name: str, question: LetterQuestion, columns: Sequence[str]) -> Iterator[LetterFile]:
     """Files that may hold letters that are asked for, those with the newest batches first.
-
-    Args:
-        table: The dead-letter table.
-        name: Its name.
-        question: Which letters.
-        columns: Which of their columns.
 
     Raises:
         Retryable: The storage can't be read now.
@@ -115,10 +106,7 @@ def letters_open(table: Table, name: str, undone: Callable[[], Collection[int]])
     """How many letters no batch landed that still stands, as the manifests tell: of the files, at most those are read in which
     letters were landed by a batch that was taken back.
 
-    Args:
-        table: The dead-letter table.
-        name: Its name.
-        undone: Tells the numbers of batches that were taken back; asked if any letter was landed.
+    `undone` tells the numbers of batches that were taken back; it is asked if any letter was landed.
 
     Raises:
         Retryable: The storage can't be read now.

@@ -30,8 +30,6 @@ class Letter:
     """One letter without its record.
 
     Attributes:
-        place: Which record it is.
-        code: Reason code.
         timestamp: Kafka timestamp of the record; None also for one beyond year 9999.
         batch: Number of the batch that kept it.
         destination: The table that the record does not fit; None for a record as a whole.
@@ -47,10 +45,7 @@ class Letter:
 def open_letters(table: Table, name: str, undone: Collection[int]) -> Iterator[Letter]:
     """Letters that no batch landed, or one that was taken back since. Keys and values stay unread.
 
-    Args:
-        table: The dead-letter table.
-        name: Its name.
-        undone: Numbers of batches that were taken back.
+    Undone are the numbers of batches that were taken back.
 
     Raises:
         Retryable: The storage can't be read now.
@@ -79,11 +74,6 @@ def letters_within(table: Table, name: str, removal: Removal) -> Iterator[pa.Rec
 
 def staged_letters(table: Table, name: str, files: Sequence[StagedFile]) -> Iterator[pa.RecordBatch]:
     """Letters of staged files, whole, a part at a time, in an order that never changes. Visible or not makes no difference.
-
-    Args:
-        table: The dead-letter table, through whose storage they are read.
-        name: Its name.
-        files: The files, as a manifest lists them.
 
     Raises:
         Terminal: A file is gone.

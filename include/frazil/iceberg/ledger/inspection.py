@@ -64,23 +64,13 @@ class Inspection:
     """A table as its maintenance sees it.
 
     Attributes:
-        table: Its name.
-        partitions: Data files, by partition.
-        target_bytes: Size that data files are to have.
         position_deletes: Files with positions of deleted rows, deletion vectors included.
         equality_deletes: Files with keys of deleted rows.
         manifests: Lists of files that a scan reads.
         manifests_needed: How many would do, each of its target size.
-        snapshots: All snapshots.
-        branches: Name -> where it ends.
-        tags: Name -> a snapshot.
-        properties: The table's.
-        format_version: The table's.
-        is_sorted: Whether the table has a sort order.
         time_field: What tells the age of partitions, if one field does.
         is_sample: Whether the table has more files than were read.
         unreadable: Column that Spark has no type for, so that it can't rewrite the table; None mostly.
-        rows: Rows, as the head's summary says.
         rows_counted: Rows of the snapshot whose distinct values were counted last; None if none were, or if it is gone.
     """
 
@@ -132,11 +122,7 @@ class Inspection:
 def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = MOST_FILES) -> Inspection:
     """Count what a table consists of.
 
-    Args:
-        name: Its name.
-        table: The table, on the branch whose files count.
-        metadata: The table's metadata as they are, with all branches.
-        most_files: Bound of the files to read.
+    The table is on the branch whose files count; the metadata have all branches.
 
     Raises:
         Retryable: The storage can't be read now.

@@ -240,9 +240,7 @@ PLACED = (*OF_LETTERS, "position")
 def letter_rows(rows: pa.Table, placed_rows: Callable[[frozenset[int]], pa.Table]) -> list[dict[str, Any]]:
     """Rows that matter to dead letters: see `read_letter_rows`.
 
-    Args:
-        rows: The rows of a pipeline, in the columns `OF_LETTERS`.
-        placed_rows: Reads the rows of batches of some numbers, in the columns `PLACED`.
+    The rows are in the columns `OF_LETTERS`; `placed_rows` reads those of some batches in the columns `PLACED`.
     """
     if not len(rows):
         return []

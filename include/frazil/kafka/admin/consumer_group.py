@@ -26,11 +26,6 @@ def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int
 
     Topics and partitions that aren't there any more are left out.
 
-    Args:
-        cluster: Where.
-        group: Name of the group.
-        offsets: Topic and partition number -> next offset to read.
-
     Raises:
         Retryable: no broker answers.
         Terminal: somebody consumes as this group, or credentials or permissions don't fit.
@@ -66,13 +61,7 @@ def group_offsets(
 ) -> dict[tuple[str, int], int]:
     """Committed offsets of a consumer group.
 
-    Args:
-        cluster: Where.
-        group: Name of the group.
-        partitions: Topic and partition number; None for all partitions of the cluster.
-
-    Returns:
-        Topic and partition number -> next offset, where there is one; empty for a group that doesn't exist.
+    Without `partitions` those of all partitions of the cluster. Empty for a group that doesn't exist.
 
     Raises:
         Retryable: no broker answers.

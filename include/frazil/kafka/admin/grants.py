@@ -32,7 +32,6 @@ class Grant:
     """One operation on one resource, from wherever a client comes.
 
     Attributes:
-        resource: What kind of thing.
         name: Of the resource; of those in `ROLES` with a place for what the pipeline says, such as `{topic}`.
         operation: In Kafka's own spelling, such as `DescribeConfigs`.
     """
@@ -52,9 +51,7 @@ class Role:
     """A task that needs rights on a Kafka cluster, such as ingesting.
 
     Attributes:
-        name: Short name.
         does: What the task does, for the docs.
-        grants: The rights it needs.
         consequence: What happens without the grants, for the docs.
     """
 

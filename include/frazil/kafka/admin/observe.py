@@ -46,9 +46,7 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
     (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are called so, and by
     custom those of the tools around it. Topics that the credentials must not see are not there.
 
-    Args:
-        cluster: Where.
-        pattern: Regular expression that RE2 takes.
+    The pattern is one that RE2 takes.
 
     Raises:
         Retryable: no broker answers.
@@ -73,17 +71,9 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
 def observe(cluster: Cluster, topics: Sequence[str], *, absent_ok: bool = False) -> ClusterFacts:
     """Read the facts that a plan is made from.
 
-    Args:
-        cluster: Where.
-        topics: Names of topics.
-        absent_ok: Leave out topics that aren't there, or that vanish between two questions,
-            instead of raising.
-
-    Returns:
-        Ids and offsets. `stable_end` is the last stable offset: what can be read of committed
-        transactions ends there. Partitions stand in the order of their numbers. Log start <= stable
-        end <= high watermark always holds, also when records arrive or expire between the
-        questions.
+    `stable_end` is the last stable offset: what can be read of committed transactions ends there. Log start <= stable
+    end <= high watermark always holds, also when records arrive or expire between the questions. With `absent_ok`
+    topics that aren't there, or vanish between two questions, are left out.
 
     Raises:
         Retryable: no broker answers, or a partition stays without a leader.
@@ -112,14 +102,8 @@ def offsets_at(
     Records of open and aborted transactions count too, so the offset may lie beyond the last stable
     offset, and it need not be the smallest of all later ones where producers set times out of order.
 
-    Args:
-        cluster: Where.
-        partitions: Topic and partition number.
-        at_ms: Milliseconds since 1970 UTC. Earlier times stand for 1970: below zero, Kafka's
-            numbers have meanings of their own (-1 is the log's end).
-
-    Returns:
-        Offset per partition; None where no record is of that time or later.
+    None where there is none. Times before 1970 stand for 1970: below zero, Kafka's numbers have meanings of their own
+    (-1 is the log's end).
 
     Raises:
         Retryable: no broker answers, or a partition stays without a leader.
@@ -279,12 +263,7 @@ _NOTHING_THERE: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESE
 def first_times(cluster: Cluster, offsets: Mapping[_Key, int]) -> dict[_Key, int | None]:
     """Read the timestamp of the first committed record at or after an offset of each partition.
 
-    Args:
-        cluster: Where.
-        offsets: Topic and partition -> offset.
-
-    Returns:
-        Milliseconds since 1970 UTC; None of a record without a timestamp. Partitions without such a record are left out.
+    In milliseconds since 1970 UTC; None of a record without a timestamp. Partitions without such a record are left out.
 
     Raises:
         Retryable: No broker answers, or nothing arrives for `REQUEST_SECONDS`.

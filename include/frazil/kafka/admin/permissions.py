@@ -21,7 +21,6 @@ class TopicAccess:
     """A topic as the credentials see it.
 
     Attributes:
-        partitions: How many it has.
         operations: What they may do with it, by Kafka's names of operations; None where the brokers do not say.
         newest: Latest timestamp of its records, seconds since 1970; None without any.
     """

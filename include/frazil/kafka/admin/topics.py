@@ -61,14 +61,7 @@ class TopicRetention:
 def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[str, str] = _NO_CONFIG) -> bool:
     """Make sure that a topic exists, and that every partition has a leader.
 
-    Args:
-        cluster: Where.
-        name: Name of the topic.
-        partitions: How many partitions it has.
-        config: Configuration of a topic that is created; not compared with one that exists.
-
-    Returns:
-        True if it was created, False if it was there.
+    `config` is not compared with that of one that exists. Returns whether it was created.
 
     Raises:
         Terminal: it exists with another number of partitions, or the cluster refuses it.
@@ -88,10 +81,7 @@ def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[s
 def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
     """Make a topic for a producer if it is missing, and return its topic id; None where the broker gives none.
 
-    Args:
-        cluster: Where.
-        name: Name of the topic.
-        partitions: How many partitions a new one gets; not compared with one that exists.
+    Partitions are not compared with those of one that exists.
 
     Raises:
         Terminal: it can't be made, or must not be seen or written.
@@ -126,9 +116,7 @@ def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
     What is in force is told, also where it is the brokers' default. A topic that was compacted in
     the past and is not any more is not among them.
 
-    Args:
-        cluster: Where.
-        topics: Names of topics. Those that aren't there are left out.
+    Those that aren't there are left out.
 
     Raises:
         Terminal: the configuration of a topic must not be seen, or credentials or settings don't

@@ -45,12 +45,7 @@ class _PooledClient:
 
 @dataclass
 class AdminPool:
-    """Lends admin clients. A new one costs a connection, with its handshakes; and a pattern waits for its first answers.
-
-    Args:
-        make: Makes one.
-        clock: Monotonic seconds.
-    """
+    """Lends admin clients. A new one costs a connection, with its handshakes; and a pattern waits for its first answers."""
 
     make: Callable[[Cluster], Admin]
     clock: Callable[[], float] = time.monotonic

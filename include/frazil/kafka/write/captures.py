@@ -32,13 +32,7 @@ _OPEN_WAIT_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class CaptureProducer:
-    """The only producer of a capture that can commit, as long as nobody opens another one.
-
-    Attributes:
-        producer: The producer.
-        positions: The topic of positions.
-        key: Name of the capture.
-    """
+    """The only producer of a capture that can commit, as long as nobody opens another one."""
 
     producer: TransactionalProducer
     positions: str
@@ -47,9 +41,7 @@ class CaptureProducer:
     def send(self, records: Iterable[OutgoingRecord], position: Callable[[], str]) -> None:
         """Send records and the position behind them, both or neither.
 
-        Args:
-            records: What is sent; taken one by one.
-            position: Tells the position, once all records were taken.
+        Records are taken one by one; then `position` is asked.
 
         Raises:
             Fenced: another run of the capture began: nothing was sent.
@@ -77,12 +69,7 @@ def capture_producer(
 ) -> Iterator[CaptureProducer]:
     """Open the only producer of a capture: what earlier ones left open is aborted, and they can't commit any more.
 
-    Args:
-        cluster: Where.
-        topic: An existing topic, for the records.
-        positions: An existing topic, for the position.
-        name: Name of the capture.
-        seconds: How long a transaction may be open; None for the usual minute.
+    Both topics exist. A transaction may be open for so many seconds; None for the usual minute.
 
     Raises:
         Fenced: another one was opened at the same moment.

@@ -21,11 +21,8 @@ def entry_rows(
 ) -> list[dict[str, Any]]:
     """The ledger's rows of a batch, in the columns of `frazil.iceberg.ledger.ledger.LEDGER_SCHEMA`.
 
-    Args:
-        manifest: The batch.
-        snapshots: Table -> snapshot in which its part became visible.
-        decided_at: When the position moved; None if that snapshot is expired by now.
-        recorded_at: The time.
+    `snapshots` has the one in which each table's part became visible. `decided_at` is None if that snapshot is expired
+    by now.
     """
     written_at = datetime.fromisoformat(manifest.written_at)
     decided = decided_at or written_at

@@ -121,7 +121,7 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         shown = Staged(
             samples=_samples(letters, all_staged.samples), named=_named_letters(order, letters, len(all_staged.named))
         )
-        read = Staged(bytes=_bytes(batch), untold=outcomes.untyped_paths, ages=_ages(batch, order.fixed_at))
+        read = Staged(bytes=_bytes(batch), untyped=outcomes.untyped_paths, ages=_ages(batch, order.fixed_at))
         all_staged = all_staged.merge(_staged_counts(order, outcomes)).merge(read).merge(shown)
         hit(Failpoint.STAGING)
         if order.tolerance is not None and order.tolerance.is_lost(all_staged.total.dead):

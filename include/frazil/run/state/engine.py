@@ -43,13 +43,7 @@ def keeps_engine(pipeline: Pipeline) -> bool:
 
 
 def chosen_engine(pipeline: Pipeline, auto: AutoEngine, plan: RunPlan) -> ChosenEngine:
-    """Choose the engine of a run.
-
-    Args:
-        pipeline: The pipeline.
-        auto: What the settings say of `auto`.
-        plan: What the run has to read.
-    """
+    """Choose the engine of a run."""
     if pipeline.engine != AUTO_ENGINE:
         return ChosenEngine(pipeline.engine)
     if needs_writer(pipeline, plan):

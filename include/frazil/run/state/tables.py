@@ -45,10 +45,6 @@ def closing_table(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None])
     A pipeline that begins with one destination keeps its position there. One that begins with several, or with one that only
     an engine can write, or with `route.create`, keeps it in the ledger.
 
-    Args:
-        pipeline: The pipeline.
-        loaded_tables: Its tables by name, None for one that is not there.
-
     Raises:
         Terminal: Two tables hold a position: two files began the pipeline at the same moment.
     """
@@ -127,8 +123,6 @@ class Tables:
 
     Attributes:
         destinations: By name, in the order of the pipeline file.
-        dead_letters: The dead letters.
-        ledger: The ledger.
         closing_name: Name of the one whose commits decide: a destination, or the ledger.
     """
 
@@ -153,10 +147,7 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
 
     A new destination whose merge key is not known is left out.
 
-    Args:
-        lake: The catalog.
-        pipeline: The pipeline.
-        recreate: Tables that may be made anew although the pipeline ran.
+    Tables of `recreate` may be made anew although the pipeline ran.
 
     Raises:
         Terminal: A table is gone although the pipeline ran before, or the pipeline ran with another destination; or it
@@ -284,13 +275,7 @@ def _create_table(lake: Lake, pipeline: Pipeline, name: str) -> Table:
 
 
 def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, str] | None = None) -> Table:
-    """Make the table of a destination, unless somebody else did it first.
-
-    Args:
-        lake: Where.
-        destination: What it is like.
-        notes: Further properties.
-    """
+    """Make the table of a destination, unless somebody else did it first."""
     catalog = lake.catalog_of(destination.table)
     if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
         raise BAD_TABLE_PROPERTY.terminal(
@@ -421,11 +406,6 @@ def refuse_shared(pipeline: Pipeline, tables: Tables) -> None:
 
 def refuse_same_topics(pipeline: Pipeline, table: str, metadata: TableMetadata) -> None:
     """Refuse a destination in which another pipeline landed a topic of the same name.
-
-    Args:
-        pipeline: The pipeline.
-        table: Name of the destination.
-        metadata: What it is now.
 
     Raises:
         Terminal: It did.

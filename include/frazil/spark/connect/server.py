@@ -56,7 +56,6 @@ class Server:
     """A server as its clients see it.
 
     Attributes:
-        engine: Name of the engine in the settings.
         address: `sc://host:port`, perhaps with parameters. Spark's client sends those that it does not know as headers: secrets.
         is_managed: Whether Frazil started it, on this machine.
     """

@@ -109,8 +109,8 @@ def main(argv: list[str]) -> int:
 
 def _run(name: str, order: Order) -> MaintenanceResult:
     project = Project.load()
-    scope = RunContext.open(project, project.pipeline(name), say)
+    context = RunContext.open(project, project.pipeline(name), say)
     with session(project, writes=True) as spark:
-        for catalog in scope.pipeline.catalogs:
+        for catalog in context.pipeline.catalogs:
             open_catalog(spark, catalog, project.settings.catalogs[catalog])
-        return maintain(scope, order, SparkProcedures(spark))
+        return maintain(context, order, SparkProcedures(spark))

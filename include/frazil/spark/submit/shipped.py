@@ -27,11 +27,8 @@ _KEPT: Final = 3
 def executor_python(home: Home, engine: EngineSettings, python: str, sources: str) -> dict[str, str]:
     """Configuration by which executors find their Python and Frazil's code.
 
-    Args:
-        home: Where the archive of the code is kept.
-        engine: The engine; what its `conf` says wins, which the caller sees to.
-        python: The driver's Python, which executors on this machine, or in the same image, have too.
-        sources: Where that finds Frazil.
+    Executors on this machine, or in the same image, have the driver's Python, too. What the engine's `conf` says wins,
+    which the caller sees to.
     """
     conf = {_PYTHON: python, "spark.pyspark.driver.python": python}
     if engine.archives:

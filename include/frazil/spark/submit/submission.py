@@ -74,12 +74,8 @@ class Submission:
     """One job, but for the arguments: by spark-submit, or as a process that has its session on a spark connect server.
 
     Attributes:
-        application: The job.
-        name: Application name.
-        env: Environment of the driver.
         master: Spark's master; None: the server has one. What follows is for spark-submit.
         jars: Jars that Spark itself lacks: for tables that it writes. Other batches are read, written and committed by Python.
-        conf: Spark configuration of Frazil's own.
         private: That of the engine's entry: by a file, since some of it may be secret. It wins.
         driver_memory: Heap of the driver, such as ``1g``.
     """
@@ -96,9 +92,7 @@ class Submission:
     def command(self, arguments: list[str], properties: Path | None = None) -> list[str]:
         """The program that does the job, with its arguments.
 
-        Args:
-            arguments: Of the job.
-            properties: File with `private`, if there is any.
+        `properties` is the file with `private`, if there is any.
         """
         if self.master is None:
             return [str(interpreter_bin() / "python"), str(self.application), *arguments]
@@ -112,11 +106,7 @@ class Submission:
 def submission(project: Project, pipeline: Pipeline, plan: RunPlan, *, on_server: bool = False) -> Submission:
     """How to start the ingest job of a pipeline.
 
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        plan: What the job is to do.
-        on_server: Whether its session is on the engine's spark connect server; else it starts a Spark of its own.
+    Its session is on the engine's spark connect server, or else of a Spark that it starts.
 
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
@@ -128,12 +118,6 @@ def submission(project: Project, pipeline: Pipeline, plan: RunPlan, *, on_server
 
 def maintenance_submission(project: Project, pipeline: Pipeline, run: str, *, on_server: bool = False) -> Submission:
     """How to start the maintenance job of a pipeline.
-
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        run: Id of the run.
-        on_server: As of `submission`.
 
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
@@ -217,14 +201,8 @@ def _submission(
 def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Callable[[str], None]) -> str | None:
     """Run a plan in a Spark job started by this process, and wait for it.
 
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        plan: What to read.
-        report: Takes the job's own lines; everything else goes to its log.
-
-    Returns:
-        What the job handed back: of a dry run or a session its result as JSON, else None.
+    `report` takes the job's own lines; everything else goes to its log. Returns what it handed back: of a dry run or a
+    session its result as JSON, else None.
 
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
@@ -243,15 +221,7 @@ def run_maintenance(
 ) -> str | None:
     """Maintain the tables of a pipeline in a Spark job started by this process, and wait for it.
 
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        run: Id of the run, by `maintenance_run`.
-        order: What is asked for, as JSON.
-        report: Takes the job's own lines; everything else goes to its log.
-
-    Returns:
-        What was done, as JSON.
+    Returns what was done, as JSON.
 
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
@@ -269,16 +239,8 @@ def run_submission(
 ) -> str | None:
     """Start a job, and wait for it.
 
-    Args:
-        home: Where its log is, and the files by which it gets its order.
-        job: How it is started.
-        name: Of the pipeline, capture or probe: its files and its log are named after it, and its drivers are found by it.
-        run: Id of the run.
-        order: What is asked for, as JSON.
-        report: Takes the job's own lines; everything else goes to its log.
-
-    Returns:
-        What it handed back.
+    Its files and its log are named after the pipeline, capture or probe, and its drivers are found by that name.
+    Returns what it handed back.
 
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
@@ -306,11 +268,6 @@ _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 
 def capture_submission(project: Project, capture: JdbcCapture, run: str) -> Submission:
     """How to start the job of a capture.
-
-    Args:
-        project: Settings and doors.
-        capture: The capture.
-        run: Id of the run.
 
     Raises:
         Terminal: The settings have no such engine or database, a jar or a Java is missing.
@@ -340,12 +297,6 @@ def run_capture(
     project: Project, capture: JdbcCapture, order: CaptureOrder, report: Callable[[str], None]
 ) -> CaptureResult:
     """Capture a database in a Spark job started by this process, and wait for it.
-
-    Args:
-        project: Settings and doors.
-        capture: The capture.
-        order: What is asked for.
-        report: Takes the job's own lines; everything else goes to its log.
 
     Raises:
         Retryable, Terminal: What the job ended with; the message quotes the end of its log.
@@ -387,14 +338,7 @@ def run_probe(
 ) -> str | None:
     """Ask an engine's executors what they have and reach, in a Spark job started by this process.
 
-    Args:
-        project: Settings and doors.
-        engine_name: The engine.
-        pipelines: Names of the pipelines whose clusters and storage they try.
-        report: Takes the job's own lines; everything else goes to its log.
-
-    Returns:
-        What they said, as JSON; see `frazil.spark.jobs.probe`.
+    Returns what they said, as JSON; see `frazil.spark.jobs.probe`.
 
     Raises:
         Retryable, Terminal: What the job ended with; the message quotes the end of its log.

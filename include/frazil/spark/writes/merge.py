@@ -51,12 +51,7 @@ def merge_rows(
     the files' bounds, never by what a change says of itself: an insert comes again by a replay, a snapshot or a connector
     that starts anew.
 
-    Args:
-        spark: Its settings go into the snapshots.
-        target: The branch.
-        merge: Which rows are one, and which change is the later one.
-        staged: See `frazil.batch.changes`.
-        may_hold: Whether the branch may hold a row whose keys are within these ranges.
+    `may_hold` tells whether the branch may hold a row whose keys are within some ranges.
 
     Raises:
         Terminal: A change has no key, or no value to order it by.
