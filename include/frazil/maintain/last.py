@@ -68,9 +68,6 @@ def last_maintenance(project: Project, pipeline: Pipeline) -> Mapping[str, Maint
     """What maintenance did last to each table of a pipeline; tables that never had any are left out.
 
     Costs one load of each table.
-
-    Raises:
-        Retryable: The catalog can't be reached.
     """
     pipeline = project.with_auto_created(pipeline)
     lake = project.lake_of(pipeline)

@@ -45,7 +45,6 @@ def preview(context: RunContext, order: Order) -> MaintenanceResult:
     """Say which steps are due, and do none: no engine is needed.
 
     Raises:
-        Retryable: The catalog or the storage is not available now.
         Terminal: There is no such table.
     """
     return maintain(context, order, None)
@@ -57,7 +56,6 @@ def maintain(context: RunContext, order: Order, engine: Procedures | None) -> Ma
     Without an engine it only looks.
 
     Raises:
-        Retryable: The catalog or the storage is not available now.
         Terminal: There is no such table.
         StateLost: A step lost what a table held, which must never be.
     """

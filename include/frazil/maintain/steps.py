@@ -76,11 +76,7 @@ class Work:
         return {name: int(value) for row in rows for name, value in row.items() if isinstance(value, int)}
 
     def note(self, key: str, value: str) -> None:
-        """Set a property of the table.
-
-        Raises:
-            Retryable: The catalog, or the engine, is not available now.
-        """
+        """Set a property of the table."""
         if self.inspection.unreadable is not None and self.inspection.format_version < _BY_ENGINE_ALONE:
             self.context.lake.set_property(self.table, key, value)
         else:

@@ -113,7 +113,6 @@ class Lake:
         A REST server can't be asked without a commit: of it only this is known, that it lists its namespaces.
 
         Raises:
-            Retryable: The catalog can't be reached.
             Terminal: The database refuses to be written.
         """
         with translated(f"asking catalog {self.name} whether it can be written"):
@@ -126,9 +125,6 @@ class Lake:
         """The folder that files of these tables go to: the warehouse.
 
         A REST catalog tells it only with a table, so there it is the metadata folder of the first one that exists, else None.
-
-        Raises:
-            Retryable: The catalog can't be reached.
         """
         if self.kind == "jdbc":
             return Folder(self.warehouse or "", self.properties)
@@ -140,11 +136,7 @@ class Lake:
         )
 
     def find_table(self, name: str) -> Table | None:
-        """The table as it is now, or None if there is none.
-
-        Raises:
-            Retryable: The catalog can't be reached.
-        """
+        """The table as it is now, or None if there is none."""
         with translated(f"loading table {name} of catalog {self.name}"):
             try:
                 return self._catalog.load_table(name)
@@ -173,7 +165,6 @@ class Lake:
 
         Raises:
             Terminal: There is no such table.
-            Retryable: The catalog can't be reached.
         """
         table = self.find_table(name)
         if table is None:

@@ -210,7 +210,6 @@ def refuse_lost_files(name: str, files: Sequence[StagedFile], table: Table) -> N
 
     Raises:
         Refused: Somebody's orphan removal took some, which no snapshot names before this commit.
-        Retryable: The storage can't be read now.
     """
     lost = missing_files(table, [file.path for file in files])
     if lost:

@@ -18,11 +18,7 @@ from frazil.iceberg.errors import translated
 
 
 def count_rows(table: Table, name: str, removal: Removal) -> int:
-    """How many rows a removal would take out.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """How many rows a removal would take out."""
     if table.current_snapshot() is None:
         return 0
     with translated(f"counting rows of table {name}"):
@@ -30,11 +26,7 @@ def count_rows(table: Table, name: str, removal: Removal) -> int:
 
 
 def offsets_held(table: Table, name: str, removal: Removal) -> pa.Array:
-    """Offsets of the rows that a removal would take out, each once, in no order.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """Offsets of the rows that a removal would take out, each once, in no order."""
     column = removal.columns.offset
     with translated(f"reading offsets of table {name}"):
         rows = table.scan(row_filter(removal), selected_fields=(column,)).to_arrow()
@@ -44,11 +36,7 @@ def offsets_held(table: Table, name: str, removal: Removal) -> pa.Array:
 def rows_of_batches(
     table: Table, name: str, columns: Coordinates, numbers: Collection[int]
 ) -> Iterator[tuple[str, int, int, int]]:
-    """Topic, partition, offset and batch number of the rows that these batches landed, in no order, in one scan.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """Topic, partition, offset and batch number of the rows that these batches landed, in no order, in one scan."""
     if not numbers or table.metadata.current_snapshot_id is None:
         return
     names = (columns.topic, columns.partition, columns.offset, columns.batch)

@@ -99,7 +99,6 @@ class PipelineCatalog(Lake):
 
         Raises:
             Terminal: The pipeline landed on another branch of it, or the branch is gone.
-            Retryable: The catalog can't be reached.
         """
         table = self.catalog_of(name).find_table(name)
         return table if table is None or name not in self._places else self._on_branch(name, table)
@@ -109,7 +108,6 @@ class PipelineCatalog(Lake):
 
         Raises:
             Terminal: The branch is gone.
-            Retryable: The catalog can't be reached.
         """
         catalog = self.catalog_of(name)
         table = catalog.find_table(name)

@@ -219,7 +219,6 @@ def lookup_position(table: Table, pipeline: str, name: str) -> SummaryValue | Ro
 
     Raises:
         Terminal: The property is not readable; or it tells of another snapshot, and the manifest can't be read.
-        Retryable: The storage can't be read now.
     """
     last_mark = read_summary(table.metadata, BATCH_KEY.format(pipeline), name)
     remaining, key = remaining_value(last_mark), POSITION_KEY.format(pipeline)

@@ -122,7 +122,6 @@ class DataFileWriter:
         """Take rows; columns are matched to the table's by name.
 
         Raises:
-            Retryable: The storage can't be written now.
             Terminal: It refuses.
         """
         if rows.num_rows == 0:

@@ -40,11 +40,7 @@ class TableFile:
 
 
 def current_files(table: Table, columns: Sequence[str]) -> list[TableFile]:
-    """Files of a table's current snapshot, with the bounds of some columns. Empty for a table without a snapshot.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """Files of a table's current snapshot, with the bounds of some columns. Empty for a table without a snapshot."""
     table_fields = {field.name: field for field in table.schema().fields}
     fields = [table_fields[name] for name in columns if name in table_fields]
     with translated(f"reading manifests of table {table.name()}"):

@@ -23,9 +23,6 @@ def may_hold(table: Table, name: str, snapshot_id: int | None, ranges: Ranges) -
     has such a row; one without bounds counts as having one. So does whatever can't be asked for here.
 
     Columns of the ranges are of the table's top level; without any, or without a known snapshot, the answer is yes.
-
-    Raises:
-        Retryable: The storage can't be read now.
     """
     if snapshot_id is None or not ranges:
         return True

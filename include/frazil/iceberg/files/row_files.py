@@ -126,7 +126,6 @@ class TableWriters:
         """Take rows of a table; columns are matched to the table's by name.
 
         Raises:
-            Retryable: The storage can't be written now.
             Terminal: It refuses.
         """
         if rows.num_rows == 0:

@@ -75,11 +75,7 @@ class LetterFile:
 
 
 def letter_files(table: Table, name: str, question: LetterQuestion, columns: Sequence[str]) -> Iterator[LetterFile]:
-    """Files that may hold letters that are asked for, those with the newest batches first.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """Files that may hold letters that are asked for, those with the newest batches first."""
     if table.metadata.current_snapshot_id is None:
         return
     where = _row_filter(question)
@@ -91,11 +87,7 @@ def letter_files(table: Table, name: str, question: LetterQuestion, columns: Seq
 
 
 def letters_held(table: Table, name: str) -> int:
-    """How many letters there are, as the manifests tell.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """How many letters there are, as the manifests tell."""
     if table.metadata.current_snapshot_id is None:
         return 0
     with translated(f"reading manifests of table {name}"):
@@ -107,9 +99,6 @@ def letters_open(table: Table, name: str, undone: Callable[[], Collection[int]])
     letters were landed by a batch that was taken back.
 
     `undone` tells the numbers of batches that were taken back; it is asked if any letter was landed.
-
-    Raises:
-        Retryable: The storage can't be read now.
     """
     if table.metadata.current_snapshot_id is None:
         return 0

@@ -46,9 +46,6 @@ def open_letters(table: Table, name: str, undone: Collection[int]) -> Iterator[L
     """Letters that no batch landed, or one that was taken back since. Keys and values stay unread.
 
     Undone are the numbers of batches that were taken back.
-
-    Raises:
-        Retryable: The storage can't be read now.
     """
     for batch in _batches(table, name, _is_open(undone), _NAMED):
         for row in with_python_times(batch).to_pylist():
@@ -63,11 +60,7 @@ def _is_open(undone: Collection[int]) -> BooleanExpression:
 
 
 def letters_within(table: Table, name: str, removal: Removal) -> Iterator[pa.RecordBatch]:
-    """All letters that a removal would take out, whole, a part at a time.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """All letters that a removal would take out, whole, a part at a time."""
     for batch in _batches(table, name, row_filter(removal), None):
         yield batch.filter(matches(batch, removal))
 
@@ -77,7 +70,6 @@ def staged_letters(table: Table, name: str, files: Sequence[StagedFile]) -> Iter
 
     Raises:
         Terminal: A file is gone.
-        Retryable: The storage can't be read now.
     """
     for file in files:
         with translated(f"reading staged letters of table {name}"), table.io.new_input(file.path).open() as stream:

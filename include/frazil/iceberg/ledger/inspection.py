@@ -123,9 +123,6 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
     """Count what a table consists of.
 
     The table is on the branch whose files count; the metadata have all branches.
-
-    Raises:
-        Retryable: The storage can't be read now.
     """
     properties = metadata.properties
     target = int(properties.get("write.target-file-size-bytes", _DEFAULT_TARGET))

@@ -204,9 +204,6 @@ def read_letter_rows(lake: Lake, table: str, pipeline: str) -> list[dict[str, An
 
     Batches that only ingested are left out, but for the last one and those before a reset; the position, most of a ledger, is in
     the rows of these two and of resets only. Empty if there is no ledger yet.
-
-    Raises:
-        Retryable: The catalog or the storage can't be read now.
     """
     ledger = lake.find_table(table)
     if ledger is None:

@@ -57,9 +57,6 @@ def ledger_files(table: Table, name: str, manifest_cache: ManifestCache) -> tupl
     """The files of a ledger as it is.
 
     `manifest_cache` has the files that were read from manifests before, and is updated in place.
-
-    Raises:
-        Retryable: The storage can't be read now.
     """
     snapshot = table.current_snapshot()
     if snapshot is None:
@@ -95,9 +92,6 @@ def read_ledger_files(
 
     With `numbers` only batches of these, and of a file no more than a piece in memory at a time; the columns have to
     have `n`.
-
-    Raises:
-        Retryable: The storage can't be read now.
     """
     schema = table.schema()
     read_schema = schema.select(*(column for column in columns if column in schema.column_names))

@@ -27,7 +27,6 @@ def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int
     Topics and partitions that aren't there any more are left out.
 
     Raises:
-        Retryable: no broker answers.
         Terminal: somebody consumes as this group, or credentials or permissions don't fit.
     """
     if not offsets:
@@ -62,10 +61,6 @@ def group_offsets(
     """Committed offsets of a consumer group.
 
     Without `partitions` those of all partitions of the cluster. Empty for a group that doesn't exist.
-
-    Raises:
-        Retryable: no broker answers.
-        Terminal: credentials or permissions don't fit.
     """
     with outsider(cluster, group) as speaker:
         topic_partitions = (
@@ -144,11 +139,7 @@ class GroupReader:
 
 @contextmanager
 def outsider(cluster: Cluster, group: str) -> Iterator[GroupReader]:
-    """Open who asks about a group.
-
-    Raises:
-        Terminal: the cluster's properties are not valid.
-    """
+    """Open who asks about a group."""
     complaints = ErrorLog()
     client = consumer(cluster, complaints, group)
     try:
@@ -158,12 +149,7 @@ def outsider(cluster: Cluster, group: str) -> Iterator[GroupReader]:
 
 
 def count_members(cluster: Cluster, group: str) -> int:
-    """How many members a consumer group has; 0 if there is no such group.
-
-    Raises:
-        Retryable: No broker answers.
-        Terminal: Credentials or permissions don't fit.
-    """
+    """How many members a consumer group has; 0 if there is no such group."""
     return len(while_changing()(_described, cluster, group).members)
 
 

@@ -49,7 +49,6 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
     The pattern is one that RE2 takes.
 
     Raises:
-        Retryable: no broker answers.
         Terminal: the pattern is no regular expression, or credentials or settings don't fit.
     """
     try:
@@ -267,7 +266,6 @@ def first_times(cluster: Cluster, offsets: Mapping[_Key, int]) -> dict[_Key, int
 
     Raises:
         Retryable: No broker answers, or nothing arrives for `REQUEST_SECONDS`.
-        Terminal: Credentials or permissions don't fit.
     """
     if not offsets:
         return {}

@@ -34,7 +34,6 @@ def topic_access(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicAc
     """Ask what may be done with topics (KIP-430), and for their newest timestamps (KIP-734).
 
     Raises:
-        Retryable: No broker answers.
         Terminal: A topic is missing, or credentials, permissions or settings don't fit.
     """
     if not topics:

@@ -65,7 +65,6 @@ def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[s
 
     Raises:
         Terminal: it exists with another number of partitions, or the cluster refuses it.
-        Retryable: no broker answers.
     """
     with admin(cluster) as admin_client:
         created = _create(admin_client, NewTopic(name, partitions, _BROKER_DEFAULT, config=dict(config)))
@@ -85,7 +84,6 @@ def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
 
     Raises:
         Terminal: it can't be made, or must not be seen or written.
-        Retryable: no broker answers.
     """
     with admin(cluster) as admin_client:
         description = find(admin_client, name)
@@ -121,7 +119,6 @@ def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
     Raises:
         Terminal: the configuration of a topic must not be seen, or credentials or settings don't
             fit.
-        Retryable: no broker answers.
     """
     return frozenset(name for name, policy in cleanup_policies(cluster, topics).items() if "compact" in policy)
 
@@ -132,7 +129,6 @@ def cleanup_policies(cluster: Cluster, topics: Collection[str]) -> dict[str, fro
     Raises:
         Terminal: the configuration of a topic must not be seen, or credentials or settings don't
             fit.
-        Retryable: no broker answers.
     """
     if not topics:
         return {}
@@ -143,12 +139,7 @@ def cleanup_policies(cluster: Cluster, topics: Collection[str]) -> dict[str, fro
 
 
 def retention(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicRetention]:
-    """How long topics keep records, as it is in force. Those that aren't there, or must not be seen, are left out.
-
-    Raises:
-        Terminal: credentials or settings don't fit.
-        Retryable: no broker answers.
-    """
+    """How long topics keep records, as it is in force. Those that aren't there, or must not be seen, are left out."""
     if not topics:
         return {}
     with admin(cluster) as admin_client:
@@ -181,7 +172,6 @@ def batch_limit(cluster: Cluster, topic: str, limit: int | None = None) -> int |
 
     Raises:
         Terminal: there is no such topic, or credentials or settings don't fit.
-        Retryable: no broker answers.
     """
     limit = limit or record_limit(cluster, topic)
     return None if limit is None else min(limit, _BATCH_BYTES)
@@ -192,7 +182,6 @@ def record_limit(cluster: Cluster, topic: str) -> int | None:
 
     Raises:
         Terminal: there is no such topic, or credentials or settings don't fit.
-        Retryable: no broker answers.
     """
     with admin(cluster) as admin_client:
         resource = ConfigResource(ResourceType.TOPIC, topic)

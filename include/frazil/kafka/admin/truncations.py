@@ -37,10 +37,6 @@ def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict
 
     Per partition it takes the next offset to read, and a leader epoch that no record before it is beyond. It returns
     where the log of the epoch ends; None if the log does not know it.
-
-    Raises:
-        Retryable: A partition's leader doesn't answer.
-        Terminal: Credentials or permissions don't fit.
     """
     if not read:
         return {}

@@ -61,9 +61,6 @@ class AdminPool:
     def lent(self, cluster: Cluster) -> Iterator[Admin]:
         """The client of a cluster, for some questions. After a failure it is not lent again: the next question has a new
         one, which knows no leader that has changed, and no connection that has died.
-
-        Raises:
-            Terminal: the cluster's properties are not valid.
         """
         pooled = self._take(cluster)
         try:

@@ -198,11 +198,7 @@ _ADMINS: Final = AdminPool(_admin)
 
 @contextmanager
 def admin(cluster: Cluster) -> Iterator[Admin]:
-    """The process's admin client of a cluster, for some questions. Threads may ask it at the same time.
-
-    Raises:
-        Terminal: the cluster's properties are not valid.
-    """
+    """The process's admin client of a cluster, for some questions. Threads may ask it at the same time."""
     with _ADMINS.lent(cluster) as admin_client:
         yield admin_client
 
@@ -219,9 +215,6 @@ def consumer(
 
     `group` is one whose committed offsets it is for. `statistics` takes librdkafka's, JSON, every `STATISTICS_SECONDS`
     in which the consumer is polled.
-
-    Raises:
-        Terminal: the cluster's properties are not valid.
     """
     own: dict[str, Any] = {} if group is None else {"group.id": group}
     if statistics is not None:
@@ -236,9 +229,6 @@ def producer(cluster: Cluster, complaints: ErrorLog, *, batch_bytes: int | None 
 
     `batch_bytes` bounds a batch of several records: a topic's limit is one of batches, and records that it takes one by
     one may be too large together.
-
-    Raises:
-        Terminal: the cluster's properties are not valid.
     """
     return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER | _batches(batch_bytes))
 
@@ -250,9 +240,6 @@ def transactional_producer(
 
     A transaction may be open for so many seconds, at most `transaction.max.timeout.ms` of the brokers, 15 minutes
     unless they say otherwise.
-
-    Raises:
-        Terminal: the cluster's properties are not valid.
     """
     own = {"transactional.id": name, **_TRANSACTIONS} | _batches(batch_bytes)
     if seconds is not None:

@@ -87,10 +87,6 @@ def read_ranges(cluster: Cluster, ranges: Iterable[Range], limits: ReadLimits = 
     are never empty, and may be of several partitions; with records that were not taken over, they have the further
     column `UNREAD_BYTES`.
 
-    Yields:
-        Batches with the schema `frazil.records.model.kafka_schema.KAFKA_SCHEMA`, never empty, perhaps of several partitions. With records
-        that were not taken over, they have the further column `UNREAD_BYTES`.
-
     Raises:
         Terminal: a range ends beyond what is committed, or topic, credentials or permissions don't fit; or a batch of
             records can't be unpacked, and the limits say to fail.

@@ -73,8 +73,6 @@ def capture_producer(
 
     Raises:
         Fenced: another one was opened at the same moment.
-        Retryable: no broker answers.
-        Terminal: credentials, permissions or settings don't fit.
     """
     complaints = ErrorLog()
     of_capture = f"frazil.capture.{name}"
@@ -93,7 +91,6 @@ def ready_positions(cluster: Cluster, topic: str) -> None:
 
     Raises:
         Terminal: It can't be made, forgets positions, or has several partitions.
-        Retryable: No broker answers.
     """
     if topic not in observe(cluster, [topic], absent_ok=True).topics:
         create_topic(cluster, topic, 1, _COMPACTED)
@@ -111,10 +108,6 @@ def last_position(cluster: Cluster, topic: str, name: str) -> bytes | None:
     """The last committed position of a capture; None if it has none, or there is no such topic.
 
     Of a capture whose producer is open it is the last one there will be.
-
-    Raises:
-        Retryable: A crashed producer of another capture holds readers back for a while, or no broker answers.
-        Terminal: Credentials or permissions don't fit.
     """
     if topic not in observe(cluster, [topic], absent_ok=True).topics:
         return None

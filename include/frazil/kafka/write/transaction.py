@@ -51,8 +51,6 @@ class TransactionalProducer:
 
         Raises:
             Fenced: another one was opened at the same moment.
-            Retryable: no broker answers.
-            Terminal: credentials, permissions or settings don't fit.
         """
         self.called(lambda: self.client.init_transactions(_BEGIN_SECONDS))
 

@@ -58,7 +58,6 @@ def stage_for_dry_run(
     """The outcome of staging, and the schema changes and tables that a run would make first.
 
     Raises:
-        Retryable: Kafka, the catalog or the engine is not available now.
         Terminal: A table does not fit, or a topic is not the one that was planned for.
     """
     if not ranges:
@@ -198,7 +197,6 @@ def plan_dry_run(
     It has no ranges if there is nothing to look at.
 
     Raises:
-        Retryable: Kafka or the catalog is not available now.
         Terminal: What would stop the next run, too; or what is asked for can't be had.
     """
     context = RunContext.open(project, pipeline, report, clock)
@@ -285,7 +283,6 @@ def dry_run(
     """Read and decode what a dry run looks at, and count. Of a large range only what one batch would have.
 
     Raises:
-        Retryable: Kafka, the catalog or the engine is not available now.
         Terminal: What would stop a run, too: the table does not fit, records are gone, a topic was recreated.
     """
     if (plan.pipeline, plan.mode) != (pipeline.name, "dry_run"):

@@ -47,7 +47,6 @@ def ingest(  # noqa: PLR0913 - the last three are options
     Returns how many batches this run published.
 
     Raises:
-        Retryable: Kafka, the catalog, the storage or the engine is not available now.
         Terminal: A person must act; nothing undecided was published.
         OutcomeUnknown: A commit was sent and the table can't be read; the next run finds out.
         Stopped: A signal asked it to stop. Batches that were decided are finished.

@@ -60,7 +60,6 @@ def plan_run(
     """Plan a run: where the pipeline stands, what is to be read, and where the run ends.
 
     Raises:
-        Retryable: Kafka or the catalog is not available now.
         Terminal: The position does not fit the cluster or the topics, or the tables don't fit the pipeline.
     """
     context = RunContext.open(project, pipeline, report, clock)

@@ -66,9 +66,6 @@ def run_result(project: Project, pipeline: Pipeline, run_id: str, planned_at: st
 
     With `planned_at`, an instant of a plan, only batches planned then or later count: a run that is cleared in Airflow
     plans again.
-
-    Raises:
-        Retryable: The catalog can't be read now.
     """
     ledger = read_ledger(project.lake_of(pipeline), pipeline.ledger_table, pipeline.name, run_id)
     if planned_at is not None:

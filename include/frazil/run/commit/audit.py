@@ -85,7 +85,6 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     """Stage ranges and audit the outcome. What fails the audit is deleted.
 
     Raises:
-        Retryable: Kafka, the storage or the engine is not available now.
         Terminal: The numbers don't add up, more dead letters than tolerated, or a topic was recreated.
         Stopped: The run was asked to stop.
     """
@@ -287,7 +286,6 @@ def publish(context: RunContext, tables: Tables, state: PipelineState, batch: Ba
     Raises:
         Refused: A rival was first, a table no longer takes its files, or they lay so long that an orphan removal may have
             taken some of them.
-        Retryable: Kafka, the catalog or the storage is not available now.
         Terminal: A person must act; the dead-letter topic is looked at before the decision.
         Stopped: The run was asked to stop, before the decision.
     """

@@ -39,7 +39,6 @@ def ready_letter_topic(context: RunContext, batch: Batch) -> str | None:
 
     Raises:
         Terminal: The topic can't be made, or must not be written.
-        Retryable: No broker answers.
     """
     topic = context.pipeline.dead_letters.topic
     if (
@@ -59,7 +58,6 @@ def send_letters(context: RunContext, manifest: Manifest) -> None:
 
     Raises:
         Terminal: The topic can't be made, or refuses.
-        Retryable: No broker answers.
     """
     part = next((part for part in manifest.followers if part.role == "dead_letters"), None)
     if manifest.letter_topic is None or part is None:

@@ -76,7 +76,6 @@ def write_manifest(context: RunContext, tables: Tables, state: PipelineState, ba
 
     Raises:
         Terminal: Rows must go from a table that does not say where they came from.
-        Retryable: The storage can't be written now.
     """
     manifest = _build_manifest(context, tables, state, batch)
     _check_removals(context, manifest)

@@ -105,9 +105,6 @@ def _lake_of_last_batch(lake: PipelineCatalog, pipeline: Pipeline) -> PipelineCa
     """The catalogs as the last decided batch has its tables in them.
 
     None if that batch is finished, or can't be read, or if the pipeline file has its tables where they were.
-
-    Raises:
-        Retryable: A catalog can't be reached.
     """
     try:
         manifest = _unfinished_manifest(lake, pipeline)

@@ -83,11 +83,7 @@ class LandedRows:
 
 
 def landed_rows(pipeline: Pipeline, destinations: Mapping[str, Table], past: LetterHistory) -> LandedRows:
-    """Look up which letters have their rows, in the destinations themselves.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """Look up which letters have their rows, in the destinations themselves."""
     by_table: dict[str, dict[Place, int]] = {name: {} for name in destinations}
     for name, table in destinations.items():
         columns = coordinate_columns(pipeline.destination(name))
@@ -121,9 +117,6 @@ def find_open_letters(
 
     Letters of a topic that was recreated since stay as they are: their rows would look like rows of the new topic. So do
     those of offsets that a reset let land twice: nobody could tell their rows from the others'.
-
-    Raises:
-        Retryable: The catalog or the storage can't be read now.
     """
     past = letter_history(read_ledger(context.lake, context.pipeline.ledger_table, context.pipeline.name))
     landed = landed_rows(context.pipeline, tables.destinations, past)

@@ -119,7 +119,6 @@ def plan_repair(context: RunContext, table: str) -> PlannedRepair:
 
     Raises:
         Terminal: The table is no follower of the pipeline, or another one must be mended first.
-        Retryable: Kafka or the catalog is not available now.
     """
     for _ in range(STATE_READS):
         tables, state = _read(context, table)

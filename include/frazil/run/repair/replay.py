@@ -73,7 +73,6 @@ def refuse_replay(context: RunContext, topics: Collection[str]) -> None:
 
     Raises:
         Terminal: A table does not say where its rows came from, or forgets deletes; or one of the topics is compacted.
-        Retryable: No broker answers.
     """
     refuse_without_coordinates(context)
     refuse_forgotten_deletes(context)
@@ -220,7 +219,6 @@ def refuse_losses(
 
     Raises:
         Terminal: Rows or dead letters would be lost; says how many and where.
-        Retryable: Kafka or the storage is not available now.
     """
     losses = []
     tables: Tables | None = None

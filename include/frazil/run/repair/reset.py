@@ -48,7 +48,6 @@ def preview_reset(context: RunContext, order: ResetOrder) -> PlannedReset:
 
     Raises:
         Terminal: The pipeline never ran, the target does not fit the topics, or another table must be mended first.
-        Retryable: Kafka or the catalog is not available now.
     """
     if order.target is None:
         return preview_rewind(context, order)
@@ -60,7 +59,6 @@ def plan_reset(context: RunContext, order: ResetOrder) -> PlannedReset:
 
     Raises:
         Terminal: As `preview_reset`, and then nothing was changed; or a table can't take its part of a decided batch.
-        Retryable: Kafka or the catalog is not available now.
     """
     if order.target is None:
         return plan_rewind(context, order)

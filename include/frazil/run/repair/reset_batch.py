@@ -123,7 +123,6 @@ def count_removed(context: RunContext, planned: PlannedReset) -> RemovalCounts:
 
     Raises:
         Terminal: Rows would have to go from a table that does not say where they came from.
-        Retryable: The storage can't be read now.
     """
     context = context.with_ledger_tables(planned.tables.ledger)
     tables, pipeline, batch = planned.tables, context.pipeline, batch_of(context, planned, RunRequest(""))
@@ -144,7 +143,6 @@ def inspect_tables(context: RunContext) -> tuple[Tables, PipelineState]:
 
     Raises:
         Terminal: The closing table was rolled back, a follower must be repaired first, or a table does not fit the pipeline.
-        Retryable: The catalog can't be reached.
     """
     tables, missing, state = read_tables(context)
     if not is_closing_lost(state):

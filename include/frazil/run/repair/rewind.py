@@ -63,7 +63,6 @@ def preview_rewind(context: RunContext, order: ResetOrder) -> PlannedReset:
 
     Raises:
         Terminal: The closing table was lost, or rows would have to go from a table that does not say where they came from.
-        Retryable: Kafka or the catalog is not available now.
     """
     context, tables, missing, state = _read(context)
     return _plan(context, order, tables, state, missing)
@@ -85,7 +84,6 @@ def plan_rewind(context: RunContext, order: ResetOrder) -> PlannedReset:
 
     Raises:
         Terminal: As `preview_rewind`; or a table can't take its part of a decided batch.
-        Retryable: Kafka or the catalog is not available now.
     """
     if preview_rewind(context, order).is_idle:
         context, tables, state = recover(context)
@@ -274,11 +272,7 @@ def _manifest_paths(context: RunContext, tables: Tables, state: PipelineState) -
 
 
 def _manifest(table: Table, path: str) -> Manifest | None:
-    """A manifest; None if it is gone, or is none.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """A manifest; None if it is gone, or is none."""
     if missing_files(table, [path]):
         return None
     text = read_text(table, path)

@@ -36,7 +36,6 @@ class Apply(Protocol):
 
         Raises:
             Refused: The table holds something else than planned, or is not the one the rows were staged for.
-            Retryable: The engine, the catalog or the storage is not available now.
         """
 
 
@@ -94,7 +93,6 @@ class RunContext:
 
         Raises:
             Terminal: The settings don't know them.
-            Retryable: The catalog, which has the created tables and the keys of merged ones, can't be reached.
         """
         pipeline = project.with_auto_created(pipeline)
         lake, cluster = project.lake_of(pipeline), project.cluster(pipeline.source.cluster)

@@ -38,7 +38,6 @@ def evolve_tables(
 
     Raises:
         Terminal: A table can't be changed so.
-        Retryable: The catalog is not available now.
     """
     applied = {}
     for name, requests in demands.items():
@@ -61,7 +60,6 @@ def with_declared_columns(context: RunContext, tables: Tables, n: int) -> Tables
 
     Raises:
         Terminal: A table can't be changed so.
-        Retryable: The catalog is not available now.
     """
     evolved = {}
     for name, table in tables.destinations.items():

@@ -20,9 +20,6 @@ def with_merge_keys(lake: PipelineCatalog, pipeline: Pipeline) -> Pipeline:
     """The pipeline, with the merge keys that its file does not name: the table's identifier fields, or else the last used key.
 
     A key that is found nowhere stays empty, so that a decided batch can still be finished: see `refuse_no_key`.
-
-    Raises:
-        Retryable: A catalog can't be reached.
     """
     if not any(map(lacks_key, pipeline.destinations)):
         return pipeline

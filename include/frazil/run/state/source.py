@@ -26,7 +26,6 @@ def observe_source(context: RunContext) -> ClusterFacts:
     """Facts of the topics that the pipeline reads now. With a pattern, topics may come and go.
 
     Raises:
-        Retryable: No broker answers.
         Terminal: A topic named in the file is missing, or access is refused.
     """
     source = context.pipeline.source
@@ -47,7 +46,6 @@ def observe_hidden_topics(context: RunContext, position: Position, facts: Cluste
 
     Raises:
         Terminal: Access to one of them is refused.
-        Retryable: No broker answers.
     """
     missing = [name for name in vanished_topics(context.pipeline, position, facts) if position.topics[name].unread]
     if not missing:
@@ -60,7 +58,6 @@ def lost_ends(context: RunContext, position: Position, facts: ClusterFacts) -> d
     """Partitions whose logs lost records at the end that were read already -> where the log was cut; None if not known.
 
     Raises:
-        Retryable: A partition's leader doesn't answer.
         Terminal: Access is refused.
     """
     truncated_ends = truncations(context.cluster, changed_leaders(position, facts, with_idle=True))
@@ -72,7 +69,6 @@ def offsets_of(context: RunContext, target: Target, facts: ClusterFacts) -> dict
 
     Raises:
         Terminal: A file of offsets does not fit the topics.
-        Retryable: No broker answers.
     """
     at_ms = target.at_ms
     offsets_by_time = {} if at_ms is None else offsets_at(context.cluster, list(_partitions(facts)), at_ms)
@@ -92,7 +88,6 @@ def refuse_compacted(context: RunContext, topics: Collection[str], way_on: str =
 
     Raises:
         Terminal: One of the topics is compacted, or its configuration must not be seen.
-        Retryable: No broker answers.
     """
     compacted_topics = sorted(compacted(context.cluster, topics))
     if compacted_topics:

@@ -152,7 +152,6 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
     Raises:
         Terminal: A table is gone although the pipeline ran before, or the pipeline ran with another destination; or it
             never ran, and the key of a merged table is not known.
-        Retryable: The catalog can't be reached.
     """
     loaded_tables, closing, _ = _load_unless_lost(lake, pipeline, recreate)
     missing = [name for name, table in loaded_tables.items() if table is None]
@@ -181,7 +180,6 @@ def find_tables(lake: Lake, pipeline: Pipeline) -> Tables | None:
 
     Raises:
         Terminal: As `open_tables`.
-        Retryable: The catalog can't be reached.
     """
     loaded_tables, closing, lost = _load_unless_lost(lake, pipeline)
     existing = {name: table for name, table in loaded_tables.items() if table is not None}
