@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Final, Self
 
+import msgspec
+
 from frazil.maintain.result import Figures, StepOutcome, TableOutcome
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -61,7 +63,9 @@ class Maintained:
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
         body = json.loads(text)
-        return cls(datetime.fromisoformat(body["when"]), body["pipeline"], TableOutcome.from_body(body["outcome"]))
+        return cls(
+            datetime.fromisoformat(body["when"]), body["pipeline"], msgspec.convert(body["outcome"], TableOutcome)
+        )
 
 
 def last_maintenance(project: Project, pipeline: Pipeline) -> Mapping[str, Maintained]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Self, get_args
+
+import msgspec
 
 from frazil.iceberg.commit.expiry import Retention, plan_expiry
 from frazil.iceberg.ledger.inspection import Inspection, PartitionFiles
@@ -50,13 +51,12 @@ class Order:
 
     def to_json(self) -> str:
         """As text, for a job."""
-        return json.dumps({"table": self.table, "steps": self.steps, "force": self.force})
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
-        body = json.loads(text)
-        return cls(body["table"], tuple(body["steps"]), body["force"])
+        return msgspec.json.decode(text, type=cls)
 
 
 @dataclass(frozen=True, slots=True)

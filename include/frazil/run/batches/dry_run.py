@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
+import msgspec
 import pyarrow as pa
 
 from frazil.batch.audit import check_identity, exceeded
@@ -174,19 +174,12 @@ class DryRun:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> DryRun:
         """Read what `to_json` wrote."""
-        body = json.loads(text)
-        body["counts"] = Counts(**body["counts"])
-        body["samples"] = {code: DeadSample(**sample) for code, sample in body["samples"].items()}
-        body["partitions"] = tuple(
-            PartitionOutcome(**p | {"counts": Counts(**p["counts"])}) for p in body["partitions"]
-        )
-        body["unknown_fields"] = UnknownFields(**body["unknown_fields"])
-        return cls(**body | {"remarks": tuple(body["remarks"])})
+        return msgspec.json.decode(text, type=cls)
 
 
 def plan_dry_run(

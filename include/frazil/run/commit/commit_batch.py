@@ -59,7 +59,7 @@ def decide(context: RunContext, manifest: Manifest, path: str, state: PipelineSt
     """
     position_key, batch_key = POSITION_KEY.format(manifest.pipeline), BATCH_KEY.format(manifest.pipeline)
     table = manifest.closing.table
-    created_tables = {MADE_KEY.format(manifest.pipeline): json.dumps(manifest.made)} if manifest.made else {}
+    created_tables = {MADE_KEY.format(manifest.pipeline): json.dumps(manifest.created)} if manifest.created else {}
     change = Change(
         step="decide",
         table=table,

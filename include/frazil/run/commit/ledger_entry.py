@@ -71,7 +71,7 @@ def entry_rows(
         batch | _empty_row(table, "destination") | _table_counts(manifest, table, manifest.tables.get(table, nothing))
         for table in tables_without_part
     ]
-    rows += [batch | _empty_row(table, "left") for table in manifest.left]
+    rows += [batch | _empty_row(table, "left") for table in manifest.dropped]
     return [row | {"schema_changes": _changes_json(manifest, str(row["table"]))} for row in rows]
 
 
@@ -110,8 +110,8 @@ def _table_counts(manifest: Manifest, table: str, counts: TableCounts | None) ->
     return {
         "table_written": None if counts is None else counts.written,
         "table_dead": None if counts is None else counts.dead,
-        "table_unknown": None if counts is None else counts.unknown.records,
-        "table_unknown_fields": None if counts is None else json.dumps(dict(counts.unknown.names)),
+        "table_unknown": None if counts is None else counts.unknown_fields.records,
+        "table_unknown_fields": None if counts is None else json.dumps(dict(counts.unknown_fields.names)),
         "table_ranges": None if ranges is None else ranges_json(ranges),
     }
 
@@ -149,14 +149,14 @@ def marks_after(marks: Mapping[str, TableMark], *manifests: Manifest) -> dict[st
             part.table: TableMark(part.fit.uuid, manifest.mark, part.role, _added_at(after, manifest, part))
             for part in table_parts
         }
-        after = {table: mark for table, mark in after.items() if table not in manifest.left}
+        after = {table: mark for table, mark in after.items() if table not in manifest.dropped}
     return after
 
 
 def _added_at(marks: Mapping[str, TableMark], manifest: Manifest, part: TablePart) -> str | None:
     if part.table in marks:
         return marks[part.table].since
-    is_added = bool(marks) and part.role == "destination" and part.table not in manifest.made
+    is_added = bool(marks) and part.role == "destination" and part.table not in manifest.created
     return manifest.written_at if is_added else None
 
 

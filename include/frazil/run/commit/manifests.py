@@ -177,15 +177,18 @@ def _build_manifest(context: RunContext, tables: Tables, state: PipelineState, b
         recovers=batch.recovers,
         abandoned=batch.abandoned,
         letter_topic=batch.letter_topic,
-        tables={table: replace(counts, unknown=counts.unknown.shown) for table, counts in batch.staged.tables.items()},
+        tables={
+            table: replace(counts, unknown_fields=counts.unknown_fields.shown)
+            for table, counts in batch.staged.tables.items()
+        },
         table_ranges=batch.table_ranges,
-        left=_dropped_destinations(context, state),
+        dropped=_dropped_destinations(context, state),
         unmarked=tuple(
             sorted(tables.followers.keys() - state.ledger_marks.keys() - {part.table for part in followers})
         ),
         unknown_fields=batch.staged.unknown_fields.shown,
         schema_changes=reported_changes(pipeline, tables, state.newest_batch, batch.schema_changes),
-        made=pipeline.auto_created,
+        created=pipeline.auto_created,
         record_ages=batch.staged.ages,
     )
 

@@ -192,7 +192,7 @@ def _staged_counts(order: StageOrder, outcomes: Outcomes) -> Staged:
     if order.payload != "full":
         unknown_fields = unknown_fields.without_names()
         tables = {
-            table: replace(table_counts, unknown=table_counts.unknown.without_names())
+            table: replace(table_counts, unknown_fields=table_counts.unknown_fields.without_names())
             for table, table_counts in tables.items()
         }
     if tables:
