@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import In
-from pyiceberg.table import DataScan, Table
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from frazil.batch.removal import Coordinates, Removal
-from frazil.iceberg.commit.removal import file_rows, row_filter
+from frazil.iceberg.commit.removal import compare, row_filter, scan_rows
 from frazil.iceberg.commit.summary_state import ancestry, summary_of
 from frazil.iceberg.errors import translated
 
@@ -37,15 +36,15 @@ def rows_of_batches(
     table: Table, name: str, columns: Coordinates, numbers: Collection[int]
 ) -> Iterator[tuple[str, int, int, int]]:
     """Topic, partition, offset and batch number of the rows that these batches landed, in no order, in one scan."""
-    if not numbers or table.metadata.current_snapshot_id is None:
+    if not numbers:
         return
     names = (columns.topic, columns.partition, columns.offset, columns.batch)
-    of_batches: Any = In(columns.batch, frozenset(numbers))  # type: ignore[call-arg, arg-type]
-    scan = DataScan(table.metadata, table.io, of_batches, names, snapshot_id=table.metadata.current_snapshot_id)
-    with translated(f"reading rows of {len(numbers)} batches in table {name}"):
-        for task in scan.plan_files():
-            for batch in file_rows(table, task, scan.projection(), scan.row_filter):
-                yield from zip(*(batch.column(column).to_pylist() for column in names), strict=True)
+    doing, where = (
+        f"reading rows of {len(numbers)} batches in table {name}",
+        compare(In, columns.batch, frozenset(numbers)),
+    )
+    for batch in scan_rows(table, doing, where, names):
+        yield from zip(*(batch.column(column).to_pylist() for column in names), strict=True)
 
 
 def summaries(metadata: TableMetadata) -> Iterator[Mapping[str, str]]:

@@ -116,20 +116,21 @@ def row_filter(removal: Removal) -> BooleanExpression:
 
 def _filter(columns: Coordinates, removed: RemovedRange) -> BooleanExpression:
     conditions = [
-        _compare(EqualTo, columns.topic, removed.topic),
-        _compare(GreaterThanOrEqual, columns.offset, removed.start),
-        _compare(GreaterThanOrEqual, columns.batch, removed.since),
+        compare(EqualTo, columns.topic, removed.topic),
+        compare(GreaterThanOrEqual, columns.offset, removed.start),
+        compare(GreaterThanOrEqual, columns.batch, removed.since),
     ]
     if removed.partition is None:
-        conditions.append(_compare(NotNull, columns.partition))
+        conditions.append(compare(NotNull, columns.partition))
     else:
-        conditions.append(_compare(EqualTo, columns.partition, removed.partition))
+        conditions.append(compare(EqualTo, columns.partition, removed.partition))
     if removed.end is not None:
-        conditions.append(_compare(LessThan, columns.offset, removed.end))
+        conditions.append(compare(LessThan, columns.offset, removed.end))
     return And(*conditions)
 
 
-def _compare(operator: Any, column: str, *value: str | int) -> BooleanExpression:
+def compare(operator: Any, column: str, *value: Any) -> BooleanExpression:
+    """A comparison with a column. Of PyIceberg's models mypy sees the fields, not their `__init__`."""
     expression: BooleanExpression = operator(column, *value)
     return expression
 
@@ -227,3 +228,18 @@ def file_rows(
     scan = ArrowScan(table.metadata, table.io, columns, where or AlwaysTrue())
     deletes = _read_all_delete_files(table.io, [task])
     return scan._record_batches_from_scan_tasks_and_deletes([task], deletes)
+
+
+def scan_rows(
+    table: Table, doing: str, where: BooleanExpression, columns: tuple[str, ...] = ("*",)
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a table as it is now, a batch at a time, position deletes applied.
+
+    Without the catalog the scan is planned here, from manifests, also where a REST server would offer to. `doing` begins errors.
+    """
+    if (head := table.metadata.current_snapshot_id) is None:
+        return
+    scan = DataScan(table.metadata, table.io, where, columns, snapshot_id=head)
+    with translated(doing):
+        for task in scan.plan_files():
+            yield from file_rows(table, task, scan.projection(), scan.row_filter)

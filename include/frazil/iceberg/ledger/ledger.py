@@ -1,4 +1,4 @@
-"""The ledger and the dead-letter table: their shapes, and reading the ledger back."""
+"""The ledger and the dead-letter table: their shapes, also where an older Frazil made them, and reading the ledger back."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, BooleanExpression, EqualTo
+from pyiceberg.expressions import And, EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import (
     BinaryType,
     IcebergType,
@@ -23,7 +24,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from frazil.batch.position import check_version
+from frazil.error_codes import BAD_TABLE_PROPERTY
 from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.removal import compare
 from frazil.iceberg.errors import translated
 from frazil.iceberg.ledger.ledger_files import files_of_batches, ledger_files, read_ledger_files
 
@@ -183,17 +187,13 @@ def first_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _equals(column: str, value: str) -> BooleanExpression:
-    return EqualTo(column, value)  # type: ignore[call-arg, arg-type]  # mypy sees the model's fields, not its __init__
-
-
 def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -> list[dict[str, Any]]:
     """Rows of one pipeline, of one run if given, by batch number and table. Empty if there is no ledger yet."""
     ledger = lake.find_table(table)
     if ledger is None:
         return []
-    of_pipeline = _equals("pipeline", pipeline)
-    where = of_pipeline if run is None else And(of_pipeline, _equals("run", run))
+    of_pipeline = compare(EqualTo, "pipeline", pipeline)
+    where = of_pipeline if run is None else And(of_pipeline, compare(EqualTo, "run", run))
     with translated(f"reading ledger {table}"):
         rows: list[dict[str, Any]] = ledger.scan(row_filter=where).to_arrow().to_pylist()
     return in_order(rows)
@@ -220,7 +220,7 @@ def read_rewinds(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
     ledger = lake.find_table(table)
     if ledger is None:
         return []
-    where = And(_equals("pipeline", pipeline), _equals("kind", "rewind"))
+    where = And(compare(EqualTo, "pipeline", pipeline), compare(EqualTo, "kind", "rewind"))
     with translated(f"reading ledger {table}"):
         scan = ledger.scan(row_filter=where, selected_fields=("n", "kind", "removed"))
         rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
@@ -258,3 +258,36 @@ def _numbers_with_position(rows: pa.Table) -> pa.Array:
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of a ledger by batch number; those of a batch by table, destinations first."""
     return sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
+
+
+FORMAT_KEY = "frazil.format"
+"""Property of a ledger or dead-letter table that a newer Frazil uses otherwise: its version. Without it the first one."""
+
+FORMAT = 1
+"""The version that this Frazil reads and writes. Further optional columns don't change it."""
+
+
+def with_all_columns(table: Table, name: str, newest_schema: Schema) -> Table:
+    """A ledger or dead-letter table, with the columns that an older Frazil did not have.
+
+    Raises:
+        Terminal: A newer Frazil uses the table otherwise.
+        Retryable: The catalog can't be reached, or others change the table at the same moment.
+    """
+    _check_format(table, name)
+    if {field.name for field in newest_schema.fields} <= {field.name for field in table.schema().fields}:
+        return table
+    with translated(f"adding columns to table {name}"), table.update_schema() as update:
+        update.union_by_name(newest_schema)
+    return table
+
+
+def _check_format(table: Table, name: str) -> None:
+    version = table.properties.get(FORMAT_KEY, str(FORMAT))
+    try:
+        check_version(f"table {name}", int(version), FORMAT)
+    except ValueError as error:
+        raise BAD_TABLE_PROPERTY.terminal(
+            f"table {name}: property {FORMAT_KEY} is {version!r}, expected a number",
+            next_step=f"was it edited by hand? Remove it, or set it to {FORMAT}",
+        ) from error

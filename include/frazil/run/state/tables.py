@@ -30,8 +30,7 @@ from frazil.iceberg.commit.summary_state import (
     mirrored_values,
     read_summary,
 )
-from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, UNPARTITIONED
-from frazil.iceberg.ledger.own_tables import with_all_columns
+from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, UNPARTITIONED, with_all_columns
 from frazil.iceberg.schema.schema import declared_order, declared_schema, declared_spec
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.settings.catalogs import refused_properties
