@@ -84,15 +84,8 @@ class Circumstances:
 
 def needs(inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> tuple[Need, ...]:
     """Decide on every step of a table, in order."""
-    judged = (
-        _need_of(step, inspection, rules, circumstances) for step in STEPS if _is_asked(step, circumstances.order.steps)
-    )
-    return tuple(
-        _forced(need)
-        if circumstances.order.force and not _is_impossible(need.step, inspection, rules, circumstances)
-        else need
-        for need in judged
-    )
+    steps = (step for step in STEPS if _is_asked(step, circumstances.order.steps))
+    return tuple(_need_of(step, inspection, rules, circumstances) for step in steps)
 
 
 def expirable(inspection: Inspection, rules: Expiry, now: datetime) -> frozenset[int]:
@@ -109,14 +102,6 @@ def shown_age(age: timedelta) -> str:
 
 def _is_asked(step: Step, steps: Collection[Step]) -> bool:
     return not steps or step in steps
-
-
-def _forced(need: Need) -> Need:
-    return need if need.due else Need(need.step, due=True, reason=f"forced, {need.reason}", forced=True)
-
-
-def _is_impossible(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> bool:
-    return _obstacle(step, inspection, rules, circumstances) is not None
 
 
 def _obstacle(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> str | None:
@@ -140,7 +125,10 @@ def _is_done_without_engine(step: Step, inspection: Inspection) -> bool:
 def _need_of(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> Need:
     if (obstacle := _obstacle(step, inspection, rules, circumstances)) is not None:
         return Need(step, due=False, reason=obstacle)
-    return _by_figures(step, inspection, rules, circumstances)
+    need = _by_figures(step, inspection, rules, circumstances)
+    if need.due or not circumstances.order.force:
+        return need
+    return Need(step, due=True, reason=f"forced, {need.reason}", forced=True)
 
 
 def _by_figures(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> Need:

@@ -205,15 +205,11 @@ class AirflowApi:
 
     def ensure_pool(self, name: str, slots: int, description: str = "") -> None:
         """Create a pool or resize it: a task whose pool does not exist waits for ever."""
-        if name not in self.pools():
+        existing = self.pools()
+        if name not in existing:
             self._request("POST", "/pools", json={"name": name, "slots": slots, "description": description})
-        elif self.pools()[name] != slots:
-            body = {
-                "pool": name,
-                "slots": slots,
-                "description": description,
-                "include_deferred": False,
-            }
+        elif existing[name] != slots:
+            body = {"pool": name, "slots": slots, "description": description, "include_deferred": False}
             self._request("PATCH", f"/pools/{_part(name)}", json=body)
 
     def _pages(self, path: str, key: str, **params: str | list[str]) -> list[Mapping[str, Any]]:

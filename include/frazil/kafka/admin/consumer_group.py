@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import ConsumerGroupDescription
 
 from frazil.errors import FrazilError
-from frazil.kafka.client.client import REQUEST_SECONDS, Admin, ErrorLog, admin, consumer
+from frazil.kafka.client.client import REQUEST_SECONDS, ErrorLog, admin, consumer
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.errors import is_not_allowed, is_timeout, is_unknown_topic, translate_group, while_changing
 
@@ -36,23 +36,19 @@ def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int
 
 
 def _write(cluster: Cluster, group: str, commits: list[TopicPartition]) -> None:
-    with admin(cluster) as admin_client:
-        _commit_offsets(admin_client, group, commits)
-
-
-def _commit_offsets(admin_client: Admin, group: str, commits: list[TopicPartition]) -> None:
     order = [ConsumerGroupTopicPartitions(group, commits)]
-    future = admin_client.client.alter_consumer_group_offsets(order, request_timeout=REQUEST_SECONDS)[group]
+    with admin(cluster) as admin_client:
+        future = admin_client.client.alter_consumer_group_offsets(order, request_timeout=REQUEST_SECONDS)[group]
 
-    def refused(error: KafkaException, topic: str | None = None) -> FrazilError:
-        admin_client.client.poll(0)  # serves the complaints
-        return translate_group(error, admin_client.cluster, group, admin_client.complaints, topic=topic)
+        def refused(error: KafkaException, topic: str | None = None) -> FrazilError:
+            admin_client.client.poll(0)  # serves the complaints
+            return translate_group(error, admin_client.cluster, group, admin_client.complaints, topic=topic)
 
-    try:
-        answered = future.result().topic_partitions
-    except KafkaException as e:
-        raise refused(e) from e
-    _existing(answered, refused)
+        try:
+            answered = future.result().topic_partitions
+        except KafkaException as e:
+            raise refused(e) from e
+        _existing(answered, refused)
 
 
 def group_offsets(

@@ -233,17 +233,9 @@ def log_ends(cluster: Cluster, partitions: Collection[tuple[str, int]]) -> Mappi
     """
     if not partitions:
         return {}
-    request = {TopicPartition(topic, number): OffsetSpec.latest() for topic, number in partitions}
     with admin(cluster) as admin_client:  # of each look its own loan: a client that failed is not asked again
-        futures = admin_client.client.list_offsets(
-            request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
-        )
-        return {
-            (topic_partition.topic, topic_partition.partition): admin_client.answer(
-                future, topic=topic_partition.topic, partition=topic_partition.partition
-            ).offset
-            for topic_partition, future in futures.items()
-        }
+        futures = _list_offsets(admin_client, list(partitions), OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        return {key: admin_client.answer(f, topic=key[0], partition=key[1]).offset for key, f in futures.items()}
 
 
 _SMALL: Final[Mapping[str, str]] = {

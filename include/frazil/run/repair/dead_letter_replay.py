@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from frazil import shutdown
 from frazil.batch.dead_letters import LetterChoice, OpenLetter, Place, first_of, ranges_of, spans
-from frazil.batch.facts import Counts, Range, Staged, TopicPartition, UnknownFields
+from frazil.batch.facts import Counts, Range, Staged
 from frazil.batch.position import Position
 from frazil.batch.removal import Removal
 from frazil.batch.schema_change import Demands
@@ -314,14 +314,8 @@ def _stage_letters(work: LetterReplay, n: int) -> tuple[Staged, _LandedPlaces, R
     pipeline, tables = work.context.pipeline, work.tables
     rows = TableWriters(row_targets(pipeline, tables))
     letters = DataFileWriter(staging_table(pipeline.dead_letters_table, tables.dead_letters))
-    decoder, landed, result = (
-        decoder_of(work, columns_of(pipeline, tables), n),
-        _LandedPlaces(),
-        ReplayResult(),
-    )
-    counts: dict[TopicPartition, Counts] = {}
-    extra_rows = size = letters_read = 0
-    unknown_fields = UnknownFields()
+    decoder = decoder_of(work, columns_of(pipeline, tables), n)
+    staged, landed, result, letters_read = Staged(), _LandedPlaces(), ReplayResult(), 0
     decode = partial(decode_letters, tried=work.letters, decoder=decoder, n=n, payload=pipeline.dead_letters.payload)
     for batch, outcomes in in_steps(decode, work.batches()):
         for table, table_rows in outcomes.rows.items():
@@ -329,17 +323,12 @@ def _stage_letters(work: LetterReplay, n: int) -> tuple[Staged, _LandedPlaces, R
         letters.write(outcomes.letters)
         landed.add(outcomes)
         result += _result_of(outcomes, (n,) if not result.batches else ())
-        for key, partition_counts in outcomes.counts.items():
-            counts[key] = counts.get(key, Counts()) + partition_counts
-            extra_rows -= partition_counts.written
-        extra_rows += sum(table_rows.num_rows for table_rows in outcomes.rows.values())
-        size += outcomes.bytes
-        unknown_fields += outcomes.unknown_fields
+        part = Staged(outcomes.counts, bytes=outcomes.bytes, unknown_fields=outcomes.unknown_fields)
+        row_count = sum(table_rows.num_rows for table_rows in outcomes.rows.values())
+        staged = staged.merge(replace(part, extra_rows=row_count - part.total.written))
         letters_read += batch.num_rows
         hit(Failpoint.STAGING)
-    files = rows.close() | {letters.name: letters.close()}
-    staged = Staged(counts, files=files, bytes=size, extra_rows=extra_rows, unknown_fields=unknown_fields)
-    return staged, landed, result, letters_read
+    return replace(staged, files=rows.close() | {letters.name: letters.close()}), landed, result, letters_read
 
 
 def _result_of(outcomes: LetterOutcomes, batches: tuple[int, ...]) -> ReplayResult:

@@ -189,6 +189,16 @@ def _database(uri: str) -> dict[str, str]:
     return {name: value for name, value in properties.items() if value is not None}
 
 
+def conf_arguments(conf: Mapping[str, str]) -> list[str]:
+    """Configuration as arguments of spark-submit."""
+    return [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+
+
+def with_extensions(conf: Mapping[str, str]) -> str:
+    """Spark's extensions: those of an engine, and Iceberg's."""
+    return ",".join(filter(None, [conf.get("spark.sql.extensions"), EXTENSIONS]))
+
+
 def open_catalog(spark: SparkSession, name: str, settings: CatalogSettings) -> None:
     """Make a catalog of the settings known to a session."""
     spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")

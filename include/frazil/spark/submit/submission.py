@@ -27,12 +27,13 @@ from frazil.runtime.java import ensure_java
 from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.configuration import (
     ENGINE_VARIABLE,
-    EXTENSIONS,
     LOCAL_VARIABLE,
     REDACTION,
     SUBMITTER_VARIABLE,
+    conf_arguments,
     is_local,
     jar_sets,
+    with_extensions,
 )
 from frazil.spark.submit.handover import handed_over
 from frazil.spark.submit.server import JVM_OPTIONS, client_environment, run_on_engine
@@ -98,7 +99,7 @@ class Submission:
             return [str(interpreter_bin() / "python"), str(self.application), *arguments]
         command = [str(interpreter_bin() / "spark-submit"), "--master", self.master, "--name", self.name]
         command += ["--driver-memory", self.driver_memory, "--jars", ",".join(self.jars)]
-        command += [part for key, value in self.conf.items() for part in ("--conf", f"{key}={value}")]
+        command += conf_arguments(self.conf)
         command += ["--properties-file", str(properties)] if properties is not None else []
         return [*command, str(self.application), *arguments]
 
@@ -126,17 +127,6 @@ def maintenance_submission(project: Project, pipeline: Pipeline, run: str, *, on
     return _submission(project, pipeline.maintenance_engine, "maintain.py", name, writes=True, on_server=on_server)
 
 
-def bare_submission(
-    project: Project, engine: str, application: str, name: str, *, on_server: bool = False
-) -> Submission:
-    """How to start a job that is of no pipeline and writes no tables.
-
-    Raises:
-        Terminal: The settings have no such engine, the jars or a Java are missing.
-    """
-    return _submission(project, engine, application, name, writes=False, on_server=on_server)
-
-
 def _connected(project: Project, engine_name: str, application: str, name: str) -> Submission:
     env = project.environment() | client_environment(project, project.engine(engine_name))
     env |= {"PYTHONPATH": _sources(project), ENGINE_VARIABLE: engine_name, SUBMITTER_VARIABLE: str(os.getpid())}
@@ -149,7 +139,7 @@ def _sources(project: Project) -> str:
 
 
 def _submission(
-    project: Project, engine_name: str, application: str, name: str, *, writes: bool, on_server: bool
+    project: Project, engine_name: str, application: str, name: str, *, writes: bool = False, on_server: bool = False
 ) -> Submission:
     engine = project.engine(engine_name)
     if on_server:
@@ -172,7 +162,7 @@ def _submission(
     conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
     conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
     if writes:
-        conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
+        conf["spark.sql.extensions"] = with_extensions(engine.conf)
     env = project.environment() | {
         "PYTHONPATH": sources,
         "PYSPARK_PYTHON": python,
@@ -208,12 +198,8 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
         Stopped: A signal asked this process to stop. The job finished what it had decided, and has ended.
     """
-
-    def run(on_server: bool) -> str | None:  # noqa: FBT001
-        job = submission(project, pipeline, plan, on_server=on_server)
-        return run_submission(project.home, job, pipeline.name, plan.run, plan.to_json(), report)
-
-    return run_on_engine(project, project.engine(pipeline.engine), report, run)
+    make = partial(submission, project, pipeline, plan)
+    return _run(project, pipeline.engine, make, (pipeline.name, plan.run, plan.to_json()), report)
 
 
 def run_maintenance(
@@ -226,12 +212,23 @@ def run_maintenance(
     Raises:
         Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
+    make = partial(maintenance_submission, project, pipeline, run)
+    return _run(project, pipeline.maintenance_engine, make, (pipeline.name, run, order), report)
 
-    def maintain(on_server: bool) -> str | None:  # noqa: FBT001
-        job = maintenance_submission(project, pipeline, run, on_server=on_server)
-        return run_submission(project.home, job, pipeline.name, run, order, report)
 
-    return run_on_engine(project, project.engine(pipeline.maintenance_engine), report, maintain)
+def _run(
+    project: Project,
+    engine_name: str,
+    make: Callable[..., Submission],
+    job_order: tuple[str, str, str],
+    report: Callable[[str], None],
+) -> str | None:
+    """Run a job on an engine: `make` makes it, told whether a server has its session; name, run and order go with it."""
+
+    def run(on_server: bool) -> str | None:  # noqa: FBT001
+        return run_submission(project.home, make(on_server=on_server), *job_order, report)
+
+    return run_on_engine(project, project.engine(engine_name), report, run)
 
 
 def run_submission(
@@ -278,7 +275,7 @@ def capture_submission(project: Project, capture: JdbcCapture, run: str) -> Subm
             f"databases.{capture.database}.jars of the settings: no file {missing[0]}",
             next_step="get the driver from the maker of the database, or correct the path",
         )
-    job = bare_submission(project, capture.engine, "capture.py", f"frazil capture {capture.name} {run}")
+    job = _submission(project, capture.engine, "capture.py", f"frazil capture {capture.name} {run}")
     jars = database.jars or tuple(str(path) for path in jar_paths(project.home, "spark"))
     private = {key: setting for key, setting in job.private.items() if key != _SESSION_CLOCK}
     conf = {**job.conf, _SESSION_CLOCK: "UTC", JVM_OPTIONS: f"{job.conf.get(JVM_OPTIONS, '')} {_UTC}".strip()}
@@ -326,7 +323,7 @@ def probe_submission(project: Project, engine_name: str, *, on_server: bool = Fa
     Raises:
         Terminal: The settings have no such engine, the jars or a Java are missing.
     """
-    job = bare_submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}", on_server=on_server)
+    job = _submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}", on_server=on_server)
     if job.master is None:
         return job
     # Spark's own workers: Frazil's begin with its modules, and would end where they are missing, without a word why.
@@ -343,9 +340,5 @@ def run_probe(
     Raises:
         Retryable, Terminal: What the job ended with; the message quotes the end of its log.
     """
-
-    def probe(on_server: bool) -> str | None:  # noqa: FBT001
-        job, name = probe_submission(project, engine_name, on_server=on_server), f"doctor-{engine_name}"
-        return run_submission(project.home, job, name, str(os.getpid()), json.dumps(list(pipelines)), report)
-
-    return run_on_engine(project, project.engine(engine_name), report, probe)
+    job_order = f"doctor-{engine_name}", str(os.getpid()), json.dumps(list(pipelines))
+    return _run(project, engine_name, partial(probe_submission, project, engine_name), job_order, report)
