@@ -90,7 +90,7 @@ def needs(inspection: Inspection, rules: TableMaintenance, circumstances: Circum
 
 def expirable(inspection: Inspection, rules: Expiry, now: datetime) -> frozenset[int]:
     """Snapshots that an expiry would take."""
-    return frozenset(plan_expiry(inspection.history, Retention.from_rules(rules), int(now.timestamp() * 1000)).ids)
+    return frozenset(plan_expiry(inspection, Retention.from_rules(rules), int(now.timestamp() * 1000)).ids)
 
 
 def shown_age(age: timedelta) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from typing import Final
@@ -178,7 +178,7 @@ class Tag:
     max_age_ms: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class History:
     """The snapshots that a table lists, its branches and tags, its properties and its format version."""
 
@@ -191,21 +191,21 @@ class History:
     @classmethod
     def from_metadata(cls, metadata: TableMetadata) -> History:
         """The history that metadata tell."""
-        refs = metadata.refs.items()
+        refs, branch = metadata.refs.items(), SnapshotRefType.BRANCH
         return cls(
-            tuple(SnapshotAge(s.snapshot_id, s.timestamp_ms, s.parent_snapshot_id) for s in metadata.snapshots),
-            {
+            snapshots=tuple(
+                SnapshotAge(s.snapshot_id, s.timestamp_ms, s.parent_snapshot_id) for s in metadata.snapshots
+            ),
+            branches={
                 name: BranchRules(ref.snapshot_id, ref.min_snapshots_to_keep, ref.max_snapshot_age_ms)
                 for name, ref in refs
-                if ref.snapshot_ref_type == SnapshotRefType.BRANCH
+                if ref.snapshot_ref_type == branch
             },
-            {
-                name: Tag(ref.snapshot_id, ref.max_ref_age_ms)
-                for name, ref in refs
-                if ref.snapshot_ref_type == SnapshotRefType.TAG
+            tags={
+                name: Tag(ref.snapshot_id, ref.max_ref_age_ms) for name, ref in refs if ref.snapshot_ref_type != branch
             },
-            metadata.properties,
-            metadata.format_version,
+            properties=dict(metadata.properties),
+            format_version=metadata.format_version,
         )
 
 
@@ -238,7 +238,8 @@ def plan_expiry(
     by_id = {one.id: one for one in history.snapshots}
     over = sorted(name for name, tag in history.tags.items() if _is_over(name, tag, by_id, now_ms))
     dropped = tuple(over if most is None else over[:MOST_AGED])
-    old = _by_age(_without_tags(history, dropped), retention, now_ms, hold_ms, recent=RECENT)
+    tags = {name: tag for name, tag in history.tags.items() if name not in dropped}
+    old = _by_age(replace(history, tags=tags), retention, now_ms, hold_ms, recent=RECENT)
     if most is not None:
         recent = {one.id for one in islice(_main_line(history), RECENT)}
         aged = frozenset([number for number in old if number in recent][MOST_AGED:])
@@ -289,11 +290,6 @@ def _is_over(name: str, tag: Tag, by_id: Mapping[int, SnapshotAge], now_ms: int)
     if re.fullmatch(HOURLY_TAG, name) is None or tag.max_age_ms is None or snapshot is None:
         return False
     return now_ms - snapshot.made_ms > tag.max_age_ms
-
-
-def _without_tags(history: History, dropped: Sequence[str]) -> History:
-    tags = {name: tag for name, tag in history.tags.items() if name not in dropped}
-    return History(history.snapshots, history.branches, tags, history.properties, history.format_version)
 
 
 def _main_line(history: History) -> Iterator[SnapshotAge]:
