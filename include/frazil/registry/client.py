@@ -173,11 +173,7 @@ class RegistrySchemas:
         return False
 
     def ask(self) -> None:
-        """Ask for the kinds of schemas that the registry knows: whether it answers, and is one.
-
-        Raises:
-            Retryable, Terminal: As `schema`.
-        """
+        """Ask for the kinds of schemas that the registry knows: whether it answers, and is one."""
         with translated(self.registry, "asking whether it answers"):
             self._opened().get_schema_types()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -57,12 +56,7 @@ class AirflowApi:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -183,16 +177,6 @@ class AirflowApi:
     def note(self, dag_id: str, run_id: str, text: str) -> None:
         """Replace the note of a run; at most 1,000 characters are kept."""
         self._request("PATCH", _run_path(dag_id, run_id), json={"note": text[:_NOTE_LIMIT]})
-
-    def last_event(self, asset: str) -> Mapping[str, Any] | None:
-        """Return the extra of an asset's last event, by the asset's name; None if there is no such asset, or no event."""
-        assets = self._pages("/assets", "assets", name_pattern=asset)
-        asset_id = next((row["id"] for row in assets if row["name"] == asset), None)
-        if asset_id is None:
-            return None
-        last = {"asset_id": asset_id, "order_by": "-timestamp", "limit": 1}
-        events = self._request("GET", "/assets/events", params=last)["asset_events"]
-        return events[0]["extra"] or {} if events else None
 
     def import_errors(self) -> list[DagImportError]:
         """Return the DAG files that could not be read."""

@@ -81,19 +81,11 @@ class Retention:
         return cls(None if rules.older_than is None else parse_age(rules.older_than), rules.keep)
 
     def age_in(self, properties: Mapping[str, str]) -> timedelta:
-        """The age, else the table's, else five days.
-
-        Raises:
-            Terminal: The table's is no number.
-        """
+        """The age, else the table's, else five days."""
         return self.age or timedelta(milliseconds=min(_number(properties, _AGE, _DEFAULT_AGE_MS), _LONGEST_MS))
 
     def keep_in(self, properties: Mapping[str, str]) -> int:
-        """How many stay, else the table's number, else 1.
-
-        Raises:
-            Terminal: The table's is no number.
-        """
+        """How many stay, else the table's number, else 1."""
         return self.keep if self.keep is not None else _number(properties, _KEEP, 1)
 
 
@@ -118,11 +110,7 @@ def rewrite_hold(metadata: TableMetadata, now_ms: int) -> str:
 
 
 def with_hold(properties: Mapping[str, str], hold: str, now_ms: int) -> str:
-    """What HOLD_KEY says once a rewrite begins: the holds of others stay until they are over.
-
-    Raises:
-        Terminal: The property is not readable.
-    """
+    """What HOLD_KEY says once a rewrite begins: the holds of others stay until they are over."""
     return " ".join([*(f"{since}/{end}" for since, end in _live_holds(properties, now_ms)), hold])
 
 
@@ -135,11 +123,7 @@ def without_hold(properties: Mapping[str, str], hold: str) -> str:
 
 
 def _held_since(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """The time from which on rewrites hold snapshots; None if none does.
-
-    Raises:
-        Terminal: The property is not readable.
-    """
+    """The time from which on rewrites hold snapshots; None if none does."""
     return min((since for since, _ in _live_holds(properties, now_ms)), default=None)
 
 

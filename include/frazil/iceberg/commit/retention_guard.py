@@ -49,11 +49,7 @@ class RetainedState:
 
 
 def retained_state(metadata: TableMetadata, table: str) -> RetainedState:
-    """What a table holds of pipelines, main and branches alike.
-
-    Raises:
-        Terminal: A property is not readable.
-    """
+    """What a table holds of pipelines, main and branches alike."""
     values: dict[str, str] = {}
     held_since: list[int] = []
     for kind, pipeline in sorted(set(_keys(metadata))):

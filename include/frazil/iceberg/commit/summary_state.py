@@ -117,9 +117,6 @@ def read_summary(metadata: TableMetadata, key: str, table: str) -> SummaryValue 
     """What `table` holds under `key`, what is left of it after a rollback, or None if it never held anything.
 
     A rollback that is followed by others' commits and by an expiry of everything below them looks like expiry alone.
-
-    Raises:
-        Terminal: The property is not readable.
     """
     newest, oldest = _in_ancestry(metadata, key)
     text = metadata.properties.get(key)
@@ -204,11 +201,7 @@ def _has_past(snapshot: Snapshot) -> bool:
 
 
 def mirrored_values(metadata: TableMetadata, key: str, table: str) -> dict[str, str]:
-    """The values that all pipelines keep in a table under a key such as `POSITION_KEY`, by pipeline.
-
-    Raises:
-        Terminal: A property is not readable.
-    """
+    """The values that all pipelines keep in a table under a key such as `POSITION_KEY`, by pipeline."""
     prefix = key.format("")
     properties = {name: text for name, text in metadata.properties.items() if name.startswith(prefix)}
     return {name.removeprefix(prefix): _read_mirror(text, name, table)[0] for name, text in properties.items()}
@@ -265,9 +258,6 @@ def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[st
     """Tables that a ledger says were given to a pipeline, each with its UUID and mark; empty before the first batch.
 
     A rollback of the ledger takes none back: what tables were given is there whatever the ledger says of it.
-
-    Raises:
-        Terminal: The property is not readable.
     """
     body: dict[str, Mapping[str, Any]] = json.loads(_newest_value(metadata, TABLES_KEY.format(pipeline), table) or "{}")
     return body
@@ -277,9 +267,6 @@ def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str
     """Names of the tables that a pipeline made because records name them, by the decided batches that its ledger tells of.
 
     A rollback of the ledger unmakes none: their rows must go with those of the others.
-
-    Raises:
-        Terminal: The property is not readable.
     """
     return tuple(json.loads(_newest_value(metadata, MADE_KEY.format(pipeline), table) or "[]"))
 
@@ -293,11 +280,7 @@ def _newest_value(metadata: TableMetadata, key: str, table: str) -> str | None:
 
 
 def begun_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozenset[str]:
-    """Names of the tables that a pipeline began to make and that no decided batch tells of.
-
-    Raises:
-        Terminal: The property of those that are told is not readable.
-    """
+    """Names of the tables that a pipeline began to make and that no decided batch tells of."""
     begun = json.loads(metadata.properties.get(BEGUN_KEY.format(pipeline), "[]"))
     return frozenset(begun) - frozenset(made_tables(metadata, pipeline, table))
 
@@ -391,11 +374,7 @@ def _refusal(rollback: RolledBack, key: str, table: str) -> Terminal:
 
 
 def mirrored_property(metadata: TableMetadata, key: str, table: str) -> tuple[str, int]:
-    """The value of a property that moves with snapshots, and the snapshot that it moved with last.
-
-    Raises:
-        Terminal: The property is not readable.
-    """
+    """The value of a property that moves with snapshots, and the snapshot that it moved with last."""
     return _read_mirror(metadata.properties[key], key, table)
 
 

@@ -113,20 +113,12 @@ def offsets_at(
 
 
 def describe(admin_client: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
-    """Describe topics in one request: ids, partitions, leaders.
-
-    Raises:
-        FrazilError: as `observe`.
-    """
+    """Describe topics in one request: ids, partitions, leaders."""
     return {name: admin_client.answer(future, topic=name) for name, future in _describe(admin_client, topics).items()}
 
 
 def find(admin_client: Admin, topic: str) -> TopicDescription | None:
-    """Describe a topic, or None if it isn't there.
-
-    Raises:
-        FrazilError: as `observe`.
-    """
+    """Describe a topic, or None if it isn't there."""
     return _existing(admin_client, [topic]).get(topic)
 
 

@@ -80,11 +80,7 @@ class TransactionalProducer:
         hit(Failpoint.CAPTURE_COMMITTED)
 
     def add(self, topic: str, record: OutgoingRecord) -> None:
-        """Send one more record in the open transaction, to any topic, and wait until it is acknowledged.
-
-        Raises:
-            Fenced, RecordTooLarge, Retryable, Terminal: as `send`.
-        """
+        """Send one more record in the open transaction, to any topic, and wait until it is acknowledged."""
         self._produce(topic, record)
         self._confirm()
 

@@ -112,11 +112,7 @@ def _missing_tables(work: LetterReplay, budget: int) -> tuple[str, ...]:
 
 
 def with_new_tables(work: LetterReplay, n: int) -> LetterReplay:
-    """The same, with the missing tables created that letters without a destination name.
-
-    Raises:
-        Terminal, Retryable: As `create_tables`.
-    """
+    """The same, with the missing tables created that letters without a destination name."""
     if work.context.pipeline.create is None:
         return work
     budget = table_budget(work.context, work.tables_before)

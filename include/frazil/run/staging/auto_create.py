@@ -88,11 +88,7 @@ def initial_refusals(context: RunContext, budget: int, refused_before: Mapping[s
 
 
 def create_tables(context: RunContext, tables: Tables, names: Sequence[str], budget: int, n: int) -> TableCreation:
-    """Create the tables that records of batch `n` name, the first of them up to the budget.
-
-    Raises:
-        Retryable: The catalog is not available now.
-    """
+    """Create the tables that records of batch `n` name, the first of them up to the budget."""
     candidate_context, owner = (
         context.with_created_tables((*context.pipeline.auto_created, *names)),
         _owner_property(context, tables),
@@ -124,11 +120,7 @@ def create_tables(context: RunContext, tables: Tables, names: Sequence[str], bud
 
 
 def creatable_tables(context: RunContext, tables: Tables | None, names: Sequence[str], budget: int) -> CreatableTables:
-    """Which of the tables that records name can be created. Creates none.
-
-    Raises:
-        Retryable: The catalog is not available now.
-    """
+    """Which of the tables that records name can be created. Creates none."""
     candidate_context, owner = (
         context.with_created_tables((*context.pipeline.auto_created, *names)),
         _owner_property(context, tables),

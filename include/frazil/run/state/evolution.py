@@ -35,9 +35,6 @@ def evolve_tables(
     """Make the changes that the records of batch `n` need.
 
     Returns the tables as they are now, and the changes that this call made.
-
-    Raises:
-        Terminal: A table can't be changed so.
     """
     applied = {}
     for name, requests in demands.items():
@@ -80,11 +77,7 @@ DemandFinder = Callable[[Mapping[str, pa.Schema]], tuple[Demands, Mapping[str, R
 def evolve_for_records(
     context: RunContext, tables: Tables, n: int, find_demands: DemandFinder
 ) -> tuple[Tables, Demands]:
-    """Change tables until they have all columns that the records of batch `n` need, as long as each round gets further.
-
-    Raises:
-        Terminal, Retryable: As `evolve_tables`.
-    """
+    """Change tables until they have all columns that the records of batch `n` need, as long as each round gets further."""
     changes: Demands = {}
     # Each round adds a column, so there are no more of them than columns: but somebody may take columns away meanwhile.
     most = ROUNDS + sum(context.pipeline.destination(name).max_columns for name in tables.destinations)

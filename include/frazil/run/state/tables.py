@@ -176,9 +176,6 @@ def find_tables(lake: Lake, pipeline: Pipeline) -> Tables | None:
     """Load the tables of a pipeline and change nothing; None if the pipeline never ran and not all of them exist.
 
     A destination that is new to the pipeline and is not there yet is left out.
-
-    Raises:
-        Terminal: As `open_tables`.
     """
     loaded_tables, closing, lost = _load_unless_lost(lake, pipeline)
     existing = {name: table for name, table in loaded_tables.items() if table is not None}

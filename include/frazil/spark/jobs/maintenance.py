@@ -66,11 +66,7 @@ class SparkProcedures:
                 self._spark.catalog.dropTempView(_VIEW)
 
     def note(self, catalog: str, table: str, key: str, value: str) -> None:
-        """Set a property of a table.
-
-        Raises:
-            Retryable: Spark or the catalog is not available now.
-        """
+        """Set a property of a table."""
         name = quote_name(catalog, *table.split("."))
         with _translated(f"{key} of {table}"):
             self._spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({quote_text(key)} = {quote_text(value)})")

@@ -42,11 +42,7 @@ def start() -> None:
 
 
 def started_session() -> SparkSession:
-    """The session of this process, once Spark has started; it is started here if nobody did before.
-
-    Raises:
-        SPARK_FAILED: Spark does not start.
-    """
+    """The session of this process, once Spark has started; it is started here if nobody did before."""
     from pyspark.sql import SparkSession
 
     if _CONTEXT.running() or _CONTEXT.done():

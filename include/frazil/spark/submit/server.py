@@ -97,11 +97,7 @@ def _is_taken(stack: ExitStack, project: Project, engine: EngineSettings, report
 
 
 def start_server(project: Project, engine: EngineSettings, report: Callable[[str], None]) -> None:
-    """Start the server of a managed engine, unless it is up as it should be.
-
-    Raises:
-        Retryable, Terminal: As `frazil.runtime.spark_server.serving`.
-    """
+    """Start the server of a managed engine, unless it is up as it should be."""
     with spark_server.serving(project.home, managed_server(project, engine), report):
         pass
 
@@ -112,11 +108,7 @@ def managed_engine(project: Project) -> EngineSettings | None:
 
 
 def managed_server(project: Project, engine: EngineSettings) -> Server:
-    """The server of a managed engine as it should be.
-
-    Raises:
-        Terminal: The jars or a Java are missing.
-    """
+    """The server of a managed engine as it should be."""
     home = project.home
     sets = jar_sets(project.settings)
     fetch(home, *sets)

@@ -108,9 +108,6 @@ def submission(project: Project, pipeline: Pipeline, plan: RunPlan, *, on_server
     """How to start the ingest job of a pipeline.
 
     Its session is on the engine's spark connect server, or else of a Spark that it starts.
-
-    Raises:
-        Terminal: The settings have no such engine, the jars or a Java are missing.
     """
     name = f"frazil {pipeline.name} {plan.run}"
     writes = needs_writer(pipeline, plan)
@@ -118,11 +115,7 @@ def submission(project: Project, pipeline: Pipeline, plan: RunPlan, *, on_server
 
 
 def maintenance_submission(project: Project, pipeline: Pipeline, run: str, *, on_server: bool = False) -> Submission:
-    """How to start the maintenance job of a pipeline.
-
-    Raises:
-        Terminal: The settings have no such engine, the jars or a Java are missing.
-    """
+    """How to start the maintenance job of a pipeline."""
     name = f"frazil {pipeline.name} {run}"
     return _submission(project, pipeline.maintenance_engine, "maintain.py", name, writes=True, on_server=on_server)
 
@@ -193,10 +186,6 @@ def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Calla
 
     `report` takes the job's own lines; everything else goes to its log. Returns what it handed back: of a dry run or a
     session its result as JSON, else None.
-
-    Raises:
-        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
-        Stopped: A signal asked this process to stop. The job finished what it had decided, and has ended.
     """
     make = partial(submission, project, pipeline, plan)
     return _run(project, pipeline.engine, make, (pipeline.name, plan.run, plan.to_json()), report)
@@ -208,9 +197,6 @@ def run_maintenance(
     """Maintain the tables of a pipeline in a Spark job started by this process, and wait for it.
 
     Returns what was done, as JSON.
-
-    Raises:
-        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
     """
     make = partial(maintenance_submission, project, pipeline, run)
     return _run(project, pipeline.maintenance_engine, make, (pipeline.name, run, order), report)
@@ -238,10 +224,6 @@ def run_submission(
 
     Its files and its log are named after the pipeline, capture or probe, and its drivers are found by that name.
     Returns what it handed back.
-
-    Raises:
-        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
-        Stopped: A signal asked this process to stop.
     """
     with handed_over(home, name, run, order, job.private) as handover:
         command = job.command(handover.arguments, handover.properties)
@@ -264,11 +246,7 @@ _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 
 
 def capture_submission(project: Project, capture: JdbcCapture, run: str) -> Submission:
-    """How to start the job of a capture.
-
-    Raises:
-        Terminal: The settings have no such engine or database, a jar or a Java is missing.
-    """
+    """How to start the job of a capture."""
     database = project.database(capture.database)
     if missing := [path for path in database.jars if not Path(path).is_file()]:
         raise PROGRAM_MISSING.terminal(
@@ -293,12 +271,7 @@ def capture_run(run: str) -> str:
 def run_capture(
     project: Project, capture: JdbcCapture, order: CaptureOrder, report: Callable[[str], None]
 ) -> CaptureResult:
-    """Capture a database in a Spark job started by this process, and wait for it.
-
-    Raises:
-        Retryable, Terminal: What the job ended with; the message quotes the end of its log.
-        Stopped: A signal asked this process to stop. What was committed stays.
-    """
+    """Capture a database in a Spark job started by this process, and wait for it."""
     job = capture_submission(project, capture, order.run)
     run = capture_run(order.run)
     return handed_back(run_submission(project.home, job, capture.name, run, order.to_json(), report))
@@ -318,11 +291,7 @@ def handed_back(text: str | None) -> CaptureResult:
 
 
 def probe_submission(project: Project, engine_name: str, *, on_server: bool = False) -> Submission:
-    """How to start the job that asks an engine's executors what they have.
-
-    Raises:
-        Terminal: The settings have no such engine, the jars or a Java are missing.
-    """
+    """How to start the job that asks an engine's executors what they have."""
     job = _submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}", on_server=on_server)
     if job.master is None:
         return job
@@ -336,9 +305,6 @@ def run_probe(
     """Ask an engine's executors what they have and reach, in a Spark job started by this process.
 
     Returns what they said, as JSON; see `frazil.spark.jobs.probe`.
-
-    Raises:
-        Retryable, Terminal: What the job ended with; the message quotes the end of its log.
     """
     job_order = f"doctor-{engine_name}", str(os.getpid()), json.dumps(list(pipelines))
     return _run(project, engine_name, partial(probe_submission, project, engine_name), job_order, report)

@@ -117,10 +117,6 @@ def watch_job(
     """Start a job and wait until it ends. A signal asks its driver to stop; its second Ctrl-C ends it at once.
 
     `at_work` tells the job's drivers, as far as they say that they run batches.
-
-    Raises:
-        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
-        Stopped: This process was asked to stop, and the job has ended.
     """
     with shutdown.handled(report, STOP_SECONDS):
         ended = _watched(command, env, log, report, at_work)
