@@ -92,12 +92,7 @@ def _most_frequent(names: Mapping[str, int], most: int) -> dict[str, int]:
 class TableCounts:
     """What became of the records that were meant for one of several destinations: routed = written + dead.
 
-    Attributes:
-        routed: Records that were meant for it.
-        written: Those that have rows in it.
-        dead: Those that are dead letters of it alone.
-        rows: Rows, more than one of a list that was exploded.
-        unknown_fields: Fields of the written ones that no column of it takes.
+    The dead are those that are dead letters of it alone; of a list that was exploded there are several rows.
     """
 
     routed: int = 0

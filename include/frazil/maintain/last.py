@@ -11,7 +11,7 @@ from typing import Final, Self
 
 import msgspec
 
-from frazil.maintain.result import Figures, StepOutcome, TableOutcome
+from frazil.maintain.result import TableOutcome
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.run.state.tables import PARALLEL_CALLS
@@ -37,24 +37,9 @@ class Maintained:
     pipeline: str
     outcome: TableOutcome
 
-    @property
-    def before(self) -> Figures:
-        """The table before."""
-        return self.outcome.before
-
-    @property
-    def after(self) -> Figures:
-        """The table after."""
-        return self.outcome.after
-
-    @property
-    def steps(self) -> tuple[StepOutcome, ...]:
-        """What became of each step."""
-        return self.outcome.steps
-
     def to_json(self) -> str:
         """As the property has it."""
-        steps = tuple(replace(step, reason=step.reason[:_LONGEST]) for step in self.steps)
+        steps = tuple(replace(step, reason=step.reason[:_LONGEST]) for step in self.outcome.steps)
         body = asdict(replace(self.outcome, steps=steps))
         document = {"v": 1, "when": self.when.isoformat(timespec="seconds"), "pipeline": self.pipeline, "outcome": body}
         return json.dumps(document, separators=(",", ":"))

@@ -7,7 +7,7 @@ a contract test pins them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from threading import Lock
 from typing import Any
@@ -21,6 +21,7 @@ from pyiceberg.expressions import (
     BooleanExpression,
     EqualTo,
     GreaterThanOrEqual,
+    In,
     LessThan,
     NotNull,
     Or,
@@ -243,3 +244,31 @@ def scan_rows(
     with translated(doing):
         for task in scan.plan_files():
             yield from file_rows(table, task, scan.projection(), scan.row_filter)
+
+
+def count_rows(table: Table, name: str, removal: Removal) -> int:
+    """How many rows a removal would take out."""
+    if table.current_snapshot() is None:
+        return 0
+    with translated(f"counting rows of table {name}"):
+        return table.scan(row_filter(removal), selected_fields=(removal.columns.offset,)).count()
+
+
+def offsets_held(table: Table, name: str, removal: Removal) -> pa.Array:
+    """Offsets of the rows that a removal would take out, each once, in no order."""
+    column = removal.columns.offset
+    with translated(f"reading offsets of table {name}"):
+        rows = table.scan(row_filter(removal), selected_fields=(column,)).to_arrow()
+    return pc.unique(rows.column(column)).cast(pa.int64())
+
+
+def rows_of_batches(
+    table: Table, name: str, columns: Coordinates, numbers: Collection[int]
+) -> Iterator[tuple[str, int, int, int]]:
+    """Topic, partition, offset and batch number of the rows that these batches landed, in no order, in one scan."""
+    if not numbers:
+        return
+    names = (columns.topic, columns.partition, columns.offset, columns.batch)
+    where = compare(In, columns.batch, frozenset(numbers))
+    for batch in scan_rows(table, f"reading rows of {len(numbers)} batches in table {name}", where, names):
+        yield from zip(*(batch.column(column).to_pylist() for column in names), strict=True)

@@ -200,6 +200,11 @@ def _has_past(snapshot: Snapshot) -> bool:
     return deleted > 0 or total > added
 
 
+def summaries(metadata: TableMetadata) -> Iterator[Mapping[str, str]]:
+    """Summaries of the snapshots of main, newest first, as far as they are not expired."""
+    return map(summary_of, ancestry(metadata, metadata.current_snapshot_id))
+
+
 def mirrored_values(metadata: TableMetadata, key: str, table: str) -> dict[str, str]:
     """The values that all pipelines keep in a table under a key such as `POSITION_KEY`, by pipeline."""
     prefix = key.format("")

@@ -1,4 +1,4 @@
-"""Create topics, and ask which are compacted, and how long they keep records."""
+"""Create topics, and ask which are compacted, how long they keep records, and what credentials may do with them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, ConfigEntry, ConfigResource, NewTopic, ResourceType, TopicDescription
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AclOperation,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from frazil.error_codes import KAFKA_DENIED, KAFKA_FAILED, TOPIC_MISSING, TOPIC_UNFIT
@@ -237,3 +245,52 @@ def _is_led(description: TopicDescription | None) -> bool:
 
 def _partitions(description: TopicDescription | None) -> int:
     return 0 if description is None else len(description.partitions)
+
+
+NEEDED: Final = frozenset({"READ", "DESCRIBE"})
+"""Operations that a pipeline needs on its topics, by Kafka's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAccess:
+    """A topic as the credentials see it.
+
+    Attributes:
+        operations: What they may do with it, by Kafka's names of operations; None where the brokers do not say.
+        newest: Latest timestamp of its records, seconds since 1970; None without any.
+    """
+
+    partitions: int
+    operations: frozenset[str] | None
+    newest: float | None
+
+
+def topic_access(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicAccess]:
+    """Ask what may be done with topics (KIP-430), and for their newest timestamps (KIP-734).
+
+    Raises:
+        Terminal: A topic is missing, or credentials, permissions or settings don't fit.
+    """
+    if not topics:
+        return {}
+    with admin(cluster) as admin_client:
+        futures = admin_client.client.describe_topics(
+            TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
+        )
+        access = {}
+        for name, future in futures.items():
+            description = admin_client.answer(future, topic=name)
+            operations = description.authorized_operations
+            allowed = None if operations is None else frozenset(operation.name for operation in operations)
+            numbers = [partition.id for partition in description.partitions]
+            access[name] = TopicAccess(len(numbers), allowed, _newest(admin_client, name, numbers))
+        return access
+
+
+def _newest(admin_client: Admin, topic: str, partitions: Collection[int]) -> float | None:
+    request = {TopicPartition(topic, number): OffsetSpec.max_timestamp() for number in partitions}
+    futures = admin_client.client.list_offsets(
+        request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_SECONDS
+    )
+    times = [admin_client.answer(future, topic=topic).timestamp for future in futures.values()]
+    return max((timestamp / 1_000 for timestamp in times if timestamp is not None and timestamp >= 0), default=None)

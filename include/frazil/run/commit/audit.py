@@ -65,11 +65,7 @@ class Ingestion:
 class StagedBatch:
     """What staging brought.
 
-    Attributes:
-        context: The pipeline, with the tables that were made for these records.
-        tables: The tables that they were staged for, as they are since.
-        changes: What of the tables' schemas was changed for these records.
-        refused_tables: Names that no table is made of, and why.
+    The tables are those that the records were staged for, made or changed for them.
     """
 
     context: RunContext

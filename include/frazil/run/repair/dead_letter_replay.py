@@ -51,13 +51,7 @@ from frazil.runtime.drivers import registered
 
 @dataclass(frozen=True)
 class LetterReplay:
-    """Letters to be tried by one batch, and where the pipeline stands.
-
-    Attributes:
-        context: The pipeline, with its catalog and its cluster.
-        tables_before: Tables that were made before the first letter was tried.
-        refusals: Why tables that they name are not made.
-    """
+    """Letters to be tried by one batch, and where the pipeline stands."""
 
     context: RunContext
     tables: Tables

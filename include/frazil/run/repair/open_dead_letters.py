@@ -13,7 +13,7 @@ from frazil.batch.dead_letters import LetterChoice, OpenLetter, Place, undone
 from frazil.batch.position import Position
 from frazil.batch.removal import RemovedRange, moved_back
 from frazil.iceberg.catalog.table import Table
-from frazil.iceberg.commit.landed_batches import rows_of_batches
+from frazil.iceberg.commit.removal import rows_of_batches
 from frazil.iceberg.ledger.dead_letters import Letter, open_letters
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.pipeline.models.pipeline_file import Pipeline

@@ -20,7 +20,6 @@ from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERT
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
 from frazil.iceberg.commit.commit import Refused
-from frazil.iceberg.commit.landed_batches import summaries
 from frazil.iceberg.commit.summary_state import (
     BATCH_KEY,
     MANIFEST_KEY,
@@ -28,6 +27,7 @@ from frazil.iceberg.commit.summary_state import (
     landed_snapshot,
     manifest_path,
     read_summary,
+    summaries,
 )
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.kafka.admin.observe import observe

@@ -17,7 +17,7 @@ from frazil.error_codes import REPLAY_REFUSED, RUN_OVERTAKEN
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.commit.commit import Refused
-from frazil.iceberg.commit.landed_batches import count_rows, offsets_held
+from frazil.iceberg.commit.removal import count_rows, offsets_held
 from frazil.iceberg.commit.summary_state import BATCH_KEY, SummaryValue, mark_of, read_summary
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.kafka.read.read import read_range

@@ -21,8 +21,7 @@ from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERT
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
 from frazil.iceberg.commit.commit import Refused
-from frazil.iceberg.commit.landed_batches import summaries
-from frazil.iceberg.commit.summary_state import BATCH_KEY, MANIFEST_KEY
+from frazil.iceberg.commit.summary_state import BATCH_KEY, MANIFEST_KEY, summaries
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.run.commit.commit_batch import decide, roll_forward
 from frazil.run.commit.manifests import write_manifest

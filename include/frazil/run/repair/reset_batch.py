@@ -13,7 +13,7 @@ from frazil.batch.reset import Move, moves
 from frazil.batch.target import RunRequest, Target
 from frazil.error_codes import RUN_OVERTAKEN, TABLE_ROLLED_BACK
 from frazil.iceberg.catalog.table import absent_table
-from frazil.iceberg.commit.landed_batches import count_rows
+from frazil.iceberg.commit.removal import count_rows
 from frazil.iceberg.commit.summary_state import BATCH_KEY, DONE_KEY, RolledBack, read_summary
 from frazil.iceberg.schema.schema import check_destination, check_layout
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -93,8 +93,7 @@ class PlannedReset:
 class RemovalCounts:
     """What a reset takes out.
 
-    Attributes:
-        rows: Destination -> rows that go; those that lose none are left out.
+    Destinations that lose none are left out.
     """
 
     rows: Mapping[str, int]

@@ -22,7 +22,6 @@ from frazil.batch.reset import Abandoned, rewound, within_log
 from frazil.error_codes import BAD_ARGUMENT, NEVER_RAN, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import Table, missing_files, read_text
-from frazil.iceberg.commit.landed_batches import summaries
 from frazil.iceberg.commit.summary_state import (
     BATCH_KEY,
     KIND_KEY,
@@ -30,6 +29,7 @@ from frazil.iceberg.commit.summary_state import (
     POSITION_KEY,
     manifest_path,
     mirrored_property,
+    summaries,
     summary_of,
 )
 from frazil.iceberg.ledger.ledger import first_rows, read_ledger

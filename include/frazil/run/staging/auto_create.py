@@ -57,11 +57,8 @@ class TableCreation:
 class CreatableTables:
     """Which of the tables that records name can be created.
 
-    Attributes:
-        names: Those that can be.
-        refusals: Why others can't be.
-        excess: How many are left out because the budget is used up.
-        begun: Tables that earlier runs began to create, and that the ledger does not list as the pipeline's yet.
+    Those in excess are left out because the budget is used up; those begun were created by earlier runs, and the ledger
+    does not list them yet.
     """
 
     names: tuple[str, ...]

@@ -13,9 +13,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 class ChosenEngine:
     """The engine of a run.
 
-    Attributes:
-        name: `inline`, or the name of an engine in the settings.
-        reason: In words, for the log; empty if there was nothing to choose.
+    It is `inline`, or one of the settings. The reason is for the log; it is empty if there was nothing to choose.
     """
 
     name: str

@@ -31,7 +31,7 @@ from frazil.runtime.files import private_folder
 from frazil.spark.connect.server import Server, session_settings
 from frazil.spark.errors import SPARK_FAILED
 from frazil.spark.submit.server import address
-from frazil.spark.submit.sources import digest
+from frazil.spark.submit.shipped import digest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as Session

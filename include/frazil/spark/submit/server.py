@@ -18,8 +18,7 @@ from frazil.runtime.java import ensure_java
 from frazil.runtime.spark_server import Server
 from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.configuration import REDACTION, conf_arguments, jar_sets, properties_text, with_extensions
-from frazil.spark.submit.shipped import WORKERS
-from frazil.spark.submit.sources import digest
+from frazil.spark.submit.shipped import WORKERS, digest
 
 TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 """Spark's own name of it, on both sides: a token is in no argument and in no address."""

@@ -37,8 +37,7 @@ from frazil.spark.submit.configuration import (
 )
 from frazil.spark.submit.handover import handed_over
 from frazil.spark.submit.server import JVM_OPTIONS, client_environment, run_on_engine
-from frazil.spark.submit.shipped import driver_place, executor_python
-from frazil.spark.submit.sources import job_file
+from frazil.spark.submit.shipped import driver_place, executor_python, job_file
 from frazil.spark.submit.watch import watch_job
 
 KEPT_LOGS = 50

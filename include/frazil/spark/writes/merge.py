@@ -15,7 +15,7 @@ from pyspark.sql.types import DateType, DecimalType, IntegerType, LongType, Stri
 
 from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT, Merge
 from frazil.error_codes import INTERNAL
-from frazil.iceberg.files.key_ranges import Ranges
+from frazil.iceberg.files.files import Ranges
 from frazil.pipeline.models.changes import DELETED
 from frazil.spark.errors import fetch_rows
 from frazil.spark.writes.change_order import Target, facts_of, not_older, order_between, order_within, row_column
