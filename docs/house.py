@@ -234,12 +234,12 @@ def figures() -> list[Figure]:
 
 
 LIMITS: dict[str, float] = {
-    "crumbs": 28,
+    "crumbs": 26,
     "imports": 12.4,
     "folder": MOST_FILES,
     "folders": 0,
     "pairs": 0,
-    "function words": 9,
+    "function words": 3,
     "common": 10,
     "design": 1_800,
 }

@@ -9,8 +9,7 @@ from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.error_codes import BAD_ARGUMENT
-from frazil.runtime.completeness import THROUGH
-from frazil_airflow.outputs.assets import completeness_asset
+from frazil_airflow.outputs.assets import THROUGH, completeness_asset
 
 
 class CompleteThrough(BaseSensorOperator):

@@ -97,7 +97,8 @@ def grow_old(of: Project, name: str, table: str, batches: int) -> None:
     line = [SnapshotAge(number, made[number], number - 1 if number else None) for number in range(count)]
     line.append(SnapshotAge(count, first["timestamp-ms"], count - 1))
     properties = loaded.metadata.properties
-    old = plan_expiry(History(line, {"main": BranchRules(count)}, {}, properties), Retention(), line[-1].made_ms)
+    history = History(snapshots=line, branches={"main": BranchRules(count)}, properties=properties)
+    old = plan_expiry(history, Retention(), line[-1].made_ms)
     gone = set(old.ids)
     past = [
         {

@@ -158,6 +158,11 @@ class Embedded:
         (event,) = (each for each in events if each["source_run_id"] == run_id and "rows" in each["extra"])
         return event
 
+    def events(self, asset: str) -> list[dict[str, Any]]:
+        """Extras of the events of an asset, the oldest first."""
+        found = self.api._request("GET", "/assets/events", params={"name_pattern": asset, "order_by": "timestamp"})
+        return [event["extra"] for event in found["asset_events"]]
+
     def failure_note(self, place: str) -> dict[str, Any]:
         """What the last failed run of a DAG left for the monitor, as Airflow keeps it; nothing if it is forgotten."""
         variables = self.api._pages("/variables", "variables")

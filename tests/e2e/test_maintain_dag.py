@@ -24,7 +24,7 @@ def test_tables_are_maintained_on_schedule_and_on_demand(embedded: Embedded, lan
 
     assert set(embedded.states(MAINTAIN, run.run_id).values()) == {"success"}
     pizzas = embedded.project.pipeline("pizzas")
-    noted = last_maintenance(embedded.project, pizzas)["rpc.pizzas"]
+    noted = last_maintenance(embedded.project, pizzas)["rpc.pizzas"].outcome
     assert [(of.step, of.status) for of in noted.steps] == [("manifests", "done")]
     assert verify(embedded.project, pizzas).is_clean
     # What the demo ends with, told by the page itself.

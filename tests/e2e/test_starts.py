@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,6 @@ from frazil.project import Project
 from frazil.report.history import history
 from frazil.runtime import airflow_login
 from frazil.runtime.airflow_rows import DagRun
-from frazil.runtime.completeness import complete_through
 from frazil.runtime.home import interpreter_bin
 from frazil.runtime.java import ensure_java
 from frazil.runtime.waiting import until
@@ -40,12 +38,6 @@ def started(embedded: Embedded, dag_id: str, kind: str, count: int) -> list[DagR
     """The runs of a type, finished, as soon as there are so many."""
     assert until(lambda: len(of_type(embedded, dag_id, kind)) >= count, RUN_SECONDS, 0.5), embedded.api.runs(dag_id)
     return [embedded.finished(dag_id, run.run_id) for run in of_type(embedded, dag_id, kind)]
-
-
-def events(embedded: Embedded, asset: str) -> list[dict[str, Any]]:
-    """Extras of the events of an asset, the oldest first."""
-    found = embedded.api._request("GET", "/assets/events", params={"name_pattern": asset, "order_by": "timestamp"})
-    return [event["extra"] for event in found["asset_events"]]
 
 
 def test_enough_waiting_records_start_exactly_one_run(embedded: Embedded) -> None:
@@ -76,7 +68,7 @@ def test_run_that_ends_behind_starts_next_run_at_once(embedded: Embedded) -> Non
     """Records that came while it ran are landed by a run of its own, once; that one finds nothing more and starts none."""
     create_topic(embedded.cluster, "deliveries", 2)
     embedded.unpause(DELIVERIES)
-    told = complete_through(embedded.api, "deliveries")
+    told = embedded.events("deliveries/complete")
     embedded.send("deliveries", range(30))
 
     embedded.api.trigger(DELIVERIES, run_id="e2e-behind")
@@ -92,9 +84,8 @@ def test_run_that_ends_behind_starts_next_run_at_once(embedded: Embedded) -> Non
     last = history(embedded.project, embedded.project.pipeline("deliveries"))[-1]
     assert last.reason == "catch up: 20 records waited"
     # The idle run of the schedule told an instant without a commit, and each of the others a later one.
-    instants = [event["complete_through"] for event in events(embedded, "deliveries/complete")]
-    assert told is not None
-    assert datetime.fromisoformat(instants[0]) == told
+    instants = [event["complete_through"] for event in embedded.events("deliveries/complete")]
+    assert [event["complete_through"] for event in told] == instants[:1]
     assert instants == sorted(instants)
     assert len(instants) == 3
 

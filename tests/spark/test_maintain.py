@@ -173,7 +173,7 @@ def test_table_records_its_last_maintenance(make: Make) -> None:
 
     assert list(noted) == [ORDERS]
     assert (noted[ORDERS].pipeline, noted[ORDERS].outcome) == ("orders", done)
-    assert (noted[ORDERS].before.files, noted[ORDERS].after.files) == (3, 1)
+    assert (noted[ORDERS].outcome.before.files, noted[ORDERS].outcome.after.files) == (3, 1)
     assert orders.table().metadata_location == location
     orders.land(1)
     assert last_maintenance(orders.project, orders.project.pipeline("orders")) == noted

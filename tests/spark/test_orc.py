@@ -18,9 +18,9 @@ from frazil.batch.removal import Removal, RemovedRange
 from frazil.failpoints import Failpoint
 from frazil.iceberg.catalog.table import staging_table
 from frazil.iceberg.commit.commit import Change
-from frazil.iceberg.commit.landed_batches import count_rows, offsets_held
 from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog, TablePlace, branch_note
 from frazil.iceberg.commit.refs import branch_name
+from frazil.iceberg.commit.removal import count_rows, offsets_held
 from frazil.iceberg.files.files import current_files
 from frazil.iceberg.files.row_files import RowFileWriter
 from frazil.iceberg.schema.schema import arrow_columns, check_destination

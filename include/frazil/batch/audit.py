@@ -40,8 +40,7 @@ def audit(
 ) -> str | None:
     """Check a batch before it is decided.
 
-    Returns:
-        What somebody must be told although the batch is published, or None.
+    Returns what somebody must be told although the batch is published, or None.
 
     Raises:
         Terminal: The numbers don't add up, or there are more dead letters than the pipeline tolerates.
@@ -116,13 +115,7 @@ def _row_problems(staged: Staged, destinations: Sequence[str], dead_letters: str
 
 
 def exceeded(total: Counts, dead_codes: Mapping[str, int], tolerance: Tolerance) -> str | None:
-    """How so many dead letters of so many records are more than tolerated, or None if they are not.
-
-    Args:
-        total: The batch's counts.
-        dead_codes: Its dead letters per reason code.
-        tolerance: How many it may have.
-    """
+    """How so many dead letters of so many records are more than tolerated, or None if they are not."""
     rate = total.dead / total.read if total.read else 0.0
     by_rate = total.read >= tolerance.min_records and rate > tolerance.max_rate
     by_count = tolerance.max_count is not None and total.dead > tolerance.max_count
@@ -146,12 +139,6 @@ def _first_of(staged: Staged) -> str:
 
 def check_identity(plan: RunPlan, facts: ClusterFacts, read: Collection[str], pipeline: str) -> None:
     """Check that what was staged came from the cluster and the topics that were planned.
-
-    Args:
-        plan: The run's plan.
-        facts: What the broker says after staging.
-        read: The topics that were staged.
-        pipeline: Name of the pipeline, for the message.
 
     Raises:
         Terminal: The cluster is another one, or a topic was recreated between plan and stage.

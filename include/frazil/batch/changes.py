@@ -31,10 +31,7 @@ TRUNCATE: Final = "truncate"
 class ChangeCounts:
     """Staged changes by what they do. Of several changes of one key only the last one counts in the table.
 
-    Attributes:
-        upserts: Rows as they are.
-        deletes: Rows that go, those that an update of a key takes away among them.
-        truncates: All rows of a topic that go.
+    Rows that an update of a key takes away are deletes; a truncate takes all rows of a topic.
     """
 
     upserts: int = 0

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, NamedTuple
 
-from frazil.batch.schema_change import Demands, SchemaChange, UntypedPaths, bound_demands, bounded, first_names
+import msgspec
+
+from frazil.batch.schema_change import Demands, UntypedPaths, bound_demands, bounded, first_names
 
 NAMES_SHOWN: Final = 20
 """Of the fields of one batch: who looks wants to know which, not all of them."""
@@ -91,19 +92,14 @@ def _most_frequent(names: Mapping[str, int], most: int) -> dict[str, int]:
 class TableCounts:
     """What became of the records that were meant for one of several destinations: routed = written + dead.
 
-    Attributes:
-        routed: Records that were meant for it.
-        written: Those that have rows in it.
-        dead: Those that are dead letters of it alone.
-        rows: Rows, more than one of a list that was exploded.
-        unknown: Fields of the written ones that no column of it takes.
+    The dead are those that are dead letters of it alone; of a list that was exploded there are several rows.
     """
 
     routed: int = 0
     written: int = 0
     dead: int = 0
     rows: int = 0
-    unknown: UnknownFields = field(default_factory=UnknownFields)
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
 
     def __add__(self, addend: TableCounts) -> TableCounts:
         return TableCounts(
@@ -111,13 +107,19 @@ class TableCounts:
             self.written + addend.written,
             self.dead + addend.dead,
             self.rows + addend.rows,
-            self.unknown + addend.unknown,
+            self.unknown_fields + addend.unknown_fields,
         )
+
+    def to_body(self) -> dict[str, Any]:
+        """The form in a manifest."""
+        body = asdict(self)
+        return body | {"unknown": body.pop("unknown_fields")}
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> TableCounts:
-        """Read the form that `dataclasses.asdict` gives; an older Frazil did not count unknown fields."""
-        return cls(**{**body, "unknown": UnknownFields(**body.get("unknown", {}))})
+        """Read that form; an older Frazil did not count unknown fields."""
+        counts = {name: count for name, count in body.items() if name != "unknown"}
+        return cls(**counts, unknown_fields=UnknownFields(**body.get("unknown", {})))
 
 
 # Ages are counted in classes whose bounds grow by a tenth, as in DDSketch (https://www.vldb.org/pvldb/vol12/p2195-masson.pdf):
@@ -237,8 +239,6 @@ class StagedFile:
     """One data file that nobody can see yet.
 
     Attributes:
-        path: Where it lies.
-        rows: Rows in it.
         size: Bytes.
         facts: The Iceberg data-file entry, as JSON text written and read by `frazil.iceberg.files.data_files` only.
         ops: Of changes that an engine merges, how many rows there are of each `frazil.batch.changes.Op`.
@@ -282,7 +282,6 @@ class Staged:
     Attributes:
         counts: Outcomes per partition.
         dead_codes: Dead records per reason code: of one with letters of several tables the first letter's.
-        files: What nobody can see yet, per table.
         bytes: Bytes of the keys and values that were read.
         samples: The first dead letter of each code, by its coordinates.
         named: If asked for, the first dead letters by name: code, topic, partition, offset, and of several destinations
@@ -299,7 +298,7 @@ class Staged:
             lands nothing.
         again: Where the records of those tasks are: they are to be read again.
         void: Files of those tasks, to be deleted.
-        untold: What landed without a column, since it tells no type: if one comes after all, it was staged too early.
+        untyped: What landed without a column, since it tells no type: if one comes after all, it was staged too early.
         ages: Records by their age when the ends of the run were fixed, if that was asked for.
     """
 
@@ -318,7 +317,7 @@ class Staged:
     again: tuple[Range, ...] = ()
     void: tuple[str, ...] = ()
     new_tables: tuple[str, ...] = ()
-    untold: UntypedPaths = field(default_factory=dict)
+    untyped: UntypedPaths = field(default_factory=dict)
     ages: RecordAges = field(default_factory=dict)
 
     @property
@@ -343,58 +342,14 @@ class Staged:
 
     def to_json(self) -> str:
         """Text form, for the way from an executor to the driver."""
-        body = {
-            "counts": [[topic, partition, *dataclasses.astuple(c)] for (topic, partition), c in self.counts.items()],
-            "dead_codes": dict(self.dead_codes),
-            "files": {table: [dataclasses.astuple(file) for file in files] for table, files in self.files.items()},
-            "bytes": self.bytes,
-            "samples": {code: dataclasses.astuple(sample) for code, sample in self.samples.items()},
-            "named": self.named,
-            "extra_rows": self.extra_rows,
-            "stopped": self.stopped,
-            "unknown_fields": dataclasses.asdict(self.unknown_fields),
-            "tables": {table: dataclasses.asdict(counts) for table, counts in self.tables.items()},
-            "whole_dead": self.whole_dead,
-            "demands": {
-                table: [dataclasses.astuple(change) for change in changes] for table, changes in self.demands.items()
-            },
-            "again": [dataclasses.astuple(r) for r in self.again],
-            "void": self.void,
-            "new_tables": self.new_tables,
-            "untold": {table: sorted(paths) for table, paths in self.untold.items()},
-            "ages": sorted(self.ages.items()),
-        }
-        return json.dumps(body, separators=(",", ":"))
+        # JSON has no pairs as keys.
+        return msgspec.json.encode((list(self.counts.items()), replace(self, counts={}))).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Staged:
         """Read the text form."""
-        body = json.loads(text)
-        return cls(
-            {(topic, partition): Counts(*numbers) for topic, partition, *numbers in body["counts"]},
-            body["dead_codes"],
-            {table: tuple(StagedFile(*file) for file in files) for table, files in body["files"].items()},
-            body["bytes"],
-            {code: DeadSample(*sample) for code, sample in body["samples"].items()},
-            tuple(NamedLetter(*letter) for letter in body["named"]),
-            body["extra_rows"],
-            body["stopped"],
-            UnknownFields(**body["unknown_fields"]),
-            {table: TableCounts.from_body(counts_body) for table, counts_body in body["tables"].items()},
-            body["whole_dead"],
-            {
-                table: tuple(
-                    SchemaChange(tuple(path), kind, column_type, tuple(old), position)
-                    for path, kind, column_type, old, position in changes
-                )
-                for table, changes in body["demands"].items()
-            },
-            tuple(Range(*r) for r in body["again"]),
-            tuple(body["void"]),
-            tuple(body["new_tables"]),
-            {table: frozenset(map(tuple, paths)) for table, paths in body["untold"].items()},
-            dict(body["ages"]),
-        )
+        counts, staged = msgspec.json.decode(text, type=tuple[list[tuple[TopicPartition, Counts]], Staged])
+        return replace(staged, counts=dict(counts))
 
     @classmethod
     def merged(cls, parts: Iterable[Staged]) -> Staged:
@@ -426,8 +381,8 @@ class Staged:
             (*self.void, *staged.void),
             first_names(self.new_tables, staged.new_tables),
             {
-                k: bounded(self.untold.get(k, frozenset()) | staged.untold.get(k, frozenset()))
-                for k in {*self.untold, *staged.untold}
+                k: bounded(self.untyped.get(k, frozenset()) | staged.untyped.get(k, frozenset()))
+                for k in {*self.untyped, *staged.untyped}
             },
             add_ages(self.ages, staged.ages),
         )

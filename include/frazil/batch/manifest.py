@@ -19,6 +19,9 @@ from frazil.error_codes import BAD_HANDOVER, BAD_STATE
 MANIFEST_VERSION = 2
 """Version of the manifest's JSON."""
 
+_STORED_NAMES = {"repairs": "settles", "dropped": "left", "created": "made"}
+"""Attribute -> its key in the JSON of a manifest."""
+
 Role = Literal["destination", "dead_letters", "ledger"]
 Kind = Literal["start", "ingest", "replay", "dead_letters", "reset", "rewind", "repair", "settle"]
 
@@ -30,7 +33,6 @@ class Operation:
     Attributes:
         kind: `insert` adds them, `merge` changes the rows of their keys.
         variants: Columns whose JSON texts become variants.
-        merge: How they change rows.
     """
 
     kind: Literal["insert", "merge"] = "insert"
@@ -99,44 +101,33 @@ class Manifest:
     """One batch, ready to be decided.
 
     Attributes:
-        pipeline: Name of the pipeline.
         kind: `start` writes the start position of a first run, `ingest` lands records, `replay` lands a range again in
             place of what it landed before, `dead_letters` lands dead letters that are good now, `reset` moves the position on demand, `rewind` does so after the closing
             table was rolled back, `repair` lets a follower that lost something go on, `settle` did so in an older Frazil.
         batch: Batch id, unique per attempt.
-        run: Id of the run.
         position: The position after the batch; its `n` is the batch number.
         closing: What the closing table gets; its commit decides.
         followers: What the other tables get, in this order.
         ledger: Name of the ledger, which gets its rows last.
         ledger_after: The batch the ledger must hold as done before.
-        counts: What became of the records.
-        dead_codes: Dead letters per reason code.
         planned_at: When the ends were fixed, ISO 8601 UTC.
-        started_at: When staging began.
-        written_at: When this manifest was written.
-        phases: Seconds per phase so far.
-        version: Frazil version.
         config: Hash of what decides the outcome of a record.
         complete_through: Everything Kafka had accepted by this instant is in once the batch is; or None.
-        ranges: What was read.
         skipped: Offsets that retention had deleted before they were read, given up by the pipeline's policy.
-        bytes_read: Bytes of the keys and values read.
-        started_by: Who or what started the run.
         reason: Why, as the person who asked for it said.
         repairs: Table that lost something, with `repair`, `settle` or a reset of lost tables; whatever it holds is no reason
-            to refuse. The written name is `settles`.
+            to refuse.
         recovers: Paths of the manifests of earlier batches that the ledger gets the rows of, too, the oldest first.
         abandoned: Batches that a repair of the ledger gives up; rows, at most, that a `settle` of another table gave up.
         letter_topic: Name of the topic that gets the batch's letters, too, if one does.
         tables: What became of the records that were meant for each destination, where there are several.
         table_ranges: Where letters came home to several destinations, those of each.
-        left: Destinations that the pipeline file names no more: their part ends with this batch.
+        dropped: Destinations that the pipeline file names no more: their part ends with this batch.
         unmarked: Destinations that were there and have no part in any batch yet: an engine gives them their first rows.
         unknown_fields: Fields of written records that no column takes.
         schema_changes: What of the tables' schemas was changed for the batch's records, before it was decided.
         record_ages: Records by their age at `planned_at`, if it was counted.
-        made: Tables that the pipeline made up to this batch because records name them.
+        created: Tables that the pipeline made up to this batch because records name them.
     """
 
     pipeline: str
@@ -168,11 +159,11 @@ class Manifest:
     letter_topic: str | None = None
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     table_ranges: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
-    left: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
     unmarked: tuple[str, ...] = ()
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     schema_changes: Demands = field(default_factory=dict)
-    made: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
     record_ages: RecordAges = field(default_factory=dict)
 
     @property
@@ -230,8 +221,9 @@ class Manifest:
         body = dataclasses.asdict(self, dict_factory=_written) | {
             "v": MANIFEST_VERSION,
             "position": self.position.to_json(),
+            "tables": {table: counts.to_body() for table, counts in self.tables.items()},
         }
-        body = {"settles" if name == "repairs" else name: value for name, value in body.items()}
+        body = {_STORED_NAMES.get(name, name): value for name, value in body.items()}
         for changes in body["schema_changes"].values():
             for change in changes:
                 del change["position"]  # of demands only
@@ -251,12 +243,12 @@ class Manifest:
             body["closing"] = _part(body["closing"])
             body["followers"] = tuple(_part(part) for part in body["followers"])
             body["ledger_after"] = _mark(body["ledger_after"])
-            body["repairs"] = body.pop("settles")
+            body |= {name: body.pop(stored) for name, stored in _STORED_NAMES.items()}
             body["counts"] = Counts(**body["counts"])
             for name in ("ranges", "skipped"):
                 body[name] = tuple(Range(**r) for r in body[name])
             body["unknown_fields"] = UnknownFields(**body["unknown_fields"])
-            for name in ("recovers", "left", "unmarked", "made"):
+            for name in ("recovers", "dropped", "unmarked", "created"):
                 body[name] = tuple(body[name])
             body["table_ranges"] = {
                 table: tuple(Range(**r) for r in ranges) for table, ranges in body["table_ranges"].items()

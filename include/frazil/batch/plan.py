@@ -36,17 +36,11 @@ class RunPlan:
     """What one run will read. Its ends are fixed here, once.
 
     Attributes:
-        pipeline: Name of the pipeline.
-        run: Id of the run.
         planned_at: When the broker was asked, ISO 8601 in UTC.
-        cluster: Kafka cluster id at plan time.
         topics: Topic -> what to read of it.
         complete: Whether the ends reach every partition's high watermark: then a batch that gets there holds
             everything that Kafka had accepted by `planned_at`.
         epoch: Epoch of the position it was planned on. After a reset the plan is void.
-        mode: What the run is asked to do.
-        started_by: Who or what started it.
-        reason: Why, if somebody said so.
         waits: Whether a decided batch waits for an engine, whatever the pipeline file says of its tables by now.
         until: Of a session, which plans again at every tick: when it ends, ISO 8601. Else None.
     """
@@ -114,10 +108,6 @@ def _read_topic(body: Mapping[str, Any]) -> PlannedTopic:
 def start_position(facts: ClusterFacts, offsets: Mapping[TopicPartition, int]) -> Position:
     """The position that a first run writes.
 
-    Args:
-        facts: What the broker said.
-        offsets: Where to begin in every partition.
-
     Raises:
         Terminal: A partition has no offset: the start would be a guess.
     """
@@ -147,10 +137,7 @@ def plan_topics(
     Partitions that appeared begin at 0; where retention deleted records that were not read, the plan begins behind them.
     The position was checked before: see `frazil.batch.refusal`.
 
-    Args:
-        position: Where the pipeline stands.
-        facts: What the broker said.
-        ends: Where to end at the latest; None for the stable ends. An end below the position means nothing to read.
+    `ends` say where to end at the latest, instead of the stable ends; one below the position means nothing to read.
     """
     planned = {}
     for name, topic in facts.topics.items():
@@ -287,7 +274,6 @@ class BatchSize:
     """Bounds of one batch.
 
     Attributes:
-        records: Most offsets.
         bytes: Most bytes of keys and values, as estimated from what was read before.
     """
 

@@ -38,12 +38,6 @@ UPGRADE = "upgrade this Frazil to the one that wrote it or a newer one; docs/upg
 def check_version(what: str, version: object, newest: int, oldest: int = 1) -> None:
     """Refuse a version that is not read.
 
-    Args:
-        what: What was found, such as `position`.
-        version: Its version, as it stands there.
-        newest: The version that this Frazil writes.
-        oldest: The oldest version that it reads.
-
     Raises:
         Terminal: A newer Frazil wrote it, or one that is too old.
         ValueError: It is no version.
@@ -135,8 +129,6 @@ class Position:
     Attributes:
         n: Number of deciding commits so far; 0 is the commit that wrote the start position.
         epoch: Counts resets.
-        cluster: Kafka cluster id.
-        topics: Topic name -> where it stands.
     """
 
     n: int

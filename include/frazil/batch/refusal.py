@@ -29,13 +29,6 @@ def check_position(
     A partition that the position does not know appeared after the pipeline began, so all of its records are owed, from 0
     on. Not so a topic that somebody adds to a pipeline file: what it lost before is given up, on record.
 
-    Args:
-        position: Where the pipeline stands.
-        facts: What the broker said.
-        pipeline: Name of the pipeline.
-        on_data_loss: Whether lost records are a reason.
-        listed: Topics that the pipeline file names.
-
     Raises:
         Terminal: Another cluster, a recreated topic, records lost to retention (unless they may be skipped), or
             offsets beyond the log's end.
@@ -97,11 +90,7 @@ def check_truncations(
 ) -> None:
     """Refuse logs that lost what was read of them, however far they have grown again: records there were never read.
 
-    Args:
-        position: Where the pipeline stands.
-        facts: What the broker said.
-        ends: Truncated partitions, and where the log of the leader epoch that was read ends; None if that is not known.
-        pipeline: Name of the pipeline.
+    `ends` say where the log of the leader epoch that was read ends; None if that is not known.
 
     Raises:
         Terminal: There are some.

@@ -21,11 +21,7 @@ _READING: Final = ("ingest", "replay", "dead_letters")
 def lost_ranges(rows: Iterable[Row], table: str, after: int, position: Position) -> tuple[Range, ...]:
     """What the batches behind `after` read for a table, up to the position: what lies beyond it comes by itself.
 
-    Args:
-        rows: Rows of the ledger.
-        table: The table.
-        after: Number of the batch that it holds last; -1 for none.
-        position: Where the pipeline stands.
+    The table holds batch `after` last; -1 stands for none.
     """
     ranges: list[Range] = []
     for n, batch_rows in _batches(rows):
@@ -75,13 +71,7 @@ def subtract(ranges: Iterable[Range], excluded: Iterable[Range]) -> tuple[Range,
 def readable(
     ranges: Iterable[Range], position: Position, facts: ClusterFacts
 ) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
-    """What a replay can read of ranges, and what is gone: from Kafka, or with an earlier incarnation of the topic.
-
-    Args:
-        ranges: Offsets that were read before.
-        position: Which topics the pipeline knows; a replay reads nothing beyond it.
-        facts: What the broker says of them.
-    """
+    """What a replay can read of ranges, and what is gone: from Kafka, or with an earlier incarnation of the topic."""
     present, missing = [], []
     for r in ranges:
         start, end = _bounds(r, position, facts)

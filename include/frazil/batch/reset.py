@@ -32,8 +32,6 @@ class Abandoned:
     """A batch that a rollback of the closing table took back.
 
     Attributes:
-        position: Where it led.
-        replayed: What it replaced.
         removed: Whether it took rows or letters out: letters do not come back with a rollback.
     """
 
@@ -50,13 +48,6 @@ def reset_position(
     Topics and partitions without an offset stay where they are; a partition that nobody has read yet begins at its
     beginning. A topic that was recreated begins a new incarnation: rows of the older one stay in the table. In another
     cluster every topic is another one.
-
-    Args:
-        before: Where the pipeline stands.
-        facts: What the broker says now.
-        offsets: The new offsets.
-        n: Number of the reset's batch.
-        epoch: The new epoch.
 
     Raises:
         Terminal: A recreated topic has a partition without an offset, or a topic in another cluster has none at all.
@@ -142,11 +133,7 @@ def rewound(holds: Position, abandoned: Iterable[Abandoned], n: int, epoch: int)
     with it that are not rolled back, so the position goes back to where they began. Topics and partitions that only
     they knew keep their entry, at its beginning.
 
-    Args:
-        holds: What the ancestry of the closing table says.
-        abandoned: The batches it no longer has, oldest first.
-        n: Number of the rewinding batch.
-        epoch: The new epoch.
+    The abandoned batches are in their order, the oldest first.
     """
     later = [batch for batch in abandoned if batch.position.cluster == holds.cluster]
     latest = {name: t for batch in later for name, t in batch.position.topics.items()} | dict(holds.topics)
@@ -198,10 +185,7 @@ def within_log(position: Position, reached: Iterable[Position], facts: ClusterFa
 
     Beyond what any batch reached nothing was landed. If Kafka lost records there, the next plan must say so.
 
-    Args:
-        position: What `rewound` gave.
-        reached: Positions that the pipeline had.
-        facts: What the broker says now.
+    `reached` are positions that the pipeline had.
     """
     past = [former.topics for former in reached if former.cluster == position.cluster]
     topics = {}

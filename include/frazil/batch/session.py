@@ -52,13 +52,7 @@ def next_tick(now: datetime, every: timedelta, until: datetime) -> datetime | No
     They are whole numbers of `every` since 1970 (`10s`: :00, :10, :20 of each minute), so they are the same for every run;
     the last one is the end of the session, whenever that is.
 
-    Args:
-        now: The time.
-        every: Between two ticks.
-        until: When the session ends.
-
-    Returns:
-        The instant, or None if the session is over.
+    None if the session is over.
     """
     if now >= until:
         return None
@@ -66,25 +60,12 @@ def next_tick(now: datetime, every: timedelta, until: datetime) -> datetime | No
 
 
 def session_end(due: datetime, length: timedelta, now: datetime) -> datetime:
-    """Return when the session of a scheduled run ends: when the next run is due, also if this one began late.
-
-    Args:
-        due: When the run was due.
-        length: Between two runs.
-        now: The time.
-    """
+    """Return when the session of a scheduled run ends: when the next run is due, also if this one began late."""
     return due + max(1, (now - due) // length + 1) * length
 
 
 def session_order(pipeline: str, request: RunRequest, now: datetime, until: datetime) -> RunPlan:
-    """Return what a session is started with: a plan that reads nothing yet.
-
-    Args:
-        pipeline: Name of the pipeline.
-        request: Id of the run, and who asks.
-        now: The time.
-        until: When it ends.
-    """
+    """Return what a session is started with: a plan that reads nothing yet."""
     return RunPlan(
         pipeline=pipeline,
         run=request.run,

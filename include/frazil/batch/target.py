@@ -77,10 +77,6 @@ def _instant(text: str) -> datetime:
 def parse_offsets(text: str, source: str) -> Target:
     """Read offsets from JSON: topic -> partition -> offset, ``{"orders": {"0": 1200}}``, or a list per topic.
 
-    Args:
-        text: The JSON.
-        source: Where it came from, for the message.
-
     Raises:
         Terminal: It is not of that shape.
     """
@@ -111,13 +107,8 @@ def resolve(
 ) -> dict[TopicPartition, int]:
     """The offset a target means in every partition.
 
-    Args:
-        target: The place.
-        facts: What the broker said.
-        first_offsets: For an instant: the first offset at or after it per partition, None if there is none.
-
-    Returns:
-        Offsets; partitions that a file of offsets does not name are left out.
+    For an instant, `first_offsets` has the first offset at or after it per partition, None if there is none. Partitions
+    that a file of offsets does not name are left out.
 
     Raises:
         Terminal: A named topic or partition does not exist, or an offset lies outside of the log.
@@ -188,13 +179,10 @@ class RunRequest:
     """What a run is asked to do; the default is what a schedule asks: land everything new.
 
     Attributes:
-        run: Id of the run.
         started_by: Who or what started it, such as `cli:ann@host` or `airflow:scheduled`.
-        mode: What to do.
         start: Where a replay or a dry run begins; a dry run without it begins at the position.
         end: Where it ends at the latest. An ingest run never leaves a gap: it begins at the position, and has nothing
             to do where the end lies below.
-        reason: Why, in the words of whoever asks.
     """
 
     run: str

@@ -49,7 +49,6 @@ class Call:
     """A run that was called for what waited.
 
     Attributes:
-        epoch: Epoch of the position then.
         ends: What it will take: `topic/partition` -> end.
         called_at: When, seconds since 1970.
     """

@@ -15,7 +15,7 @@ from frazil.errors import FrazilError
 from frazil.pipeline.models.engines import AUTO_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.spark.submit.sources import digest
+from frazil.spark.submit.shipped import digest
 from frazil.spark.submit.submission import run_probe
 
 _ENVIRONMENT: Final = "give the executors the driver's environment: the image, a packed archive, or the same packages"

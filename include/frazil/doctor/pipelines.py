@@ -8,7 +8,7 @@ from typing import Final
 
 from frazil.doctor.finding import Check, Finding, State, findings_of, record_finding
 from frazil.kafka.admin.observe import matching_topics
-from frazil.kafka.admin.permissions import NEEDED, TopicAccess, topic_access
+from frazil.kafka.admin.topics import NEEDED, TopicAccess, topic_access
 from frazil.monitor.condition import Condition
 from frazil.monitor.freshness import promise_of
 from frazil.monitor.reading import read, table_health

@@ -2,4 +2,7 @@
 
 `client/` reaches a broker, `admin/` asks it, `read/` reads exact ranges, `write/` sends. `frazil.kafka.client.record` and
 `frazil.kafka.client.cluster` are plain data and import nothing of it, so that pure code and command-line start-up stay cheap.
+
+Whatever asks a cluster raises Retryable where no broker answers, and Terminal where properties, credentials or permissions don't
+fit; docstrings don't say so again.
 """

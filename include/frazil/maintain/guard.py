@@ -26,12 +26,12 @@ class UnsafeToRemove(Retryable):
     """Nothing may be removed now: what a pipeline holds, or a batch that is not finished, might be lost by it."""
 
 
-def table_guard(scope: RunContext) -> TableGuard:
+def table_guard(context: RunContext) -> TableGuard:
     """A function that checks a table's state before files are removed, and returns it."""
 
     def check_table(table: str) -> RetainedState:
-        _require_settled(scope)
-        table_state = read_state(scope.lake, table)
+        _require_settled(context)
+        table_state = read_state(context.lake, table)
         if table_state.refusal is not None:
             raise UnsafeToRemove(f"table {table} was rolled back: {table_state.refusal}", code=MAINTENANCE_FAILED)
         return table_state
@@ -65,32 +65,32 @@ def _number(value: str) -> int:
     return n if isinstance(n, int) else 0
 
 
-def _require_settled(scope: RunContext) -> None:
+def _require_settled(context: RunContext) -> None:
     """Require what each plan requires: followers hold their parts, and no batch is half done.
 
     Raises:
         UnsafeToRemove: They don't, or one is.
     """
-    why = _unsound(scope)
+    why = _unsound(context)
     for seconds in _PAUSES:
         if why is None:
             return
         time.sleep(seconds)
-        why = _unsound(scope)
+        why = _unsound(context)
     if why is not None:
-        raise UnsafeToRemove(f"pipeline {scope.pipeline.name}: {why}", code=MAINTENANCE_FAILED)
+        raise UnsafeToRemove(f"pipeline {context.pipeline.name}: {why}", code=MAINTENANCE_FAILED)
 
 
-def _unsound(scope: RunContext) -> str | None:
+def _unsound(context: RunContext) -> str | None:
     """Why nothing may be removed now."""
     try:
-        scope = scope.with_created_tables(
-            scope.project.made_tables(scope.pipeline)
+        context = context.with_created_tables(
+            context.project.made_tables(context.pipeline)
         )  # a batch may have made tables meanwhile
-        tables = find_tables(scope.lake, scope.pipeline)
+        tables = find_tables(context.lake, context.pipeline)
         if tables is None:
             return "it never ran"
-        state = pipeline_state(scope.pipeline, tables)
+        state = pipeline_state(context.pipeline, tables)
     except Terminal as refusal:  # a plan refuses likewise
         return refusal.message
     if state.loss is not None:

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Final, Self
 
-from frazil.maintain.result import Figures, StepOutcome, TableOutcome
+import msgspec
+
+from frazil.maintain.result import TableOutcome
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.run.state.tables import PARALLEL_CALLS
@@ -35,24 +37,9 @@ class Maintained:
     pipeline: str
     outcome: TableOutcome
 
-    @property
-    def before(self) -> Figures:
-        """The table before."""
-        return self.outcome.before
-
-    @property
-    def after(self) -> Figures:
-        """The table after."""
-        return self.outcome.after
-
-    @property
-    def steps(self) -> tuple[StepOutcome, ...]:
-        """What became of each step."""
-        return self.outcome.steps
-
     def to_json(self) -> str:
         """As the property has it."""
-        steps = tuple(replace(step, reason=step.reason[:_LONGEST]) for step in self.steps)
+        steps = tuple(replace(step, reason=step.reason[:_LONGEST]) for step in self.outcome.steps)
         body = asdict(replace(self.outcome, steps=steps))
         document = {"v": 1, "when": self.when.isoformat(timespec="seconds"), "pipeline": self.pipeline, "outcome": body}
         return json.dumps(document, separators=(",", ":"))
@@ -61,16 +48,15 @@ class Maintained:
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
         body = json.loads(text)
-        return cls(datetime.fromisoformat(body["when"]), body["pipeline"], TableOutcome.from_body(body["outcome"]))
+        return cls(
+            datetime.fromisoformat(body["when"]), body["pipeline"], msgspec.convert(body["outcome"], TableOutcome)
+        )
 
 
 def last_maintenance(project: Project, pipeline: Pipeline) -> Mapping[str, Maintained]:
     """What maintenance did last to each table of a pipeline; tables that never had any are left out.
 
     Costs one load of each table.
-
-    Raises:
-        Retryable: The catalog can't be reached.
     """
     pipeline = project.with_auto_created(pipeline)
     lake = project.lake_of(pipeline)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Self, get_args
+
+import msgspec
 
 from frazil.iceberg.commit.expiry import Retention, plan_expiry
 from frazil.iceberg.ledger.inspection import Inspection, PartitionFiles
@@ -50,13 +51,12 @@ class Order:
 
     def to_json(self) -> str:
         """As text, for a job."""
-        return json.dumps({"table": self.table, "steps": self.steps, "force": self.force})
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
-        body = json.loads(text)
-        return cls(body["table"], tuple(body["steps"]), body["force"])
+        return msgspec.json.decode(text, type=cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,7 @@ class Circumstances:
     """What decides besides the table's figures and rules.
 
     Attributes:
-        now: The present.
         on_branch: Whether the pipeline lands on a branch: steps that know main alone rest.
-        order: What is asked for.
     """
 
     now: datetime
@@ -86,20 +84,13 @@ class Circumstances:
 
 def needs(inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> tuple[Need, ...]:
     """Decide on every step of a table, in order."""
-    judged = (
-        _need_of(step, inspection, rules, circumstances) for step in STEPS if _is_asked(step, circumstances.order.steps)
-    )
-    return tuple(
-        _forced(need)
-        if circumstances.order.force and not _is_impossible(need.step, inspection, rules, circumstances)
-        else need
-        for need in judged
-    )
+    steps = (step for step in STEPS if _is_asked(step, circumstances.order.steps))
+    return tuple(_need_of(step, inspection, rules, circumstances) for step in steps)
 
 
 def expirable(inspection: Inspection, rules: Expiry, now: datetime) -> frozenset[int]:
     """Snapshots that an expiry would take."""
-    return frozenset(plan_expiry(inspection.history, Retention.from_rules(rules), int(now.timestamp() * 1000)).ids)
+    return frozenset(plan_expiry(inspection, Retention.from_rules(rules), int(now.timestamp() * 1000)).ids)
 
 
 def shown_age(age: timedelta) -> str:
@@ -111,14 +102,6 @@ def shown_age(age: timedelta) -> str:
 
 def _is_asked(step: Step, steps: Collection[Step]) -> bool:
     return not steps or step in steps
-
-
-def _forced(need: Need) -> Need:
-    return need if need.due else Need(need.step, due=True, reason=f"forced, {need.reason}", forced=True)
-
-
-def _is_impossible(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> bool:
-    return _obstacle(step, inspection, rules, circumstances) is not None
 
 
 def _obstacle(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> str | None:
@@ -142,7 +125,10 @@ def _is_done_without_engine(step: Step, inspection: Inspection) -> bool:
 def _need_of(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> Need:
     if (obstacle := _obstacle(step, inspection, rules, circumstances)) is not None:
         return Need(step, due=False, reason=obstacle)
-    return _by_figures(step, inspection, rules, circumstances)
+    need = _by_figures(step, inspection, rules, circumstances)
+    if need.due or not circumstances.order.force:
+        return need
+    return Need(step, due=True, reason=f"forced, {need.reason}", forced=True)
 
 
 def _by_figures(step: Step, inspection: Inspection, rules: TableMaintenance, circumstances: Circumstances) -> Need:
@@ -295,8 +281,6 @@ class Portion:
     Attributes:
         before: Only partitions of time before this; None: all that are left.
         small_files: Small files in it, of partitions that have enough of them.
-        small_bytes: Their size.
-        partitions: How many such partitions.
     """
 
     before: datetime | None

@@ -43,19 +43,10 @@ class Procedures(Protocol):
 
         Raises:
             Conflict: Others changed the same files meanwhile.
-            Retryable: The engine, the catalog or the storage is not available now.
         """
 
     def listed(self, paths: Iterable[str]) -> AbstractContextManager[str]:
-        """The name under which a procedure finds these files, all of them old, as a list of files that there are.
-
-        Raises:
-            Retryable: The engine is not available now.
-        """
+        """The name under which a procedure finds these files, all of them old, as a list of files that there are."""
 
     def note(self, catalog: str, table: str, key: str, value: str) -> None:
-        """Set a property of a table.
-
-        Raises:
-            Retryable: The engine or the catalog is not available now.
-        """
+        """Set a property of a table."""

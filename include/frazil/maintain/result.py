@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Literal, Self
+
+import msgspec
 
 from frazil.iceberg.ledger.inspection import Inspection
 from frazil.maintain.need import Health
@@ -70,12 +72,6 @@ class TableOutcome:
     after: Figures
     steps: tuple[StepOutcome, ...]
 
-    @classmethod
-    def from_body(cls, body: Mapping[str, Any]) -> Self:
-        """Read what `asdict` made of one."""
-        steps = tuple(StepOutcome(**step_body) for step_body in body["steps"])
-        return cls(body["table"], body["health"], Figures(**body["before"]), Figures(**body["after"]), steps)
-
     @property
     def did_something(self) -> bool:
         """Whether a step was carried out, or tried."""
@@ -107,12 +103,7 @@ class MaintenanceResult:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
-        body = json.loads(text)
-        return cls(
-            body["pipeline"],
-            tuple(TableOutcome.from_body(table_body) for table_body in body["tables"]),
-            body["seconds"],
-        )
+        return msgspec.json.decode(text, type=cls)
 
     def with_status(self, status: Status) -> tuple[tuple[str, StepOutcome], ...]:
         """Steps with that status, each with its table."""

@@ -41,49 +41,44 @@ def tables_to_maintain(pipeline: Pipeline, table: str | None = None) -> dict[str
     return {table: rules_by_table[table]}
 
 
-def preview(scope: RunContext, order: Order) -> MaintenanceResult:
+def preview(context: RunContext, order: Order) -> MaintenanceResult:
     """Say which steps are due, and do none: no engine is needed.
 
     Raises:
-        Retryable: The catalog or the storage is not available now.
         Terminal: There is no such table.
     """
-    return maintain(scope, order, None)
+    return maintain(context, order, None)
 
 
-def maintain(scope: RunContext, order: Order, engine: Procedures | None) -> MaintenanceResult:
+def maintain(context: RunContext, order: Order, engine: Procedures | None) -> MaintenanceResult:
     """Do what is due, on one table after another. What fails on one keeps no other from its turn.
 
-    Args:
-        scope: The pipeline and its doors.
-        order: What is asked for.
-        engine: Carries the steps out; None to look only.
+    Without an engine it only looks.
 
     Raises:
-        Retryable: The catalog or the storage is not available now.
         Terminal: There is no such table.
         StateLost: A step lost what a table held, which must never be.
     """
     began = time.monotonic()
-    rules_by_table = tables_to_maintain(scope.pipeline, order.table)
+    rules_by_table = tables_to_maintain(context.pipeline, order.table)
     done = tuple(
         outcome
         for name, rules in rules_by_table.items()
-        if (outcome := _table(scope, name, rules, order, engine)) is not None
+        if (outcome := _table(context, name, rules, order, engine)) is not None
     )
-    return MaintenanceResult(scope.pipeline.name, done, round(time.monotonic() - began, 3))
+    return MaintenanceResult(context.pipeline.name, done, round(time.monotonic() - began, 3))
 
 
 def _table(
-    scope: RunContext, name: str, rules: TableMaintenance, order: Order, engine: Procedures | None
+    context: RunContext, name: str, rules: TableMaintenance, order: Order, engine: Procedures | None
 ) -> TableOutcome | None:
     """One table; None if it is not there yet."""
-    if scope.lake.find_table(name) is None:
+    if context.lake.find_table(name) is None:
         return None
-    before = _inspected(scope, name)
-    outcomes = tuple(_steps(scope, before, rules, order, engine))
-    after = _inspected(scope, name) if any(step.status in ("done", "failed") for step in outcomes) else before
-    now = scope.clock()
+    before = _inspected(context, name)
+    outcomes = tuple(_steps(context, before, rules, order, engine))
+    after = _inspected(context, name) if any(step.status in ("done", "failed") for step in outcomes) else before
+    now = context.clock()
     judged, since = (
         health(inspection, len(expirable(inspection, rules.expiry or _NO_EXPIRY, now)))
         for inspection in (before, after)
@@ -92,38 +87,38 @@ def _table(
         name, str(judged), Figures.from_inspection(before, judged), Figures.from_inspection(after, since), outcomes
     )
     if engine is not None and outcome.did_something:
-        _note(steps.Work(scope, name, after, engine), outcome)
+        _note(steps.Work(context, name, after, engine), outcome)
     return outcome
 
 
 def _note(work: steps.Work, outcome: TableOutcome) -> None:
     """Leave what was done in the table. It is a note: without it nothing but the note is missing."""
-    noted = Maintained(work.scope.clock(), work.scope.pipeline.name, outcome).to_json()
+    noted = Maintained(work.context.clock(), work.context.pipeline.name, outcome).to_json()
     try:
         work.note(MAINTAINED_KEY, noted)
     except (Retryable, OutcomeUnknown) as failure:
-        work.scope.report(f"{outcome.table}: what was done is not noted in the table: {failure.message}")
+        work.context.report(f"{outcome.table}: what was done is not noted in the table: {failure.message}")
 
 
-def _inspected(scope: RunContext, name: str) -> Inspection:
-    return inspect(name, scope.lake.load_table(name), scope.lake.catalog_of(name).load_table(name).metadata)
+def _inspected(context: RunContext, name: str) -> Inspection:
+    return inspect(name, context.lake.load_table(name), context.lake.catalog_of(name).load_table(name).metadata)
 
 
 def _steps(
-    scope: RunContext, inspection: Inspection, rules: TableMaintenance, order: Order, engine: Procedures | None
+    context: RunContext, inspection: Inspection, rules: TableMaintenance, order: Order, engine: Procedures | None
 ) -> Iterator[StepOutcome]:
     """Each step is judged by what those before it left."""
     name = inspection.table
-    circumstances = Circumstances(scope.clock(), scope.lake.branch_of(name) is not None, order)
+    circumstances = Circumstances(context.clock(), context.lake.branch_of(name) is not None, order)
     for step in (need.step for need in needs(inspection, rules, circumstances)):
         need = next(need for need in needs(inspection, rules, circumstances) if need.step == step)
         if not need.due or engine is None:
             yield StepOutcome(step, "due" if need.due else "skipped", need.reason)
             continue
-        merged = name in scope.pipeline.tables and scope.pipeline.destination(name).is_merged
-        work = steps.Work(scope, name, inspection, engine, is_due=not need.forced, is_merged=merged)
+        merged = name in context.pipeline.tables and context.pipeline.destination(name).is_merged
+        work = steps.Work(context, name, inspection, engine, is_due=not need.forced, is_merged=merged)
         yield _carried_out(work, need, rules)
-        inspection = _inspected(scope, name)
+        inspection = _inspected(context, name)
 
 
 def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepOutcome:
@@ -131,8 +126,8 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
     status: Status = "done"
     counts: dict[str, int] = {}
     reason = need.reason
-    work.scope.report(f"{work.table}: {need.step}: {need.reason}")
-    lake = work.scope.lake.catalog_of(work.table)
+    work.context.report(f"{work.table}: {need.step}: {need.reason}")
+    lake = work.context.lake.catalog_of(work.table)
     try:
         lake.refuse_code(lake.load_table(work.table))
     except Terminal as refusal:  # of this table only: the others are maintained
@@ -151,7 +146,7 @@ def _carried_out(work: steps.Work, need: Need, rules: TableMaintenance) -> StepO
 
 
 def _done(work: steps.Work, step: Step, rules: TableMaintenance) -> dict[str, int]:
-    guard = table_guard(work.scope)
+    guard = table_guard(work.context)
     match step, getattr(rules, step):
         case "position_deletes", _:
             return steps.rewrite_position_deletes(work)

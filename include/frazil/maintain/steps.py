@@ -58,7 +58,7 @@ class Work:
     `is_due`: figures ask for the step, not only somebody. `is_merged`: batches change rows of the table.
     """
 
-    scope: RunContext
+    context: RunContext
     table: str
     inspection: Inspection
     engine: Procedures
@@ -68,7 +68,7 @@ class Work:
     @property
     def catalog(self) -> str:
         """Name of the catalog that the table is in."""
-        return self.scope.lake.catalog_of(self.table).name
+        return self.context.lake.catalog_of(self.table).name
 
     def call(self, procedure: str, **arguments: Any) -> dict[str, int]:
         """Call a procedure for the table, and return the counts of its one row."""
@@ -76,13 +76,9 @@ class Work:
         return {name: int(value) for row in rows for name, value in row.items() if isinstance(value, int)}
 
     def note(self, key: str, value: str) -> None:
-        """Set a property of the table.
-
-        Raises:
-            Retryable: The catalog, or the engine, is not available now.
-        """
+        """Set a property of the table."""
         if self.inspection.unreadable is not None and self.inspection.format_version < _BY_ENGINE_ALONE:
-            self.scope.lake.set_property(self.table, key, value)
+            self.context.lake.set_property(self.table, key, value)
         else:
             self.engine.note(self.catalog, self.table, key, value)
 
@@ -93,17 +89,17 @@ def _held_snapshots(work: Work) -> Iterator[None]:
 
     A hold that a killed process leaves ends by its own time. Two runs may rewrite at once: each adds and takes back its own.
     """
-    metadata = work.scope.lake.load_table(work.table).metadata
-    now_ms = int(work.scope.clock().timestamp() * 1000)
+    metadata = work.context.lake.load_table(work.table).metadata
+    now_ms = int(work.context.clock().timestamp() * 1000)
     own = rewrite_hold(metadata, now_ms)
     work.note(HOLD_KEY, with_hold(metadata.properties, own, now_ms))
     try:
         yield
     finally:
         try:
-            work.note(HOLD_KEY, without_hold(work.scope.lake.load_table(work.table).metadata.properties, own))
+            work.note(HOLD_KEY, without_hold(work.context.lake.load_table(work.table).metadata.properties, own))
         except (Retryable, OutcomeUnknown, Terminal) as failure:
-            work.scope.report(f"{work.table}: its snapshots are held for longer than needed: {failure.message}")
+            work.context.report(f"{work.table}: its snapshots are held for longer than needed: {failure.message}")
 
 
 def rewrite_position_deletes(work: Work) -> dict[str, int]:
@@ -119,7 +115,7 @@ def compact(work: Work, rules: Compaction) -> dict[str, int]:
         Conflict: Others changed the same files, whatever was tried.
     """
     calls = compaction_arguments(
-        work.inspection, rules, work.scope.clock(), branch=work.scope.lake.branch_of(work.table)
+        work.inspection, rules, work.context.clock(), branch=work.context.lake.branch_of(work.table)
     )
     counts: dict[str, int] = {}
     with _held_snapshots(work):
@@ -144,7 +140,7 @@ def _in_one_commit(work: Work, rules: Compaction, arguments: dict[str, Any]) -> 
             return _rewrite(work, arguments)
         except Conflict as rival:
             options["max-files-to-rewrite"] = str(max(rules.min_files, most // share))
-            work.scope.report(f"{work.table}: compaction gave way, again with fewer files: {rival.message}")
+            work.context.report(f"{work.table}: compaction gave way, again with fewer files: {rival.message}")
     return _rewrite(work, arguments)
 
 
@@ -228,22 +224,22 @@ def expire(work: Work, rules: Expiry, guard: TableGuard) -> dict[str, int]:
     """
     before, retention = guard(work.table), Retention.from_rules(rules)
     if work.inspection.format_version < _BY_ENGINE_ALONE:
-        instant = int(work.scope.clock().timestamp() * 1000)
-        counts = {"expired_snapshots_count": expire_snapshots(work.scope.lake, work.table, retention, instant)}
+        instant = int(work.context.clock().timestamp() * 1000)
+        counts = {"expired_snapshots_count": expire_snapshots(work.context.lake, work.table, retention, instant)}
     else:
         counts = _expire_by_engine(work, retention, before)
-    missing = lost_keys(before, read_state(work.scope.lake, work.table))
+    missing = lost_keys(before, read_state(work.context.lake, work.table))
     if missing:
         raise StateLost(
             f"table {work.table}: after the expiry it does not say any more {', '.join(missing)}",
             code=POSITION_LOST,
-            next_step=f"frazil lag {work.scope.pipeline.name} shows whether the position is there; report this",
+            next_step=f"frazil lag {work.context.pipeline.name} shows whether the position is there; report this",
         )
     return counts
 
 
 def _expire_by_engine(work: Work, retention: Retention, before: RetainedState) -> dict[str, int]:
-    older_than = work.scope.clock() - retention.age_in(work.inspection.properties)
+    older_than = work.context.clock() - retention.age_in(work.inspection.properties)
     if before.hold_ms is not None:
         older_than = min(older_than, datetime.fromtimestamp(before.hold_ms / 1000, UTC))
     keep = retention.keep_in(work.inspection.properties)
@@ -252,10 +248,10 @@ def _expire_by_engine(work: Work, retention: Retention, before: RetainedState) -
 
 def remove_orphans(work: Work, rules: Orphans, guard: TableGuard) -> dict[str, int]:
     """Look which old files no snapshot names, then remove those that are the table's own."""
-    now = work.scope.clock()
+    now = work.context.clock()
     arguments: dict[str, Argument] = {"table": work.table, "older_than": now - parse_age(rules.older_than)}
     guard(work.table)
-    metadata = work.scope.lake.catalog_of(work.table).load_table(work.table).metadata
+    metadata = work.context.lake.catalog_of(work.table).load_table(work.table).metadata
     # Listed by Iceberg where it is an object store, for which Spark has no file system of its own.
     is_local = _normalized(metadata.location).startswith("file:")
     listing: dict[str, Argument] = {} if is_local else {"prefix_listing": True}
@@ -264,9 +260,9 @@ def remove_orphans(work: Work, rules: Orphans, guard: TableGuard) -> dict[str, i
     own = orphans.own()
     if orphans.left_alone:
         example = without_values(orphans.example)
-        work.scope.report(f"table {work.table}: {orphans.left_alone:,} files are left alone, for example {example}")
+        work.context.report(f"table {work.table}: {orphans.left_alone:,} files are left alone, for example {example}")
     if own:
-        work.scope.report(f"table {work.table}: {len(own):,} orphans, for example {without_values(min(own))}")
+        work.context.report(f"table {work.table}: {len(own):,} orphans, for example {without_values(min(own))}")
         guard(work.table)
         with work.engine.listed(own) as listed:
             removal: dict[str, Argument] = {**arguments, "file_list_view": listed, "stream_results": True}

@@ -53,12 +53,7 @@ class _BoundedStream(httpx.SyncByteStream):
 
 
 def bound_answers(client: SchemaRegistryClient, seconds: float) -> None:
-    """Let no answer to a client be larger than `MAX_ANSWER`, or take longer than some seconds once it begins.
-
-    Args:
-        client: Reads answers whole, whatever their size.
-        seconds: How long an answer may take.
-    """
+    """Let no answer to a client be larger than `MAX_ANSWER`, or take longer than some seconds once it begins."""
     session = client._rest_client.session  # noqa: SLF001  # it takes no transport, and has no bound of its own
     session.headers["Accept-Encoding"] = "identity"
     session.event_hooks = {"response": [partial(_bound, seconds)]}
@@ -117,12 +112,7 @@ _DEFAULTS: Final[dict[str, float]] = {"max.retries": _RETRIES, "retries.wait.ms"
 
 
 class RegistrySchemas:
-    """Knows the schemas of a registry; a `SchemaSource`. Connects when it is first asked, and can be sent to a worker.
-
-    Args:
-        registry: Where the schemas are.
-        clock: Seconds that only go up.
-    """
+    """Knows the schemas of a registry; a `SchemaSource`. Connects when it is first asked, and can be sent to a worker."""
 
     def __init__(self, registry: Registry, clock: Callable[[], float] = monotonic) -> None:
         self.registry: Final = registry
@@ -183,11 +173,7 @@ class RegistrySchemas:
         return False
 
     def ask(self) -> None:
-        """Ask for the kinds of schemas that the registry knows: whether it answers, and is one.
-
-        Raises:
-            Retryable, Terminal: As `schema`.
-        """
+        """Ask for the kinds of schemas that the registry knows: whether it answers, and is one."""
         with translated(self.registry, "asking whether it answers"):
             self._opened().get_schema_types()
 
@@ -227,13 +213,6 @@ def configuration(registry: Registry) -> dict[str, str | float]:
 
 class _Asking:
     """One question, with the further ones that its answer leads to.
-
-    Args:
-        registry: Who is asked.
-        client: Asks.
-        clock: Seconds that only go up.
-        doing: What for, in messages.
-        versions: Takes the versions that were found: they don't change.
 
     Attributes:
         complete: Whether everything that was referred to was found.

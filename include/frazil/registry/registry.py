@@ -20,7 +20,6 @@ class Registry:
     """A Schema Registry.
 
     Attributes:
-        name: Its name in the settings file.
         url: Root of its API; several with commas are asked in turn.
         properties: Further properties of confluent-kafka's registry client.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -57,12 +56,7 @@ class AirflowApi:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -111,14 +105,8 @@ class AirflowApi:
     ) -> DagRun:
         """Create a run.
 
-        Args:
-            dag_id: The DAG; a paused one queues its run until it is unpaused.
-            run_id: Name of the run, made up by Airflow when None. Give one to try again safely: a
-                second run of the same name is refused.
-            conf: Parameters, checked by the DAG.
-            logical_date: For a DAG with data intervals, the end of the interval; None for a run
-                without one.
-            note: Shown with the run.
+        A paused DAG queues its run. Give the run a name to try again safely: a second one of the same name is refused.
+        `conf` is checked by the DAG; `logical_date` is the end of a data interval.
         """
         date = logical_date.isoformat() if logical_date else None
         body: dict[str, Any] = {"logical_date": date, "conf": dict(conf or {}), "note": note}
@@ -190,16 +178,6 @@ class AirflowApi:
         """Replace the note of a run; at most 1,000 characters are kept."""
         self._request("PATCH", _run_path(dag_id, run_id), json={"note": text[:_NOTE_LIMIT]})
 
-    def last_event(self, asset: str) -> Mapping[str, Any] | None:
-        """Return the extra of an asset's last event, by the asset's name; None if there is no such asset, or no event."""
-        assets = self._pages("/assets", "assets", name_pattern=asset)
-        asset_id = next((row["id"] for row in assets if row["name"] == asset), None)
-        if asset_id is None:
-            return None
-        last = {"asset_id": asset_id, "order_by": "-timestamp", "limit": 1}
-        events = self._request("GET", "/assets/events", params=last)["asset_events"]
-        return events[0]["extra"] or {} if events else None
-
     def import_errors(self) -> list[DagImportError]:
         """Return the DAG files that could not be read."""
         rows = self._pages("/importErrors", "import_errors")
@@ -211,15 +189,11 @@ class AirflowApi:
 
     def ensure_pool(self, name: str, slots: int, description: str = "") -> None:
         """Create a pool or resize it: a task whose pool does not exist waits for ever."""
-        if name not in self.pools():
+        existing = self.pools()
+        if name not in existing:
             self._request("POST", "/pools", json={"name": name, "slots": slots, "description": description})
-        elif self.pools()[name] != slots:
-            body = {
-                "pool": name,
-                "slots": slots,
-                "description": description,
-                "include_deferred": False,
-            }
+        elif existing[name] != slots:
+            body = {"pool": name, "slots": slots, "description": description, "include_deferred": False}
             self._request("PATCH", f"/pools/{_part(name)}", json=body)
 
     def _pages(self, path: str, key: str, **params: str | list[str]) -> list[Mapping[str, Any]]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 FINISHED_STATES = frozenset({"success", "failed"})
 """States a run does not leave by itself."""
 
@@ -71,26 +73,9 @@ def component_health(row: Mapping[str, Any], name: str) -> Health | None:
 
 def dag_run(row: Mapping[str, Any]) -> DagRun:
     """Read a run from its JSON object."""
-    return DagRun(
-        dag_id=row["dag_id"],
-        run_id=row["dag_run_id"],
-        state=row["state"],
-        run_type=row["run_type"],
-        logical_date=_time(row["logical_date"]),
-        start_date=_time(row["start_date"]),
-        end_date=_time(row["end_date"]),
-        note=row["note"],
-        conf=row.get("conf") or {},
-    )
+    return msgspec.convert({**row, "run_id": row["dag_run_id"], "conf": row.get("conf") or {}}, DagRun)
 
 
 def task_instance(row: Mapping[str, Any]) -> TaskInstance:
     """Read a task instance from its JSON object."""
-    return TaskInstance(
-        task_id=row["task_id"],
-        map_index=row["map_index"],
-        try_number=row["try_number"],
-        state=row["state"],
-        start_date=_time(row["start_date"]),
-        end_date=_time(row["end_date"]),
-    )
+    return msgspec.convert(row, TaskInstance)

@@ -27,11 +27,8 @@ class Driver:
     """A process that runs the batches of a pipeline. It may be in another container that has the same home.
 
     Attributes:
-        pid: Process id, where it runs.
         start_ticks: When it started, in the kernel's clock: with the pid it names one process. 0 where there is no /proc.
         host: Name of the machine or container that it runs in.
-        pipeline: Name of the pipeline.
-        run: Id of the run.
     """
 
     pid: int

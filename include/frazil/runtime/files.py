@@ -16,10 +16,7 @@ PRIVATE_FOLDER = 0o700
 def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
     """Replace a file in one step.
 
-    Args:
-        path: File to write; its folder is created.
-        text: Whole content, stored as UTF-8.
-        mode: Permission bits, in force before any content is in the file.
+    Its folder is created. The permission bits are in force before any content is in the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # created with mode 600
@@ -40,9 +37,7 @@ def private_folder(path: Path) -> Path:
 def exclusive(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold a lock among processes while the block runs; a killed holder releases it.
 
-    Args:
-        path: Lock file. It stays: removing it would let two holders in.
-        on_wait: Called once if somebody else holds the lock now.
+    The file stays: removing it would let two holders in. `on_wait` is called once if somebody else holds the lock now.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:

@@ -71,11 +71,8 @@ class Home:
         root: State folder, absolute. Removing it while the stack is down forgets everything.
         project: Folder that holds dags/ and include/.
         jars: Folder of the artifact sets. Several homes may share it.
-        ports: Ports in force.
-        airflow_user: Name of the one Airflow login.
         airflow_database: Address of the PostgreSQL database for Airflow's metadata, a secret; None means SQLite, and the stack's
             own in the production profile. Not recorded.
-        profile: Which stack it is.
     """
 
     root: Path
@@ -89,9 +86,6 @@ class Home:
     @classmethod
     def resolve(cls, environ: Mapping[str, str] | None = None) -> Home:
         """Find the home: environment variable, else what the last `up` recorded, else the default.
-
-        Args:
-            environ: Variables to read; the process environment when None.
 
         Raises:
             Terminal: There is no project, or a port variable or the recorded state is not usable.

@@ -39,12 +39,8 @@ class Request:
 def retrieve(requests: Sequence[Request], target: Path, cache: Path, log: Path) -> None:
     """Resolve and copy the requested artifacts to `target`, laid out by `PATTERN`.
 
-    Args:
-        requests: One per set. Each is resolved on its own: versions of one set do not evict those
-            of another.
-        target: Folder of the retrieved files.
-        cache: Ivy's own folder; kept after a failure so that the next run continues.
-        log: File for Ivy's output.
+    There is one request per set, each resolved on its own: versions of one set do not evict those of another. Ivy's own
+    folder, the cache, is kept after a failure so that the next run continues.
 
     Raises:
         Retryable: Ivy failed; its last lines are quoted.

@@ -34,9 +34,6 @@ class Artifact:
 
     Attributes:
         coordinates: `organisation:module:revision`, `:classifier` if it has one, `@extension` if it is no jar.
-        file: Name in the set's folder.
-        size: Bytes.
-        sha256: Checksum as 64 hex digits.
     """
 
     coordinates: str
@@ -245,10 +242,7 @@ def fetch(home: Home, *names: str, report: Callable[[str], None] = lambda _: Non
     Killed half-way it leaves nothing that looks complete, and the next call goes on with what was
     downloaded.
 
-    Args:
-        home: The home whose jars folder is filled.
-        names: Names of `SETS`; all but those on demand when none is given.
-        report: Receives a line before a download.
+    Without names, all of `SETS` but those on demand. `report` receives a line before a download.
 
     Raises:
         Retryable: A download failed.
@@ -297,11 +291,7 @@ def missing(home: Home, *names: str) -> tuple[str, ...]:
 def publish(staged: Path, folder: Path, lock: Lock, name: str) -> None:
     """Check retrieved jars against the lock and make them a complete set in one step.
 
-    Args:
-        staged: Folder below which the jars lie.
-        folder: The set's folder; what it held is replaced.
-        lock: The lock to check against.
-        name: Name of the set.
+    What the set's folder held is replaced.
 
     Raises:
         Terminal: A jar is missing or not the locked one; nothing was published.

@@ -63,12 +63,7 @@ def ensure_java(report: Callable[[str], None] = lambda _: None) -> Java:
 
 
 def find_java(environ: Mapping[str, str] | None = None, installed: Path = Path("/usr/lib/jvm")) -> Java | None:
-    """Return the first fitting Java of JAVA_HOME, PATH and the system's folder, or None.
-
-    Args:
-        environ: Variables to read JAVA_HOME and PATH from; the process environment when None.
-        installed: Folder in which the system's packages put their runtimes.
-    """
+    """Return the first fitting Java of JAVA_HOME, PATH and the system's folder, or None."""
     return next((java for java in _found(environ, installed) if OLDEST <= java.major <= NEWEST), None)
 
 

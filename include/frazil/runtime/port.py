@@ -19,10 +19,7 @@ _ANSWER_SECONDS = 5.0
 def require_free(port: int, variable: str, component: str) -> None:
     """Check that a server could listen on a port.
 
-    Args:
-        port: Port on the loopback interface.
-        variable: Environment variable that moves it, for the message.
-        component: Who wants the port, for the message.
+    The environment variable that moves the port, and who wants it, are for the message.
 
     Raises:
         Terminal: Another process listens there.

@@ -22,8 +22,6 @@ class Stat:
     """One process as the kernel sees it.
 
     Attributes:
-        pid: Process id.
-        state: One letter.
         threads: Number of threads that have not ended.
         session: Id of its session: the pid of the process that opened it.
         start_ticks: Start time in clock ticks since boot. With the pid it names one process for

@@ -51,8 +51,6 @@ class Spec:
 
     Attributes:
         name: Component name; log and record are named after it.
-        command: Program and arguments.
-        env: Its whole environment.
         url: Where it will answer, for `status`; empty when it has no port.
         grace_seconds: How long it may take to end after SIGTERM.
     """
@@ -151,13 +149,7 @@ class Processes:
     ) -> None:
         """Wait until a process that was started is ready.
 
-        Args:
-            name: The process.
-            who: What an error calls it.
-            is_ready: Says whether it is.
-            timeout_seconds: How long it may take.
-            hidden: Texts to blot out of its quoted log.
-            advice: What to do when its log was read, as the end of the sentence.
+        Texts of `hidden` are blotted out of its quoted log; `advice` is the end of the sentence that says what to do.
 
         Raises:
             Retryable: It ended, or the time did; its log's end is quoted.
@@ -190,8 +182,7 @@ class Processes:
     def stop(self, *specs: tuple[str, float]) -> None:
         """End components together: SIGTERM, to the rest of its session too, then SIGKILL.
 
-        Args:
-            specs: Name and grace in seconds of each component. Stopping a stopped one does nothing.
+        Of each it takes the name and the grace in seconds. Stopping a stopped one does nothing.
 
         Raises:
             Retryable: A process survived SIGKILL.
@@ -210,10 +201,7 @@ class Processes:
 
         Frames of Java stack traces are left out: they would push the reason out of sight.
 
-        Args:
-            name: Component.
-            secrets: Texts to blot out.
-            count: How many lines at most.
+        Secrets are blotted out.
         """
         try:
             text = self.log(name).read_text(encoding="utf-8", errors="replace")

@@ -33,8 +33,6 @@ class Server:
     """A server as it should be.
 
     Attributes:
-        command: Program and arguments.
-        env: Its whole environment.
         release: Tells it from a server with other code or configuration: such a one is started anew.
         properties: What `properties_file` holds while it starts, secrets perhaps; None if the command doesn't name it.
     """
@@ -70,11 +68,7 @@ def serving(home: Home, server: Server, report: Callable[[str], None], *, if_sta
 
     One that does not run is started; one of another release is started anew if no run uses it.
 
-    Args:
-        home: Whose server.
-        server: As it should be.
-        report: Told what is waited for.
-        if_started: Only one that was started before; nobody waits for a second start after one that failed.
+    With `if_started` only one that was started before: nobody waits for a second start after one that failed.
 
     Raises:
         Retryable: It did not start, and the message quotes its log; or runs are on a server of another release; or it is not up.

@@ -63,10 +63,6 @@ def not_started(error: BaseException) -> Retryable:
 def fetch_rows(query: DataFrame, what: str) -> pa.Table:
     """Fetch all rows of a query. Not by collect: if the JVM dies while it answers, collect takes the cut for the end.
 
-    Args:
-        query: The query.
-        what: Coordinates for the error.
-
     Raises:
         Retryable: The answer was cut off.
         SPARK_FAILED: Spark itself failed.

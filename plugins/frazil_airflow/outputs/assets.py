@@ -9,13 +9,15 @@ from airflow.sdk import Asset, AssetAlias, AssetWatcher
 
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.interval import Trigger
-from frazil.runtime.completeness import asset_name
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
 PER_PIPELINE = "pipelines"
 """Group of the assets that are no tables."""
+
+THROUGH = "complete_through"
+"""Key of the instant in the extra of an event that tells through when a pipeline is complete."""
 
 
 def destination_assets(pipeline: Pipeline) -> dict[str, Asset]:
@@ -35,10 +37,12 @@ def destination_assets(pipeline: Pipeline) -> dict[str, Asset]:
 def completeness_asset(pipeline: str) -> Asset:
     """Return the asset whose events tell through which instant a pipeline is complete, also where nothing was new.
 
+    A run that lands records says it in the snapshot. One that finds nothing new commits nothing: only this event tells.
     One per pipeline, whichever tables it writes: asset ``pizzas/complete`` has the URI ``frazil://pizzas/complete``. Its
     events come at every interval; those of the tables only with data.
     """
-    return Asset(name=asset_name(pipeline), uri=f"frazil://{asset_name(pipeline)}", group=PER_PIPELINE)
+    name = f"{pipeline}/complete"
+    return Asset(name=name, uri=f"frazil://{name}", group=PER_PIPELINE)
 
 
 def completeness_alias(pipeline: str) -> AssetAlias:

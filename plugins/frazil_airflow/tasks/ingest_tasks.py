@@ -24,8 +24,7 @@ from frazil.errors import FrazilError
 from frazil.pipeline.models.engines import AUTO_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.runtime.completeness import THROUGH
-from frazil_airflow.outputs.assets import tell_complete
+from frazil_airflow.outputs.assets import THROUGH, tell_complete
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.run_request import (
     BACKFILL,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from frazil.errors import FrazilError, Retryable, Terminal
 from frazil.runtime.airflow_api import AirflowApi
-from frazil.runtime.completeness import complete_through
 
 Answer = tuple[int, object]
 
@@ -130,24 +128,3 @@ def test_every_page_is_read(script: Script, api: AirflowApi) -> None:
 
     assert api.pools() == {"a": 1, "b": 2}
     assert "offset=1" in script.asked[-1]
-
-
-def test_the_event_of_an_asset_with_a_longer_name_is_taken(script: Script, api: AirflowApi) -> None:
-    """Airflow looks for a part of a name, in which `_` stands for any letter: the names are compared again."""
-    assets = {"assets": [{"id": 3, "name": "big_a_b/complete"}, {"id": 4, "name": "a_b/complete"}], "total_entries": 2}
-    event = {"extra": {"pipeline": "a_b", "complete_through": "2026-05-01T10:00:00.000+00:00"}}
-    script.answers = [(201, {"access_token": "t"}), (200, assets), (200, {"asset_events": [event]})]
-
-    assert complete_through(api, "a_b") == datetime(2026, 5, 1, 10, tzinfo=UTC)
-    assert "asset_id=4&order_by=-timestamp&limit=1" in script.asked[-1]
-
-
-@pytest.mark.parametrize("events", [None, [], [{"extra": None}], [{"extra": {"from_rest_api": True}}]])
-def test_pipeline_without_event_is_not_complete(script: Script, api: AirflowApi, events: list[object] | None) -> None:
-    """Without the asset, or without an event of it that a run told, no instant is known."""
-    known = [] if events is None else [{"id": 4, "name": "orders/complete"}]
-    answers: list[Answer] = [(201, {"access_token": "t"}), (200, {"assets": known, "total_entries": len(known)})]
-    script.answers = [*answers, *([(200, {"asset_events": events})] if events is not None else [])]
-
-    assert complete_through(api, "orders") is None
-    assert script.answers == []

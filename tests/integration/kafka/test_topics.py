@@ -12,7 +12,7 @@ from confluent_kafka.admin import ConfigEntry
 
 from frazil.errors import Terminal
 from frazil.kafka.admin.observe import observe
-from frazil.kafka.admin.topics import _cleanup_policy, compacted, create_topic
+from frazil.kafka.admin.topics import _cleanup_policy, _config, compacted, create_topic
 from frazil.kafka.client.client import admin
 from frazil.kafka.client.cluster import Cluster
 from tests.servers import delete_topic
@@ -74,6 +74,6 @@ def test_missing_permission_is_reported(cluster: Cluster) -> None:
     refused.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
 
     with admin(cluster) as asked, pytest.raises(Terminal, match="whether topic 'orders' is compacted") as said:
-        _cleanup_policy(asked, "orders", refused)
+        _cleanup_policy("orders", _config(asked, "orders", refused))
 
     assert said.value.next_step == "have DescribeConfigs on topic orders granted"

@@ -14,7 +14,7 @@ from frazil.batch.manifest import Manifest
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import metadata_path, read_text, write_text
 from frazil.iceberg.commit.summary_state import DONE_KEY, MANIFEST_KEY, POSITION_KEY, TABLES_KEY
-from frazil.iceberg.ledger.own_tables import FORMAT_KEY
+from frazil.iceberg.ledger.ledger import FORMAT_KEY
 from frazil.kafka.admin.observe import observe
 from frazil.kafka.admin.topics import create_topic
 from frazil.kafka.client.cluster import Cluster

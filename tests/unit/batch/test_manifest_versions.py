@@ -74,11 +74,11 @@ MANIFEST = Manifest(
     letter_topic="orders-dead",
     tables={"shop.orders": TableCounts(9, 6, 2, 6, UnknownFields(1, {"colour": 1}))},
     table_ranges={"shop.latest": (Range("orders", 1, 5, 7),)},
-    left=("shop.former",),
+    dropped=("shop.former",),
     unmarked=("shop.latest",),
     unknown_fields=UnknownFields(1, {"colour": 1}),
     schema_changes={"shop.orders": (SchemaChange(("at", "zip"), "add", "string"),)},
-    made=("shop.made",),
+    created=("shop.made",),
     record_ages={0: 4, 12: 5},
 )
 PLAN = RunPlan(

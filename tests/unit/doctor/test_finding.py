@@ -14,7 +14,7 @@ from frazil.doctor.finding import ServerTime, clock_finding, record_finding
 from frazil.doctor.machine import disk_finding, jar_findings, packages_finding, python_finding
 from frazil.doctor.pipelines import access_finding, position_finding, tables_finding
 from frazil.error_codes import INTERNAL
-from frazil.kafka.admin.permissions import TopicAccess
+from frazil.kafka.admin.topics import TopicAccess
 from frazil.monitor.condition import Condition, Retention
 from frazil.pipeline.files.load import load_pipeline
 from frazil.pipeline.files.references import References

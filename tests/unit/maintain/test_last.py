@@ -27,7 +27,7 @@ def test_note_of_maintenance_is_read_back_as_written() -> None:
     """What is read back is what was noted: time, scores, steps with their reasons and counts."""
     noted = maintained("500 small files")
     assert Maintained.from_json(noted.to_json()) == noted
-    assert (noted.before.score, noted.after.score, noted.steps[0].counts) == (
+    assert (noted.outcome.before.score, noted.outcome.after.score, noted.outcome.steps[0].counts) == (
         62,
         98,
         {"rewritten_data_files_count": 500},
@@ -38,7 +38,7 @@ def test_failure_note_is_cut() -> None:
     """An error of many pages is cut: each metadata file of the table holds the note."""
     noted = maintained("Spark failed: " + 100_000 * "x", "failed")
     assert len(noted.to_json()) < 1_500
-    assert Maintained.from_json(noted.to_json()).steps[0].status == "failed"
+    assert Maintained.from_json(noted.to_json()).outcome.steps[0].status == "failed"
 
 
 @pytest.mark.parametrize(

@@ -62,17 +62,17 @@ def print_report(project: Project, pipeline: Pipeline) -> bool:
     return _print_reconciliation(project, pipeline)
 
 
-def print_maintenance(outcome: Maintained | None) -> None:
+def print_maintenance(noted: Maintained | None) -> None:
     """Print what maintenance did, as the table has it noted; None if it says nothing."""
-    if outcome is None:
+    if noted is None:
         console.say("nothing is noted in the table")
         return
-    before, after = outcome.before, outcome.after
+    before, after = noted.outcome.before, noted.outcome.after
     console.say(
         f"health {before.score} -> {after.score}, {before.files:,} -> {after.files:,} files,"
         f" {before.bytes:,} -> {after.bytes:,} bytes, {before.snapshots:,} -> {after.snapshots:,} snapshots"
     )
-    for step in outcome.steps:
+    for step in noted.outcome.steps:
         console.say(step.line)
 
 

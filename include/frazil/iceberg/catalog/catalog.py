@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, ServerError, TableAlreadyExistsError
@@ -24,10 +24,6 @@ from frazil.iceberg.errors import translated
 from frazil.iceberg.patches import nested_nulls as _nested_nulls  # noqa: F401  # mends PyIceberg's projection for all who read tables
 from frazil.iceberg.patches.storage import opened_storage, with_storage
 from frazil.iceberg.patches.variant import FORMAT_VERSION, metadata_text
-
-if TYPE_CHECKING:
-    from frazil.iceberg.catalog.rest import BoundedRestCatalog
-    from frazil.iceberg.catalog.sql import SharedSqlCatalog
 
 Kind = Literal["jdbc", "rest"]
 
@@ -103,9 +99,17 @@ class Lake:
         place = {} if self.warehouse is None else {"warehouse": self.warehouse}
         properties = {**with_storage(self.properties), "uri": self.uri, **place}
         with translated(f"opening catalog {self.name}"):
-            opened = _rest(self.name, properties) if self.kind == "rest" else _sql(self.name, properties)
-            opened.table_properties = self.table_properties
-            return opened
+            if self.kind == "rest":
+                from frazil.iceberg.catalog.rest import BoundedRestCatalog
+
+                rest = BoundedRestCatalog(self.name, **properties)
+                rest.table_properties = self.table_properties
+                return rest
+            from frazil.iceberg.catalog.sql import open_sql
+
+            sql = open_sql(self.name, properties)
+            sql.table_properties = self.table_properties
+            return sql
 
     def ask_for_writing(self) -> None:
         """Change nothing, in the way of a commit: a SQL database refuses that to whoever may only read.
@@ -113,22 +117,20 @@ class Lake:
         A REST server can't be asked without a commit: of it only this is known, that it lists its namespaces.
 
         Raises:
-            Retryable: The catalog can't be reached.
             Terminal: The database refuses to be written.
         """
         with translated(f"asking catalog {self.name} whether it can be written"):
-            if self.kind == "jdbc":
-                _ask_sql_for_writing(self._catalog)
-            else:
+            if self.kind == "rest":
                 self._catalog.list_namespaces()
+                return
+            from frazil.iceberg.catalog.sql import ask_for_writing
+
+            ask_for_writing(self._catalog)
 
     def storage(self, tables: Iterable[str]) -> Folder | None:
         """The folder that files of these tables go to: the warehouse.
 
         A REST catalog tells it only with a table, so there it is the metadata folder of the first one that exists, else None.
-
-        Raises:
-            Retryable: The catalog can't be reached.
         """
         if self.kind == "jdbc":
             return Folder(self.warehouse or "", self.properties)
@@ -140,11 +142,7 @@ class Lake:
         )
 
     def find_table(self, name: str) -> Table | None:
-        """The table as it is now, or None if there is none.
-
-        Raises:
-            Retryable: The catalog can't be reached.
-        """
+        """The table as it is now, or None if there is none."""
         with translated(f"loading table {name} of catalog {self.name}"):
             try:
                 return self._catalog.load_table(name)
@@ -173,7 +171,6 @@ class Lake:
 
         Raises:
             Terminal: There is no such table.
-            Retryable: The catalog can't be reached.
         """
         table = self.find_table(name)
         if table is None:
@@ -260,21 +257,3 @@ class Lake:
         for namespace in self._catalog.list_namespaces(parent):
             yield namespace
             yield from self._namespaces(namespace)
-
-
-def _sql(name: str, properties: Mapping[str, str]) -> SharedSqlCatalog:
-    from frazil.iceberg.catalog.sql import open_sql
-
-    return open_sql(name, properties)
-
-
-def _ask_sql_for_writing(catalog: Catalog) -> None:
-    from frazil.iceberg.catalog.sql import ask_for_writing
-
-    ask_for_writing(catalog)
-
-
-def _rest(name: str, properties: Mapping[str, str]) -> BoundedRestCatalog:
-    from frazil.iceberg.catalog.rest import BoundedRestCatalog
-
-    return BoundedRestCatalog(name, **properties)

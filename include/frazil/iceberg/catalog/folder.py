@@ -22,9 +22,7 @@ class Folder:
         Retryable: The storage is not available now.
         Terminal: A file is gone, permission is denied, or there is no such kind of storage.
 
-    Args:
-        location: A path, or a URI such as ``s3://bucket/frazil/reports``.
-        properties: File-io properties, such as ``s3.endpoint``; they may hold secrets.
+    Its properties are those of a file-io, such as ``s3.endpoint``; they may hold secrets.
     """
 
     def __init__(self, location: str, properties: Mapping[str, str]) -> None:

@@ -63,53 +63,33 @@ def metadata_path(table: Table, file_name: str) -> str:
 
 
 def write_text(table: Table, path: str, text: str) -> None:
-    """Write a small file through the table's storage.
-
-    Raises:
-        Retryable: The storage can't be written now.
-    """
+    """Write a small file through the table's storage."""
     with translated(f"writing {path}"), table.io.new_output(path).create(overwrite=True) as stream:
         stream.write(text.encode())
 
 
 def read_text(table: Table, path: str) -> str:
-    """Read a small file through the table's storage.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """Read a small file through the table's storage."""
     with translated(f"reading {path}"), table.io.new_input(path).open() as stream:
         return stream.read().decode()
 
 
 def delete_files(table: Table, paths: list[str]) -> None:
-    """Delete files that were never part of a commit request.
-
-    Raises:
-        Retryable: The storage can't be written now.
-    """
+    """Delete files that were never part of a commit request."""
     for path in paths:
         with translated(f"deleting {path}"):
             table.io.delete(path)
 
 
 def missing_files(table: Table, paths: list[str]) -> list[str]:
-    """Which of these files are not there.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """Which of these files are not there."""
     with translated("looking for staged files"):
         is_there = ExecutorFactory.get_or_create().map(lambda path: table.io.new_input(path).exists(), paths)
         return [path for path, exists in zip(paths, is_there, strict=True) if not exists]
 
 
 def absent_table(name: str) -> Table:
-    """An empty table in memory, as one would be that was made this moment: no columns, no snapshots, a UUID of its own.
-
-    Args:
-        name: Its name.
-    """
+    """An empty table in memory, as one would be that was made this moment: no columns, no snapshots, a UUID of its own."""
     metadata = new_table_metadata(
         Schema(), UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location="", properties={}
     )

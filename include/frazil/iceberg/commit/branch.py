@@ -75,8 +75,7 @@ class PreparedBranch:
 def publish_branch(lake: Lake, change: Change, prepared: PreparedBranch) -> int | None:
     """Make the prepared snapshot the head of main, in one commit that also moves the properties and drops the branch.
 
-    Returns:
-        That snapshot, or the one in which the change landed meanwhile. None: main moved, prepare anew.
+    Returns that snapshot, or the one in which the change landed meanwhile. None: main moved, prepare anew.
 
     Raises:
         Refused: The table holds something else than planned, or the branch was taken away.

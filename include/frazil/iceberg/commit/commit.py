@@ -86,16 +86,12 @@ class Change:
     """One commit on one table.
 
     Attributes:
-        table: Its name.
         files: Data files that become visible; may be none.
-        summary: Snapshot properties.
         mirrored: Keys of `summary` that also become table properties.
         attached: Further properties that name the snapshot as those do; too long for every summary.
         topics: Property with a list, as JSON, of topics that grows: what it gets beside what it has.
-        fit: What the files were staged for.
         landed: Finds the snapshot in which this very change landed already, or None.
         check: Raises Refused if the table does not hold what was planned on.
-        step: Which commit of a batch it is.
         properties: Further table properties that move in the same commit.
         removal: Rows that go in the same commit; the new files' rows are not asked.
         retention: What of the table's past stays; None: nothing goes.
@@ -214,7 +210,6 @@ def refuse_lost_files(name: str, files: Sequence[StagedFile], table: Table) -> N
 
     Raises:
         Refused: Somebody's orphan removal took some, which no snapshot names before this commit.
-        Retryable: The storage can't be read now.
     """
     lost = missing_files(table, [file.path for file in files])
     if lost:

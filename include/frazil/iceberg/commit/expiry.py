@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from typing import Final
@@ -69,7 +69,6 @@ class Retention:
     """What of a table's past stays. Without a value the table's own properties say it.
 
     Attributes:
-        age: How far back the table can be read.
         keep: Snapshots of each branch that stay whatever their age.
     """
 
@@ -82,19 +81,11 @@ class Retention:
         return cls(None if rules.older_than is None else parse_age(rules.older_than), rules.keep)
 
     def age_in(self, properties: Mapping[str, str]) -> timedelta:
-        """The age, else the table's, else five days.
-
-        Raises:
-            Terminal: The table's is no number.
-        """
+        """The age, else the table's, else five days."""
         return self.age or timedelta(milliseconds=min(_number(properties, _AGE, _DEFAULT_AGE_MS), _LONGEST_MS))
 
     def keep_in(self, properties: Mapping[str, str]) -> int:
-        """How many stay, else the table's number, else 1.
-
-        Raises:
-            Terminal: The table's is no number.
-        """
+        """How many stay, else the table's number, else 1."""
         return self.keep if self.keep is not None else _number(properties, _KEEP, 1)
 
 
@@ -119,11 +110,7 @@ def rewrite_hold(metadata: TableMetadata, now_ms: int) -> str:
 
 
 def with_hold(properties: Mapping[str, str], hold: str, now_ms: int) -> str:
-    """What HOLD_KEY says once a rewrite begins: the holds of others stay until they are over.
-
-    Raises:
-        Terminal: The property is not readable.
-    """
+    """What HOLD_KEY says once a rewrite begins: the holds of others stay until they are over."""
     return " ".join([*(f"{since}/{end}" for since, end in _live_holds(properties, now_ms)), hold])
 
 
@@ -136,11 +123,7 @@ def without_hold(properties: Mapping[str, str], hold: str) -> str:
 
 
 def _held_since(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """The time from which on rewrites hold snapshots; None if none does.
-
-    Raises:
-        Terminal: The property is not readable.
-    """
+    """The time from which on rewrites hold snapshots; None if none does."""
     return min((since for since, _ in _live_holds(properties, now_ms)), default=None)
 
 
@@ -179,7 +162,7 @@ class Tag:
     max_age_ms: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class History:
     """The snapshots that a table lists, its branches and tags, its properties and its format version."""
 
@@ -192,21 +175,21 @@ class History:
     @classmethod
     def from_metadata(cls, metadata: TableMetadata) -> History:
         """The history that metadata tell."""
-        refs = metadata.refs.items()
+        refs, branch = metadata.refs.items(), SnapshotRefType.BRANCH
         return cls(
-            tuple(SnapshotAge(s.snapshot_id, s.timestamp_ms, s.parent_snapshot_id) for s in metadata.snapshots),
-            {
+            snapshots=tuple(
+                SnapshotAge(s.snapshot_id, s.timestamp_ms, s.parent_snapshot_id) for s in metadata.snapshots
+            ),
+            branches={
                 name: BranchRules(ref.snapshot_id, ref.min_snapshots_to_keep, ref.max_snapshot_age_ms)
                 for name, ref in refs
-                if ref.snapshot_ref_type == SnapshotRefType.BRANCH
+                if ref.snapshot_ref_type == branch
             },
-            {
-                name: Tag(ref.snapshot_id, ref.max_ref_age_ms)
-                for name, ref in refs
-                if ref.snapshot_ref_type == SnapshotRefType.TAG
+            tags={
+                name: Tag(ref.snapshot_id, ref.max_ref_age_ms) for name, ref in refs if ref.snapshot_ref_type != branch
             },
-            metadata.properties,
-            metadata.format_version,
+            properties=dict(metadata.properties),
+            format_version=metadata.format_version,
         )
 
 
@@ -217,7 +200,6 @@ class ExpiryPlan:
     Attributes:
         ids: Snapshots, the oldest first.
         tagged: Name -> a snapshot that gets a tag, so that it stays.
-        dropped: Tags that go.
     """
 
     ids: tuple[int, ...] = ()
@@ -230,12 +212,7 @@ def plan_expiry(
 ) -> ExpiryPlan:
     """Choose which snapshots and tags of a table an expiry removes now.
 
-    Args:
-        history: What the table lists.
-        retention: What stays.
-        now_ms: The present, milliseconds since 1970.
-        hold_ms: Snapshots that were made at this time or later stay, too.
-        most: How many snapshots go at once, at most.
+    Snapshots that were made at `hold_ms` or later stay, too. Not more than `most` go at once.
     """
     holds = [since for since in (hold_ms, _held_since(history.properties, now_ms)) if since is not None]
     hold_ms = min(holds, default=None)
@@ -245,7 +222,8 @@ def plan_expiry(
     by_id = {one.id: one for one in history.snapshots}
     over = sorted(name for name, tag in history.tags.items() if _is_over(name, tag, by_id, now_ms))
     dropped = tuple(over if most is None else over[:MOST_AGED])
-    old = _by_age(_without_tags(history, dropped), retention, now_ms, hold_ms, recent=RECENT)
+    tags = {name: tag for name, tag in history.tags.items() if name not in dropped}
+    old = _by_age(replace(history, tags=tags), retention, now_ms, hold_ms, recent=RECENT)
     if most is not None:
         recent = {one.id for one in islice(_main_line(history), RECENT)}
         aged = frozenset([number for number in old if number in recent][MOST_AGED:])
@@ -298,11 +276,6 @@ def _is_over(name: str, tag: Tag, by_id: Mapping[int, SnapshotAge], now_ms: int)
     return now_ms - snapshot.made_ms > tag.max_age_ms
 
 
-def _without_tags(history: History, dropped: Sequence[str]) -> History:
-    tags = {name: tag for name, tag in history.tags.items() if name not in dropped}
-    return History(history.snapshots, history.branches, tags, history.properties, history.format_version)
-
-
 def _main_line(history: History) -> Iterator[SnapshotAge]:
     main = history.branches.get(MAIN_BRANCH)
     return _ancestry(history, main.head) if main is not None else iter(())
@@ -325,12 +298,7 @@ def expiry_updates(
 ) -> tuple[TableUpdate, ...]:
     """The part of a commit that takes old snapshots out; none of a table of which something would be lost by it.
 
-    Args:
-        metadata: The table's, with all of its branches.
-        table: Its name.
-        retention: What stays.
-        now_ms: The present, milliseconds since 1970.
-        most: How many snapshots go at once, at most.
+    The metadata have all branches. Not more than `most` snapshots go at once.
     """
     try:
         standing = retained_state(metadata, table)
@@ -360,8 +328,7 @@ def _tag(name: str, tag: Tag) -> SetSnapshotRefUpdate:
 def expire_snapshots(lake: Lake, table: str, retention: Retention, now_ms: int) -> int:
     """Take old snapshots out of a table's metadata, in a commit of its own.
 
-    Returns:
-        How many went.
+    Returns how many went.
 
     Raises:
         Retryable: The catalog is not available now, or others changed the table at the same moment.

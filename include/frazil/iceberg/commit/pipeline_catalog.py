@@ -64,8 +64,7 @@ class PipelineCatalog(Lake):
     def decided(self, places: Mapping[str, tuple[str | None, str | None]]) -> PipelineCatalog:
         """The same, with destinations where a decided batch has them: the file may name another place by now, or none.
 
-        Args:
-            places: Catalog and branch of each; without catalog where the file says.
+        Without a catalog a table is where the file says.
         """
         decided_places = {
             table: TablePlace(self._open_catalogs.get(catalog) or self._open_catalog(catalog), branch)
@@ -100,7 +99,6 @@ class PipelineCatalog(Lake):
 
         Raises:
             Terminal: The pipeline landed on another branch of it, or the branch is gone.
-            Retryable: The catalog can't be reached.
         """
         table = self.catalog_of(name).find_table(name)
         return table if table is None or name not in self._places else self._on_branch(name, table)
@@ -110,7 +108,6 @@ class PipelineCatalog(Lake):
 
         Raises:
             Terminal: The branch is gone.
-            Retryable: The catalog can't be reached.
         """
         catalog = self.catalog_of(name)
         table = catalog.find_table(name)

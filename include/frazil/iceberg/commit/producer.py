@@ -71,7 +71,6 @@ class SnapshotRequest:
     """What a snapshot carries besides files.
 
     Attributes:
-        summary: Snapshot properties.
         validate: Called with the refreshed metadata before every retry; raises if the snapshot must not come.
         properties: Table properties that move in the same commit, given the snapshot's id.
         branch: Where the snapshot becomes the head; None: nowhere yet.
@@ -155,12 +154,7 @@ def overwrite_of(
 ) -> Producer:
     """A snapshot that adds and drops files.
 
-    Args:
-        transaction: What it becomes part of.
-        request: What it carries.
-        added: Files that come, written under the table's current partition spec.
-        dropped: Files that go.
-        found_by: The row filter whose scan found the dropped files. Manifests that it rules out are kept unread.
+    `found_by` is the row filter whose scan found the dropped files: manifests that it rules out are kept unread.
     """
     producer = _CheckedOverwrite(Operation.OVERWRITE, transaction, request)
     producer.delete_by_predicate(found_by)

@@ -28,8 +28,6 @@ class BranchName:
     """What the name of a branch tells.
 
     Attributes:
-        pipeline: Whose it is.
-        n: Number of the batch that it prepares.
         made_ms: When it was made, milliseconds since 1970.
     """
 

@@ -7,7 +7,7 @@ a contract test pins them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from threading import Lock
 from typing import Any
@@ -21,6 +21,7 @@ from pyiceberg.expressions import (
     BooleanExpression,
     EqualTo,
     GreaterThanOrEqual,
+    In,
     LessThan,
     NotNull,
     Or,
@@ -53,7 +54,6 @@ class Rewrite:
     Attributes:
         dropped: Data files that hold rows to be removed.
         added: New files, with the other rows of those files.
-        rows: Rows that go.
     """
 
     dropped: tuple[DataFile, ...] = ()
@@ -64,11 +64,7 @@ class Rewrite:
 def check_removable(table: Table, name: str, columns: Coordinates, snapshot_id: int | None = None) -> None:
     """Refuse a table that rows can't be taken out of. Ask before a batch is decided.
 
-    Args:
-        table: The table.
-        name: Its name.
-        columns: Its columns that say where a row came from.
-        snapshot_id: The snapshot that rows are to be taken out of; None for the head of main.
+    Without a snapshot the head of main counts.
 
     Raises:
         Terminal: It lacks a coordinate column, or another engine left equality deletes in it.
@@ -121,20 +117,21 @@ def row_filter(removal: Removal) -> BooleanExpression:
 
 def _filter(columns: Coordinates, removed: RemovedRange) -> BooleanExpression:
     conditions = [
-        _compare(EqualTo, columns.topic, removed.topic),
-        _compare(GreaterThanOrEqual, columns.offset, removed.start),
-        _compare(GreaterThanOrEqual, columns.batch, removed.since),
+        compare(EqualTo, columns.topic, removed.topic),
+        compare(GreaterThanOrEqual, columns.offset, removed.start),
+        compare(GreaterThanOrEqual, columns.batch, removed.since),
     ]
     if removed.partition is None:
-        conditions.append(_compare(NotNull, columns.partition))
+        conditions.append(compare(NotNull, columns.partition))
     else:
-        conditions.append(_compare(EqualTo, columns.partition, removed.partition))
+        conditions.append(compare(EqualTo, columns.partition, removed.partition))
     if removed.end is not None:
-        conditions.append(_compare(LessThan, columns.offset, removed.end))
+        conditions.append(compare(LessThan, columns.offset, removed.end))
     return And(*conditions)
 
 
-def _compare(operator: Any, column: str, *value: str | int) -> BooleanExpression:
+def compare(operator: Any, column: str, *value: Any) -> BooleanExpression:
+    """A comparison with a column. Of PyIceberg's models mypy sees the fields, not their `__init__`."""
     expression: BooleanExpression = operator(column, *value)
     return expression
 
@@ -172,10 +169,6 @@ class Rewriter:
 
     A file is read and rewritten once, also if the removal is computed again because the head moved: what became of it
     is remembered by its path and the deletes that apply to it.
-
-    Args:
-        name: Name of the table.
-        removal: What goes.
     """
 
     def __init__(self, name: str, removal: Removal) -> None:
@@ -236,3 +229,46 @@ def file_rows(
     scan = ArrowScan(table.metadata, table.io, columns, where or AlwaysTrue())
     deletes = _read_all_delete_files(table.io, [task])
     return scan._record_batches_from_scan_tasks_and_deletes([task], deletes)
+
+
+def scan_rows(
+    table: Table, doing: str, where: BooleanExpression, columns: tuple[str, ...] = ("*",)
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a table as it is now, a batch at a time, position deletes applied.
+
+    Without the catalog the scan is planned here, from manifests, also where a REST server would offer to. `doing` begins errors.
+    """
+    if (head := table.metadata.current_snapshot_id) is None:
+        return
+    scan = DataScan(table.metadata, table.io, where, columns, snapshot_id=head)
+    with translated(doing):
+        for task in scan.plan_files():
+            yield from file_rows(table, task, scan.projection(), scan.row_filter)
+
+
+def count_rows(table: Table, name: str, removal: Removal) -> int:
+    """How many rows a removal would take out."""
+    if table.current_snapshot() is None:
+        return 0
+    with translated(f"counting rows of table {name}"):
+        return table.scan(row_filter(removal), selected_fields=(removal.columns.offset,)).count()
+
+
+def offsets_held(table: Table, name: str, removal: Removal) -> pa.Array:
+    """Offsets of the rows that a removal would take out, each once, in no order."""
+    column = removal.columns.offset
+    with translated(f"reading offsets of table {name}"):
+        rows = table.scan(row_filter(removal), selected_fields=(column,)).to_arrow()
+    return pc.unique(rows.column(column)).cast(pa.int64())
+
+
+def rows_of_batches(
+    table: Table, name: str, columns: Coordinates, numbers: Collection[int]
+) -> Iterator[tuple[str, int, int, int]]:
+    """Topic, partition, offset and batch number of the rows that these batches landed, in no order, in one scan."""
+    if not numbers:
+        return
+    names = (columns.topic, columns.partition, columns.offset, columns.batch)
+    where = compare(In, columns.batch, frozenset(numbers))
+    for batch in scan_rows(table, f"reading rows of {len(numbers)} batches in table {name}", where, names):
+        yield from zip(*(batch.column(column).to_pylist() for column in names), strict=True)

@@ -39,7 +39,6 @@ class RetainedState:
     """What a table holds of all pipelines that ever wrote to it.
 
     Attributes:
-        values: Key -> value.
         hold_ms: Snapshots made at this time or later must stay, as they alone carry a value; None if properties carry all.
         refusal: Why nothing may go: what the table holds of a pipeline can't be told; None mostly.
     """
@@ -50,11 +49,7 @@ class RetainedState:
 
 
 def retained_state(metadata: TableMetadata, table: str) -> RetainedState:
-    """What a table holds of pipelines, main and branches alike.
-
-    Raises:
-        Terminal: A property is not readable.
-    """
+    """What a table holds of pipelines, main and branches alike."""
     values: dict[str, str] = {}
     held_since: list[int] = []
     for kind, pipeline in sorted(set(_keys(metadata))):

@@ -96,7 +96,6 @@ class RolledBack:
     Attributes:
         remaining: The newest value that the ancestry of main still carries, or None.
         newest: The value that the table held last, as its property says.
-        snapshot_id: The snapshot that brought it.
         listed: Whether that snapshot is still in the metadata, so that main could be set to it again.
         is_past_told: Whether the ancestry says all that main holds. Without `remaining`, main may still have batches' rows
             where expiry took the beginning of the ancestry, or where newer content replaced main.
@@ -118,9 +117,6 @@ def read_summary(metadata: TableMetadata, key: str, table: str) -> SummaryValue 
     """What `table` holds under `key`, what is left of it after a rollback, or None if it never held anything.
 
     A rollback that is followed by others' commits and by an expiry of everything below them looks like expiry alone.
-
-    Raises:
-        Terminal: The property is not readable.
     """
     newest, oldest = _in_ancestry(metadata, key)
     text = metadata.properties.get(key)
@@ -204,12 +200,13 @@ def _has_past(snapshot: Snapshot) -> bool:
     return deleted > 0 or total > added
 
 
-def mirrored_values(metadata: TableMetadata, key: str, table: str) -> dict[str, str]:
-    """The values that all pipelines keep in a table under a key such as `POSITION_KEY`, by pipeline.
+def summaries(metadata: TableMetadata) -> Iterator[Mapping[str, str]]:
+    """Summaries of the snapshots of main, newest first, as far as they are not expired."""
+    return map(summary_of, ancestry(metadata, metadata.current_snapshot_id))
 
-    Raises:
-        Terminal: A property is not readable.
-    """
+
+def mirrored_values(metadata: TableMetadata, key: str, table: str) -> dict[str, str]:
+    """The values that all pipelines keep in a table under a key such as `POSITION_KEY`, by pipeline."""
     prefix = key.format("")
     properties = {name: text for name, text in metadata.properties.items() if name.startswith(prefix)}
     return {name.removeprefix(prefix): _read_mirror(text, name, table)[0] for name, text in properties.items()}
@@ -220,7 +217,6 @@ def lookup_position(table: Table, pipeline: str, name: str) -> SummaryValue | Ro
 
     Raises:
         Terminal: The property is not readable; or it tells of another snapshot, and the manifest can't be read.
-        Retryable: The storage can't be read now.
     """
     last_mark = read_summary(table.metadata, BATCH_KEY.format(pipeline), name)
     remaining, key = remaining_value(last_mark), POSITION_KEY.format(pipeline)
@@ -267,9 +263,6 @@ def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[st
     """Tables that a ledger says were given to a pipeline, each with its UUID and mark; empty before the first batch.
 
     A rollback of the ledger takes none back: what tables were given is there whatever the ledger says of it.
-
-    Raises:
-        Terminal: The property is not readable.
     """
     body: dict[str, Mapping[str, Any]] = json.loads(_newest_value(metadata, TABLES_KEY.format(pipeline), table) or "{}")
     return body
@@ -279,9 +272,6 @@ def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str
     """Names of the tables that a pipeline made because records name them, by the decided batches that its ledger tells of.
 
     A rollback of the ledger unmakes none: their rows must go with those of the others.
-
-    Raises:
-        Terminal: The property is not readable.
     """
     return tuple(json.loads(_newest_value(metadata, MADE_KEY.format(pipeline), table) or "[]"))
 
@@ -295,11 +285,7 @@ def _newest_value(metadata: TableMetadata, key: str, table: str) -> str | None:
 
 
 def begun_tables(metadata: TableMetadata, pipeline: str, table: str) -> frozenset[str]:
-    """Names of the tables that a pipeline began to make and that no decided batch tells of.
-
-    Raises:
-        Terminal: The property of those that are told is not readable.
-    """
+    """Names of the tables that a pipeline began to make and that no decided batch tells of."""
     begun = json.loads(metadata.properties.get(BEGUN_KEY.format(pipeline), "[]"))
     return frozenset(begun) - frozenset(made_tables(metadata, pipeline, table))
 
@@ -393,11 +379,7 @@ def _refusal(rollback: RolledBack, key: str, table: str) -> Terminal:
 
 
 def mirrored_property(metadata: TableMetadata, key: str, table: str) -> tuple[str, int]:
-    """The value of a property that moves with snapshots, and the snapshot that it moved with last.
-
-    Raises:
-        Terminal: The property is not readable.
-    """
+    """The value of a property that moves with snapshots, and the snapshot that it moved with last."""
     return _read_mirror(metadata.properties[key], key, table)
 
 

@@ -105,12 +105,7 @@ class StagingTable:
 
 
 class DataFileWriter:
-    """Writes rows of one table into data files of bounded size.
-
-    Args:
-        target: The table.
-        flush_bytes: Arrow bytes held before they are written.
-    """
+    """Writes rows of one table into data files of bounded size."""
 
     def __init__(self, target: StagingTable, flush_bytes: int = FLUSH_BYTES) -> None:
         self.name = target.name
@@ -127,7 +122,6 @@ class DataFileWriter:
         """Take rows; columns are matched to the table's by name.
 
         Raises:
-            Retryable: The storage can't be written now.
             Terminal: It refuses.
         """
         if rows.num_rows == 0:

@@ -32,8 +32,6 @@ class PartitionLayout:
     """The schema and the partition spec of a table as JSON: plain data that travels to executors.
 
     Attributes:
-        schema: The schema.
-        spec: The partition spec.
         folder_bytes: The most bytes of a folder's name, if folders are named by partition values.
     """
 
@@ -50,12 +48,7 @@ def layout_of(schema: Schema, spec: PartitionSpec, folder_bytes: int | None = No
 
 
 def folder_bytes(properties: Mapping[str, str], *, by_engine: bool) -> int | None:
-    """Return the most bytes of a folder's name; None if values name no folders, or Frazil's own short names do.
-
-    Args:
-        properties: Those of the table.
-        by_engine: Whether Spark writes its files.
-    """
+    """Return the most bytes of a folder's name; None if values name no folders, or Frazil's own short names do."""
     is_hashed = properties.get("write.object-storage.enabled", "false").lower() == "true"
     has_values = properties.get("write.object-storage.partitioned-paths", "true").lower() == "true"
     return FOLDER_BYTES if by_engine and (has_values or not is_hashed) else None
@@ -66,7 +59,6 @@ class PartitionLimit:
     """How many partition values one task may give each table.
 
     Attributes:
-        limit: The most.
         layouts: Table -> how it parts its rows; tables that don't are left out.
         unlimited: Tables that take any number of values: a change that became a dead letter could never come back to them.
     """
@@ -104,9 +96,7 @@ class PartitionLimit:
 class PartitionCounter:
     """Remembers the partition values that a task has given a table, up to a limit: a `frazil.records.decoder.partitions.PartitionBound`.
 
-    Args:
-        layout: How the table parts its rows.
-        limit: The most values; `sys.maxsize`: any number.
+    The limit `sys.maxsize` stands for any number.
     """
 
     def __init__(self, layout: PartitionLayout, limit: int) -> None:

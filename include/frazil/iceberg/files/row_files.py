@@ -114,9 +114,7 @@ def writer_of(target: StagingTable) -> DataFileWriter:
 class TableWriters:
     """One writer of data files per table, made when its first rows come.
 
-    Args:
-        tables: By name.
-        held_bytes: Arrow bytes held before the table that holds most of them is written.
+    Beyond `held_bytes` of Arrow the table that holds most of them is written.
     """
 
     def __init__(self, tables: Mapping[str, StagingTable], held_bytes: int = HELD_BYTES) -> None:
@@ -125,12 +123,7 @@ class TableWriters:
         self._writers: Final[dict[str, DataFileWriter]] = {}
 
     def write(self, table: str, rows: pa.RecordBatch) -> None:
-        """Take rows of a table; columns are matched to the table's by name.
-
-        Raises:
-            Retryable: The storage can't be written now.
-            Terminal: It refuses.
-        """
+        """Take rows of a table; columns are matched to the table's by name."""
         if rows.num_rows == 0:
             return
         if table not in self._writers:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import reduce
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
@@ -31,7 +30,7 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.types import LongType
 
 from frazil.batch.dead_letters import LetterChoice, Place
-from frazil.iceberg.commit.removal import file_rows
+from frazil.iceberg.commit.removal import compare, file_rows
 from frazil.iceberg.errors import translated
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA
 
@@ -48,8 +47,6 @@ class LetterQuestion:
     """Which letters are asked for.
 
     Attributes:
-        choice: What they are.
-        state: Whether they are landed.
         untimed: Whether letters without a timestamp are recent enough for any `choice.since`.
         undone: Numbers of batches that were taken back: what they landed is open again.
         batches: Only those that batches behind the first number kept, up to the second.
@@ -70,7 +67,6 @@ class LetterFile:
 
     Attributes:
         newest: Highest number of a batch that put letters into it; None if the file does not tell.
-        batches: Its letters that are asked for.
     """
 
     newest: int | None
@@ -78,17 +74,7 @@ class LetterFile:
 
 
 def letter_files(table: Table, name: str, question: LetterQuestion, columns: Sequence[str]) -> Iterator[LetterFile]:
-    """Files that may hold letters that are asked for, those with the newest batches first.
-
-    Args:
-        table: The dead-letter table.
-        name: Its name.
-        question: Which letters.
-        columns: Which of their columns.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """Files that may hold letters that are asked for, those with the newest batches first."""
     if table.metadata.current_snapshot_id is None:
         return
     where = _row_filter(question)
@@ -100,11 +86,7 @@ def letter_files(table: Table, name: str, question: LetterQuestion, columns: Seq
 
 
 def letters_held(table: Table, name: str) -> int:
-    """How many letters there are, as the manifests tell.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """How many letters there are, as the manifests tell."""
     if table.metadata.current_snapshot_id is None:
         return 0
     with translated(f"reading manifests of table {name}"):
@@ -115,13 +97,7 @@ def letters_open(table: Table, name: str, undone: Callable[[], Collection[int]])
     """How many letters no batch landed that still stands, as the manifests tell: of the files, at most those are read in which
     letters were landed by a batch that was taken back.
 
-    Args:
-        table: The dead-letter table.
-        name: Its name.
-        undone: Tells the numbers of batches that were taken back; asked if any letter was landed.
-
-    Raises:
-        Retryable: The storage can't be read now.
+    `undone` tells the numbers of batches that were taken back; it is asked if any letter was landed.
     """
     if table.metadata.current_snapshot_id is None:
         return 0
@@ -137,8 +113,7 @@ def _open_in(table: Table, name: str, task: FileScanTask, field: int, undone: fr
     if not task.delete_files and file.value_counts and undone.isdisjoint(_landed_by(file, field)):
         counts: Mapping[int, int] = file.null_value_counts or {}
         return int(counts.get(field, 0))
-    question = LetterQuestion(state="open", undone=undone)
-    where, column = _state_filter(question), table.schema().select(LANDED_COLUMN)
+    where, column = is_open(undone), table.schema().select(LANDED_COLUMN)
     with translated(f"reading table {name}"):
         return sum(batch.num_rows for batch in file_rows(table, task, column, where))
 
@@ -171,20 +146,19 @@ def _rows(
 def _row_filter(question: LetterQuestion) -> BooleanExpression:
     choice = question.choice
     parts = [_state_filter(question)]
-    if choice.codes:
-        parts.append(_is_one_of("code", choice.codes))
-    if choice.topics:
-        parts.append(_is_one_of("topic", choice.topics))
+    for column, values in (("code", choice.codes), ("topic", choice.topics), (_TABLE_COLUMN, choice.tables)):
+        if values:
+            parts.append(compare(In, column, values))
     if choice.since is not None:
-        parts.append(_is_recent(choice.since, untimed=question.untimed))
+        recent = compare(GreaterThanOrEqual, "timestamp", choice.since.isoformat())
+        parts.append(Or(compare(IsNull, "timestamp"), recent) if question.untimed else recent)
     if choice.until is not None:
-        parts.append(LessThan("timestamp", choice.until.isoformat()))  # type: ignore[call-arg, arg-type]
+        parts.append(compare(LessThan, "timestamp", choice.until.isoformat()))
     if question.batches is not None:
-        parts.append(_is_of_batches(*question.batches))
-    if choice.tables:
-        parts.append(_is_one_of(_TABLE_COLUMN, choice.tables))
+        after, through = question.batches
+        parts += [compare(GreaterThan, _BATCH_COLUMN, after), compare(LessThanOrEqual, _BATCH_COLUMN, through)]
     if question.newest is not None:
-        parts.append(_up_to(question.newest))
+        parts.append(Or(compare(IsNull, _BATCH_COLUMN), compare(LessThanOrEqual, _BATCH_COLUMN, question.newest)))
     if choice.places or choice.of_tables:
         nothing: BooleanExpression = AlwaysFalse()
         parts.append(reduce(Or, _chosen_letters(choice), nothing))
@@ -195,39 +169,21 @@ def _chosen_letters(choice: LetterChoice) -> Iterator[BooleanExpression]:
     """Filters for the letters that are chosen one by one."""
     yield from map(_is_record, sorted(choice.places))
     yield from (
-        And(_is_record(place), _is_one_of(_TABLE_COLUMN, frozenset({table})))
-        for place, table in sorted(choice.of_tables)
+        And(_is_record(place), compare(In, _TABLE_COLUMN, {table})) for place, table in sorted(choice.of_tables)
     )
 
 
-# Below, mypy sees the fields of PyIceberg's models and not their __init__.
+def _is_record(place: Place) -> BooleanExpression:
+    return reduce(And, (compare(EqualTo, *equality) for equality in zip(place._fields, place, strict=True)))
 
 
 def _state_filter(question: LetterQuestion) -> BooleanExpression:
     if question.state == "all":
         return AlwaysTrue()
-    never: BooleanExpression = IsNull(LANDED_COLUMN)  # type: ignore[call-arg, arg-type]
-    is_open = Or(never, _is_one_of(LANDED_COLUMN, question.undone)) if question.undone else never
-    return is_open if question.state == "open" else Not(is_open)
+    return is_open(question.undone) if question.state == "open" else Not(is_open(question.undone))
 
 
-def _is_one_of(column: str, values: frozenset[Any]) -> BooleanExpression:
-    return In(column, values)  # type: ignore[call-arg, arg-type]
-
-
-def _up_to(number: int) -> BooleanExpression:
-    return Or(IsNull(_BATCH_COLUMN), LessThanOrEqual(_BATCH_COLUMN, number))  # type: ignore[call-arg, arg-type]
-
-
-def _is_recent(instant: datetime, *, untimed: bool) -> BooleanExpression:
-    recent: BooleanExpression = GreaterThanOrEqual("timestamp", instant.isoformat())  # type: ignore[call-arg, arg-type]
-    return Or(IsNull("timestamp"), recent) if untimed else recent  # type: ignore[call-arg, arg-type]
-
-
-def _is_of_batches(after: int, through: int) -> BooleanExpression:
-    behind: BooleanExpression = GreaterThan(_BATCH_COLUMN, after)  # type: ignore[call-arg, arg-type]
-    return And(behind, LessThanOrEqual(_BATCH_COLUMN, through))  # type: ignore[call-arg, arg-type]
-
-
-def _is_record(place: Place) -> BooleanExpression:
-    return reduce(And, (EqualTo(*equality) for equality in zip(place._fields, place, strict=True)))  # type: ignore[call-arg, arg-type]
+def is_open(undone: Collection[int]) -> BooleanExpression:
+    """The letters that no batch landed, or one that was taken back since, by its number."""
+    never = compare(IsNull, LANDED_COLUMN)
+    return Or(never, compare(In, LANDED_COLUMN, frozenset(undone))) if undone else never

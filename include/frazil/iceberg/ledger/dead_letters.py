@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import BooleanExpression, In, IsNull, Or
-from pyiceberg.table import DataScan, Table
+from pyiceberg.table import Table
 
 from frazil.batch.dead_letters import Place
 from frazil.batch.facts import StagedFile
 from frazil.batch.removal import Removal
-from frazil.iceberg.commit.removal import file_rows, matches, row_filter
+from frazil.iceberg.commit.removal import matches, row_filter, scan_rows
 from frazil.iceberg.errors import translated
+from frazil.iceberg.ledger.dead_letter_scan import is_open
 from frazil.records.model.kafka_schema import with_python_times
 
 _LETTERS_AT_ONCE = 250
@@ -30,8 +29,6 @@ class Letter:
     """One letter without its record.
 
     Attributes:
-        place: Which record it is.
-        code: Reason code.
         timestamp: Kafka timestamp of the record; None also for one beyond year 9999.
         batch: Number of the batch that kept it.
         destination: The table that the record does not fit; None for a record as a whole.
@@ -47,62 +44,26 @@ class Letter:
 def open_letters(table: Table, name: str, undone: Collection[int]) -> Iterator[Letter]:
     """Letters that no batch landed, or one that was taken back since. Keys and values stay unread.
 
-    Args:
-        table: The dead-letter table.
-        name: Its name.
-        undone: Numbers of batches that were taken back.
-
-    Raises:
-        Retryable: The storage can't be read now.
+    Undone are the numbers of batches that were taken back.
     """
-    for batch in _batches(table, name, _is_open(undone), _NAMED):
+    for batch in scan_rows(table, f"reading table {name}", is_open(undone), _NAMED):
         for row in with_python_times(batch).to_pylist():
             place = Place(row["topic"], row["partition"], row["offset"])
             yield Letter(place, row["code"], row["timestamp"], row["_frazil_batch"], row["destination"])
 
 
-def _is_open(undone: Collection[int]) -> BooleanExpression:
-    never: Any = IsNull("landed_batch")  # type: ignore[call-arg, arg-type]  # mypy sees the fields, not __init__
-    again: Any = In("landed_batch", frozenset(undone))  # type: ignore[call-arg, arg-type]
-    return Or(never, again) if undone else never
-
-
 def letters_within(table: Table, name: str, removal: Removal) -> Iterator[pa.RecordBatch]:
-    """All letters that a removal would take out, whole, a part at a time.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
-    for batch in _batches(table, name, row_filter(removal), None):
+    """All letters that a removal would take out, whole, a part at a time."""
+    for batch in scan_rows(table, f"reading table {name}", row_filter(removal)):
         yield batch.filter(matches(batch, removal))
 
 
 def staged_letters(table: Table, name: str, files: Sequence[StagedFile]) -> Iterator[pa.RecordBatch]:
     """Letters of staged files, whole, a part at a time, in an order that never changes. Visible or not makes no difference.
 
-    Args:
-        table: The dead-letter table, through whose storage they are read.
-        name: Its name.
-        files: The files, as a manifest lists them.
-
     Raises:
         Terminal: A file is gone.
-        Retryable: The storage can't be read now.
     """
     for file in files:
         with translated(f"reading staged letters of table {name}"), table.io.new_input(file.path).open() as stream:
             yield from pq.ParquetFile(stream).iter_batches(_LETTERS_AT_ONCE)
-
-
-def _batches(
-    table: Table, name: str, where: BooleanExpression, columns: tuple[str, ...] | None
-) -> Iterator[pa.RecordBatch]:
-    fields = ("*",) if columns is None else columns
-    scan = DataScan(
-        table.metadata, table.io, where, selected_fields=fields, snapshot_id=table.metadata.current_snapshot_id
-    )
-    with translated(f"reading table {name}"):
-        if table.metadata.current_snapshot_id is None:
-            return
-        for task in scan.plan_files():
-            yield from file_rows(table, task, scan.projection(), scan.row_filter)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
-from frazil.iceberg.commit.expiry import BranchRules, History, SnapshotAge, Tag
+from frazil.iceberg.commit.expiry import History
 from frazil.iceberg.errors import translated
 from frazil.iceberg.schema.schema import columns_with_times
 
@@ -60,27 +60,17 @@ class PartitionFiles:
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(History):
     """A table as its maintenance sees it.
 
     Attributes:
-        table: Its name.
-        partitions: Data files, by partition.
-        target_bytes: Size that data files are to have.
         position_deletes: Files with positions of deleted rows, deletion vectors included.
         equality_deletes: Files with keys of deleted rows.
         manifests: Lists of files that a scan reads.
         manifests_needed: How many would do, each of its target size.
-        snapshots: All snapshots.
-        branches: Name -> where it ends.
-        tags: Name -> a snapshot.
-        properties: The table's.
-        format_version: The table's.
-        is_sorted: Whether the table has a sort order.
         time_field: What tells the age of partitions, if one field does.
         is_sample: Whether the table has more files than were read.
         unreadable: Column that Spark has no type for, so that it can't rewrite the table; None mostly.
-        rows: Rows, as the head's summary says.
         rows_counted: Rows of the snapshot whose distinct values were counted last; None if none were, or if it is gone.
     """
 
@@ -91,22 +81,12 @@ class Inspection:
     equality_deletes: int = 0
     manifests: int = 0
     manifests_needed: int = 0
-    snapshots: Sequence[SnapshotAge] = ()
-    branches: Mapping[str, BranchRules] = field(default_factory=dict)
-    tags: Mapping[str, Tag] = field(default_factory=dict)
-    properties: Mapping[str, str] = field(default_factory=dict)
-    format_version: int = 2
     is_sorted: bool = False
     time_field: TimeField | None = None
     is_sample: bool = False
     unreadable: str | None = None
     rows: int = 0
     rows_counted: int | None = None
-
-    @property
-    def history(self) -> History:
-        """What says which snapshots go."""
-        return History(self.snapshots, self.branches, self.tags, self.properties, self.format_version)
 
     @property
     def files(self) -> int:
@@ -132,18 +112,10 @@ class Inspection:
 def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = MOST_FILES) -> Inspection:
     """Count what a table consists of.
 
-    Args:
-        name: Its name.
-        table: The table, on the branch whose files count.
-        metadata: The table's metadata as they are, with all branches.
-        most_files: Bound of the files to read.
-
-    Raises:
-        Retryable: The storage can't be read now.
+    The table is on the branch whose files count; the metadata have all branches.
     """
-    properties = metadata.properties
+    properties, schema, snapshot = metadata.properties, metadata.schema(), table.current_snapshot()
     target = int(properties.get("write.target-file-size-bytes", _DEFAULT_TARGET))
-    snapshot, history = table.current_snapshot(), History.from_metadata(metadata)
     with translated(f"reading manifests of table {name}"):
         manifests = snapshot.manifests(table.io) if snapshot is not None else []
         files = _Files(metadata, target)
@@ -152,17 +124,22 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
             if read >= most_files:
                 break
             read += files.add(manifest.fetch_manifest_entry(table.io, discard_deleted=True))
-    return replace(
-        files.inspection(name),
+    listed = sum((manifest.added_files_count or 0) + (manifest.existing_files_count or 0) for manifest in manifests)
+    return Inspection(
+        name,
+        tuple(files.partitions.values()),
+        target_bytes=target,
+        position_deletes=files.deletes[DataFileContent.POSITION_DELETES],
+        equality_deletes=files.deletes[DataFileContent.EQUALITY_DELETES],
         manifests=len(manifests),
         manifests_needed=_needed(manifests, properties),
-        snapshots=history.snapshots,
-        branches=history.branches,
-        tags=history.tags,
+        is_sorted=bool(metadata.sort_order().fields) if metadata.sort_orders else False,
+        time_field=files.time[1] if files.time else None,
+        is_sample=read < listed,
+        unreadable=next(columns_with_times(schema), None),
         rows=_rows(snapshot),
         rows_counted=_rows_counted(metadata),
-        is_sample=read
-        < sum((manifest.added_files_count or 0) + (manifest.existing_files_count or 0) for manifest in manifests),
+        **vars(History.from_metadata(metadata)),
     )
 
 
@@ -172,23 +149,23 @@ class _Files:
     def __init__(self, metadata: TableMetadata, target: int) -> None:
         self._metadata = metadata
         self._target = target
-        self._partitions: dict[tuple[Any, ...], PartitionFiles] = {}
-        self._deletes = {DataFileContent.POSITION_DELETES: 0, DataFileContent.EQUALITY_DELETES: 0}
-        self._time = _time_field(metadata.spec(), metadata.schema())
+        self.partitions: dict[tuple[Any, ...], PartitionFiles] = {}
+        self.deletes = {DataFileContent.POSITION_DELETES: 0, DataFileContent.EQUALITY_DELETES: 0}
+        self.time = _time_field(metadata.spec(), metadata.schema())
 
     def add(self, entries: list[ManifestEntry]) -> int:
         """Count the files of a manifest, and return how many there were."""
         for entry in entries:
             file = entry.data_file
             if file.content != DataFileContent.DATA:
-                self._deletes[file.content] += 1
+                self.deletes[file.content] += 1
                 continue
             values = tuple(file.partition[place] for place in range(len(file.partition)))
             key = (file.spec_id, *values)
-            counts = self._partitions.get(key) or PartitionFiles(self._period(file.spec_id, values))
+            counts = self.partitions.get(key) or PartitionFiles(self._period(file.spec_id, values))
             size = file.file_size_in_bytes
             is_small = size < _SMALL * self._target
-            self._partitions[key] = replace(
+            self.partitions[key] = replace(
                 counts,
                 files=counts.files + 1,
                 bytes=counts.bytes + size,
@@ -198,25 +175,10 @@ class _Files:
         return len(entries)
 
     def _period(self, spec_id: int, values: tuple[Any, ...]) -> int | None:
-        if self._time is None or spec_id != self._metadata.default_spec_id:
+        if self.time is None or spec_id != self._metadata.default_spec_id:
             return None
-        value = values[self._time[0]]
+        value = values[self.time[0]]
         return (value - _EPOCH).days if isinstance(value, date) else value
-
-    def inspection(self, name: str) -> Inspection:
-        metadata = self._metadata
-        return Inspection(
-            name,
-            tuple(self._partitions.values()),
-            target_bytes=self._target,
-            position_deletes=self._deletes[DataFileContent.POSITION_DELETES],
-            equality_deletes=self._deletes[DataFileContent.EQUALITY_DELETES],
-            properties=dict(metadata.properties),
-            format_version=metadata.format_version,
-            is_sorted=bool(metadata.sort_order().fields) if metadata.sort_orders else False,
-            time_field=self._time[1] if self._time else None,
-            unreadable=next(columns_with_times(metadata.schema()), None),
-        )
 
 
 def _rows(snapshot: Snapshot | None) -> int:

@@ -1,4 +1,4 @@
-"""The ledger and the dead-letter table: their shapes, and reading the ledger back."""
+"""The ledger and the dead-letter table: their shapes, also where an older Frazil made them, and reading the ledger back."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, BooleanExpression, EqualTo
+from pyiceberg.expressions import And, EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import (
     BinaryType,
     IcebergType,
@@ -23,11 +24,15 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from frazil.batch.position import check_version
+from frazil.error_codes import BAD_TABLE_PROPERTY
 from frazil.iceberg.catalog.catalog import Lake
+from frazil.iceberg.commit.removal import compare
 from frazil.iceberg.errors import translated
 from frazil.iceberg.ledger.ledger_files import files_of_batches, ledger_files, read_ledger_files
 
 UNPARTITIONED = PartitionSpec()
+TEXT, LONG, INT, TIME, BYTES = StringType(), LongType(), IntegerType(), TimestamptzType(), BinaryType()
 
 
 def _schema(fields: list[tuple[str, IcebergType, bool, str]]) -> Schema:
@@ -41,88 +46,78 @@ def _schema(fields: list[tuple[str, IcebergType, bool, str]]) -> Schema:
 
 LEDGER_SCHEMA = _schema(
     [
-        ("pipeline", StringType(), True, "Pipeline name"),
-        ("n", LongType(), True, "Batch number"),
-        ("epoch", IntegerType(), True, "Epoch of the position"),
-        ("batch", StringType(), True, "Batch id"),
-        ("run", StringType(), True, "Id of the run that planned the batch"),
-        ("kind", StringType(), True, "start | ingest | replay | dead_letters | reset | rewind | repair | settle"),
-        ("table", StringType(), True, "Table this row is about"),
-        (
-            "role",
-            StringType(),
-            True,
-            "destination | dead_letters | ledger (it closes the batch) | left (named no more)",
-        ),
+        ("pipeline", TEXT, True, "Pipeline name"),
+        ("n", LONG, True, "Batch number"),
+        ("epoch", INT, True, "Epoch of the position"),
+        ("batch", TEXT, True, "Batch id"),
+        ("run", TEXT, True, "Id of the run that planned the batch"),
+        ("kind", TEXT, True, "start | ingest | replay | dead_letters | reset | rewind | repair | settle"),
+        ("table", TEXT, True, "Table this row is about"),
+        ("role", TEXT, True, "destination | dead_letters | ledger (it closes the batch) | left (named no more)"),
         (
             "snapshot_id",
-            LongType(),
+            LONG,
             False,
             "Snapshot in which the batch became visible; null if the batch had nothing for the table",
         ),
-        ("rows", LongType(), True, "Rows the batch put into the table"),
-        ("files", LongType(), True, "Data files"),
-        ("bytes", LongType(), True, "Bytes of the data files"),
-        ("records_read", LongType(), True, "Records read from Kafka"),
-        ("records_written", LongType(), True, "Records that became rows"),
-        ("records_dead", LongType(), True, "Records that became dead letters"),
-        ("records_filtered", LongType(), True, "Records left out on purpose"),
-        ("dead_codes", StringType(), True, "Dead letters per reason code, as JSON"),
-        ("position", StringType(), True, "Position after the batch, as JSON"),
-        ("planned_at", TimestamptzType(), True, "When the ends were fixed"),
-        ("started_at", TimestamptzType(), True, "When staging began"),
-        ("decided_at", TimestamptzType(), True, "When the position moved"),
-        ("recorded_at", TimestamptzType(), True, "When this row was written"),
-        ("phases", StringType(), True, "Seconds per phase, as JSON"),
-        ("version", StringType(), True, "Frazil version"),
-        ("config", StringType(), True, "Hash of what decides the outcome of a record: value format and destinations"),
-        ("ranges", StringType(), False, "What was read, as JSON: [[topic, partition, first offset, end], ...]"),
-        ("skipped", StringType(), False, "Offsets given up because they were gone, as JSON like ranges"),
-        (
-            "removed",
-            StringType(),
-            False,
-            "Rows taken out of the table, as JSON: [[topic, partition, start, end, since]]",
-        ),
-        ("bytes_read", LongType(), False, "Bytes of the keys and values read"),
-        ("table_uuid", StringType(), False, "UUID of the table"),
-        ("started_by", StringType(), False, "Who or what started the run"),
-        ("reason", StringType(), False, "Why, in the words of whoever asked"),
+        ("rows", LONG, True, "Rows the batch put into the table"),
+        ("files", LONG, True, "Data files"),
+        ("bytes", LONG, True, "Bytes of the data files"),
+        ("records_read", LONG, True, "Records read from Kafka"),
+        ("records_written", LONG, True, "Records that became rows"),
+        ("records_dead", LONG, True, "Records that became dead letters"),
+        ("records_filtered", LONG, True, "Records left out on purpose"),
+        ("dead_codes", TEXT, True, "Dead letters per reason code, as JSON"),
+        ("position", TEXT, True, "Position after the batch, as JSON"),
+        ("planned_at", TIME, True, "When the ends were fixed"),
+        ("started_at", TIME, True, "When staging began"),
+        ("decided_at", TIME, True, "When the position moved"),
+        ("recorded_at", TIME, True, "When this row was written"),
+        ("phases", TEXT, True, "Seconds per phase, as JSON"),
+        ("version", TEXT, True, "Frazil version"),
+        ("config", TEXT, True, "Hash of what decides the outcome of a record: value format and destinations"),
+        ("ranges", TEXT, False, "What was read, as JSON: [[topic, partition, first offset, end], ...]"),
+        ("skipped", TEXT, False, "Offsets given up because they were gone, as JSON like ranges"),
+        ("removed", TEXT, False, "Rows taken out of the table, as JSON: [[topic, partition, start, end, since]]"),
+        ("bytes_read", LONG, False, "Bytes of the keys and values read"),
+        ("table_uuid", TEXT, False, "UUID of the table"),
+        ("started_by", TEXT, False, "Who or what started the run"),
+        ("reason", TEXT, False, "Why, in the words of whoever asked"),
         (
             "abandoned",
-            LongType(),
+            LONG,
             False,
             "Batches that a repair of the ledger gave up; rows, at most, of a settle of another table",
         ),
         (
             "records_unknown",
-            LongType(),
+            LONG,
             False,
             "Of the records written, those with fields that a table of theirs has no column for",
         ),
-        ("unknown_fields", StringType(), False, "Names of these fields with records each, as JSON: at most 20"),
-        ("table_written", LongType(), False, "Records of the batch that became rows of this table; null: all written"),
-        ("table_dead", LongType(), False, "Records of the batch that are dead letters of this table alone"),
-        ("table_ranges", StringType(), False, "What of ranges is about this table, as JSON; null: all of it"),
+        ("unknown_fields", TEXT, False, "Names of these fields with records each, as JSON: at most 20"),
+        ("table_written", LONG, False, "Records of the batch that became rows of this table; null: all written"),
+        ("table_dead", LONG, False, "Records of the batch that are dead letters of this table alone"),
+        ("table_ranges", TEXT, False, "What of ranges is about this table, as JSON; null: all of it"),
         (
             "schema_changes",
-            StringType(),
+            TEXT,
             False,
             "Changes of the table's schema for records of the batch, as JSON: [{path, kind, type}]",
         ),
-        ("table_unknown", LongType(), False, "Of table_written, those with fields that no column of this table takes"),
-        ("table_unknown_fields", StringType(), False, "Names of these fields with records each, as JSON: at most 20"),
-        ("table_upserts", LongType(), False, "Of rows, those that changes leave as they are; null: rows are added"),
-        ("table_deletes", LongType(), False, "Of rows, those that go, each by its key; others are truncates"),
+        ("table_unknown", LONG, False, "Of table_written, those with fields that no column of this table takes"),
+        ("table_unknown_fields", TEXT, False, "Names of these fields with records each, as JSON: at most 20"),
+        ("table_upserts", LONG, False, "Of rows, those that changes leave as they are; null: rows are added"),
+        ("table_deletes", LONG, False, "Of rows, those that go, each by its key; others are truncates"),
         (
             "record_ages",
-            StringType(),
+            TEXT,
             False,
             "Records read by their age at planned_at, as JSON: [[class, records]]; class 0: to 0.1 s, each next 1.1 times older",
         ),
         (
             "lost_from",
-            LongType(),
+            LONG,
             False,
             "First batch whose part the table of a repair may have lost; skipped: which offsets",
         ),
@@ -130,39 +125,39 @@ LEDGER_SCHEMA = _schema(
 )
 
 DEAD_LETTER_SCHEMA = Schema(
-    NestedField(1, "code", StringType(), required=True, doc="Reason code"),
-    NestedField(2, "stage", StringType(), required=True, doc="decode | transform | convert | route"),
-    NestedField(3, "message", StringType(), required=True, doc="What was expected and what was found"),
-    NestedField(4, "path", StringType(), required=False, doc="Field path in the value"),
-    NestedField(5, "key", BinaryType(), required=False, doc="Key, as it came"),
-    NestedField(6, "value", BinaryType(), required=False, doc="Value, as it came"),
+    NestedField(1, "code", TEXT, required=True, doc="Reason code"),
+    NestedField(2, "stage", TEXT, required=True, doc="decode | transform | convert | route"),
+    NestedField(3, "message", TEXT, required=True, doc="What was expected and what was found"),
+    NestedField(4, "path", TEXT, required=False, doc="Field path in the value"),
+    NestedField(5, "key", BYTES, required=False, doc="Key, as it came"),
+    NestedField(6, "value", BYTES, required=False, doc="Value, as it came"),
     NestedField(
         7,
         "headers",
         ListType(
             12,
             StructType(
-                NestedField(13, "key", StringType(), required=False),
-                NestedField(14, "value", BinaryType(), required=False),
+                NestedField(13, "key", TEXT, required=False),
+                NestedField(14, "value", BYTES, required=False),
             ),
             element_required=False,
         ),
         required=False,
         doc="Headers, as they came",
     ),
-    NestedField(8, "topic", StringType(), required=True, doc="Kafka topic"),
-    NestedField(9, "partition", IntegerType(), required=True, doc="Kafka partition"),
-    NestedField(10, "offset", LongType(), required=True, doc="Kafka offset"),
-    NestedField(11, "timestamp", TimestamptzType(), required=False, doc="Kafka timestamp"),
-    NestedField(15, "_frazil_batch", LongType(), required=False, doc="Number of the batch that kept it"),
-    NestedField(16, "attempts", IntegerType(), required=False, doc="How often it was decoded; null: once"),
+    NestedField(8, "topic", TEXT, required=True, doc="Kafka topic"),
+    NestedField(9, "partition", INT, required=True, doc="Kafka partition"),
+    NestedField(10, "offset", LONG, required=True, doc="Kafka offset"),
+    NestedField(11, "timestamp", TIME, required=False, doc="Kafka timestamp"),
+    NestedField(15, "_frazil_batch", LONG, required=False, doc="Number of the batch that kept it"),
+    NestedField(16, "attempts", INT, required=False, doc="How often it was decoded; null: once"),
     NestedField(
-        17, "landed_batch", LongType(), required=False, doc="Number of the batch that landed it after all, if one did"
+        17, "landed_batch", LONG, required=False, doc="Number of the batch that landed it after all, if one did"
     ),
     NestedField(
         18,
         "destination",
-        StringType(),
+        TEXT,
         required=False,
         doc="Table that the record does not fit; null: the record as a whole, it is in no table",
     ),
@@ -183,17 +178,13 @@ def first_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _equals(column: str, value: str) -> BooleanExpression:
-    return EqualTo(column, value)  # type: ignore[call-arg, arg-type]  # mypy sees the model's fields, not its __init__
-
-
 def read_ledger(lake: Lake, table: str, pipeline: str, run: str | None = None) -> list[dict[str, Any]]:
     """Rows of one pipeline, of one run if given, by batch number and table. Empty if there is no ledger yet."""
     ledger = lake.find_table(table)
     if ledger is None:
         return []
-    of_pipeline = _equals("pipeline", pipeline)
-    where = of_pipeline if run is None else And(of_pipeline, _equals("run", run))
+    of_pipeline = compare(EqualTo, "pipeline", pipeline)
+    where = of_pipeline if run is None else And(of_pipeline, compare(EqualTo, "run", run))
     with translated(f"reading ledger {table}"):
         rows: list[dict[str, Any]] = ledger.scan(row_filter=where).to_arrow().to_pylist()
     return in_order(rows)
@@ -204,9 +195,6 @@ def read_letter_rows(lake: Lake, table: str, pipeline: str) -> list[dict[str, An
 
     Batches that only ingested are left out, but for the last one and those before a reset; the position, most of a ledger, is in
     the rows of these two and of resets only. Empty if there is no ledger yet.
-
-    Raises:
-        Retryable: The catalog or the storage can't be read now.
     """
     ledger = lake.find_table(table)
     if ledger is None:
@@ -223,7 +211,7 @@ def read_rewinds(lake: Lake, table: str, pipeline: str) -> list[dict[str, Any]]:
     ledger = lake.find_table(table)
     if ledger is None:
         return []
-    where = And(_equals("pipeline", pipeline), _equals("kind", "rewind"))
+    where = And(compare(EqualTo, "pipeline", pipeline), compare(EqualTo, "kind", "rewind"))
     with translated(f"reading ledger {table}"):
         scan = ledger.scan(row_filter=where, selected_fields=("n", "kind", "removed"))
         rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
@@ -240,9 +228,7 @@ PLACED = (*OF_LETTERS, "position")
 def letter_rows(rows: pa.Table, placed_rows: Callable[[frozenset[int]], pa.Table]) -> list[dict[str, Any]]:
     """Rows that matter to dead letters: see `read_letter_rows`.
 
-    Args:
-        rows: The rows of a pipeline, in the columns `OF_LETTERS`.
-        placed_rows: Reads the rows of batches of some numbers, in the columns `PLACED`.
+    The rows are in the columns `OF_LETTERS`; `placed_rows` reads those of some batches in the columns `PLACED`.
     """
     if not len(rows):
         return []
@@ -263,3 +249,36 @@ def _numbers_with_position(rows: pa.Table) -> pa.Array:
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of a ledger by batch number; those of a batch by table, destinations first."""
     return sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
+
+
+FORMAT_KEY = "frazil.format"
+"""Property of a ledger or dead-letter table that a newer Frazil uses otherwise: its version. Without it the first one."""
+
+FORMAT = 1
+"""The version that this Frazil reads and writes. Further optional columns don't change it."""
+
+
+def with_all_columns(table: Table, name: str, newest_schema: Schema) -> Table:
+    """A ledger or dead-letter table, with the columns that an older Frazil did not have.
+
+    Raises:
+        Terminal: A newer Frazil uses the table otherwise.
+        Retryable: The catalog can't be reached, or others change the table at the same moment.
+    """
+    _check_format(table, name)
+    if {field.name for field in newest_schema.fields} <= {field.name for field in table.schema().fields}:
+        return table
+    with translated(f"adding columns to table {name}"), table.update_schema() as update:
+        update.union_by_name(newest_schema)
+    return table
+
+
+def _check_format(table: Table, name: str) -> None:
+    version = table.properties.get(FORMAT_KEY, str(FORMAT))
+    try:
+        check_version(f"table {name}", int(version), FORMAT)
+    except ValueError as error:
+        raise BAD_TABLE_PROPERTY.terminal(
+            f"table {name}: property {FORMAT_KEY} is {version!r}, expected a number",
+            next_step=f"was it edited by hand? Remove it, or set it to {FORMAT}",
+        ) from error

@@ -43,10 +43,8 @@ class LedgerFile:
     """One file of a ledger.
 
     Attributes:
-        key: Names what a reader gets of it, for ever.
         n: Smallest and largest batch number; the widest where statistics don't tell.
         decided_us: First and last instant at which a batch of it was decided, in microseconds since 1970 UTC.
-        task: How it is read.
     """
 
     key: str
@@ -58,13 +56,7 @@ class LedgerFile:
 def ledger_files(table: Table, name: str, manifest_cache: ManifestCache) -> tuple[LedgerFile, ...]:
     """The files of a ledger as it is.
 
-    Args:
-        table: The ledger.
-        name: Its name.
-        manifest_cache: Files that were read from manifests before; updated in place.
-
-    Raises:
-        Retryable: The storage can't be read now.
+    `manifest_cache` has the files that were read from manifests before, and is updated in place.
     """
     snapshot = table.current_snapshot()
     if snapshot is None:
@@ -98,17 +90,8 @@ def read_ledger_files(
 ) -> pa.Table:
     """Rows of a pipeline in some files, in the columns that the ledger has of those asked for.
 
-    Args:
-        table: The ledger.
-        name: Its name.
-        files: Which files.
-        columns: Which columns.
-        pipeline: The pipeline.
-        numbers: Only batches of these numbers, and of a file no more than a piece in memory at a time; None for all. The
-            columns have to have `n`.
-
-    Raises:
-        Retryable: The storage can't be read now.
+    With `numbers` only batches of these, and of a file no more than a piece in memory at a time; the columns have to
+    have `n`.
     """
     schema = table.schema()
     read_schema = schema.select(*(column for column in columns if column in schema.column_names))

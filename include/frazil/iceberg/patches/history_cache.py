@@ -35,8 +35,8 @@ class SharedRef(SnapshotRef):
     def __deepcopy__(self, _: dict[int, object] | None = None) -> SharedRef:
         return self
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SnapshotRef) and dict(self) == dict(other)
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, SnapshotRef) and dict(self) == dict(value)
 
     __hash__ = SnapshotRef.__hash__
 

@@ -72,8 +72,7 @@ def _parts(spec: PartitionSpec, schema: Schema, arrow_table: pa.Table) -> Iterab
 def partition_numbers(keys: Sequence[pa.Array]) -> pa.Int64Array:
     """Number the partitions of rows from 0, in the order in which they first come.
 
-    Args:
-        keys: The partition values of each field, row by row; at least one field.
+    There is one array of partition values per field, and one field at least.
     """
     numbers = pa.nulls(0, pa.int64())
     for index, key in enumerate(keys):

@@ -62,7 +62,6 @@ class ChangedSchema:
     """A schema after changes.
 
     Attributes:
-        schema: The whole of it.
         applied: The changes that made a difference: the schema did not have them before.
     """
 
@@ -82,12 +81,8 @@ def apply_changes(
     A change whose column is gone, or has a type now that the change does not fit, is left out. The records are then checked
     against the columns as they are, and ask again for what they still need.
 
-    Args:
-        schema: As it is.
-        changes: What it is to have, a column before its fields.
-        ids: Gives new fields their ids.
-        table: Its name, for messages.
-        fold: Whether names that differ in case only are the same column; the one that is there keeps its spelling.
+    A column comes before its fields. With `fold` names that differ in case only are the same column; the one that is
+    there keeps its spelling.
 
     Raises:
         Terminal: A column that identifies rows can't be null.
@@ -238,7 +233,6 @@ class TableChanges:
         destination: What the pipeline file says of it: partition fields and sort order are set with their columns.
         changes: What its schema is to have, in this order: a column before its fields.
         pipeline: Whose records need it. The table notes what was changed for them, until their batch is decided.
-        n: Number of that batch.
         fold: Whether names that differ in case only are the same column.
     """
 

@@ -28,10 +28,7 @@ def coming_columns(schema: Schema, destination: pipeline_file.Destination, *, fo
 
     A key can't come later: no row would have it.
 
-    Args:
-        schema: Of the table.
-        destination: What the pipeline file says of it.
-        fold: Whether names that differ in case only are the same column. Of two such columns none could be filled.
+    With `fold` names that differ in case only are the same column: of two such columns none could be filled.
     """
     if destination.evolves == "none" and not destination.is_history:
         return ()

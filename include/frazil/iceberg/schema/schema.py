@@ -219,11 +219,6 @@ def identity_columns(metadata: TableMetadata) -> tuple[str, ...]:
 def check_destination(table: Table, destination: pipeline_file.Destination, *, fold: bool = False) -> None:
     """Refuse a table that exists and can't take the declared columns.
 
-    Args:
-        table: As it is.
-        destination: What the pipeline file says of it.
-        fold: Whether names that differ in case only are the same column.
-
     Raises:
         Terminal: A column is missing and none that comes, has another type, or is required although the pipeline does not fill it.
     """

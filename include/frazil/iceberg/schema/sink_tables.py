@@ -34,7 +34,6 @@ def committed_control_offsets(lake: Lake, name: str, branch: str, topic: str, gr
 
     Raises:
         Terminal: A snapshot names offsets in a form that is not the sink's.
-        Retryable: The catalog can't be reached.
     """
     table = lake.find_table(name)
     if table is None:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import ConsumerGroupDescription
 
 from frazil.errors import FrazilError
-from frazil.kafka.client.client import REQUEST_SECONDS, Admin, ErrorLog, admin, consumer
+from frazil.kafka.client.client import REQUEST_SECONDS, ErrorLog, admin, consumer
 from frazil.kafka.client.cluster import Cluster
 from frazil.kafka.client.errors import is_not_allowed, is_timeout, is_unknown_topic, translate_group, while_changing
 
@@ -26,13 +26,7 @@ def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int
 
     Topics and partitions that aren't there any more are left out.
 
-    Args:
-        cluster: Where.
-        group: Name of the group.
-        offsets: Topic and partition number -> next offset to read.
-
     Raises:
-        Retryable: no broker answers.
         Terminal: somebody consumes as this group, or credentials or permissions don't fit.
     """
     if not offsets:
@@ -42,23 +36,19 @@ def mirror_offsets(cluster: Cluster, group: str, offsets: Mapping[tuple[str, int
 
 
 def _write(cluster: Cluster, group: str, commits: list[TopicPartition]) -> None:
-    with admin(cluster) as admin_client:
-        _commit_offsets(admin_client, group, commits)
-
-
-def _commit_offsets(admin_client: Admin, group: str, commits: list[TopicPartition]) -> None:
     order = [ConsumerGroupTopicPartitions(group, commits)]
-    future = admin_client.client.alter_consumer_group_offsets(order, request_timeout=REQUEST_SECONDS)[group]
+    with admin(cluster) as admin_client:
+        future = admin_client.client.alter_consumer_group_offsets(order, request_timeout=REQUEST_SECONDS)[group]
 
-    def refused(error: KafkaException, topic: str | None = None) -> FrazilError:
-        admin_client.client.poll(0)  # serves the complaints
-        return translate_group(error, admin_client.cluster, group, admin_client.complaints, topic=topic)
+        def refused(error: KafkaException, topic: str | None = None) -> FrazilError:
+            admin_client.client.poll(0)  # serves the complaints
+            return translate_group(error, admin_client.cluster, group, admin_client.complaints, topic=topic)
 
-    try:
-        answered = future.result().topic_partitions
-    except KafkaException as e:
-        raise refused(e) from e
-    _existing(answered, refused)
+        try:
+            answered = future.result().topic_partitions
+        except KafkaException as e:
+            raise refused(e) from e
+        _existing(answered, refused)
 
 
 def group_offsets(
@@ -66,17 +56,7 @@ def group_offsets(
 ) -> dict[tuple[str, int], int]:
     """Committed offsets of a consumer group.
 
-    Args:
-        cluster: Where.
-        group: Name of the group.
-        partitions: Topic and partition number; None for all partitions of the cluster.
-
-    Returns:
-        Topic and partition number -> next offset, where there is one; empty for a group that doesn't exist.
-
-    Raises:
-        Retryable: no broker answers.
-        Terminal: credentials or permissions don't fit.
+    Without `partitions` those of all partitions of the cluster. Empty for a group that doesn't exist.
     """
     with outsider(cluster, group) as speaker:
         topic_partitions = (
@@ -155,11 +135,7 @@ class GroupReader:
 
 @contextmanager
 def outsider(cluster: Cluster, group: str) -> Iterator[GroupReader]:
-    """Open who asks about a group.
-
-    Raises:
-        Terminal: the cluster's properties are not valid.
-    """
+    """Open who asks about a group."""
     complaints = ErrorLog()
     client = consumer(cluster, complaints, group)
     try:
@@ -169,12 +145,7 @@ def outsider(cluster: Cluster, group: str) -> Iterator[GroupReader]:
 
 
 def count_members(cluster: Cluster, group: str) -> int:
-    """How many members a consumer group has; 0 if there is no such group.
-
-    Raises:
-        Retryable: No broker answers.
-        Terminal: Credentials or permissions don't fit.
-    """
+    """How many members a consumer group has; 0 if there is no such group."""
     return len(while_changing()(_described, cluster, group).members)
 
 

@@ -32,7 +32,6 @@ class Grant:
     """One operation on one resource, from wherever a client comes.
 
     Attributes:
-        resource: What kind of thing.
         name: Of the resource; of those in `ROLES` with a place for what the pipeline says, such as `{topic}`.
         operation: In Kafka's own spelling, such as `DescribeConfigs`.
     """
@@ -52,9 +51,7 @@ class Role:
     """A task that needs rights on a Kafka cluster, such as ingesting.
 
     Attributes:
-        name: Short name.
         does: What the task does, for the docs.
-        grants: The rights it needs.
         consequence: What happens without the grants, for the docs.
     """
 
@@ -142,11 +139,7 @@ _ITERATIONS: Final = 4096
 
 
 def set_passwords(cluster: Cluster, users: Mapping[str, str]) -> None:
-    """Give users their passwords for SCRAM-SHA-512, in place of earlier ones.
-
-    Raises:
-        FrazilError: see `frazil.kafka.client.errors.translate`.
-    """
+    """Give users their passwords for SCRAM-SHA-512, in place of earlier ones."""
     mechanism = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
     changes: list[UserScramCredentialAlteration] = [
         UserScramCredentialUpsertion(name, mechanism, password.encode()) for name, password in users.items()
@@ -159,11 +152,7 @@ def set_passwords(cluster: Cluster, users: Mapping[str, str]) -> None:
 
 
 def grant(cluster: Cluster, user: str, grants: Iterable[Grant]) -> None:
-    """Allow a user something. What is allowed already stays.
-
-    Raises:
-        FrazilError: see `frazil.kafka.client.errors.translate`.
-    """
+    """Allow a user something. What is allowed already stays."""
     with admin(cluster) as admin_client:
         bindings = [_binding(user, one) for one in grants]
         for future in admin_client.client.create_acls(bindings, request_timeout=REQUEST_SECONDS).values():

@@ -46,12 +46,9 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
     (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are called so, and by
     custom those of the tools around it. Topics that the credentials must not see are not there.
 
-    Args:
-        cluster: Where.
-        pattern: Regular expression that RE2 takes.
+    The pattern is one that RE2 takes.
 
     Raises:
-        Retryable: no broker answers.
         Terminal: the pattern is no regular expression, or credentials or settings don't fit.
     """
     try:
@@ -73,17 +70,9 @@ def matching_topics(cluster: Cluster, pattern: str) -> tuple[str, ...]:
 def observe(cluster: Cluster, topics: Sequence[str], *, absent_ok: bool = False) -> ClusterFacts:
     """Read the facts that a plan is made from.
 
-    Args:
-        cluster: Where.
-        topics: Names of topics.
-        absent_ok: Leave out topics that aren't there, or that vanish between two questions,
-            instead of raising.
-
-    Returns:
-        Ids and offsets. `stable_end` is the last stable offset: what can be read of committed
-        transactions ends there. Partitions stand in the order of their numbers. Log start <= stable
-        end <= high watermark always holds, also when records arrive or expire between the
-        questions.
+    `stable_end` is the last stable offset: what can be read of committed transactions ends there. Log start <= stable
+    end <= high watermark always holds, also when records arrive or expire between the questions. With `absent_ok`
+    topics that aren't there, or vanish between two questions, are left out.
 
     Raises:
         Retryable: no broker answers, or a partition stays without a leader.
@@ -112,14 +101,8 @@ def offsets_at(
     Records of open and aborted transactions count too, so the offset may lie beyond the last stable
     offset, and it need not be the smallest of all later ones where producers set times out of order.
 
-    Args:
-        cluster: Where.
-        partitions: Topic and partition number.
-        at_ms: Milliseconds since 1970 UTC. Earlier times stand for 1970: below zero, Kafka's
-            numbers have meanings of their own (-1 is the log's end).
-
-    Returns:
-        Offset per partition; None where no record is of that time or later.
+    None where there is none. Times before 1970 stand for 1970: below zero, Kafka's numbers have meanings of their own
+    (-1 is the log's end).
 
     Raises:
         Retryable: no broker answers, or a partition stays without a leader.
@@ -130,20 +113,12 @@ def offsets_at(
 
 
 def describe(admin_client: Admin, topics: Sequence[str]) -> dict[str, TopicDescription]:
-    """Describe topics in one request: ids, partitions, leaders.
-
-    Raises:
-        FrazilError: as `observe`.
-    """
+    """Describe topics in one request: ids, partitions, leaders."""
     return {name: admin_client.answer(future, topic=name) for name, future in _describe(admin_client, topics).items()}
 
 
 def find(admin_client: Admin, topic: str) -> TopicDescription | None:
-    """Describe a topic, or None if it isn't there.
-
-    Raises:
-        FrazilError: as `observe`.
-    """
+    """Describe a topic, or None if it isn't there."""
     return _existing(admin_client, [topic]).get(topic)
 
 
@@ -250,17 +225,9 @@ def log_ends(cluster: Cluster, partitions: Collection[tuple[str, int]]) -> Mappi
     """
     if not partitions:
         return {}
-    request = {TopicPartition(topic, number): OffsetSpec.latest() for topic, number in partitions}
     with admin(cluster) as admin_client:  # of each look its own loan: a client that failed is not asked again
-        futures = admin_client.client.list_offsets(
-            request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
-        )
-        return {
-            (topic_partition.topic, topic_partition.partition): admin_client.answer(
-                future, topic=topic_partition.topic, partition=topic_partition.partition
-            ).offset
-            for topic_partition, future in futures.items()
-        }
+        futures = _list_offsets(admin_client, list(partitions), OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        return {key: admin_client.answer(f, topic=key[0], partition=key[1]).offset for key, f in futures.items()}
 
 
 _SMALL: Final[Mapping[str, str]] = {
@@ -279,16 +246,10 @@ _NOTHING_THERE: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESE
 def first_times(cluster: Cluster, offsets: Mapping[_Key, int]) -> dict[_Key, int | None]:
     """Read the timestamp of the first committed record at or after an offset of each partition.
 
-    Args:
-        cluster: Where.
-        offsets: Topic and partition -> offset.
-
-    Returns:
-        Milliseconds since 1970 UTC; None of a record without a timestamp. Partitions without such a record are left out.
+    In milliseconds since 1970 UTC; None of a record without a timestamp. Partitions without such a record are left out.
 
     Raises:
         Retryable: No broker answers, or nothing arrives for `REQUEST_SECONDS`.
-        Terminal: Credentials or permissions don't fit.
     """
     if not offsets:
         return {}

@@ -1,4 +1,4 @@
-"""Create topics, and ask which are compacted, and how long they keep records."""
+"""Create topics, and ask which are compacted, how long they keep records, and what credentials may do with them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, ConfigEntry, ConfigResource, NewTopic, ResourceType, TopicDescription
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AclOperation,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from frazil.error_codes import KAFKA_DENIED, KAFKA_FAILED, TOPIC_UNFIT
+from frazil.error_codes import KAFKA_DENIED, KAFKA_FAILED, TOPIC_MISSING, TOPIC_UNFIT
 from frazil.errors import Terminal
 from frazil.kafka.admin.observe import find, topic_id
 from frazil.kafka.client.client import REQUEST_SECONDS, Admin, admin
@@ -61,18 +69,10 @@ class TopicRetention:
 def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[str, str] = _NO_CONFIG) -> bool:
     """Make sure that a topic exists, and that every partition has a leader.
 
-    Args:
-        cluster: Where.
-        name: Name of the topic.
-        partitions: How many partitions it has.
-        config: Configuration of a topic that is created; not compared with one that exists.
-
-    Returns:
-        True if it was created, False if it was there.
+    `config` is not compared with that of one that exists. Returns whether it was created.
 
     Raises:
         Terminal: it exists with another number of partitions, or the cluster refuses it.
-        Retryable: no broker answers.
     """
     with admin(cluster) as admin_client:
         created = _create(admin_client, NewTopic(name, partitions, _BROKER_DEFAULT, config=dict(config)))
@@ -88,14 +88,10 @@ def create_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[s
 def ready_topic(cluster: Cluster, name: str, partitions: int) -> str | None:
     """Make a topic for a producer if it is missing, and return its topic id; None where the broker gives none.
 
-    Args:
-        cluster: Where.
-        name: Name of the topic.
-        partitions: How many partitions a new one gets; not compared with one that exists.
+    Partitions are not compared with those of one that exists.
 
     Raises:
         Terminal: it can't be made, or must not be seen or written.
-        Retryable: no broker answers.
     """
     with admin(cluster) as admin_client:
         description = find(admin_client, name)
@@ -121,19 +117,13 @@ def _require_allowed(admin_client: Admin, name: str) -> None:
 
 
 def compacted(cluster: Cluster, topics: Collection[str]) -> frozenset[str]:
-    """Find the topics whose configuration lets Kafka remove records in the middle of the log.
+    """Find the topics whose configuration lets Kafka remove records in the middle of the log; those that aren't there are left out.
 
     What is in force is told, also where it is the brokers' default. A topic that was compacted in
     the past and is not any more is not among them.
 
-    Args:
-        cluster: Where.
-        topics: Names of topics. Those that aren't there are left out.
-
     Raises:
-        Terminal: the configuration of a topic must not be seen, or credentials or settings don't
-            fit.
-        Retryable: no broker answers.
+        Terminal: the configuration of a topic must not be seen.
     """
     return frozenset(name for name, policy in cleanup_policies(cluster, topics).items() if "compact" in policy)
 
@@ -142,40 +132,35 @@ def cleanup_policies(cluster: Cluster, topics: Collection[str]) -> dict[str, fro
     """How Kafka removes records of topics, `compact`, `delete` or both, as it is in force; of one that isn't there, nothing.
 
     Raises:
-        Terminal: the configuration of a topic must not be seen, or credentials or settings don't
-            fit.
-        Retryable: no broker answers.
+        Terminal: the configuration of a topic must not be seen.
     """
-    if not topics:
-        return {}
-    with admin(cluster) as admin_client:
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(topics))]
-        futures = admin_client.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
-        return {resource.name: _cleanup_policy(admin_client, resource.name, f) for resource, f in futures.items()}
+    return {name: _cleanup_policy(name, config) for name, config in _configs(cluster, topics).items()}
 
 
 def retention(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicRetention]:
-    """How long topics keep records, as it is in force. Those that aren't there, or must not be seen, are left out.
+    """How long topics keep records, as it is in force. Those that aren't there, or must not be seen, are left out."""
+    configs = _configs(cluster, topics)
+    return {name: _retention(config) for name, config in configs.items() if not isinstance(config, Terminal)}
 
-    Raises:
-        Terminal: credentials or settings don't fit.
-        Retryable: no broker answers.
-    """
+
+def _configs(cluster: Cluster, topics: Collection[str]) -> dict[str, Mapping[str, ConfigEntry] | Terminal]:
+    """The configuration of each topic; the error for one that isn't there, or must not be seen."""
     if not topics:
         return {}
     with admin(cluster) as admin_client:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(topics))]
         futures = admin_client.client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
-        configs = {resource.name: _config(admin_client, resource.name, f) for resource, f in futures.items()}
-    return {name: _retention(config) for name, config in configs.items() if config is not None}
+        return {resource.name: _config(admin_client, resource.name, f) for resource, f in futures.items()}
 
 
-def _config(admin_client: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> dict[str, ConfigEntry] | None:
+def _config(
+    admin_client: Admin, topic: str, future: Future[dict[str, ConfigEntry]]
+) -> Mapping[str, ConfigEntry] | Terminal:
     try:
         return admin_client.answer(future, topic=topic)
     except Terminal as e:
         if isinstance(e.__cause__, KafkaException) and (is_unknown_topic(e.__cause__) or is_not_allowed(e.__cause__)):
-            return None
+            return e
         raise
 
 
@@ -187,13 +172,25 @@ def _retention(config: Mapping[str, ConfigEntry]) -> TopicRetention:
     return TopicRetention(ms if ms >= 0 else None, by_size=size >= 0)
 
 
+def _cleanup_policy(topic: str, config: Mapping[str, ConfigEntry] | Terminal) -> frozenset[str]:
+    """The cleanup policies of a topic; none of one that isn't there."""
+    if not isinstance(config, Terminal):
+        return frozenset(policy.strip() for policy in (config[_CLEANUP_POLICY].value or "").split(","))
+    if config.code == TOPIC_MISSING:
+        return frozenset()
+    raise KAFKA_DENIED.terminal(
+        f"{config.message}; whether topic {topic!r} is compacted decides whether its records can be read again"
+        " where their rows are taken out",
+        next_step=f"have DescribeConfigs on topic {topic} granted",
+    ) from config
+
+
 def batch_limit(cluster: Cluster, topic: str, limit: int | None = None) -> int | None:
     """Return how many bytes a producer may put into one batch of records, so that a topic refuses no batch of records that
     it takes one by one; None if the topic's limit must not be seen. `limit` is what `record_limit` said, if it was asked.
 
     Raises:
-        Terminal: there is no such topic, or credentials or settings don't fit.
-        Retryable: no broker answers.
+        Terminal: there is no such topic.
     """
     limit = limit or record_limit(cluster, topic)
     return None if limit is None else min(limit, _BATCH_BYTES)
@@ -203,39 +200,15 @@ def record_limit(cluster: Cluster, topic: str) -> int | None:
     """Return how many bytes a record of a topic may have, compressed; None if that must not be seen, or nobody knows it.
 
     Raises:
-        Terminal: there is no such topic, or credentials or settings don't fit.
-        Retryable: no broker answers.
+        Terminal: there is no such topic.
     """
-    with admin(cluster) as admin_client:
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        future = admin_client.client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
-        try:
-            config = admin_client.answer(future, topic=topic)
-        except Terminal as e:
-            if isinstance(e.__cause__, KafkaException) and is_not_allowed(e.__cause__):
-                return None
-            raise
+    config = _configs(cluster, [topic])[topic]
+    if isinstance(config, Terminal):
+        if config.code == TOPIC_MISSING:
+            raise config
+        return None
     entry = config.get(_MAX_BYTES)
     return None if entry is None or entry.value is None else int(entry.value)
-
-
-def _cleanup_policy(admin_client: Admin, topic: str, future: Future[dict[str, ConfigEntry]]) -> frozenset[str]:
-    """The cleanup policies of a topic; none of one that isn't there."""
-    try:
-        config = admin_client.answer(future, topic=topic)
-    except Terminal as e:
-        if not isinstance(e.__cause__, KafkaException):
-            raise
-        if is_unknown_topic(e.__cause__):
-            return frozenset()
-        if is_not_allowed(e.__cause__):
-            raise KAFKA_DENIED.terminal(
-                f"{e.message}; whether topic {topic!r} is compacted decides whether its records can be read again"
-                " where their rows are taken out",
-                next_step=f"have DescribeConfigs on topic {topic} granted",
-            ) from e
-        raise
-    return frozenset(policy.strip() for policy in (config[_CLEANUP_POLICY].value or "").split(","))
 
 
 def _create(admin_client: Admin, topic: NewTopic) -> bool:
@@ -272,3 +245,52 @@ def _is_led(description: TopicDescription | None) -> bool:
 
 def _partitions(description: TopicDescription | None) -> int:
     return 0 if description is None else len(description.partitions)
+
+
+NEEDED: Final = frozenset({"READ", "DESCRIBE"})
+"""Operations that a pipeline needs on its topics, by Kafka's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAccess:
+    """A topic as the credentials see it.
+
+    Attributes:
+        operations: What they may do with it, by Kafka's names of operations; None where the brokers do not say.
+        newest: Latest timestamp of its records, seconds since 1970; None without any.
+    """
+
+    partitions: int
+    operations: frozenset[str] | None
+    newest: float | None
+
+
+def topic_access(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicAccess]:
+    """Ask what may be done with topics (KIP-430), and for their newest timestamps (KIP-734).
+
+    Raises:
+        Terminal: A topic is missing, or credentials, permissions or settings don't fit.
+    """
+    if not topics:
+        return {}
+    with admin(cluster) as admin_client:
+        futures = admin_client.client.describe_topics(
+            TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=REQUEST_SECONDS
+        )
+        access = {}
+        for name, future in futures.items():
+            description = admin_client.answer(future, topic=name)
+            operations = description.authorized_operations
+            allowed = None if operations is None else frozenset(operation.name for operation in operations)
+            numbers = [partition.id for partition in description.partitions]
+            access[name] = TopicAccess(len(numbers), allowed, _newest(admin_client, name, numbers))
+        return access
+
+
+def _newest(admin_client: Admin, topic: str, partitions: Collection[int]) -> float | None:
+    request = {TopicPartition(topic, number): OffsetSpec.max_timestamp() for number in partitions}
+    futures = admin_client.client.list_offsets(
+        request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_SECONDS
+    )
+    times = [admin_client.answer(future, topic=topic).timestamp for future in futures.values()]
+    return max((timestamp / 1_000 for timestamp in times if timestamp is not None and timestamp >= 0), default=None)

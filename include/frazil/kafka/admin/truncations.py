@@ -35,16 +35,8 @@ def truncations(cluster: Cluster, read: Mapping[Place, tuple[int, int]]) -> dict
     The client asks the leader where the log of an epoch ends when a consumer seeks an offset with an epoch in a partition
     that it reads. So each is first read at its end, which is in the log whatever the position is.
 
-    Args:
-        cluster: Where.
-        read: Per partition, the next offset to read, and a leader epoch that no record before it is beyond.
-
-    Returns:
-        Per truncated partition where the log of the epoch ends; None if the log does not know it.
-
-    Raises:
-        Retryable: A partition's leader doesn't answer.
-        Terminal: Credentials or permissions don't fit.
+    Per partition it takes the next offset to read, and a leader epoch that no record before it is beyond. It returns
+    where the log of the epoch ends; None if the log does not know it.
     """
     if not read:
         return {}

@@ -62,10 +62,7 @@ def refusal(cluster: Cluster, where: str, reports: Iterable[KafkaError]) -> Fraz
 
     Only a token that can't be fetched because nobody answers is worth another try.
 
-    Args:
-        cluster: Which cluster was asked.
-        where: Its coordinates, perhaps with more, for the message.
-        reports: What a question ended with, or what the client reported on the side.
+    Reports are what a question ended with, or what the client reported on the side.
     """
     error = next(filter(is_refusal, reports), None)
     if error is None:

@@ -168,11 +168,6 @@ class Admin:
     def answer(self, future: Future[_Answer], *, topic: str | None = None, partition: int | None = None) -> _Answer:
         """Wait for an answer.
 
-        Args:
-            future: What the client returned for a request with a time limit.
-            topic: Topic that was asked about, for the message.
-            partition: Partition that was asked about, for the message.
-
         Raises:
             FrazilError: see `frazil.kafka.client.errors.translate`. Its cause is the KafkaException.
         """
@@ -203,11 +198,7 @@ _ADMINS: Final = AdminPool(_admin)
 
 @contextmanager
 def admin(cluster: Cluster) -> Iterator[Admin]:
-    """The process's admin client of a cluster, for some questions. Threads may ask it at the same time.
-
-    Raises:
-        Terminal: the cluster's properties are not valid.
-    """
+    """The process's admin client of a cluster, for some questions. Threads may ask it at the same time."""
     with _ADMINS.lent(cluster) as admin_client:
         yield admin_client
 
@@ -222,15 +213,8 @@ def consumer(
 ) -> Consumer:
     """A consumer for assigned partitions: no member of a group, no automatic offset.
 
-    Args:
-        cluster: Where.
-        complaints: Takes what the client reports on the side.
-        group: Consumer group whose committed offsets it is for.
-        statistics: Takes librdkafka's statistics, JSON, every `STATISTICS_SECONDS` in which the consumer is polled.
-        committed: Whether it hands out committed records only.
-
-    Raises:
-        Terminal: the cluster's properties are not valid.
+    `group` is one whose committed offsets it is for. `statistics` takes librdkafka's, JSON, every `STATISTICS_SECONDS`
+    in which the consumer is polled.
     """
     own: dict[str, Any] = {} if group is None else {"group.id": group}
     if statistics is not None:
@@ -243,14 +227,8 @@ def consumer(
 def producer(cluster: Cluster, complaints: ErrorLog, *, batch_bytes: int | None = None) -> Producer:
     """An idempotent producer that waits for all in-sync replicas.
 
-    Args:
-        cluster: Where.
-        complaints: Takes what the client reports on the side.
-        batch_bytes: Most bytes of a batch of several records: a topic's limit is one of batches, and records that it takes
-            one by one may be too large together. None for the client's default.
-
-    Raises:
-        Terminal: the cluster's properties are not valid.
+    `batch_bytes` bounds a batch of several records: a topic's limit is one of batches, and records that it takes one by
+    one may be too large together.
     """
     return _build(Producer, cluster, complaints, _PRODUCER_DEFAULTS, _PRODUCER | _batches(batch_bytes))
 
@@ -260,16 +238,8 @@ def transactional_producer(
 ) -> Producer:
     """A producer for transactions. Once initialised, it is the only one of its name that can commit.
 
-    Args:
-        cluster: Where.
-        complaints: Takes what the client reports on the side.
-        name: Name of the producer.
-        batch_bytes: As of `producer`.
-        seconds: How long a transaction may be open, at most `transaction.max.timeout.ms` of the brokers, 15 minutes unless
-            they say otherwise; None for the usual minute.
-
-    Raises:
-        Terminal: the cluster's properties are not valid.
+    A transaction may be open for so many seconds, at most `transaction.max.timeout.ms` of the brokers, 15 minutes
+    unless they say otherwise.
     """
     own = {"transactional.id": name, **_TRANSACTIONS} | _batches(batch_bytes)
     if seconds is not None:

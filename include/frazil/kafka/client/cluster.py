@@ -16,7 +16,6 @@ class Cluster:
     """A Kafka cluster.
 
     Attributes:
-        name: Its name in the settings file.
         properties: Properties of librdkafka, `bootstrap.servers` among them.
     """
 

@@ -148,17 +148,9 @@ def translate(
 ) -> FrazilError:
     """Say what an error of the Kafka client means and what to do about it.
 
-    Args:
-        error: What the operation ended with.
-        cluster: Which cluster was asked.
-        complaints: What the client reported on the side: a time-out's reason is found there.
-        topic: Which topic was asked for, if one was.
-        partition: Which partition of it, if one was.
-
-    Returns:
-        `Terminal` where a person must act (settings, credentials, permissions, a missing topic),
-        `Retryable` for everything else: reading and planning again does no harm. Offsets that went
-        while they were read are among the latter: what to do about them is decided by a plan.
+    `Terminal` where a person must act (settings, credentials, permissions, a missing topic), `Retryable` for everything
+    else: reading and planning again does no harm. Offsets that went while they were read are among the latter: what to
+    do about them is decided by a plan. A time-out's reason is found among the complaints.
     """
     cause, where = _kafka_error(error), _where(cluster, topic, partition)
     # Refused credentials reach the caller as a time-out only; the reason arrives on the side.
@@ -205,11 +197,7 @@ def is_too_large(error: KafkaException | KafkaError) -> bool:
 
 
 class RecordTooLarge(Terminal):
-    """A topic refuses a record, or the batch that it was sent in.
-
-    Attributes:
-        record: The record.
-    """
+    """A topic refuses a record, or the batch that it was sent in."""
 
     def __init__(self, cluster: Cluster, topic: str, record: OutgoingRecord, counts: str = "") -> None:
         self.record = record

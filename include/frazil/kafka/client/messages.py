@@ -36,11 +36,9 @@ def to_batch(messages: Sequence[Message], max_record_bytes: int) -> pa.RecordBat
     Key, value and header value are null where Kafka has null; headers are null for a record without
     any. A record of a message format without timestamps has null for both timestamp columns.
 
-    Args:
-        messages: Consumed messages without errors.
-        max_record_bytes: Most bytes of key, value and headers. If a record has more, the batch has the further column
-            `UNREAD_BYTES`, and nothing of that record but where and when it was. It also has it if the name of a header is
-            not UTF-8: that record has no headers.
+    If a record has more than so many bytes of key, value and headers, the batch has the further column `UNREAD_BYTES`,
+    and nothing of that record but where and when it was. It also has it if the name of a header is not UTF-8: that
+    record has no headers.
     """
     # Methods by `map`: a call from C, as often as there are records and columns, is a third of one from Python.
     keys, values = list(map(Message.key, messages)), list(map(Message.value, messages))

@@ -83,14 +83,9 @@ def read_ranges(cluster: Cluster, ranges: Iterable[Range], limits: ReadLimits = 
     Offsets may have gaps: transaction markers, aborted records, what compaction removed. A range has been read when Kafka
     hands out something at or beyond its end, a record or the end of the partition, not when its last offset is seen.
 
-    Args:
-        cluster: Where.
-        ranges: What; ends are at most the last stable offset.
-        limits: What is taken over of records.
-
-    Yields:
-        Batches with the schema `frazil.records.model.kafka_schema.KAFKA_SCHEMA`, never empty, perhaps of several partitions. With records
-        that were not taken over, they have the further column `UNREAD_BYTES`.
+    Ends are at most the last stable offset. Batches have the schema `frazil.records.model.kafka_schema.KAFKA_SCHEMA`,
+    are never empty, and may be of several partitions; with records that were not taken over, they have the further
+    column `UNREAD_BYTES`.
 
     Raises:
         Terminal: a range ends beyond what is committed, or topic, credentials or permissions don't fit; or a batch of
@@ -144,12 +139,7 @@ class _Reading:
     """Ranges on their way through a consumer.
 
     Attributes:
-        cluster: Where.
-        client: The consumer.
-        complaints: What it reports on the side.
         open_ranges: Ranges that have not been read to their end, by partition.
-        limits: What is taken over of records.
-        fetched: How far the consumer has fetched.
         reached: The next offset to read of each partition of which something came.
         unreadable: Offsets that were passed over since the last batch, because they can't be unpacked.
         passed: The first offset of the last batch of records of each partition that can't be unpacked.

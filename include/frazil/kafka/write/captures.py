@@ -32,13 +32,7 @@ _OPEN_WAIT_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class CaptureProducer:
-    """The only producer of a capture that can commit, as long as nobody opens another one.
-
-    Attributes:
-        producer: The producer.
-        positions: The topic of positions.
-        key: Name of the capture.
-    """
+    """The only producer of a capture that can commit, as long as nobody opens another one."""
 
     producer: TransactionalProducer
     positions: str
@@ -47,9 +41,7 @@ class CaptureProducer:
     def send(self, records: Iterable[OutgoingRecord], position: Callable[[], str]) -> None:
         """Send records and the position behind them, both or neither.
 
-        Args:
-            records: What is sent; taken one by one.
-            position: Tells the position, once all records were taken.
+        Records are taken one by one; then `position` is asked.
 
         Raises:
             Fenced: another run of the capture began: nothing was sent.
@@ -77,17 +69,10 @@ def capture_producer(
 ) -> Iterator[CaptureProducer]:
     """Open the only producer of a capture: what earlier ones left open is aborted, and they can't commit any more.
 
-    Args:
-        cluster: Where.
-        topic: An existing topic, for the records.
-        positions: An existing topic, for the position.
-        name: Name of the capture.
-        seconds: How long a transaction may be open; None for the usual minute.
+    Both topics exist. A transaction may be open for so many seconds; None for the usual minute.
 
     Raises:
         Fenced: another one was opened at the same moment.
-        Retryable: no broker answers.
-        Terminal: credentials, permissions or settings don't fit.
     """
     complaints = ErrorLog()
     of_capture = f"frazil.capture.{name}"
@@ -106,7 +91,6 @@ def ready_positions(cluster: Cluster, topic: str) -> None:
 
     Raises:
         Terminal: It can't be made, forgets positions, or has several partitions.
-        Retryable: No broker answers.
     """
     if topic not in observe(cluster, [topic], absent_ok=True).topics:
         create_topic(cluster, topic, 1, _COMPACTED)
@@ -124,10 +108,6 @@ def last_position(cluster: Cluster, topic: str, name: str) -> bytes | None:
     """The last committed position of a capture; None if it has none, or there is no such topic.
 
     Of a capture whose producer is open it is the last one there will be.
-
-    Raises:
-        Retryable: A crashed producer of another capture holds readers back for a while, or no broker answers.
-        Terminal: Credentials or permissions don't fit.
     """
     if topic not in observe(cluster, [topic], absent_ok=True).topics:
         return None

@@ -49,11 +49,6 @@ def letter_records(letters: pa.RecordBatch, pipeline: str, batch: BatchMark) -> 
 
     Key, value and timestamp are those of the record; so are the first headers, whatever their names. A record that fails
     for the second time, in another pipeline, thus has the headers of both failures, the newer ones last.
-
-    Args:
-        letters: Rows of the dead-letter table, with key, value and headers as they came.
-        pipeline: Name of the pipeline.
-        batch: The batch.
     """
     stamps = letters.column("timestamp").cast(pa.int64()).to_pylist()  # Python knows no years beyond 9999
     for row, stamp in zip(letters.drop_columns("timestamp").to_pylist(), stamps, strict=True):

@@ -44,7 +44,6 @@ class Produced:
     """What was sent.
 
     Attributes:
-        count: Acknowledged records.
         offsets: Partition -> first and last acknowledged offset.
         seconds: From the first record to the last acknowledgement.
     """
@@ -66,13 +65,9 @@ def produce(
 
     A record lands once, however often the client retries.
 
-    Args:
-        cluster: Where.
-        topic: An existing topic. Records with equal keys go to the same partition, in order.
-        records: What to send; taken one by one, so they may be endless or larger than memory.
-        rate: Records per second, exact over the whole time; None for as fast as possible.
-        progress: Called with the number of acknowledged records whenever it has grown.
-        limit: The topic's `record_limit`; None to ask for it.
+    Records are taken one by one, so they may be endless or larger than memory; those with equal keys go to the same
+    partition, in order. `rate` is records per second, exact over the whole time. `progress` is called with the number
+    of acknowledged records whenever it has grown. `limit` is the topic's `record_limit`; None to ask for it.
 
     Raises:
         RecordTooLarge: the topic refuses a record for its size.

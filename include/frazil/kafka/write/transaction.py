@@ -34,11 +34,7 @@ class TransactionalProducer:
     """The only producer of its name that can commit, as long as nobody opens another one.
 
     Attributes:
-        cluster: Where.
         topic: An existing topic, that of messages about no record in particular.
-        name: Name of the producer.
-        client: The client.
-        complaints: What it reports on the side.
     """
 
     cluster: Cluster
@@ -55,17 +51,14 @@ class TransactionalProducer:
 
         Raises:
             Fenced: another one was opened at the same moment.
-            Retryable: no broker answers.
-            Terminal: credentials, permissions or settings don't fit.
         """
         self.called(lambda: self.client.init_transactions(_BEGIN_SECONDS))
 
     def send(self, records: Iterable[OutgoingRecord], last: Callable[[], None]) -> None:
         """Send records to the topic in a transaction of their own.
 
-        Args:
-            records: What is sent; taken one by one, and held in memory until the broker has it.
-            last: Adds what belongs to them, when all of them are acknowledged.
+        Records are taken one by one, and held in memory until the broker has them; `last` adds what belongs to them,
+        when all of them are acknowledged.
 
         Raises:
             Fenced: another producer of the name was opened: nothing was sent.
@@ -87,11 +80,7 @@ class TransactionalProducer:
         hit(Failpoint.CAPTURE_COMMITTED)
 
     def add(self, topic: str, record: OutgoingRecord) -> None:
-        """Send one more record in the open transaction, to any topic, and wait until it is acknowledged.
-
-        Raises:
-            Fenced, RecordTooLarge, Retryable, Terminal: as `send`.
-        """
+        """Send one more record in the open transaction, to any topic, and wait until it is acknowledged."""
         self._produce(topic, record)
         self._confirm()
 

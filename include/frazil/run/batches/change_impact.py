@@ -38,10 +38,7 @@ class Impact:
 def change_impact(change: PipelineChange, project: Project, *, offline: bool = False) -> tuple[Impact, ...]:
     """Tell what a change does.
 
-    Args:
-        change: What differs.
-        project: Settings and connections of the new version.
-        offline: Whether the catalog is not asked; then only what follows from the files is reported.
+    Offline the catalog is not asked: only what follows from the files is reported.
     """
     impacts = [*_on_dags(change)]
     if change.after is None:
@@ -145,16 +142,16 @@ def _on_topics(change: PipelineChange, position_topics: Mapping[str, object] | N
         )
 
 
-def _on_tables(scope: RunContext, change: PipelineChange) -> Iterator[Impact]:
-    pipeline = scope.pipeline
-    tables = find_tables(scope.lake, pipeline)
+def _on_tables(context: RunContext, change: PipelineChange) -> Iterator[Impact]:
+    pipeline = context.pipeline
+    tables = find_tables(context.lake, pipeline)
     for name in pipeline.tables:
-        table = scope.lake.find_table(name) if tables is None else tables.destinations.get(name)
-        yield from _with_refusal(partial(_on_table, scope, name, table, is_new=tables is None))
+        table = context.lake.find_table(name) if tables is None else tables.destinations.get(name)
+        yield from _with_refusal(partial(_on_table, context, name, table, is_new=tables is None))
     if tables is None:
         yield Impact("info", f"first run begins at {pipeline.start}")
         return
-    yield from _with_refusal(partial(_on_position, scope, tables, change))
+    yield from _with_refusal(partial(_on_position, context, tables, change))
 
 
 def _with_refusal(find_impacts: Callable[[], Iterator[Impact]]) -> Iterator[Impact]:
@@ -165,8 +162,12 @@ def _with_refusal(find_impacts: Callable[[], Iterator[Impact]]) -> Iterator[Impa
         yield _refusal_impact(error)
 
 
-def _on_table(scope: RunContext, name: str, table: Table | None, *, is_new: bool) -> Iterator[Impact]:
-    pipeline, destination, fold = scope.pipeline, scope.pipeline.destination(name), scope.pipeline.value.folds_names
+def _on_table(context: RunContext, name: str, table: Table | None, *, is_new: bool) -> Iterator[Impact]:
+    pipeline, destination, fold = (
+        context.pipeline,
+        context.pipeline.destination(name),
+        context.pipeline.value.folds_names,
+    )
     refuse_no_key(pipeline, name, table)
     if table is None:
         yield Impact("info", f"new table {name}: {', '.join(destination.columns) or 'columns as records bring them'}")
@@ -180,8 +181,8 @@ def _on_table(scope: RunContext, name: str, table: Table | None, *, is_new: bool
         yield Impact("info", f"table {name}: {schema_change}")
 
 
-def _on_position(scope: RunContext, tables: Tables, change: PipelineChange) -> Iterator[Impact]:
-    pipeline = scope.pipeline
+def _on_position(context: RunContext, tables: Tables, change: PipelineChange) -> Iterator[Impact]:
+    pipeline = context.pipeline
     refuse_shared(pipeline, tables)
     state = pipeline_state(pipeline, tables)
     if state.loss is not None:

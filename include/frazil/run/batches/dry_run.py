@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
+import msgspec
 import pyarrow as pa
 
 from frazil.batch.audit import check_identity, exceeded
@@ -53,28 +53,27 @@ from frazil.run.state.tables import find_tables
 
 
 def stage_for_dry_run(
-    scope: RunContext, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage
+    context: RunContext, plan: RunPlan, ranges: tuple[Range, ...], stage: Stage
 ) -> tuple[Staged, tuple[str, ...]]:
     """The outcome of staging, and the schema changes and tables that a run would make first.
 
     Raises:
-        Retryable: Kafka, the catalog or the engine is not available now.
         Terminal: A table does not fit, or a topic is not the one that was planned for.
     """
     if not ranges:
         return Staged(), ()
-    scope.report(f"looking at {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
+    context.report(f"looking at {sum(r.span for r in ranges):,} of {plan.records:,} offsets")
     columns, all_staged, changes, all_ranges = dict[str, pa.Schema](), Staged(), list[str](), ranges
     layouts: dict[str, PartitionLayout] = {}
-    for destination in scope.pipeline.destinations:
-        columns[destination.table], changes_first = _columns(scope, destination, layouts)
+    for destination in context.pipeline.destinations:
+        columns[destination.table], changes_first = _columns(context, destination, layouts)
         changes += _change_remarks(destination.table, changes_first)
     refusals = Refusals()
     for _ in range(ROUNDS + 1):
-        unlimited = hard_delete_tables(scope.pipeline)
-        limit = PartitionLimit(scope.pipeline.limits.max_partitions, dict(layouts), unlimited)
+        unlimited = hard_delete_tables(context.pipeline)
+        limit = PartitionLimit(context.pipeline.limits.max_partitions, dict(layouts), unlimited)
         # no batch has the number 0 and rows
-        order = replace(stage_order(scope, 0, ranges, columns, refusals), partitions=limit)
+        order = replace(stage_order(context, 0, ranges, columns, refusals), partitions=limit)
         staged = stage(order)
         all_staged = replace(all_staged.merge(staged), demands={}, new_tables=(), again=())
         if not staged.asks:
@@ -82,19 +81,19 @@ def stage_for_dry_run(
         changes += _requested_changes(staged.demands, order.specs)
         columns, ranges = columns_after(columns, staged.demands, order.specs), staged.again
         # Rows that were counted without a column would have it now, so all ranges are counted again.
-        if has_late_column(all_staged.untold, columns, order.specs):
+        if has_late_column(all_staged.untyped, columns, order.specs):
             all_staged, ranges = Staged(), all_ranges
         if staged.new_tables:
             new = creatable_tables(
-                scope,
-                find_tables(scope.lake, scope.pipeline),
+                context,
+                find_tables(context.lake, context.pipeline),
                 staged.new_tables,
-                table_budget(scope, scope.pipeline.auto_created),
+                table_budget(context, context.pipeline.auto_created),
             )
-            scope, refusals = scope.with_created_tables((*scope.pipeline.auto_created, *new.names)), new.refusals
-            columns |= {name: _columns(scope, scope.pipeline.destination(name), layouts)[0] for name in new.names}
+            context, refusals = context.with_created_tables((*context.pipeline.auto_created, *new.names)), new.refusals
+            columns |= {name: _columns(context, context.pipeline.destination(name), layouts)[0] for name in new.names}
             changes += (f"a run would make table {name}, records name it" for name in new.names)
-    check_identity(plan, observe_source(scope), {r.topic for r in plan.ranges}, scope.pipeline.name)
+    check_identity(plan, observe_source(context), {r.topic for r in plan.ranges}, context.pipeline.name)
     return all_staged, tuple(changes)
 
 
@@ -108,13 +107,13 @@ def _change_remarks(table: str, changes: Iterable[SchemaChange]) -> Iterator[str
 
 
 def _columns(
-    scope: RunContext, destination: Destination, layouts: dict[str, PartitionLayout]
+    context: RunContext, destination: Destination, layouts: dict[str, PartitionLayout]
 ) -> tuple[pa.Schema, tuple[SchemaChange, ...]]:
     """The columns of the rows, and the declared ones that the table would get first. A missing table is as the file declares it.
 
     The partition layout, if there is one, is added to `layouts`.
     """
-    table = scope.lake.find_table(destination.table)
+    table = context.lake.find_table(destination.table)
     schema = declared_schema(destination) if table is None else table.schema()
     properties = PARTITIONED_LAYOUT | destination.properties if table is None else table.properties
     layout = layout_of(
@@ -126,9 +125,9 @@ def _columns(
     if table is None:
         check_layout(destination)
         return declared_columns(destination), ()
-    fold = scope.pipeline.value.folds_names
+    fold = context.pipeline.value.folds_names
     check_destination(table, destination, fold=fold)
-    refuse_other_key(scope.pipeline, destination.table, table.metadata)
+    refuse_other_key(context.pipeline, destination.table, table.metadata)
     declared = declared_changes(table.schema(), destination, fold=fold)
     after = plan_changes(table, TableChanges(destination, declared, fold=fold)).schema
     return schema_columns(after, destination), declared
@@ -151,18 +150,11 @@ class DryRun:
     """What a dry run found.
 
     Attributes:
-        pipeline: Name of the pipeline.
-        run: Id of the run.
-        offsets: Offsets that were asked for.
         looked_at: Offsets of them that were read: no more than one batch may have.
         bytes: Bytes of the keys and values that were read.
         counts: Records that were read, and how many would be rows, dead letters, or left out on purpose.
-        dead_codes: Dead letters per reason code.
         samples: The first dead letter found of each code.
-        partitions: The same, partition by partition.
         too_many_dead: Why a run would not publish these records; None if it would.
-        remarks: What else the next run does or says.
-        seconds: How long it took.
         unknown_fields: Fields of the records that would be rows which no column takes.
     """
 
@@ -182,19 +174,12 @@ class DryRun:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> DryRun:
         """Read what `to_json` wrote."""
-        body = json.loads(text)
-        body["counts"] = Counts(**body["counts"])
-        body["samples"] = {code: DeadSample(**sample) for code, sample in body["samples"].items()}
-        body["partitions"] = tuple(
-            PartitionOutcome(**p | {"counts": Counts(**p["counts"])}) for p in body["partitions"]
-        )
-        body["unknown_fields"] = UnknownFields(**body["unknown_fields"])
-        return cls(**body | {"remarks": tuple(body["remarks"])})
+        return msgspec.json.decode(text, type=cls)
 
 
 def plan_dry_run(
@@ -202,26 +187,24 @@ def plan_dry_run(
 ) -> RunPlan:
     """The plan of a dry run: the range that the request names, else what the next run would read.
 
-    Returns:
-        A plan, of no ranges if there is nothing to look at.
+    It has no ranges if there is nothing to look at.
 
     Raises:
-        Retryable: Kafka or the catalog is not available now.
         Terminal: What would stop the next run, too; or what is asked for can't be had.
     """
-    scope = RunContext.open(project, pipeline, report, clock)
-    state = _current_state(scope)
+    context = RunContext.open(project, pipeline, report, clock)
+    state = _current_state(context)
     for remark in _remarks(state, pipeline):
         report(remark)
-    asked_at = scope.stamp()
-    facts = observe_source(scope)
-    position = _position(scope, state, facts)
+    asked_at = context.stamp()
+    facts = observe_source(context)
+    position = _position(context, state, facts)
     plan = RunPlan(
         pipeline=pipeline.name,
         run=request.run,
         planned_at=asked_at,
         cluster=facts.cluster_id,
-        topics=_requested_topics(scope, position, facts, request),
+        topics=_requested_topics(context, position, facts, request),
         complete=False,
         epoch=position.epoch,
         mode="dry_run",
@@ -233,13 +216,13 @@ def plan_dry_run(
     return plan
 
 
-def _current_state(scope: RunContext) -> PipelineState | None:
+def _current_state(context: RunContext) -> PipelineState | None:
     """Where the pipeline stands, or None if it never ran. What would stop the next run stops this one."""
-    pipeline = scope.pipeline
-    tables = find_tables(scope.lake, pipeline)
+    pipeline = context.pipeline
+    tables = find_tables(context.lake, pipeline)
     existing = {} if tables is None else tables.destinations
     for name in pipeline.tables:
-        refuse_no_key(pipeline, name, existing[name] if name in existing else scope.lake.find_table(name))
+        refuse_no_key(pipeline, name, existing[name] if name in existing else context.lake.find_table(name))
     if tables is None:
         return None
     state = pipeline_state(pipeline, tables)
@@ -256,18 +239,18 @@ def _remarks(state: PipelineState | None, pipeline: Pipeline) -> tuple[str, ...]
     return ()
 
 
-def _position(scope: RunContext, state: PipelineState | None, facts: ClusterFacts) -> Position:
+def _position(context: RunContext, state: PipelineState | None, facts: ClusterFacts) -> Position:
     if state is not None and state.position is not None:
         return state.position
-    return start_position(facts, offsets_of(scope, start_target(scope.pipeline), facts))
+    return start_position(facts, offsets_of(context, start_target(context.pipeline), facts))
 
 
 def _requested_topics(
-    scope: RunContext, position: Position, facts: ClusterFacts, request: RunRequest
+    context: RunContext, position: Position, facts: ClusterFacts, request: RunRequest
 ) -> Mapping[str, PlannedTopic]:
     if request.start is None:
-        return planned_topics(scope, position, facts, request)
-    starts, ends = (offsets_of(scope, target, facts) for target in (request.start, request.end or LATEST))
+        return planned_topics(context, position, facts, request)
+    starts, ends = (offsets_of(context, target, facts) for target in (request.start, request.end or LATEST))
     return {name: _topic_between(name, topic, starts, ends) for name, topic in facts.topics.items()}
 
 
@@ -293,18 +276,17 @@ def dry_run(
     """Read and decode what a dry run looks at, and count. Of a large range only what one batch would have.
 
     Raises:
-        Retryable: Kafka, the catalog or the engine is not available now.
         Terminal: What would stop a run, too: the table does not fit, records are gone, a topic was recreated.
     """
     if (plan.pipeline, plan.mode) != (pipeline.name, "dry_run"):
         raise BAD_HANDOVER.terminal(
             f"the plan is a {plan.mode} of pipeline {plan.pipeline}, not a dry run of {pipeline.name}"
         )
-    scope = RunContext.open(project, pipeline, report, clock)
+    context = RunContext.open(project, pipeline, report, clock)
     began = time.monotonic()
-    state = _current_state(scope)
+    state = _current_state(context)
     ranges = next(cut(plan.ranges, batch_offsets(pipeline, state)), ())
-    staged, changes = stage_for_dry_run(scope, plan, ranges, stage)
+    staged, changes = stage_for_dry_run(context, plan, ranges, stage)
     tolerance = tolerance_of(pipeline)
     too_many = exceeded(staged.total, staged.dead_codes, tolerance)
     alert = [f"a run would publish this and say loudly: {too_many}"] if too_many and not tolerance.fails else []

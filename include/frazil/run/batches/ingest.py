@@ -42,30 +42,21 @@ def ingest(  # noqa: PLR0913 - the last three are options
 ) -> int:
     """Run batches until the plan's ends are reached, by this run or another one. Repeating a finished run does nothing.
 
-    Args:
-        project: Settings and connections.
-        pipeline: The pipeline.
-        plan: What to read; made by `frazil.run.batches.plan.plan_run`.
-        stage: The engine.
-        report: Takes one line per phase, for people who watch.
-        clock: Tells the time, UTC.
-        apply: The engine for tables that PyIceberg can't write; only pipelines that have one need it.
+    `report` takes one line per phase. Only pipelines with tables that PyIceberg can't write need an engine to `apply`.
 
-    Returns:
-        Number of batches this run published.
+    Returns how many batches this run published.
 
     Raises:
-        Retryable: Kafka, the catalog, the storage or the engine is not available now.
         Terminal: A person must act; nothing undecided was published.
         OutcomeUnknown: A commit was sent and the table can't be read; the next run finds out.
         Stopped: A signal asked it to stop. Batches that were decided are finished.
     """
     if plan.pipeline != pipeline.name:
         raise BAD_HANDOVER.terminal(f"the plan is of pipeline {plan.pipeline}, not {pipeline.name}")
-    scope = RunContext.open(project, pipeline, report, clock, apply)
+    context = RunContext.open(project, pipeline, report, clock, apply)
     if plan.mode == "dry_run":
         raise BAD_HANDOVER.terminal("a dry run lands nothing: its plan is not for ingesting")
-    run = Ingestion(scope, plan, stage, scope.pipeline.auto_created)
+    run = Ingestion(context, plan, stage, context.pipeline.auto_created)
     with shutdown.handled(report), registered(project.home, pipeline.name, plan.run, report):
         return replay(run) if plan.mode == "replay" else _ingest(run)
 
@@ -76,29 +67,29 @@ def _ingest(run: Ingestion) -> int:
     wasted = 0.0
     while True:
         began = time.monotonic()
-        scope, tables, state = recover(run.scope)
-        run = replace(run, scope=scope)
-        position = planned_position(scope, plan, state)
+        context, tables, state = recover(run.context)
+        run = replace(run, context=context)
+        position = planned_position(context, plan, state)
         ranges, skipped_ranges = remaining(plan, position), skipped(plan, position)
         if not ranges and not skipped_ranges:
-            mirror_to_consumer_group(scope, state.position)
+            mirror_to_consumer_group(context, state.position)
             return published
         if shutdown.requester():
-            raise shutdown.stopped(f"pipeline {scope.pipeline.name} landed {published} batches of this run")
-        chosen = next(cut(ranges, batch_offsets(scope.pipeline, state)), ())
+            raise shutdown.stopped(f"pipeline {context.pipeline.name} landed {published} batches of this run")
+        chosen = next(cut(ranges, batch_offsets(context.pipeline, state)), ())
         try:
             position, names = _run_batch(run, tables, state, chosen, wasted)
         except Refused as refusal:
             refused, wasted = refused + 1, wasted + time.monotonic() - began
-            scope.report(f"batch {state.newest_batch + 1} refused, planning again: {refusal.message}")
+            context.report(f"batch {state.newest_batch + 1} refused, planning again: {refusal.message}")
             if refused > REFUSALS:
                 raise RUN_OVERTAKEN.retryable(
-                    f"pipeline {scope.pipeline.name}: {refused} {BATCHES_REFUSED}: {refusal.message}"
+                    f"pipeline {context.pipeline.name}: {refused} {BATCHES_REFUSED}: {refusal.message}"
                 ) from refusal
             continue
         published, refused, wasted, run = published + 1, 0, 0.0, replace(run, refused_tables=names)
         if not remaining(plan, position) and not skipped(plan, position):
-            mirror_to_consumer_group(scope, position)  # nothing is left, whoever moved it further since
+            mirror_to_consumer_group(context, position)  # nothing is left, whoever moved it further since
             return published
 
 
@@ -109,14 +100,14 @@ def _run_batch(
 
     Returns the position that it led to, and names that no table is made of, and why.
     """
-    scope, plan = run.scope, run.plan
-    position = planned_position(scope, plan, state)
+    context, plan = run.context, run.plan
+    position = planned_position(context, plan, state)
     following = advance(position, ranges, plan)
     staged = stage_batch(run, tables, following.n, ranges)
-    scope = staged.scope
+    context = staged.context
     skipped_ranges = skipped(plan, position)
     for r in skipped_ranges:
-        scope.report(f"SKIPPED, gone from Kafka: topic {r.topic}, partition {r.partition}, {r.start} to {r.end - 1}")
+        context.report(f"SKIPPED, gone from Kafka: topic {r.topic}, partition {r.partition}, {r.start} to {r.end - 1}")
     batch = Batch(
         kind="ingest",
         run=plan.run,
@@ -132,5 +123,5 @@ def _run_batch(
         schema_changes=staged.changes,
         complete_through=plan.planned_at if plan.complete and not remaining(plan, following) else None,
     )
-    publish(scope, staged.tables, state, batch)
+    publish(context, staged.tables, state, batch)
     return following, staged.refused_tables

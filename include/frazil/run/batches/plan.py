@@ -46,7 +46,6 @@ class PlannedRun:
 
     Attributes:
         plan: What the run will read, or None if there is nothing new, and nothing that waits for the engine.
-        position: Where the pipeline stands.
         complete_through: With nothing new: the instant through which the table holds everything, if that is known.
     """
 
@@ -61,16 +60,15 @@ def plan_run(
     """Plan a run: where the pipeline stands, what is to be read, and where the run ends.
 
     Raises:
-        Retryable: Kafka or the catalog is not available now.
         Terminal: The position does not fit the cluster or the topics, or the tables don't fit the pipeline.
     """
-    scope = RunContext.open(project, pipeline, report, clock)
-    scope, _, state = recover(scope, leave_waiting=True)
-    position = state.position or _write_start_position(scope, request)
+    context = RunContext.open(project, pipeline, report, clock)
+    context, _, state = recover(context, leave_waiting=True)
+    position = state.position or _write_start_position(context, request)
     # Kafka is asked after the position was read: offsets only grow, so another run's batch can't look like a lost log.
-    asked_at = scope.stamp()
-    facts = observe_hidden_topics(scope, position, observe_source(scope))
-    topics = planned_topics(scope, position, facts, request)
+    asked_at = context.stamp()
+    facts = observe_hidden_topics(context, position, observe_source(context))
+    topics = planned_topics(context, position, facts, request)
     complete = request.mode == "ingest" and reaches_high_watermarks(topics, facts)
     plan = RunPlan(
         pipeline=pipeline.name,
@@ -94,49 +92,49 @@ def plan_run(
 
 
 def planned_topics(
-    scope: RunContext, position: Position, facts: ClusterFacts, request: RunRequest
+    context: RunContext, position: Position, facts: ClusterFacts, request: RunRequest
 ) -> Mapping[str, PlannedTopic]:
     """What a run reads, by what it is asked to do.
 
     Raises:
         Terminal: The position does not belong to what the broker shows, or what is asked for can't be had.
     """
-    name, source = scope.pipeline.name, scope.pipeline.source
+    name, source = context.pipeline.name, context.pipeline.source
     if request.mode == "replay":
-        return _replayed_topics(scope, position, facts, request)
+        return _replayed_topics(context, position, facts, request)
     if request.start is not None:
         raise BAD_ARGUMENT.terminal(
             f"pipeline {name} always goes on at its position; a run can't begin elsewhere",
             next_step=f"to land a range again: frazil replay {name} --from … --to …; to move the position:"
             f" frazil reset {name} --to … --reason …",
         )
-    check_truncations(position, facts, truncations(scope.cluster, changed_leaders(position, facts)), name)
+    check_truncations(position, facts, truncations(context.cluster, changed_leaders(position, facts)), name)
     check_position(position, facts, name, source.on_data_loss, source.topics)
-    vanished = vanished_topics(scope.pipeline, position, facts)
+    vanished = vanished_topics(context.pipeline, position, facts)
     check_vanished(position, vanished, source.on_data_loss)
-    until = offsets_of(scope, request.end, facts) if request.end is not None else None
+    until = offsets_of(context, request.end, facts) if request.end is not None else None
     return plan_topics(position, facts, until) | give_up(position, vanished)
 
 
 def _replayed_topics(
-    scope: RunContext, position: Position, facts: ClusterFacts, request: RunRequest
+    context: RunContext, position: Position, facts: ClusterFacts, request: RunRequest
 ) -> Mapping[str, PlannedTopic]:
-    name = scope.pipeline.name
-    refuse_without_coordinates(scope)
-    refuse_forgotten_deletes(scope)
+    name = context.pipeline.name
+    refuse_without_coordinates(context)
+    refuse_forgotten_deletes(context)
     if request.start is None:
         raise BAD_ARGUMENT.terminal(
             "a replay needs to know where to begin", next_step=f"frazil replay {name} --from … --to …"
         )
-    starts, ends = (offsets_of(scope, target, facts) for target in (request.start, request.end or LATEST))
+    starts, ends = (offsets_of(context, target, facts) for target in (request.start, request.end or LATEST))
     topics = replay_topics(position, facts, starts, ends, name)
-    _refuse_other_records(scope, position, facts, topics)
-    refuse_compacted(scope, [topic_name for topic_name, topic in topics.items() if topic.begin != topic.end])
+    _refuse_other_records(context, position, facts, topics)
+    refuse_compacted(context, [topic_name for topic_name, topic in topics.items() if topic.begin != topic.end])
     return topics
 
 
 def _refuse_other_records(
-    scope: RunContext, position: Position, facts: ClusterFacts, topics: Mapping[str, PlannedTopic]
+    context: RunContext, position: Position, facts: ClusterFacts, topics: Mapping[str, PlannedTopic]
 ) -> None:
     """Refuse a replay of records that are not the ones that were read before. Losses outside its ranges are not its concern."""
     ends = {
@@ -147,7 +145,7 @@ def _refuse_other_records(
     }
     leaders = changed_leaders(position, facts, with_idle=True)
     checked_ends = {key: (ends[key], epoch) for key, (_, epoch) in leaders.items() if key in ends}
-    check_truncations(position, facts, truncations(scope.cluster, checked_ends), scope.pipeline.name)
+    check_truncations(position, facts, truncations(context.cluster, checked_ends), context.pipeline.name)
 
     def is_unchecked(topic: str, partition: int) -> bool:
         # A topic without ids was recreated if any of its logs is too short.
@@ -159,40 +157,40 @@ def _refuse_other_records(
         name: replace(topic, next=tuple(offset if is_unchecked(name, n) else 0 for n, offset in enumerate(topic.next)))
         for name, topic in position.topics.items()
     }
-    check_position(replace(position, topics=doubtful), facts, scope.pipeline.name, "skip_recorded")
+    check_position(replace(position, topics=doubtful), facts, context.pipeline.name, "skip_recorded")
 
 
-def _write_start_position(scope: RunContext, request: RunRequest) -> Position:
+def _write_start_position(context: RunContext, request: RunRequest) -> Position:
     """The very first commit: the resolved start position, before any data."""
-    facts = observe_source(scope)
-    scope, tables, state = recover(scope)
+    facts = observe_source(context)
+    context, tables, state = recover(context)
     if state.position is None:
-        _report_missing_ids(scope, facts)
+        _report_missing_ids(context, facts)
         batch = Batch(
             kind="start",
             run=request.run,
-            position=start_position(facts, offsets_of(scope, start_target(scope.pipeline), facts)),
-            planned_at=scope.stamp(),
+            position=start_position(facts, offsets_of(context, start_target(context.pipeline), facts)),
+            planned_at=context.stamp(),
             started_by=request.started_by,
         )
-        manifest, path = write_manifest(scope, tables, state, batch)
+        manifest, path = write_manifest(context, tables, state, batch)
         try:
-            decide(scope, manifest, path, state)
+            decide(context, manifest, path, state)
         except Refused as refusal:
             # Another run was first. Its start position counts, and is read below like any other.
-            scope.report(f"another run began the pipeline: {refusal.message}")
+            context.report(f"another run began the pipeline: {refusal.message}")
         else:
-            roll_forward(scope, manifest, path, state)
-        state = recover(scope)[2]
+            roll_forward(context, manifest, path, state)
+        state = recover(context)[2]
     if state.position is None:
         raise RUN_OVERTAKEN.retryable("the first commit of the pipeline was taken back by a rival; try again")
     return state.position
 
 
-def _report_missing_ids(scope: RunContext, facts: ClusterFacts) -> None:
+def _report_missing_ids(context: RunContext, facts: ClusterFacts) -> None:
     topics_without_id = [name for name, topic in facts.topics.items() if topic.id is None]
     if topics_without_id:
-        scope.report(
-            f"{scope.cluster} gives no topic ids ({', '.join(topics_without_id)}): a topic that is deleted and made anew is noticed"
+        context.report(
+            f"{context.cluster} gives no topic ids ({', '.join(topics_without_id)}): a topic that is deleted and made anew is noticed"
             " only when its log ends before the position; cluster, log start and log end are checked all the same"
         )

@@ -26,14 +26,6 @@ class RunResult:
     """One run.
 
     Attributes:
-        pipeline: Name of the pipeline.
-        run: Id of the run.
-        batches: Batches it published.
-        read: Records read.
-        written: Records that became rows.
-        dead: Records that became dead letters.
-        filtered: Records left out on purpose.
-        dead_codes: Dead letters per reason code.
         position: Topic -> next offset per partition, after the run.
         snapshots: Snapshots of the destinations, one per batch and table.
         seconds: From the plan to the last row of the ledger, 0 without a batch.
@@ -42,7 +34,6 @@ class RunResult:
         changes: Destination that rows are merged into -> changes that were staged for it.
         files: Destination -> data files that it got.
         bytes: Destination -> their size.
-        phases: Of each batch the seconds per phase.
         tolerance_exceeded: Of each batch that was published with more dead letters than tolerated, how many it had.
     """
 
@@ -73,15 +64,8 @@ class RunResult:
 def run_result(project: Project, pipeline: Pipeline, run_id: str, planned_at: str | None = None) -> RunResult:
     """What a run did so far, from the ledger's rows that carry its id.
 
-    Args:
-        project: Settings and connections.
-        pipeline: The pipeline.
-        run_id: Id of the run.
-        planned_at: Instant of a plan: only batches planned then or later count, since a run that is cleared in Airflow
-            plans again.
-
-    Raises:
-        Retryable: The catalog can't be read now.
+    With `planned_at`, an instant of a plan, only batches planned then or later count: a run that is cleared in Airflow
+    plans again.
     """
     ledger = read_ledger(project.lake_of(pipeline), pipeline.ledger_table, pipeline.name, run_id)
     if planned_at is not None:

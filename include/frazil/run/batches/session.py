@@ -82,13 +82,7 @@ class Session:
             failed, since what the job was started with may not fit any more, and the waiting one starts another.
 
     Attributes:
-        project: Settings in force.
-        pipeline: The pipeline in force.
-        order: As above.
-        report: As above.
-        in_job: As above.
         complete_through: Everything that Kafka had accepted by this instant, ISO 8601, is in; None if that is unknown.
-        plans: How often it planned.
     """
 
     def __init__(
@@ -114,8 +108,7 @@ class Session:
     def next_plan(self) -> RunPlan | None:
         """Wait for a tick at which there is something to do, and plan it.
 
-        Returns:
-            The plan, or None at the end of the session.
+        Returns None at the end of the session.
 
         Raises:
             Stopped: A signal asked it to stop.
@@ -146,9 +139,7 @@ class Session:
     def note_handed_over(self, plan: RunPlan, end_json: str | None) -> None:
         """Take note that another process landed a plan, and maybe went on with the session: the next tick plans again.
 
-        Args:
-            plan: As `run_session` returned it.
-            end_json: The end of the session as that process saw it, as JSON; None if it only landed the plan.
+        `end_json` is the end of the session as that process saw it; None if it only landed the plan.
         """
         through = plan.planned_at if plan.complete else None
         if end_json is not None:
@@ -255,10 +246,6 @@ class Session:
 def run_session(session: Session, land: Land) -> RunPlan | None:
     """Land batches until the session ends.
 
-    Args:
-        session: The session, entered.
-        land: Lands each plan in this process.
-
     Returns:
         A plan that `land` does not land: for another process, which stays if the plan says until when. Then see
         `Session.note_handed_over`. None at the end of the session.
@@ -286,10 +273,7 @@ def run_session(session: Session, land: Land) -> RunPlan | None:
 def run_session_with_jobs(session: Session, land: Land, submit: Submit) -> None:
     """Land batches until the session ends: in this process, or in jobs that it starts and waits for.
 
-    Args:
-        session: The session, entered.
-        land: Lands in this process what is for it.
-        submit: Does any other plan in a job. What that fails for is tried again as everything else is, in another job.
+    What `land` does not land, a job does. What a job fails for is tried again as everything else is, in another job.
 
     Raises:
         Stopped: A signal asked it to stop. Batches that were decided are finished.
@@ -306,12 +290,7 @@ def run_session_with_jobs(session: Session, land: Land, submit: Submit) -> None:
 
 
 def inline_lander(report: Report, clock: Clock = utc_now) -> Land:
-    """Return what lands the plans that are for the `inline` engine, and no others.
-
-    Args:
-        report: Takes one line per phase.
-        clock: Tells the time, UTC.
-    """
+    """Return what lands the plans that are for the `inline` engine, and no others."""
 
     def land(project: Project, pipeline: Pipeline, plan: RunPlan) -> bool:
         engine = chosen_engine(pipeline, project.settings.auto, plan)

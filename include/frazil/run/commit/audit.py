@@ -50,14 +50,11 @@ class Ingestion:
     """A run under way.
 
     Attributes:
-        scope: Its pipeline, catalog and cluster.
-        plan: What it was planned to read.
-        stage: The engine.
         tables_before: Tables that were created before it began: they don't count towards its own limit.
         refused_tables: Names that no table was made of so far, and why: no batch asks for them again.
     """
 
-    scope: RunContext
+    context: RunContext
     plan: RunPlan
     stage: Stage
     tables_before: tuple[str, ...] = ()
@@ -68,17 +65,10 @@ class Ingestion:
 class StagedBatch:
     """What staging brought.
 
-    Attributes:
-        scope: The pipeline, with the tables that were made for these records.
-        staged: Files and counts.
-        tables: The tables that they were staged for, as they are since.
-        started_at: When it began.
-        phases: Seconds per phase.
-        changes: What of the tables' schemas was changed for these records.
-        refused_tables: Names that no table is made of, and why.
+    The tables are those that the records were staged for, made or changed for them.
     """
 
-    scope: RunContext
+    context: RunContext
     staged: Staged
     tables: Tables
     started_at: str
@@ -91,89 +81,88 @@ def stage_batch(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...
     """Stage ranges and audit the outcome. What fails the audit is deleted.
 
     Raises:
-        Retryable: Kafka, the storage or the engine is not available now.
         Terminal: The numbers don't add up, more dead letters than tolerated, or a topic was recreated.
         Stopped: The run was asked to stop.
     """
-    scope = run.scope
+    context = run.context
     if not ranges:
-        return StagedBatch(scope, Staged(), tables, scope.stamp(), {}, refused_tables=run.refused_tables)
-    scope.report(f"batch {n}: staging {sum(r.span for r in ranges):,} offsets of {len(ranges)} partitions")
+        return StagedBatch(context, Staged(), tables, context.stamp(), {}, refused_tables=run.refused_tables)
+    context.report(f"batch {n}: staging {sum(r.span for r in ranges):,} offsets of {len(ranges)} partitions")
     began = time.monotonic()
     batch = _stage_until_fitting(run, tables, n, ranges)
-    scope, staged, tables = batch.scope, batch.staged, batch.tables
+    context, staged, tables = batch.context, batch.staged, batch.tables
     staged_in = time.monotonic() - began
     total = staged.total
     how = "stopped at" if staged.stopped else "staged"
-    scope.report(f"batch {n}: {how} {total.written:,} rows, {staged.letters:,} dead letters in {staged_in:.1f} s")
+    context.report(f"batch {n}: {how} {total.written:,} rows, {staged.letters:,} dead letters in {staged_in:.1f} s")
     if (left_out := staged.unknown_fields.summary) is not None:
-        scope.report(f"batch {n}: {left_out}")
+        context.report(f"batch {n}: {left_out}")
     try:
-        _audit(scope, run.plan, ranges, staged)
+        _audit(context, run.plan, ranges, staged)
     except FrazilError as failure:
-        discard(scope, tables, staged, failure)
+        discard(context, tables, staged, failure)
         raise
     hit(Failpoint.AUDITED)
-    refuse_if_stopping(scope, tables, n, staged)
+    refuse_if_stopping(context, tables, n, staged)
     phases = {"stage": round(staged_in, 3), "audit": round(time.monotonic() - began - staged_in, 3)}
     return replace(batch, phases=phases)
 
 
 def _stage_until_fitting(run: Ingestion, tables: Tables, n: int, ranges: tuple[Range, ...]) -> StagedBatch:
     """Stage ranges; if records need tables or columns that don't exist, create them and stage those ranges again."""
-    scope, all_staged, staged, pending = run.scope, Staged(), Staged(), ranges
+    context, all_staged, staged, pending = run.context, Staged(), Staged(), ranges
     changes: Demands = {}
-    started_at = scope.stamp()
-    budget = table_budget(scope, run.tables_before)
-    refusals = initial_refusals(scope, budget, run.refused_tables)
+    started_at = context.stamp()
+    budget = table_budget(context, run.tables_before)
+    refusals = initial_refusals(context, budget, run.refused_tables)
     for number in range(ROUNDS + 1):  # tables are made in a round of their own
         order = replace(
-            stage_order(scope, n, pending, columns_of(scope.pipeline, tables), refusals),
-            destinations=row_targets(scope.pipeline, tables),
-            dead_letters=staging_table(scope.pipeline.dead_letters_table, tables.dead_letters),
-            names_letters=scope.pipeline.dead_letters.log,
-            tolerance=tolerance_of(scope.pipeline),
+            stage_order(context, n, pending, columns_of(context.pipeline, tables), refusals),
+            destinations=row_targets(context.pipeline, tables),
+            dead_letters=staging_table(context.pipeline.dead_letters_table, tables.dead_letters),
+            names_letters=context.pipeline.dead_letters.log,
+            tolerance=tolerance_of(context.pipeline),
             fixed_at=run.plan.planned_at,
-            partitions=partition_limit(scope.pipeline, tables),
+            partitions=partition_limit(context.pipeline, tables),
         )
         if number >= ROUNDS - 1:  # fields beyond those that are remembered may ask for columns for ever
             order = replace(order, specs=without_new_columns(order.specs))
         staged = run.stage(order)
         hit(Failpoint.STAGED)
         all_staged = all_staged.merge(staged)
-        refuse_if_stopping(scope, tables, n, all_staged)
+        refuse_if_stopping(context, tables, n, all_staged)
         if staged.stopped or not staged.asks:
-            return StagedBatch(scope, all_staged, tables, started_at, {}, changes, refusals.names)
+            return StagedBatch(context, all_staged, tables, started_at, {}, changes, refusals.names)
         try:
             if staged.new_tables:
-                creation = create_tables(scope, tables, staged.new_tables, budget, n)
-                scope, tables, refusals = creation.scope, creation.tables, refusals.merged_with(creation.refusals)
-            after, applied = evolve_tables(scope, tables, staged.demands, order.specs, n)
+                creation = create_tables(context, tables, staged.new_tables, budget, n)
+                context, tables, refusals = creation.context, creation.tables, refusals.merged_with(creation.refusals)
+            after, applied = evolve_tables(context, tables, staged.demands, order.specs, n)
         except FrazilError as failure:
-            discard(scope, tables, all_staged, failure)
+            discard(context, tables, all_staged, failure)
             raise
         # Files that lack a column, or that don't fit the changed tables, are void: their ranges are staged again.
-        is_incomplete = has_late_column(all_staged.untold, columns_of(scope.pipeline, after), order.specs)
-        changes, is_void = merge_demands(changes, applied), is_incomplete or is_stale(scope.pipeline, tables, after)
-        discard(scope, after, all_staged if is_void else Staged(void=staged.void))
+        is_incomplete = has_late_column(all_staged.untyped, columns_of(context.pipeline, after), order.specs)
+        changes, is_void = merge_demands(changes, applied), is_incomplete or is_stale(context.pipeline, tables, after)
+        discard(context, after, all_staged if is_void else Staged(void=staged.void))
         all_staged = Staged() if is_void else replace(all_staged, demands={}, new_tables=(), again=(), void=())
         tables, pending = after, ranges if is_void else staged.again
-        scope.report(
+        context.report(
             f"batch {n}: staging {sum(r.span for r in pending):,} offsets again, for the tables as they are now"
         )
-    discard(scope, tables, all_staged)
-    raise columns_still_missing(scope, n, staged.demands)
+    discard(context, tables, all_staged)
+    raise columns_still_missing(context, n, staged.demands)
 
 
-def _audit(scope: RunContext, plan: RunPlan, ranges: tuple[Range, ...], staged: Staged) -> None:
-    pipeline = scope.pipeline
+def _audit(context: RunContext, plan: RunPlan, ranges: tuple[Range, ...], staged: Staged) -> None:
+    pipeline = context.pipeline
     for line in named_letters(staged):
-        scope.report(line)
+        context.report(line)
     too_many = batch_audit.audit(ranges, staged, pipeline.tables, pipeline.dead_letters_table, tolerance_of(pipeline))
     if too_many is not None:
-        scope.report(f"ALERT: too many dead letters, published nevertheless: {too_many}")
+        context.report(f"ALERT: too many dead letters, published nevertheless: {too_many}")
     read = {r.topic for r in ranges}
-    batch_audit.check_identity(plan, observe_source(scope), read, pipeline.name)
+    batch_audit.check_identity(plan, observe_source(context), read, pipeline.name)
 
 
 def named_letters(staged: Staged) -> Iterator[str]:
@@ -189,27 +178,27 @@ def named_letters(staged: Staged) -> Iterator[str]:
         yield f"and {more:,} more dead letters"
 
 
-def refuse_if_stopping(scope: RunContext, tables: Tables, n: int, staged: Staged) -> None:
+def refuse_if_stopping(context: RunContext, tables: Tables, n: int, staged: Staged) -> None:
     """Discard an undecided batch if the run was asked to stop.
 
     Raises:
         Stopped: It was.
     """
     if shutdown.requester():
-        stopped = shutdown.stopped(f"batch {n} of pipeline {scope.pipeline.name} was not decided, and is discarded")
-        discard(scope, tables, staged, stopped)
+        stopped = shutdown.stopped(f"batch {n} of pipeline {context.pipeline.name} was not decided, and is discarded")
+        discard(context, tables, staged, stopped)
         raise stopped
 
 
-def discard(scope: RunContext, tables: Tables, staged: Staged, failure: FrazilError | None = None) -> None:
+def discard(context: RunContext, tables: Tables, staged: Staged, failure: FrazilError | None = None) -> None:
     """Delete files that were never part of a commit request. If that fails, too, `failure` is still the error that is raised."""
     # Each by its own table's way to the storage: catalogs may have different ones.
-    by_name = {scope.pipeline.dead_letters_table: tables.dead_letters, **tables.destinations}
+    by_name = {context.pipeline.dead_letters_table: tables.dead_letters, **tables.destinations}
     try:
         for name, paths in _paths(by_name, staged).items():
             delete_files(by_name[name], paths)
     except FrazilError as error:
-        scope.report(f"staged files are left to orphan removal: {error.message}")
+        context.report(f"staged files are left to orphan removal: {error.message}")
         if failure is not None:
             failure.add_note(f"staged files could not be deleted: {error.message}")
 
@@ -226,14 +215,14 @@ def _paths(by_name: Mapping[str, Table], staged: Staged) -> dict[str, list[str]]
 
 
 def stage_order(
-    scope: RunContext, n: int, ranges: tuple[Range, ...], columns: Mapping[str, pa.Schema], refusals: Refusals
+    context: RunContext, n: int, ranges: tuple[Range, ...], columns: Mapping[str, pa.Schema], refusals: Refusals
 ) -> StageOrder:
     """What is asked of the engine for one batch, if it only counts."""
-    pipeline, schemas = scope.pipeline, scope.schemas
+    pipeline, schemas = context.pipeline, context.schemas
     return StageOrder(
         pipeline=pipeline.name,
         n=n,
-        cluster=scope.cluster,
+        cluster=context.cluster,
         ranges=ranges,
         records_per_task=pipeline.limits.records_per_task,
         specs=record_specs(pipeline, columns, schemas),
@@ -267,7 +256,7 @@ def row_targets(pipeline: Pipeline, tables: Tables) -> dict[str, StagingTable]:
     }
 
 
-def planned_position(scope: RunContext, plan: RunPlan, state: PipelineState) -> Position:
+def planned_position(context: RunContext, plan: RunPlan, state: PipelineState) -> Position:
     """The position, if the plan is still meant for it.
 
     Raises:
@@ -276,45 +265,44 @@ def planned_position(scope: RunContext, plan: RunPlan, state: PipelineState) -> 
     """
     if state.position is None:
         raise POSITION_LOST.terminal(
-            f"pipeline {scope.pipeline.name} was planned, but its table holds no position any more"
+            f"pipeline {context.pipeline.name} was planned, but its table holds no position any more"
         )
     if state.position.epoch != plan.epoch:
         raise RUN_OVERTAKEN.retryable(
-            f"pipeline {scope.pipeline.name} was planned in epoch {plan.epoch} and is in epoch {state.position.epoch}:"
+            f"pipeline {context.pipeline.name} was planned in epoch {plan.epoch} and is in epoch {state.position.epoch}:"
             " it was reset or rolled back meanwhile",
             next_step="start a new run; it plans from where the pipeline stands now",
         )
     return state.position
 
 
-def publish(scope: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> None:
+def publish(context: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> None:
     """Write the manifest of a staged batch, decide it, roll it forward.
 
     Raises:
         Refused: A rival was first, a table no longer takes its files, or they lay so long that an orphan removal may have
             taken some of them.
-        Retryable: Kafka, the catalog or the storage is not available now.
         Terminal: A person must act; the dead-letter topic is looked at before the decision.
         Stopped: The run was asked to stop, before the decision.
     """
-    topic = ready_letter_topic(scope, batch)
-    manifest, path = write_manifest(scope, tables, state, replace(batch, letter_topic=topic))
-    _refuse_changed_followers(scope, manifest)
-    refuse_if_stopping(scope, tables, batch.position.n, batch.staged)
+    topic = ready_letter_topic(context, batch)
+    manifest, path = write_manifest(context, tables, state, replace(batch, letter_topic=topic))
+    _refuse_changed_followers(context, manifest)
+    refuse_if_stopping(context, tables, batch.position.n, batch.staged)
     with shutdown.finishing():
-        snapshot = decide(scope, manifest, path, state)
-        scope.report(f"batch {batch.position.n}: decided, snapshot {snapshot}")
-        roll_forward(scope, manifest, path, state)
-        scope.report(f"batch {batch.position.n}: finished")
+        snapshot = decide(context, manifest, path, state)
+        context.report(f"batch {batch.position.n}: decided, snapshot {snapshot}")
+        roll_forward(context, manifest, path, state)
+        context.report(f"batch {batch.position.n}: finished")
 
 
-def _refuse_changed_followers(scope: RunContext, manifest: Manifest) -> None:
+def _refuse_changed_followers(context: RunContext, manifest: Manifest) -> None:
     """Refuse a batch whose files don't fit a follower any more: before the decision they can still be staged again.
 
     After the decision such a follower would block the pipeline.
     """
     names = [part.table for part in manifest.followers]
-    loaded = in_parallel(scope.lake.load_table, names)
+    loaded = in_parallel(context.lake.load_table, names)
     for part, table in zip(manifest.followers, loaded, strict=True):
         mismatch = part.fit.mismatch(fit_of(table.metadata))
         if mismatch is not None:
@@ -324,4 +312,4 @@ def _refuse_changed_followers(scope: RunContext, manifest: Manifest) -> None:
     # In one order: of two pipelines that claim the same tables, one gets all of them.
     for part in sorted(manifest.followers, key=lambda part: part.table):
         if part.role == "destination":
-            claim_topics(scope.lake, manifest, part, loaded_by_name[part.table].metadata)
+            claim_topics(context.lake, manifest, part, loaded_by_name[part.table].metadata)

@@ -48,17 +48,10 @@ ORPHAN_WINDOW: Final = timedelta(days=3)
 """Age from which an orphan removal may take files that no snapshot names: Iceberg's default for `older_than`."""
 
 
-def decide(scope: RunContext, manifest: Manifest, path: str, state: PipelineState) -> int:
+def decide(context: RunContext, manifest: Manifest, path: str, state: PipelineState) -> int:
     """The one commit that makes a batch happen: rows and position in the same snapshot.
 
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        manifest: The batch, already written to `path`.
-        path: Where its manifest lies.
-        state: What it was planned on.
-
-    Returns:
-        Id of the snapshot.
+    `path` is where its manifest lies, already written; `state` is what it was planned on. Returns the snapshot.
 
     Raises:
         Refused: The position is another one by now, or the table no longer takes the files.
@@ -66,7 +59,7 @@ def decide(scope: RunContext, manifest: Manifest, path: str, state: PipelineStat
     """
     position_key, batch_key = POSITION_KEY.format(manifest.pipeline), BATCH_KEY.format(manifest.pipeline)
     table = manifest.closing.table
-    created_tables = {MADE_KEY.format(manifest.pipeline): json.dumps(manifest.made)} if manifest.made else {}
+    created_tables = {MADE_KEY.format(manifest.pipeline): json.dumps(manifest.created)} if manifest.created else {}
     change = Change(
         step="decide",
         table=table,
@@ -78,16 +71,16 @@ def decide(scope: RunContext, manifest: Manifest, path: str, state: PipelineStat
         attached={position_key: manifest.position.to_json()} | created_tables,
         properties={CLOSING_KEY.format(manifest.pipeline): table}
         if table == manifest.ledger
-        else branch_note(scope.lake, manifest.pipeline, table),
+        else branch_note(context.lake, manifest.pipeline, table),
         fit=manifest.closing.fit,
         landed=lambda metadata: landed_snapshot(metadata, batch_key, manifest.mark, table),
-        check=_position_check(scope, manifest, state),
-        retention=scope.retention(table),
+        check=_position_check(context, manifest, state),
+        retention=context.retention(table),
     )
-    return commit(scope.lake, change)
+    return commit(context.lake, change)
 
 
-def _position_check(scope: RunContext, manifest: Manifest, state: PipelineState) -> Callable[[TableMetadata], None]:
+def _position_check(context: RunContext, manifest: Manifest, state: PipelineState) -> Callable[[TableMetadata], None]:
     """A check, for the deciding commit, that the closing table still holds the last batch that this one was planned on.
 
     The position moves with its batch, so the id of the last batch stands for it. The check also refuses files that are older
@@ -96,10 +89,10 @@ def _position_check(scope: RunContext, manifest: Manifest, state: PipelineState)
     batch_key, table = BATCH_KEY.format(manifest.pipeline), manifest.closing.table
 
     def check(metadata: TableMetadata) -> None:
-        age = scope.clock() - datetime.fromisoformat(manifest.started_at)
+        age = context.clock() - datetime.fromisoformat(manifest.started_at)
         if age > ORPHAN_WINDOW / 2:
             raise Refused(f"batch {manifest.position.n} was staged {age} ago: its files may be taken for orphans")
-        _refuse_shared_now(scope, manifest, metadata)
+        _refuse_shared_now(context, manifest, metadata)
         last = read_summary(metadata, batch_key, table)
         mark, is_rolled_back = mark_of(last), isinstance(last, RolledBack)
         if mark != manifest.closing.after or (is_rolled_back and state.rolled_back is None):
@@ -112,13 +105,13 @@ def _position_check(scope: RunContext, manifest: Manifest, state: PipelineState)
     return check
 
 
-def _refuse_shared_now(scope: RunContext, manifest: Manifest, metadata: TableMetadata) -> None:
+def _refuse_shared_now(context: RunContext, manifest: Manifest, metadata: TableMetadata) -> None:
     """Refuse a table in which another pipeline has begun to land one of these topics since the batch was planned."""
-    for name in scope.pipeline.tables:
+    for name in context.pipeline.tables:
         if name == manifest.closing.table:
-            refuse_same_topics(scope.pipeline, name, metadata)
+            refuse_same_topics(context.pipeline, name, metadata)
         elif manifest.kind == "start":
-            refuse_same_topics(scope.pipeline, name, scope.lake.load_table(name).metadata)
+            refuse_same_topics(context.pipeline, name, context.lake.load_table(name).metadata)
 
 
 def _mark_description(mark: BatchMark | None) -> str:
@@ -130,24 +123,20 @@ def lake_of_batch(lake: PipelineCatalog, manifest: Manifest) -> PipelineCatalog:
     return lake.decided({part.table: (part.catalog, part.branch) for part in manifest.parts})
 
 
-def roll_forward(scope: RunContext, manifest: Manifest, path: str, state: PipelineState) -> None:
+def roll_forward(context: RunContext, manifest: Manifest, path: str, state: PipelineState) -> None:
     """Give every follower its part, the dead-letter topic its letters, then the ledger its rows. Safe to repeat, and when two
     do it at once: then letters may be in the topic twice.
 
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        manifest: A decided batch.
-        path: Where its manifest lies.
-        state: Where the pipeline stood before the batch was recorded.
+    `state` is where the pipeline stood before the batch was recorded.
 
     Raises:
         Terminal: A follower can't take its part: dropped, rolled back, changed; or the topic can't; or the manifest names
             tables of others.
         Retryable: Kafka, the catalog or the storage is not available now; or the closing table holds the batch no more.
     """
-    refuse_foreign_parts(scope, state, manifest)
-    scope = replace(scope, lake=lake_of_batch(scope.lake, manifest))
-    table, closing = manifest.closing.table, scope.lake.load_table(manifest.closing.table)
+    refuse_foreign_parts(context, state, manifest)
+    context = replace(context, lake=lake_of_batch(context.lake, manifest))
+    table, closing = manifest.closing.table, context.lake.load_table(manifest.closing.table)
     decided = landed_snapshot(closing.metadata, BATCH_KEY.format(manifest.pipeline), manifest.mark, table)
     if decided is None:
         # A process that slept: what it would give the followers belongs to a past that the pipeline no longer has.
@@ -157,12 +146,12 @@ def roll_forward(scope: RunContext, manifest: Manifest, path: str, state: Pipeli
             next_step="run again; it plans from where the pipeline stands now",
         )
     snapshots: dict[str, int | None] = {table: decided}
-    snapshots |= commit_all_followers(scope, manifest, path)
-    _record_in_ledger(scope, manifest, closing, snapshots, path, state)
+    snapshots |= commit_all_followers(context, manifest, path)
+    _record_in_ledger(context, manifest, closing, snapshots, path, state)
 
 
 def _record_in_ledger(
-    scope: RunContext,
+    context: RunContext,
     manifest: Manifest,
     closing: Table,
     snapshots: Mapping[str, int | None],
@@ -174,17 +163,17 @@ def _record_in_ledger(
     A finished batch does not send its letters again, so they are sent as late as possible: just before that commit.
     """
     key, tables_key = DONE_KEY.format(manifest.pipeline), TABLES_KEY.format(manifest.pipeline)
-    is_closing, lake = manifest.ledger == manifest.closing.table, scope.lake
+    is_closing, lake = manifest.ledger == manifest.closing.table, context.lake
     ledger = closing if is_closing else lake.load_table(manifest.ledger)
     if landed_snapshot(ledger.metadata, key, manifest.mark, manifest.ledger) is not None:
         return
-    send_letters(scope, manifest)
+    send_letters(context, manifest)
     earlier = recovered_manifests(closing, manifest)
-    refuse_foreign_parts(scope, state, *earlier)
+    refuse_foreign_parts(context, state, *earlier)
     rows = [
-        row for batch in earlier for row in _entry(scope, batch, closing, _recovered_snapshots(lake, batch, manifest))
+        row for batch in earlier for row in _entry(context, batch, closing, _recovered_snapshots(lake, batch, manifest))
     ]
-    rows += _entry(scope, manifest, closing, snapshots)
+    rows += _entry(context, manifest, closing, snapshots)
     encoded_marks = marks_json(marks_after(state.ledger_marks, *earlier, manifest))
     change = Change(
         step="record",
@@ -197,7 +186,7 @@ def _record_in_ledger(
         landed=lambda metadata: landed_snapshot(metadata, key, manifest.mark, manifest.ledger),
         check=last_batch_check(key, manifest.ledger, manifest),
         properties={CLOSING_KEY.format(manifest.pipeline): manifest.closing.table},
-        retention=scope.retention(manifest.ledger),
+        retention=context.retention(manifest.ledger),
     )
     land_change(lake, change, manifest)
 
@@ -214,7 +203,7 @@ def _recovered_snapshots(lake: PipelineCatalog, batch: Manifest, repair: Manifes
 
 
 def _entry(
-    scope: RunContext, manifest: Manifest, closing: Table, snapshots: Mapping[str, int | None]
+    context: RunContext, manifest: Manifest, closing: Table, snapshots: Mapping[str, int | None]
 ) -> list[dict[str, Any]]:
     decided_at = snapshot_time(closing, snapshots[manifest.closing.table])
-    return entry_rows(manifest, snapshots, decided_at, scope.clock())
+    return entry_rows(manifest, snapshots, decided_at, context.clock())

@@ -35,7 +35,7 @@ from frazil.run.state.pipeline_state import BYTES_KEY, READ_KEY, REPAIRS_KEY, re
 from frazil.run.state.tables import in_parallel, landed_by_another, topics_landed
 
 
-def commit_all_followers(scope: RunContext, manifest: Manifest, path: str) -> dict[str, int]:
+def commit_all_followers(context: RunContext, manifest: Manifest, path: str) -> dict[str, int]:
     """Commit the parts of all followers, and return the snapshots in which they became visible.
 
     A follower that fails does not stop the others: they have their parts when this raises.
@@ -51,7 +51,7 @@ def commit_all_followers(scope: RunContext, manifest: Manifest, path: str) -> di
     failures: list[FrazilError] = []
     for group in (destinations, letters):
         for part, outcome in zip(
-            group, in_parallel(lambda part: _commit_or_failure(scope, manifest, part, path), group), strict=True
+            group, in_parallel(lambda part: _commit_or_failure(context, manifest, part, path), group), strict=True
         ):
             if isinstance(outcome, FrazilError):
                 failures.append(outcome)
@@ -62,9 +62,9 @@ def commit_all_followers(scope: RunContext, manifest: Manifest, path: str) -> di
     return snapshots
 
 
-def _commit_or_failure(scope: RunContext, manifest: Manifest, part: TablePart, path: str) -> int | FrazilError:
+def _commit_or_failure(context: RunContext, manifest: Manifest, part: TablePart, path: str) -> int | FrazilError:
     try:
-        return commit_follower(scope, manifest, part, path)
+        return commit_follower(context, manifest, part, path)
     except FrazilError as failure:
         return failure
 
@@ -86,14 +86,14 @@ def _combined_failure(failures: Sequence[FrazilError]) -> FrazilError:
     return combined
 
 
-def commit_follower(scope: RunContext, manifest: Manifest, part: TablePart, path: str) -> int:
+def commit_follower(context: RunContext, manifest: Manifest, part: TablePart, path: str) -> int:
     """Commit the part of one follower in a decided batch, and return the snapshot in which it became visible.
 
     Raises:
         Terminal: It can't take it: dropped, rolled back, changed.
         EngineNeeded: Only an engine can, and there is none.
     """
-    lake, key, topics_key = scope.lake, BATCH_KEY.format(manifest.pipeline), TOPICS_KEY.format(manifest.pipeline)
+    lake, key, topics_key = context.lake, BATCH_KEY.format(manifest.pipeline), TOPICS_KEY.format(manifest.pipeline)
     topics = {topics_key: _part_topics(manifest, part)} if part.role == "destination" else {}
     check_last_batch = last_batch_check(key, part.table, manifest)
 
@@ -114,10 +114,10 @@ def commit_follower(scope: RunContext, manifest: Manifest, part: TablePart, path
         fit=part.fit,
         landed=lambda metadata: landed_snapshot(metadata, key, manifest.mark, part.table),
         check=check,
-        retention=scope.retention(part.table),
+        retention=context.retention(part.table),
     )
     try:
-        return _land_part(lake, change, manifest, part, scope.apply)
+        return _land_part(lake, change, manifest, part, context.apply)
     except Terminal as refusal:
         _refuse_missing(lake, manifest, part, refusal)
         raise
@@ -205,12 +205,6 @@ def last_batch_check(key: str, table: str, manifest: Manifest) -> Callable[[Tabl
 
 def land_change(lake: Lake, change: Change, manifest: Manifest, land: Callable[[Lake, Change], int] = commit) -> int:
     """Land a change of a decided batch, and return its snapshot.
-
-    Args:
-        lake: The catalog.
-        change: The change.
-        manifest: The batch.
-        land: What lands it: a commit, or an engine.
 
     Raises:
         Terminal: The table can't take it.

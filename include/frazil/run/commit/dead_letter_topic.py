@@ -34,59 +34,57 @@ _KINDS_WITH_NEW_LETTERS = ("ingest", "replay")
 """Kinds of batches whose letters are new. Those that are tried again and stay dead were sent before."""
 
 
-def ready_letter_topic(scope: RunContext, batch: Batch) -> str | None:
+def ready_letter_topic(context: RunContext, batch: Batch) -> str | None:
     """Make the topic of a batch's letters if it is missing; return its name, or None if there is nothing to send.
 
     Raises:
         Terminal: The topic can't be made, or must not be written.
-        Retryable: No broker answers.
     """
-    topic = scope.pipeline.dead_letters.topic
+    topic = context.pipeline.dead_letters.topic
     if (
         topic is None
         or batch.kind not in _KINDS_WITH_NEW_LETTERS
-        or not batch.staged.files.get(scope.pipeline.dead_letters_table)
+        or not batch.staged.files.get(context.pipeline.dead_letters_table)
     ):
         return None
-    ready_topic(scope.cluster, topic.name, topic.partitions)
+    ready_topic(context.cluster, topic.name, topic.partitions)
     return topic.name
 
 
-def send_letters(scope: RunContext, manifest: Manifest) -> None:
+def send_letters(context: RunContext, manifest: Manifest) -> None:
     """Send all letters of a decided batch to the topic that the pipeline file names.
 
     Not to the one of the manifest: whoever may commit to the closing table may name any manifest there.
 
     Raises:
         Terminal: The topic can't be made, or refuses.
-        Retryable: No broker answers.
     """
     part = next((part for part in manifest.followers if part.role == "dead_letters"), None)
     if manifest.letter_topic is None or part is None:
         return
-    topic = scope.pipeline.dead_letters.topic
+    topic = context.pipeline.dead_letters.topic
     if topic is None:
-        scope.report(
+        context.report(
             f"batch {manifest.position.n}: its {part.rows:,} dead letters are NOT sent to topic {manifest.letter_topic}: the"
             " pipeline file names no dead_letters.topic any more"
         )
         return
     try:
-        count = _send(scope, manifest, topic, part)
+        count = _send(context, manifest, topic, part)
     except FrazilError as failure:
         raise _blocked_error(manifest, topic, failure) from failure
-    scope.report(f"batch {manifest.position.n}: sent {count:,} dead letters to topic {topic.name}")
+    context.report(f"batch {manifest.position.n}: sent {count:,} dead letters to topic {topic.name}")
     hit(Failpoint.LETTERS_SENT)
 
 
-def _send(scope: RunContext, manifest: Manifest, topic: DeadLetterTopic, part: TablePart) -> int:
+def _send(context: RunContext, manifest: Manifest, topic: DeadLetterTopic, part: TablePart) -> int:
     """Send all letters; of one that is too large for the topic what it says, without the record. No producer stops a pipeline."""
-    ready_topic(scope.cluster, topic.name, topic.partitions)
-    limit = record_limit(scope.cluster, topic.name)
+    ready_topic(context.cluster, topic.name, topic.partitions)
+    limit = record_limit(context.cluster, topic.name)
     max_bytes = maxsize if limit is None else limit - _FRAME
     while True:
         try:
-            return produce(scope.cluster, topic.name, _records(scope, manifest, part, max_bytes), limit=limit).count
+            return produce(context.cluster, topic.name, _records(context, manifest, part, max_bytes), limit=limit).count
         except RecordTooLarge as refused:
             if refused.record.headers[-1][0] == OMITTED_HEADER:
                 raise RECORD_TOO_LARGE.terminal(
@@ -97,8 +95,8 @@ def _send(scope: RunContext, manifest: Manifest, topic: DeadLetterTopic, part: T
             max_bytes = refused.record.size // 2  # the topic does not let us read its limit: try half the size
 
 
-def _records(scope: RunContext, manifest: Manifest, part: TablePart, max_bytes: int) -> Iterator[OutgoingRecord]:
-    for letters in staged_letters(scope.lake.load_table(part.table), part.table, part.files):
+def _records(context: RunContext, manifest: Manifest, part: TablePart, max_bytes: int) -> Iterator[OutgoingRecord]:
+    for letters in staged_letters(context.lake.load_table(part.table), part.table, part.files):
         for record in letter_records(letters, manifest.pipeline, manifest.mark):
             framed = record.size + _HEADER * len(record.headers)
             yield record if framed <= max_bytes else without_record(record)

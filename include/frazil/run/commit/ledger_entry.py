@@ -21,11 +21,8 @@ def entry_rows(
 ) -> list[dict[str, Any]]:
     """The ledger's rows of a batch, in the columns of `frazil.iceberg.ledger.ledger.LEDGER_SCHEMA`.
 
-    Args:
-        manifest: The batch.
-        snapshots: Table -> snapshot in which its part became visible.
-        decided_at: When the position moved; None if that snapshot is expired by now.
-        recorded_at: The time.
+    `snapshots` has the one in which each table's part became visible. `decided_at` is None if that snapshot is expired
+    by now.
     """
     written_at = datetime.fromisoformat(manifest.written_at)
     decided = decided_at or written_at
@@ -74,7 +71,7 @@ def entry_rows(
         batch | _empty_row(table, "destination") | _table_counts(manifest, table, manifest.tables.get(table, nothing))
         for table in tables_without_part
     ]
-    rows += [batch | _empty_row(table, "left") for table in manifest.left]
+    rows += [batch | _empty_row(table, "left") for table in manifest.dropped]
     return [row | {"schema_changes": _changes_json(manifest, str(row["table"]))} for row in rows]
 
 
@@ -113,8 +110,8 @@ def _table_counts(manifest: Manifest, table: str, counts: TableCounts | None) ->
     return {
         "table_written": None if counts is None else counts.written,
         "table_dead": None if counts is None else counts.dead,
-        "table_unknown": None if counts is None else counts.unknown.records,
-        "table_unknown_fields": None if counts is None else json.dumps(dict(counts.unknown.names)),
+        "table_unknown": None if counts is None else counts.unknown_fields.records,
+        "table_unknown_fields": None if counts is None else json.dumps(dict(counts.unknown_fields.names)),
         "table_ranges": None if ranges is None else ranges_json(ranges),
     }
 
@@ -152,14 +149,14 @@ def marks_after(marks: Mapping[str, TableMark], *manifests: Manifest) -> dict[st
             part.table: TableMark(part.fit.uuid, manifest.mark, part.role, _added_at(after, manifest, part))
             for part in table_parts
         }
-        after = {table: mark for table, mark in after.items() if table not in manifest.left}
+        after = {table: mark for table, mark in after.items() if table not in manifest.dropped}
     return after
 
 
 def _added_at(marks: Mapping[str, TableMark], manifest: Manifest, part: TablePart) -> str | None:
     if part.table in marks:
         return marks[part.table].since
-    is_added = bool(marks) and part.role == "destination" and part.table not in manifest.made
+    is_added = bool(marks) and part.role == "destination" and part.table not in manifest.created
     return manifest.written_at if is_added else None
 
 

@@ -37,31 +37,14 @@ LETTER_COLUMNS = Coordinates("topic", "partition", "offset", "_frazil_batch")
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch is, before it becomes a manifest.
+    """What a batch is, before it becomes a manifest. Fields that both have mean the same.
 
     Attributes:
-        kind: See `Manifest.kind`.
-        run: Id of the run.
-        position: Where it leads.
-        planned_at: When its ends were fixed.
-        staged: What staging brought.
-        ranges: What was read.
-        skipped: What was given up because it was gone.
-        removed: Rows that go from the destinations.
         removed_letters: Rows that go from the dead letters.
         removed_from: Rows that go from one destination only.
         started_at: When staging began; the time of the manifest if nothing was staged.
-        phases: Seconds per phase.
-        started_by: Who or what started the run.
-        reason: Why.
         complete_through: See `Manifest.complete_through`.
-        repairs: See `Manifest.repairs`.
-        recovers: See `Manifest.recovers`.
-        abandoned: See `Manifest.abandoned`.
-        table_ranges: See `Manifest.table_ranges`.
         marks: Followers that get the batch's mark although they get nothing else.
-        letter_topic: See `Manifest.letter_topic`.
-        schema_changes: See `Manifest.schema_changes`.
     """
 
     kind: Kind
@@ -88,40 +71,36 @@ class Batch:
     schema_changes: Demands = field(default_factory=dict)
 
 
-def write_manifest(scope: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> tuple[Manifest, str]:
+def write_manifest(context: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> tuple[Manifest, str]:
     """Make the manifest of a batch and write it.
-
-    Returns:
-        The manifest and its path.
 
     Raises:
         Terminal: Rows must go from a table that does not say where they came from.
-        Retryable: The storage can't be written now.
     """
-    manifest = _build_manifest(scope, tables, state, batch)
-    _check_removals(scope, manifest)
-    _keep_rules(scope, tables, manifest.config)
-    path = manifest_path(tables.closing, scope.pipeline.name, manifest.mark)
+    manifest = _build_manifest(context, tables, state, batch)
+    _check_removals(context, manifest)
+    _keep_rules(context, tables, manifest.config)
+    path = manifest_path(tables.closing, context.pipeline.name, manifest.mark)
     write_text(tables.closing, path, manifest.to_json())
     hit(Failpoint.MANIFEST_WRITTEN)
     return manifest, path
 
 
-def _keep_rules(scope: RunContext, tables: Tables, fingerprint: str) -> None:
+def _keep_rules(context: RunContext, tables: Tables, fingerprint: str) -> None:
     """Write the outcome rules of the pipeline file into the ledger's metadata folder, once per hash.
 
     `frazil verify` checks each batch by the file it ran under. It reports batches whose rules are missing, so a failed write
     does not fail the batch.
     """
-    path = metadata_path(tables.ledger, rules_file(scope.pipeline.name, fingerprint))
+    path = metadata_path(tables.ledger, rules_file(context.pipeline.name, fingerprint))
     try:
         if missing_files(tables.ledger, [path]):
-            write_text(tables.ledger, path, rules_text(scope.pipeline))
+            write_text(tables.ledger, path, rules_text(context.pipeline))
     except (Retryable, Terminal, TypeError, ValueError) as error:
         _log.warning("%s is not kept, and frazil verify judges its batches less strictly: %s", path, error)
 
 
-def refuse_foreign_parts(scope: RunContext, state: PipelineState, *manifests: Manifest) -> None:
+def refuse_foreign_parts(context: RunContext, state: PipelineState, *manifests: Manifest) -> None:
     """Refuse manifests that give parts to tables which are none of the pipeline's.
 
     Whoever may commit to the closing table may name any manifest there. A table is the pipeline's if the ledger says that it
@@ -130,10 +109,10 @@ def refuse_foreign_parts(scope: RunContext, state: PipelineState, *manifests: Ma
     Raises:
         Terminal: A part is of another table.
     """
-    pipeline = scope.pipeline
+    pipeline = context.pipeline
     named = {*pipeline.tables, *pipeline.auto_created, pipeline.ledger_table, pipeline.dead_letters_table}
     for manifest in manifests:
-        foreign = {part.table for part in manifest.parts if not _is_own(scope, state, named, manifest, part)}
+        foreign = {part.table for part in manifest.parts if not _is_own(context, state, named, manifest, part)}
         if manifest.ledger != pipeline.ledger_table:
             foreign.add(manifest.ledger)
         if foreign:
@@ -147,15 +126,15 @@ def refuse_foreign_parts(scope: RunContext, state: PipelineState, *manifests: Ma
 
 
 def _is_own(
-    scope: RunContext, state: PipelineState, named: Collection[str], manifest: Manifest, part: TablePart
+    context: RunContext, state: PipelineState, named: Collection[str], manifest: Manifest, part: TablePart
 ) -> bool:
     """Whether a table is the pipeline's; one that has its part already gets nothing more."""
     ledger_mark = state.ledger_marks.get(part.table)
     if ledger_mark is not None and ledger_mark.uuid == part.fit.uuid:
         return True
-    if part.table in named and part.catalog in (None, scope.lake.catalog_of(part.table).name):
+    if part.table in named and part.catalog in (None, context.lake.catalog_of(part.table).name):
         return True
-    table = scope.lake.decided({part.table: (part.catalog, part.branch)}).find_table(part.table)
+    table = context.lake.decided({part.table: (part.catalog, part.branch)}).find_table(part.table)
     key = BATCH_KEY.format(manifest.pipeline)
     return table is not None and landed_snapshot(table.metadata, key, manifest.mark, part.table) is not None
 
@@ -166,17 +145,17 @@ def coordinate_columns(destination: Destination) -> Coordinates | None:
     return Coordinates(names.topic, names.partition, names.offset, names.batch) if names else None
 
 
-def _build_manifest(scope: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> Manifest:
-    pipeline = scope.pipeline
-    stamp = scope.stamp()
-    followers = tuple(_follower_parts(scope, tables, state, batch))
+def _build_manifest(context: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> Manifest:
+    pipeline = context.pipeline
+    stamp = context.stamp()
+    followers = tuple(_follower_parts(context, tables, state, batch))
     return Manifest(
         pipeline=pipeline.name,
         kind=batch.kind,
         batch=str(uuid.uuid4()),
         run=batch.run,
         position=batch.position,
-        closing=_closing_part(scope, tables, state, batch),
+        closing=_closing_part(context, tables, state, batch),
         followers=followers,
         ledger=pipeline.ledger_table,
         ledger_after=state.last_finished,
@@ -198,37 +177,40 @@ def _build_manifest(scope: RunContext, tables: Tables, state: PipelineState, bat
         recovers=batch.recovers,
         abandoned=batch.abandoned,
         letter_topic=batch.letter_topic,
-        tables={table: replace(counts, unknown=counts.unknown.shown) for table, counts in batch.staged.tables.items()},
+        tables={
+            table: replace(counts, unknown_fields=counts.unknown_fields.shown)
+            for table, counts in batch.staged.tables.items()
+        },
         table_ranges=batch.table_ranges,
-        left=_dropped_destinations(scope, state),
+        dropped=_dropped_destinations(context, state),
         unmarked=tuple(
             sorted(tables.followers.keys() - state.ledger_marks.keys() - {part.table for part in followers})
         ),
         unknown_fields=batch.staged.unknown_fields.shown,
         schema_changes=reported_changes(pipeline, tables, state.newest_batch, batch.schema_changes),
-        made=pipeline.auto_created,
+        created=pipeline.auto_created,
         record_ages=batch.staged.ages,
     )
 
 
-def _closing_part(scope: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> TablePart:
+def _closing_part(context: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> TablePart:
     """What the closing table gets; the ledger gets no rows with its deciding commit."""
     name, fit = tables.closing_name, fit_of(tables.closing.metadata)
     if name not in tables.destinations:
         return TablePart(name, "ledger", fit, state.mark, ())
-    return _row_part(scope, name, fit, state.mark, batch)
+    return _row_part(context, name, fit, state.mark, batch)
 
 
-def _follower_parts(scope: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> Iterator[TablePart]:
+def _follower_parts(context: RunContext, tables: Tables, state: PipelineState, batch: Batch) -> Iterator[TablePart]:
     """Destinations that get something, or are new to the ledger; then the dead letters, if they do."""
     for name, table in tables.followers.items():
-        readded_removals = removed_on_return(scope.pipeline, state, name, batch)
-        part = _row_part(scope, name, fit_of(table.metadata), state.followers.get(name), batch, readded_removals)
+        readded_removals = removed_on_return(context.pipeline, state, name, batch)
+        part = _row_part(context, name, fit_of(table.metadata), state.followers.get(name), batch, readded_removals)
         # Where an engine must do it, a mark alone is not worth one: the first rows bring it.
         is_new = name not in state.ledger_marks and part.operation is None
         if part.files or part.removal or name in batch.marks or is_new:
             yield part
-    letters = scope.pipeline.dead_letters_table
+    letters = context.pipeline.dead_letters_table
     removal = Removal(LETTER_COLUMNS, batch.removed_letters) if batch.removed_letters else None
     files = batch.staged.files.get(letters, ())
     if files or removal or letters in batch.marks:
@@ -262,7 +244,7 @@ def removed_on_return(pipeline: Pipeline, state: PipelineState, name: str, batch
 
 
 def _row_part(
-    scope: RunContext,
+    context: RunContext,
     name: str,
     fit: Fit,
     after: BatchMark | None,
@@ -270,8 +252,10 @@ def _row_part(
     readded_removals: tuple[RemovedRange, ...] = (),
 ) -> TablePart:
     files = batch.staged.files.get(name, ())
-    removed = row_removal(scope.pipeline, name, (*batch.removed, *batch.removed_from.get(name, ()), *readded_removals))
-    operation, lake = operation_of(scope.pipeline.destination(name), batch.position), scope.lake
+    removed = row_removal(
+        context.pipeline, name, (*batch.removed, *batch.removed_from.get(name, ()), *readded_removals)
+    )
+    operation, lake = operation_of(context.pipeline.destination(name), batch.position), context.lake
     place = lake.catalog_of(name).name, lake.branch_of(name)
     return TablePart(name, "destination", fit, after, files, removed, operation, *place)
 
@@ -295,21 +279,23 @@ def operation_of(destination: Destination, position: Position) -> Operation | No
     return Operation("merge", destination.variants, merge)
 
 
-def _dropped_destinations(scope: RunContext, state: PipelineState) -> tuple[str, ...]:
+def _dropped_destinations(context: RunContext, state: PipelineState) -> tuple[str, ...]:
     """Destinations of earlier batches that the pipeline file does not name any more."""
     dropped = {table for table, mark in state.ledger_marks.items() if mark.role == "destination"} - set(
-        scope.pipeline.tables
+        context.pipeline.tables
     )
     for table in sorted(dropped):
-        scope.report(f"table {table} is no destination any more: it gets no rows from here on, and keeps those it has")
+        context.report(
+            f"table {table} is no destination any more: it gets no rows from here on, and keeps those it has"
+        )
     return tuple(sorted(dropped))
 
 
-def _check_removals(scope: RunContext, manifest: Manifest) -> None:
+def _check_removals(context: RunContext, manifest: Manifest) -> None:
     """Check removals before the decision, as a decided batch must be possible: staging may outlast the expiry of snapshots."""
     for part in manifest.parts:
         if part.removal is not None:
-            check_removable(scope.lake.load_table(part.table), part.table, part.removal.columns)
+            check_removable(context.lake.load_table(part.table), part.table, part.removal.columns)
 
 
 def row_removal(pipeline: Pipeline, table: str, removed: tuple[RemovedRange, ...]) -> Removal | None:

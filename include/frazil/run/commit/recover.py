@@ -34,16 +34,14 @@ and images are rolled out in about ten."""
 
 
 def recover(
-    scope: RunContext, mended_tables: Collection[str] = (), *, leave_waiting: bool = False
+    context: RunContext, mended_tables: Collection[str] = (), *, leave_waiting: bool = False
 ) -> tuple[RunContext, Tables, PipelineState]:
     """The tables and where the pipeline stands, with the last decided batch rolled forward to its end.
 
-    The scope comes along, since a decided batch may have made tables: they are the pipeline's from then on.
+    The context comes along, since a decided batch may have made tables: they are the pipeline's from then on.
 
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        mended_tables: Tables that the caller is about to repair: a loss of theirs is not refused here.
-        leave_waiting: Whether a batch that only waits for an engine is left unfinished, for the ingest step.
+    A loss of `mended_tables` is not refused: the caller is about to repair them. With `leave_waiting` a batch that only
+    waits for an engine is left unfinished, for the ingest step.
 
     Raises:
         Terminal: A table can't take its part of a decided batch, or a table is not the one that was written, or was rolled
@@ -53,48 +51,50 @@ def recover(
     waits = False
     has_worked = False
     for _ in range(STATE_READS):
-        tables, state = _read(scope, mended_tables)
+        tables, state = _read(context, mended_tables)
         # Another run may have created tables since the pipeline was opened: this ledger lists them, so read with them.
-        current_scope = scope.with_ledger_tables(tables.ledger)
-        if current_scope is not scope:
-            scope = current_scope
+        current_context = context.with_ledger_tables(tables.ledger)
+        if current_context is not context:
+            context = current_context
             continue
         if state.rolled_back is not None:  # the caller is about to mend it
-            return scope, tables, state
+            return context, tables, state
         if not state.unfinished:
-            tables = _check_tables(scope, tables, state)
+            tables = _check_tables(context, tables, state)
             if has_worked:
-                mirror_to_consumer_group(scope, state.position)
+                mirror_to_consumer_group(context, state.position)
         if waits or not state.unfinished:
-            return scope, tables, state
-        waits = _finish_last_batch(scope, tables, state, leave_waiting=leave_waiting)
+            return context, tables, state
+        waits = _finish_last_batch(context, tables, state, leave_waiting=leave_waiting)
         has_worked = True
-    raise state_kept_moving(scope.pipeline)
+    raise state_kept_moving(context.pipeline)
 
 
-def _read(scope: RunContext, mended_tables: Collection[str]) -> tuple[Tables, PipelineState]:
+def _read(context: RunContext, mended_tables: Collection[str]) -> tuple[Tables, PipelineState]:
     """The tables and where the pipeline stands, with the catalogs and branches of the pipeline file.
 
     If these are refused, the ones of the last decided batch are used: a batch is finished by its manifest, whatever the file
     says by now, and the file is refused after that.
     """
     try:
-        return _read_in(scope.lake, scope, mended_tables)
+        return _read_in(context.lake, context, mended_tables)
     except Terminal as refusal:
-        decided = _lake_of_last_batch(scope.lake, scope.pipeline)
+        decided = _lake_of_last_batch(context.lake, context.pipeline)
         if decided is None:
             raise
-        scope.report(f"the last batch is finished where it was decided to; then: {refusal.message}")
-        return _read_in(decided, scope, mended_tables)
+        context.report(f"the last batch is finished where it was decided to; then: {refusal.message}")
+        return _read_in(decided, context, mended_tables)
 
 
-def _read_in(lake: PipelineCatalog, scope: RunContext, mended_tables: Collection[str]) -> tuple[Tables, PipelineState]:
+def _read_in(
+    lake: PipelineCatalog, context: RunContext, mended_tables: Collection[str]
+) -> tuple[Tables, PipelineState]:
     def load() -> Tables:
-        tables = open_tables(lake, scope.pipeline, recreate=mended_tables)
-        refuse_shared(scope.pipeline, tables)
+        tables = open_tables(lake, context.pipeline, recreate=mended_tables)
+        refuse_shared(context.pipeline, tables)
         return tables
 
-    tables, state = read_state(scope.pipeline, load)
+    tables, state = read_state(context.pipeline, load)
     lost = _unmended_loss(state, tables.closing_name, mended_tables)
     if lost is not None:
         raise lost
@@ -104,11 +104,7 @@ def _read_in(lake: PipelineCatalog, scope: RunContext, mended_tables: Collection
 def _lake_of_last_batch(lake: PipelineCatalog, pipeline: Pipeline) -> PipelineCatalog | None:
     """The catalogs as the last decided batch has its tables in them.
 
-    Returns:
-        The lake; None if that batch is finished, or can't be read, or if the pipeline file has its tables where they were.
-
-    Raises:
-        Retryable: A catalog can't be reached.
+    None if that batch is finished, or can't be read, or if the pipeline file has its tables where they were.
     """
     try:
         manifest = _unfinished_manifest(lake, pipeline)
@@ -146,45 +142,45 @@ def _unmended_loss(state: PipelineState, closing: str, mended_tables: Collection
     return next((lost for table, lost in state.followers_lost.items() if table not in mended_tables), None)
 
 
-def _finish_last_batch(scope: RunContext, tables: Tables, state: PipelineState, *, leave_waiting: bool) -> bool:
+def _finish_last_batch(context: RunContext, tables: Tables, state: PipelineState, *, leave_waiting: bool) -> bool:
     """Finish the last batch. Returns whether it waits for an engine."""
     try:
         if state.mark is not None:
-            roll_forward(scope, *read_manifest(tables, scope.pipeline, state.mark, state.manifest), state)
+            roll_forward(context, *read_manifest(tables, context.pipeline, state.mark, state.manifest), state)
     except EngineNeeded as need:
         if not leave_waiting:
             raise
-        scope.report(need.message)
+        context.report(need.message)
         return True
     return False
 
 
-def _check_tables(scope: RunContext, tables: Tables, state: PipelineState) -> Tables:
+def _check_tables(context: RunContext, tables: Tables, state: PipelineState) -> Tables:
     """Check the tables against the pipeline file. Only at rest: an edited file must not block a decided batch."""
     for loaded in (*tables.destinations.values(), tables.dead_letters, tables.ledger):
         refuse_skew(loaded)
-    _refuse_older_file(scope, state)
-    fold = scope.pipeline.value.folds_names
-    for table in scope.pipeline.tables:
-        refuse_no_key(scope.pipeline, table, tables.destinations.get(table))
-    for table in scope.pipeline.tables:
-        check_destination(tables.destinations[table], scope.pipeline.destination(table), fold=fold)
-        refuse_other_key(scope.pipeline, table, tables.destinations[table].metadata)
-    return with_declared_columns(scope, tables, state.newest_batch + 1)
+    _refuse_older_file(context, state)
+    fold = context.pipeline.value.folds_names
+    for table in context.pipeline.tables:
+        refuse_no_key(context.pipeline, table, tables.destinations.get(table))
+    for table in context.pipeline.tables:
+        check_destination(tables.destinations[table], context.pipeline.destination(table), fold=fold)
+        refuse_other_key(context.pipeline, table, tables.destinations[table].metadata)
+    return with_declared_columns(context, tables, state.newest_batch + 1)
 
 
-def _refuse_older_file(scope: RunContext, state: PipelineState) -> None:
+def _refuse_older_file(context: RunContext, state: PipelineState) -> None:
     """Refuse a file that names other destinations than the batches have, unless it is the one on this host, and not late.
 
     A run may have read its file before a deploy, and a host may still have the old file. A destination that the batches have and
     the file does not name was either dropped from the file, or the file here is older. Its age in the ledger decides: a
     destination that was added less than `FILES_ARRIVE` ago counts as the second.
     """
-    name, clock = scope.pipeline.name, scope.clock()
+    name, clock = context.pipeline.name, context.clock()
     added_at_by_table = {table: mark.since for table, mark in state.ledger_marks.items() if mark.role == "destination"}
-    if not added_at_by_table or added_at_by_table.keys() == set(scope.pipeline.tables):
+    if not added_at_by_table or added_at_by_table.keys() == set(context.pipeline.tables):
         return
-    read, on_disk = set(scope.pipeline.file.tables), set(scope.project.pipeline_on_disk(name).tables)
+    read, on_disk = set(context.pipeline.file.tables), set(context.project.pipeline_on_disk(name).tables)
     if read != on_disk:
         raise FILES_OUTDATED.retryable(
             f"pipeline {name}: the file that this run read names the destinations {_comma_separated(read)}, the file names"
@@ -194,7 +190,7 @@ def _refuse_older_file(scope: RunContext, state: PipelineState) -> None:
     added_later = {
         table: datetime.fromisoformat(since) for table, since in added_at_by_table.items() if since is not None
     }
-    for table in sorted(added_later.keys() - set(scope.pipeline.tables)):
+    for table in sorted(added_later.keys() - set(context.pipeline.tables)):
         since = added_later[table]
         if abs(clock - since) < FILES_ARRIVE:
             raise FILES_OUTDATED.retryable(

@@ -26,7 +26,6 @@ class LetterOutcomes:
     """What decoding some letters again led to.
 
     Attributes:
-        rows: Table -> rows of those that are good.
         letters: All letters that came in, as the dead-letter table has them from now on.
         landed: Records that no tried letter is open for any more: landed, or left out on purpose.
         landed_in: Table -> those of them whose letter was of it; None: of the record as a whole.
@@ -56,12 +55,8 @@ def decode_letters(
     A letter of one table is tried for that table alone. A letter of a record as a whole lands in all tables that the record
     is meant for, or in none.
 
-    Args:
-        letters: Rows of the dead-letter table.
-        tried: Which letters are decoded again; no two of one record and table.
-        decoder: The present pipeline's.
-        n: Number of the batch that lands them.
-        payload: What letters may tell of their records; new reasons quote no more than that.
+    No two of the tried ones are of one record and table. New reasons quote no more of a record than `payload` lets
+    letters tell.
     """
     tried_mask = _tried_mask(letters, tried)
     decodable = pc.and_(tried_mask, has_record(letters))
@@ -90,13 +85,7 @@ def decode_letters(
 
 
 def letter_demands(letters: pa.RecordBatch, tried: Collection[OpenLetter], decoder: Decoder) -> Staged:
-    """The missing columns and tables that the tried letters need.
-
-    Args:
-        letters: Rows of the dead-letter table.
-        tried: Which letters are decoded again.
-        decoder: The present pipeline's.
-    """
+    """The missing columns and tables that the tried letters need."""
     chosen = letters.filter(pc.and_(_tried_mask(letters, tried), has_record(letters)))
     parts = (decoder.decode(_records(table_letters), only=table) for table, table_letters in _by_destination(chosen))
     return Staged.merged(Staged(demands=part.demands, new_tables=part.new_tables) for part in parts)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from frazil import shutdown
 from frazil.batch.dead_letters import LetterChoice, OpenLetter, Place, first_of, ranges_of, spans
-from frazil.batch.facts import Counts, Range, Staged, TopicPartition, UnknownFields
+from frazil.batch.facts import Counts, Range, Staged
 from frazil.batch.position import Position
 from frazil.batch.removal import Removal
 from frazil.batch.schema_change import Demands
@@ -51,19 +51,9 @@ from frazil.runtime.drivers import registered
 
 @dataclass(frozen=True)
 class LetterReplay:
-    """Letters to be tried by one batch, and where the pipeline stands.
+    """Letters to be tried by one batch, and where the pipeline stands."""
 
-    Attributes:
-        scope: The pipeline, with its catalog and its cluster.
-        tables: Its tables.
-        state: Where it stands.
-        position: Its position.
-        letters: Those to be tried.
-        tables_before: Tables that were made before the first letter was tried.
-        refusals: Why tables that they name are not made.
-    """
-
-    scope: RunContext
+    context: RunContext
     tables: Tables
     state: PipelineState
     position: Position
@@ -78,12 +68,12 @@ class LetterReplay:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Those letters, a part at a time."""
-        return letters_within(self.tables.dead_letters, self.scope.pipeline.dead_letters_table, self.removal)
+        return letters_within(self.tables.dead_letters, self.context.pipeline.dead_letters_table, self.removal)
 
 
 def decoder_of(work: LetterReplay, columns: Mapping[str, pa.Schema], n: int) -> Decoder:
     """Decodes the letters into rows of these columns."""
-    pipeline, schemas, refusals = work.scope.pipeline, work.scope.schemas, work.refusals
+    pipeline, schemas, refusals = work.context.pipeline, work.context.schemas, work.refusals
     route = route_of(pipeline, columns, schemas, refused=refusals.names, rest=refusals.rest)
     counters = partition_limit(pipeline, work.tables).counters()
     return Decoder(without_fail(record_specs(pipeline, columns, schemas)), route, n, partitions=counters)
@@ -93,7 +83,7 @@ def demand_finder(work: LetterReplay) -> DemandFinder:
     """Returns what finds the columns that the letters need and that their tables lack."""
 
     def find_demands(columns: Mapping[str, pa.Schema]) -> tuple[Demands, Mapping[str, RecordSpec]]:
-        specs = record_specs(work.scope.pipeline, columns, work.scope.schemas)
+        specs = record_specs(work.context.pipeline, columns, work.context.schemas)
         if not any(spec.evolution for spec in specs.values()):
             return {}, specs
         return _needs(work, columns).demands, specs
@@ -112,32 +102,28 @@ def _missing_tables(work: LetterReplay, budget: int) -> tuple[str, ...]:
     if not budget:
         return ()
     asking = replace(work, refusals=Refusals())
-    return _needs(asking, columns_of(work.scope.pipeline, work.tables)).new_tables
+    return _needs(asking, columns_of(work.context.pipeline, work.tables)).new_tables
 
 
 def with_new_tables(work: LetterReplay, n: int) -> LetterReplay:
-    """The same, with the missing tables created that letters without a destination name.
-
-    Raises:
-        Terminal, Retryable: As `create_tables`.
-    """
-    if work.scope.pipeline.create is None:
+    """The same, with the missing tables created that letters without a destination name."""
+    if work.context.pipeline.create is None:
         return work
-    budget = table_budget(work.scope, work.tables_before)
+    budget = table_budget(work.context, work.tables_before)
     missing_tables = _missing_tables(work, budget)
     if not missing_tables:
-        return replace(work, refusals=initial_refusals(work.scope, 0)) if not budget else work
-    creation = create_tables(work.scope, work.tables, missing_tables, budget, n)
-    return replace(work, scope=creation.scope, tables=creation.tables, refusals=creation.refusals)
+        return replace(work, refusals=initial_refusals(work.context, 0)) if not budget else work
+    creation = create_tables(work.context, work.tables, missing_tables, budget, n)
+    return replace(work, context=creation.context, tables=creation.tables, refusals=creation.refusals)
 
 
 def with_supposed_tables(work: LetterReplay) -> tuple[LetterReplay, Mapping[str, pa.Schema]]:
     """The same as if those tables existed, for a dry run, and the columns of all tables."""
-    columns, budget = columns_of(work.scope.pipeline, work.tables), table_budget(work.scope, work.tables_before)
-    creatable = creatable_tables(work.scope, work.tables, _missing_tables(work, budget), budget)
-    scope = work.scope.with_created_tables((*work.scope.pipeline.auto_created, *creatable.names))
-    columns |= {name: declared_columns(scope.pipeline.destination(name)) for name in creatable.names}
-    return replace(work, scope=scope, refusals=creatable.refusals), columns
+    columns, budget = columns_of(work.context.pipeline, work.tables), table_budget(work.context, work.tables_before)
+    creatable = creatable_tables(work.context, work.tables, _missing_tables(work, budget), budget)
+    context = work.context.with_created_tables((*work.context.pipeline.auto_created, *creatable.names))
+    columns |= {name: declared_columns(context.pipeline.destination(name)) for name in creatable.names}
+    return replace(work, context=context, refusals=creatable.refusals), columns
 
 
 LETTERS_PER_BATCH = 100_000
@@ -153,12 +139,9 @@ class ReplayResult:
     """What became of the letters that were tried.
 
     Attributes:
-        tried: How many there were.
-        landed: How many are rows now.
         filtered: How many the present pipeline file leaves out on purpose.
         dead_codes: How many are still dead, by reason code.
         bare: How many keep nothing of their records (`dead_letters.payload`), and were left as they are.
-        batches: Numbers of the batches.
     """
 
     tried: int = 0
@@ -168,14 +151,14 @@ class ReplayResult:
     bare: int = 0
     batches: tuple[int, ...] = ()
 
-    def __add__(self, other: ReplayResult) -> ReplayResult:
+    def __add__(self, addend: ReplayResult) -> ReplayResult:
         return ReplayResult(
-            self.tried + other.tried,
-            self.landed + other.landed,
-            self.filtered + other.filtered,
-            dict(Counter(self.dead_codes) + Counter(other.dead_codes)),
-            self.bare + other.bare,
-            self.batches + other.batches,
+            self.tried + addend.tried,
+            self.landed + addend.landed,
+            self.filtered + addend.filtered,
+            dict(Counter(self.dead_codes) + Counter(addend.dead_codes)),
+            self.bare + addend.bare,
+            self.batches + addend.batches,
         )
 
 
@@ -184,35 +167,34 @@ _Progress = tuple[frozenset[OpenLetter], tuple[str, ...]]
 
 
 def replay_dead_letters(
-    scope: RunContext, choice: LetterChoice, request: RunRequest, *, dry_run: bool = False
+    context: RunContext, choice: LetterChoice, request: RunRequest, *, dry_run: bool = False
 ) -> ReplayResult:
     """Decode letters again and land what is good now, exactly once.
 
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        choice: Which letters.
-        request: Who asks, and why.
-        dry_run: Only report what would become of them.
+    A dry run only reports what would become of them.
 
     Raises:
         Terminal: The pipeline never ran, or its rows don't say which record they are.
         Retryable: Other batches were decided each time, or a part is not available now.
         Stopped: A signal asked it to stop. Batches that were decided are finished.
     """
-    refuse_without_coordinates(scope)
-    refuse_forgotten_deletes(scope, "the dead letters of pipeline {} can't come home")
+    refuse_without_coordinates(context)
+    refuse_forgotten_deletes(context, "the dead letters of pipeline {} can't come home")
     if dry_run:
-        return _replay_all(scope, choice, request, dry_run=True)
-    with shutdown.handled(scope.report), registered(scope.project.home, scope.pipeline.name, request.run, scope.report):
-        return _replay_all(scope, choice, request, dry_run=False)
+        return _replay_all(context, choice, request, dry_run=True)
+    with (
+        shutdown.handled(context.report),
+        registered(context.project.home, context.pipeline.name, request.run, context.report),
+    ):
+        return _replay_all(context, choice, request, dry_run=False)
 
 
-def _replay_all(scope: RunContext, choice: LetterChoice, request: RunRequest, *, dry_run: bool) -> ReplayResult:
+def _replay_all(context: RunContext, choice: LetterChoice, request: RunRequest, *, dry_run: bool) -> ReplayResult:
     """Batch after batch, until no letter is left that was not tried."""
     total, tried = ReplayResult(), frozenset[OpenLetter]()
     while True:
         letters, batch_result = _replay_batch(
-            scope, choice, request, (tried, scope.pipeline.auto_created), dry_run=dry_run
+            context, choice, request, (tried, context.pipeline.auto_created), dry_run=dry_run
         )
         if not letters:
             return total
@@ -220,32 +202,32 @@ def _replay_all(scope: RunContext, choice: LetterChoice, request: RunRequest, *,
 
 
 def _replay_batch(
-    scope: RunContext, choice: LetterChoice, request: RunRequest, progress: _Progress, *, dry_run: bool
+    context: RunContext, choice: LetterChoice, request: RunRequest, progress: _Progress, *, dry_run: bool
 ) -> tuple[frozenset[OpenLetter], ReplayResult]:
     """One batch, staged again while others are decided in between."""
     tried, before = progress
     refusal: Refused | None = None
     for _ in range(ATTEMPTS):
-        scope, tables, state = recover(scope)
+        context, tables, state = recover(context)
         if state.position is None:
-            raise NEVER_RAN.terminal(f"pipeline {scope.pipeline.name} never ran: it has no dead letters")
-        open_letters = find_open_letters(scope, tables, state.position, choice, tried)
+            raise NEVER_RAN.terminal(f"pipeline {context.pipeline.name} never ran: it has no dead letters")
+        open_letters = find_open_letters(context, tables, state.position, choice, tried)
         letters = frozenset(first_of(open_letters, LETTERS_PER_BATCH, RANGES_PER_BATCH))
         if not letters:
             return letters, ReplayResult()
         if shutdown.requester():
             raise shutdown.stopped(
-                f"pipeline {scope.pipeline.name}: {len(tried):,} dead letters were tried, others wait"
+                f"pipeline {context.pipeline.name}: {len(tried):,} dead letters were tried, others wait"
             )
-        work = LetterReplay(scope, tables, state, state.position, letters, before)
+        work = LetterReplay(context, tables, state, state.position, letters, before)
         try:
             return letters, _preview_batch(work) if dry_run else _land_batch(work, request)
         except Refused as refused:
             refusal = refused
-            scope.report(f"refused, staging the letters again: {refused.message}")
+            context.report(f"refused, staging the letters again: {refused.message}")
     raise RUN_OVERTAKEN.retryable(
-        f"pipeline {scope.pipeline.name}: landing dead letters was refused {ATTEMPTS} times: {refusal}",
-        next_step=f"pause the DAG ingest__{scope.pipeline.name} meanwhile, or do it at a quiet time",
+        f"pipeline {context.pipeline.name}: landing dead letters was refused {ATTEMPTS} times: {refusal}",
+        next_step=f"pause the DAG ingest__{context.pipeline.name} meanwhile, or do it at a quiet time",
     ) from refusal
 
 
@@ -260,20 +242,20 @@ def _preview_batch(work: LetterReplay) -> ReplayResult:
 
 def _land_batch(work: LetterReplay, request: RunRequest) -> ReplayResult:
     n = work.position.n + 1
-    started_at, began = work.scope.stamp(), time.monotonic()
-    work.scope.report(f"batch {n}: trying {len(work.letters):,} dead letters again")
+    started_at, began = work.context.stamp(), time.monotonic()
+    work.context.report(f"batch {n}: trying {len(work.letters):,} dead letters again")
     work = with_new_tables(work, n)
-    scope = work.scope
-    tables, changes = evolve_for_records(scope, work.tables, n, demand_finder(work))
+    context = work.context
+    tables, changes = evolve_for_records(context, work.tables, n, demand_finder(work))
     work = replace(work, tables=tables)
     staged, landed_places, result, letters_read = _stage_letters(work, n)
     hit(Failpoint.STAGED)
     if not result.tried:
-        discard(scope, work.tables, staged)
+        discard(context, work.tables, staged)
         return replace(result, batches=())
-    refuse_if_stopping(scope, work.tables, n, staged)
+    refuse_if_stopping(context, work.tables, n, staged)
     try:
-        _check(scope, work, staged, result, letters_read)
+        _check(context, work, staged, result, letters_read)
         batch = Batch(
             kind="dead_letters",
             run=request.run,
@@ -281,7 +263,7 @@ def _land_batch(work: LetterReplay, request: RunRequest) -> ReplayResult:
             planned_at=started_at,
             staged=staged,
             ranges=ranges_of(landed_places.places),
-            table_ranges=landed_places.by_table(scope.pipeline.tables),
+            table_ranges=landed_places.by_table(context.pipeline.tables),
             removed_letters=work.removal.ranges,
             started_at=started_at,
             phases={"stage": round(time.monotonic() - began, 3)},
@@ -290,9 +272,9 @@ def _land_batch(work: LetterReplay, request: RunRequest) -> ReplayResult:
             schema_changes=changes,
         )
     except FrazilError as failure:
-        discard(scope, work.tables, staged, failure)
+        discard(context, work.tables, staged, failure)
         raise
-    publish(scope, work.tables, work.state, batch)
+    publish(context, work.tables, work.state, batch)
     return result
 
 
@@ -301,7 +283,6 @@ class _LandedPlaces:
     """Records that are no dead letters any more.
 
     Attributes:
-        places: Those of all tried letters.
         of_tables: The same by the table of the letter; None for letters of a record as a whole.
     """
 
@@ -320,17 +301,11 @@ class _LandedPlaces:
 
 
 def _stage_letters(work: LetterReplay, n: int) -> tuple[Staged, _LandedPlaces, ReplayResult, int]:
-    pipeline, tables = work.scope.pipeline, work.tables
+    pipeline, tables = work.context.pipeline, work.tables
     rows = TableWriters(row_targets(pipeline, tables))
     letters = DataFileWriter(staging_table(pipeline.dead_letters_table, tables.dead_letters))
-    decoder, landed, result = (
-        decoder_of(work, columns_of(pipeline, tables), n),
-        _LandedPlaces(),
-        ReplayResult(),
-    )
-    counts: dict[TopicPartition, Counts] = {}
-    extra_rows = size = letters_read = 0
-    unknown_fields = UnknownFields()
+    decoder = decoder_of(work, columns_of(pipeline, tables), n)
+    staged, landed, result, letters_read = Staged(), _LandedPlaces(), ReplayResult(), 0
     decode = partial(decode_letters, tried=work.letters, decoder=decoder, n=n, payload=pipeline.dead_letters.payload)
     for batch, outcomes in in_steps(decode, work.batches()):
         for table, table_rows in outcomes.rows.items():
@@ -338,17 +313,12 @@ def _stage_letters(work: LetterReplay, n: int) -> tuple[Staged, _LandedPlaces, R
         letters.write(outcomes.letters)
         landed.add(outcomes)
         result += _result_of(outcomes, (n,) if not result.batches else ())
-        for key, partition_counts in outcomes.counts.items():
-            counts[key] = counts.get(key, Counts()) + partition_counts
-            extra_rows -= partition_counts.written
-        extra_rows += sum(table_rows.num_rows for table_rows in outcomes.rows.values())
-        size += outcomes.bytes
-        unknown_fields += outcomes.unknown_fields
+        part = Staged(outcomes.counts, bytes=outcomes.bytes, unknown_fields=outcomes.unknown_fields)
+        row_count = sum(table_rows.num_rows for table_rows in outcomes.rows.values())
+        staged = staged.merge(replace(part, extra_rows=row_count - part.total.written))
         letters_read += batch.num_rows
         hit(Failpoint.STAGING)
-    files = rows.close() | {letters.name: letters.close()}
-    staged = Staged(counts, files=files, bytes=size, extra_rows=extra_rows, unknown_fields=unknown_fields)
-    return staged, landed, result, letters_read
+    return replace(staged, files=rows.close() | {letters.name: letters.close()}), landed, result, letters_read
 
 
 def _result_of(outcomes: LetterOutcomes, batches: tuple[int, ...]) -> ReplayResult:
@@ -357,17 +327,12 @@ def _result_of(outcomes: LetterOutcomes, batches: tuple[int, ...]) -> ReplayResu
     return ReplayResult(tried, total.written, total.filtered, outcomes.dead_codes, outcomes.bare, batches)
 
 
-def _check(scope: RunContext, work: LetterReplay, staged: Staged, result: ReplayResult, letters_read: int) -> None:
+def _check(context: RunContext, work: LetterReplay, staged: Staged, result: ReplayResult, letters_read: int) -> None:
     """Refuse what does not add up, counted on either side of decoding.
 
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        work: What was to be tried.
-        staged: What was written.
-        result: What became of the letters.
-        letters_read: Letters that were read, the untried ones between them included.
+    Letters that were read include the untried ones between them.
     """
-    pipeline = scope.pipeline
+    pipeline = context.pipeline
     expected = {
         "letters tried": (len(work.letters), result.tried + result.bare),
         "their outcomes": (result.tried, result.landed + result.filtered + sum(result.dead_codes.values())),

@@ -13,7 +13,7 @@ from frazil.batch.dead_letters import LetterChoice, OpenLetter, Place, undone
 from frazil.batch.position import Position
 from frazil.batch.removal import RemovedRange, moved_back
 from frazil.iceberg.catalog.table import Table
-from frazil.iceberg.commit.landed_batches import rows_of_batches
+from frazil.iceberg.commit.removal import rows_of_batches
 from frazil.iceberg.ledger.dead_letters import Letter, open_letters
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -76,26 +76,14 @@ class LandedRows:
     def batch_of(self, place: Place, destination: str | None, since: int) -> int | None:
         """The batch that landed a letter, whatever its mark says: of a record as a whole in any table; None if none did.
 
-        Args:
-            place: Which record it is.
-            destination: The table of the letter.
-            since: First batch number of the topic's present incarnation.
+        `since` is the first batch number of the topic's present incarnation.
         """
         tables = self.of_tables.values() if destination is None else [self.of_tables.get(destination, {})]
         return max((n for batches_by_place in tables if (n := batches_by_place.get(place, -1)) >= since), default=None)
 
 
 def landed_rows(pipeline: Pipeline, destinations: Mapping[str, Table], past: LetterHistory) -> LandedRows:
-    """Look up which letters have their rows, in the destinations themselves.
-
-    Args:
-        pipeline: The pipeline.
-        destinations: Its destinations, as far as they are there.
-        past: What the ledger says.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """Look up which letters have their rows, in the destinations themselves."""
     by_table: dict[str, dict[Place, int]] = {name: {} for name in destinations}
     for name, table in destinations.items():
         columns = coordinate_columns(pipeline.destination(name))
@@ -123,21 +111,18 @@ def _doubled_ranges(by_batch: Sequence[Sequence[Row]]) -> Iterator[RemovedRange]
 
 
 def find_open_letters(
-    scope: RunContext, tables: Tables, position: Position, choice: LetterChoice, tried: frozenset[OpenLetter]
+    context: RunContext, tables: Tables, position: Position, choice: LetterChoice, tried: frozenset[OpenLetter]
 ) -> list[OpenLetter]:
     """Open letters of a choice, in order, without those that were tried. What is left out is reported.
 
     Letters of a topic that was recreated since stay as they are: their rows would look like rows of the new topic. So do
     those of offsets that a reset let land twice: nobody could tell their rows from the others'.
-
-    Raises:
-        Retryable: The catalog or the storage can't be read now.
     """
-    past = letter_history(read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name))
-    landed = landed_rows(scope.pipeline, tables.destinations, past)
+    past = letter_history(read_ledger(context.lake, context.pipeline.ledger_table, context.pipeline.name))
+    landed = landed_rows(context.pipeline, tables.destinations, past)
     open_by_place: dict[tuple[Place, str | None], OpenLetter] = {}
     skipped = Counter[str]()
-    for letter in open_letters(tables.dead_letters, scope.pipeline.dead_letters_table, past.taken_back):
+    for letter in open_letters(tables.dead_letters, context.pipeline.dead_letters_table, past.taken_back):
         if not choice.fits(letter.place, letter.code, letter.timestamp, letter.destination):
             continue
         why = _skip_reason(letter, position, past, landed)
@@ -151,7 +136,7 @@ def find_open_letters(
             open_by_place[letter.place, letter.destination] = OpenLetter(letter.place, letter.batch, letter.destination)
     if not tried:
         for why, count in sorted(skipped.items()):
-            scope.report(f"{count:,} letters {why} are left as they are")
+            context.report(f"{count:,} letters {why} are left as they are")
     return sorted((letter for letter in open_by_place.values() if letter not in tried), key=lambda letter: letter.order)
 
 

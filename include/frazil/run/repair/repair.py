@@ -20,7 +20,6 @@ from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERT
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
 from frazil.iceberg.commit.commit import Refused
-from frazil.iceberg.commit.landed_batches import summaries
 from frazil.iceberg.commit.summary_state import (
     BATCH_KEY,
     MANIFEST_KEY,
@@ -28,6 +27,7 @@ from frazil.iceberg.commit.summary_state import (
     landed_snapshot,
     manifest_path,
     read_summary,
+    summaries,
 )
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.kafka.admin.observe import observe
@@ -63,7 +63,6 @@ class Loss:
     """What a table lost at most.
 
     Attributes:
-        ranges: Offsets of the records.
         removed: Rows that batches after the one it holds took out, and a rollback brought back.
         recovers: Paths of manifests whose rows the ledger gets.
         marks: Followers that get the mark of the repair.
@@ -82,10 +81,6 @@ class PlannedRepair:
     """A repair that can be looked at before it is done.
 
     Attributes:
-        table: The table.
-        tables: Of the pipeline.
-        state: Where it stands.
-        position: Its position.
         loss: What the table lost; None if it holds what it was given.
         fill: What a replay brings back, of this loss and of earlier ones.
         unrecoverable: What is lost for good: Kafka does not hold it any more.
@@ -119,23 +114,22 @@ class PlannedRepair:
         return RunRequest(request.run, request.started_by, "replay", start, end, request.reason)
 
 
-def plan_repair(scope: RunContext, table: str) -> PlannedRepair:
+def plan_repair(context: RunContext, table: str) -> PlannedRepair:
     """Look at what a repair would do. Makes a missing table, and finishes what can be finished without a repair.
 
     Raises:
         Terminal: The table is no follower of the pipeline, or another one must be mended first.
-        Retryable: Kafka or the catalog is not available now.
     """
     for _ in range(STATE_READS):
-        tables, state = _read(scope, table)
-        current_scope = scope.with_ledger_tables(tables.ledger)
-        if current_scope is not scope:
-            scope = current_scope
+        tables, state = _read(context, table)
+        current_context = context.with_ledger_tables(tables.ledger)
+        if current_context is not context:
+            context = current_context
             continue
-        pipeline = scope.pipeline
-        _refuse_other_loss(scope, state, table)
-        decided = _unfinished(scope, tables, state)
-        if decided and _finish(scope, state, decided[-1], table):
+        pipeline = context.pipeline
+        _refuse_other_loss(context, state, table)
+        decided = _unfinished(context, tables, state)
+        if decided and _finish(context, state, decided[-1], table):
             continue
         if state.position is None:
             raise NEVER_RAN.terminal(f"pipeline {pipeline.name} never ran, so no table lacks anything")
@@ -143,16 +137,15 @@ def plan_repair(scope: RunContext, table: str) -> PlannedRepair:
         if is_lost:
             for destination in filter(lacks_key, pipeline.destinations):
                 raise missing_key_error(destination, is_there=destination.table in tables.destinations)
-        loss = _loss(scope, tables, state, state.position, table, decided) if is_lost else None
-        return _plan(scope, tables, state, state.position, table, loss)
-    raise state_kept_moving(scope.pipeline)
+        loss = _loss(context, tables, state, state.position, table, decided) if is_lost else None
+        return _plan(context, tables, state, state.position, table, loss)
+    raise state_kept_moving(context.pipeline)
 
 
-def repair(scope: RunContext, planned: PlannedRepair, request: RunRequest) -> int | None:
+def repair(context: RunContext, planned: PlannedRepair, request: RunRequest) -> int | None:
     """Decide a planned repair, and roll it forward. What a replay brings back is another step: see `replay_request`.
 
-    Returns:
-        Number of the repair; None if nothing is lost, so that the replay alone is left.
+    Returns the number of the repair; None if nothing is lost, so that the replay alone is left.
 
     Raises:
         Retryable: Another command was faster; look again.
@@ -160,14 +153,14 @@ def repair(scope: RunContext, planned: PlannedRepair, request: RunRequest) -> in
     loss, position = planned.loss, planned.position
     if loss is None:
         return None
-    scope = scope.with_ledger_tables(planned.tables.ledger)
+    context = context.with_ledger_tables(planned.tables.ledger)
     is_destination = planned.table in planned.tables.destinations
     n = planned.state.newest_batch + 1
     batch = Batch(
         kind="repair",
         run=request.run,
         position=position.at_rest(n),
-        planned_at=scope.stamp(),
+        planned_at=context.stamp(),
         skipped=loss.ranges,
         removed_letters=() if is_destination else loss.removed,
         removed_from={planned.table: loss.removed} if is_destination and loss.removed else {},
@@ -179,26 +172,26 @@ def repair(scope: RunContext, planned: PlannedRepair, request: RunRequest) -> in
         marks=loss.marks,
     )
     try:
-        publish(scope, planned.tables, planned.state, batch)
+        publish(context, planned.tables, planned.state, batch)
     except Refused as refusal:
         raise RUN_OVERTAKEN.retryable(
-            f"pipeline {scope.pipeline.name}: another command was faster ({refusal.message}); nothing was repaired",
+            f"pipeline {context.pipeline.name}: another command was faster ({refusal.message}); nothing was repaired",
             next_step="repair again; it plans from where the pipeline stands now",
         ) from refusal
     except EngineNeeded as need:
-        scope.report(need.message)  # it is decided: the replay, or the next run, finishes it first
+        context.report(need.message)  # it is decided: the replay, or the next run, finishes it first
     return n
 
 
-def _read(scope: RunContext, table: str) -> tuple[Tables, PipelineState]:
+def _read(context: RunContext, table: str) -> tuple[Tables, PipelineState]:
     """The tables and where the pipeline stands."""
-    pipeline = scope.pipeline
+    pipeline = context.pipeline
 
     def load() -> Tables:
         # Both may have been dropped; the one that is not asked for shows as lost then, and is repaired next.
-        _, closing = load_tables(scope.lake, pipeline)
+        _, closing = load_tables(context.lake, pipeline)
         _refuse_other_table(pipeline, table, closing)
-        return open_tables(scope.lake, pipeline, recreate=_followers(pipeline, closing))
+        return open_tables(context.lake, pipeline, recreate=_followers(pipeline, closing))
 
     return read_state(pipeline, load)
 
@@ -224,21 +217,21 @@ def _refuse_other_table(pipeline: Pipeline, table: str, closing: str) -> None:
     )
 
 
-def _refuse_other_loss(scope: RunContext, state: PipelineState, table: str) -> None:
+def _refuse_other_loss(context: RunContext, state: PipelineState, table: str) -> None:
     """What a table lost is known from the closing table and the ledger: they go first."""
     lost = state.closing_lost or state.rollback
     if lost is not None:
         raise lost
-    ledger = scope.pipeline.ledger_table
+    ledger = context.pipeline.ledger_table
     if table != ledger and ledger in state.followers_lost:
         raise state.followers_lost[ledger]
 
 
-def _unfinished(scope: RunContext, tables: Tables, state: PipelineState) -> tuple[Decided, ...]:
+def _unfinished(context: RunContext, tables: Tables, state: PipelineState) -> tuple[Decided, ...]:
     """The decided batches that the ledger does not know yet, the oldest first; empty if the last one is finished."""
     if not state.unfinished or state.mark is None:
         return ()
-    manifest, path = read_manifest(tables, scope.pipeline, state.mark, state.manifest)
+    manifest, path = read_manifest(tables, context.pipeline, state.mark, state.manifest)
     done = -1 if state.last_finished is None else state.last_finished.n
     earlier = zip(manifest.recovers, recovered_manifests(tables.closing, manifest), strict=True)
     return (
@@ -251,7 +244,7 @@ def _unfinished(scope: RunContext, tables: Tables, state: PipelineState) -> tupl
     )
 
 
-def _finish(scope: RunContext, state: PipelineState, last: Decided, table: str) -> bool:
+def _finish(context: RunContext, state: PipelineState, last: Decided, table: str) -> bool:
     """Roll the last batch forward as far as it goes. False: `table` can't take its part, all others have theirs.
 
     Without an engine this process can't tell whether a part that needs one would fail; that part counts as failed.
@@ -260,22 +253,22 @@ def _finish(scope: RunContext, state: PipelineState, last: Decided, table: str) 
         Terminal: Another table can't take its part, or the dead-letter topic can't.
     """
     path, manifest = last
-    refuse_foreign_parts(scope, state, manifest)
+    refuse_foreign_parts(context, state, manifest)
     try:
-        roll_forward(scope, manifest, path, state)
+        roll_forward(context, manifest, path, state)
     except (Terminal, EngineNeeded) as refusal:
-        if table not in state.followers_lost and table not in _without_part(scope, manifest):
+        if table not in state.followers_lost and table not in _without_part(context, manifest):
             raise
-        scope.report(refusal.message)
+        context.report(refusal.message)
     else:
         return True
-    send_letters(scope, manifest)  # nobody rolls that batch forward any more
+    send_letters(context, manifest)  # nobody rolls that batch forward any more
     return False
 
 
-def _without_part(scope: RunContext, manifest: Manifest) -> tuple[str, ...]:
+def _without_part(context: RunContext, manifest: Manifest) -> tuple[str, ...]:
     """The followers that lack their part; the ledger, if none does."""
-    key, lake = BATCH_KEY.format(manifest.pipeline), lake_of_batch(scope.lake, manifest)
+    key, lake = BATCH_KEY.format(manifest.pipeline), lake_of_batch(context.lake, manifest)
     without_part = (
         part.table
         for part in manifest.followers
@@ -286,31 +279,36 @@ def _without_part(scope: RunContext, manifest: Manifest) -> tuple[str, ...]:
 
 
 def _loss(
-    scope: RunContext, tables: Tables, state: PipelineState, position: Position, table: str, decided: Sequence[Decided]
+    context: RunContext,
+    tables: Tables,
+    state: PipelineState,
+    position: Position,
+    table: str,
+    decided: Sequence[Decided],
 ) -> Loss:
-    if table == scope.pipeline.ledger_table:
-        return _ledger_loss(scope, tables, state, decided)
+    if table == context.pipeline.ledger_table:
+        return _ledger_loss(context, tables, state, decided)
     mark = state.followers.get(table) if table in tables.destinations else state.dead_letters
     after = -1 if mark is None else mark.n
-    rows = [*_ledger(scope), *(row for _, manifest in decided for row in _rows(scope, manifest))]
+    rows = [*_ledger(context), *(row for _, manifest in decided for row in _rows(context, manifest))]
     ranges = lost_ranges(rows, table, after, position)
     # A rewind leaves a table that lost something as it is, also where the position moves behind what that holds.
     removed = (*lost_removals(rows, table, after), *at_or_beyond(position))
     if _ledger_lost_rows(rows, after):
         ranges = union((*ranges, *_all_ranges(position)))
-    if table in tables.destinations and coordinate_columns(scope.pipeline.destination(table)) is None:
+    if table in tables.destinations and coordinate_columns(context.pipeline.destination(table)) is None:
         removed = ()
     return Loss(ranges, removed, tuple(path for path, _ in decided), frozenset({table}))
 
 
-def _ledger(scope: RunContext) -> list[Row]:
-    return list(read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name))
+def _ledger(context: RunContext) -> list[Row]:
+    return list(read_ledger(context.lake, context.pipeline.ledger_table, context.pipeline.name))
 
 
-def _rows(scope: RunContext, manifest: Manifest) -> list[Row]:
+def _rows(context: RunContext, manifest: Manifest) -> list[Row]:
     """The rows that the ledger would have of a batch."""
     snapshots = dict.fromkeys(part.table for part in manifest.parts)
-    return list(entry_rows(manifest, snapshots, None, scope.clock()))
+    return list(entry_rows(manifest, snapshots, None, context.clock()))
 
 
 def _ledger_lost_rows(rows: Sequence[Row], after: int) -> bool:
@@ -324,28 +322,28 @@ def _all_ranges(position: Position) -> Iterator[Range]:
         yield from (Range(name, number, 0, end) for number, end in enumerate(topic.next))
 
 
-def _ledger_loss(scope: RunContext, tables: Tables, state: PipelineState, decided: Sequence[Decided]) -> Loss:
+def _ledger_loss(context: RunContext, tables: Tables, state: PipelineState, decided: Sequence[Decided]) -> Loss:
     """The rows of all batches after the one that the ledger holds; their manifests know them."""
     done = -1 if state.last_finished is None else state.last_finished.n
     manifests_by_n = {
         manifest.position.n: (path, manifest)
-        for path, manifest in (*_manifests(scope, tables, state.mark, done), *decided)
+        for path, manifest in (*_manifests(context, tables, state.mark, done), *decided)
     }
     manifests = [manifests_by_n[n] for n in sorted(manifests_by_n)]
     newest = state.mark.n if state.mark is not None else done
     return Loss(
         recovers=tuple(path for path, _ in manifests),
-        marks=_followers_ahead(scope, state, [manifest for _, manifest in manifests]),
+        marks=_followers_ahead(context, state, [manifest for _, manifest in manifests]),
         batches=tuple(n for n in range(done + 1, newest + 1) if n not in manifests_by_n),
     )
 
 
-def _manifests(scope: RunContext, tables: Tables, mark: BatchMark | None, done: int) -> Iterator[Decided]:
+def _manifests(context: RunContext, tables: Tables, mark: BatchMark | None, done: int) -> Iterator[Decided]:
     """Manifests of the batches behind `done` that the closing table had, the newest first, as far as they are there.
 
     Each names the batch before it, whose snapshot may be expired. Behind one that is gone, the next that a snapshot names.
     """
-    key, name = BATCH_KEY.format(scope.pipeline.name), scope.pipeline.name
+    key, name = BATCH_KEY.format(context.pipeline.name), context.pipeline.name
     named = {
         BatchMark.from_json(summary[key]): summary[MANIFEST_KEY]
         for summary in summaries(tables.closing.metadata)
@@ -356,44 +354,46 @@ def _manifests(scope: RunContext, tables: Tables, mark: BatchMark | None, done: 
         try:
             manifest = Manifest.from_json(read_text(tables.closing, path))
         except Terminal as error:
-            scope.report(f"manifest {path} can't be read: {error.message}")
+            context.report(f"manifest {path} can't be read: {error.message}")
             mark = next((earlier for earlier in named if earlier.n < mark.n), None)
             continue
         yield path, manifest
         mark = manifest.closing.after
 
 
-def _followers_ahead(scope: RunContext, state: PipelineState, manifests: list[Manifest]) -> frozenset[str]:
+def _followers_ahead(context: RunContext, state: PipelineState, manifests: list[Manifest]) -> frozenset[str]:
     """Followers that hold a later batch than the rest of the ledger says: they get the repair's mark as they are."""
     marks = marks_after(state.ledger_marks, *manifests)
-    held_marks = {scope.pipeline.dead_letters_table: state.dead_letters, **state.followers}
+    held_marks = {context.pipeline.dead_letters_table: state.dead_letters, **state.followers}
     return frozenset(
         table
         for table, mark in held_marks.items()
-        if mark is not None and _holds_batch(scope, table) and (table not in marks or marks[table].mark.n < mark.n)
+        if mark is not None and _holds_batch(context, table) and (table not in marks or marks[table].mark.n < mark.n)
     )
 
 
-def _holds_batch(scope: RunContext, table: str) -> bool:
-    last = read_summary(scope.lake.load_table(table).metadata, BATCH_KEY.format(scope.pipeline.name), table)
+def _holds_batch(context: RunContext, table: str) -> bool:
+    last = read_summary(context.lake.load_table(table).metadata, BATCH_KEY.format(context.pipeline.name), table)
     return last is not None and not isinstance(last, RolledBack)
 
 
 def _plan(
-    scope: RunContext, tables: Tables, state: PipelineState, position: Position, table: str, loss: Loss | None
+    context: RunContext, tables: Tables, state: PipelineState, position: Position, table: str, loss: Loss | None
 ) -> PlannedRepair:
     """The repair, with what Kafka still holds of this loss, and of earlier ones that no replay filled, as it was killed."""
-    lost = union((*unfilled(_ledger(scope), table), *(loss.ranges if loss is not None else ())))
-    topics = sorted({r.topic for r in lost if scope.pipeline.source.reads(r.topic)})
-    fill, unrecoverable = readable(lost, position, observe(scope.cluster, topics, absent_ok=True)) if lost else ((), ())
-    return PlannedRepair(table, tables, state, position, loss, fill, unrecoverable, _replay_refusal(scope, fill))
+    lost = union((*unfilled(_ledger(context), table), *(loss.ranges if loss is not None else ())))
+    topics = sorted({r.topic for r in lost if context.pipeline.source.reads(r.topic)})
+    fill, unrecoverable = (
+        readable(lost, position, observe(context.cluster, topics, absent_ok=True)) if lost else ((), ())
+    )
+    return PlannedRepair(table, tables, state, position, loss, fill, unrecoverable, _replay_refusal(context, fill))
 
 
-def _replay_refusal(scope: RunContext, ranges: Sequence[Range]) -> Terminal | None:
+def _replay_refusal(context: RunContext, ranges: Sequence[Range]) -> Terminal | None:
     if not ranges:
         return None
     try:
-        refuse_replay(scope, {r.topic for r in ranges})
+        refuse_replay(context, {r.topic for r in ranges})
     except Terminal as refusal:
         return refusal
     return None

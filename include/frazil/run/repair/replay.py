@@ -17,7 +17,7 @@ from frazil.error_codes import REPLAY_REFUSED, RUN_OVERTAKEN
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.commit.commit import Refused
-from frazil.iceberg.commit.landed_batches import count_rows, offsets_held
+from frazil.iceberg.commit.removal import count_rows, offsets_held
 from frazil.iceberg.commit.summary_state import BATCH_KEY, SummaryValue, mark_of, read_summary
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.kafka.read.read import read_range
@@ -40,48 +40,46 @@ def replay(run: Ingestion) -> int:
 
     However large the range is, it changes in one commit; it is staged in parts, so memory stays bounded.
 
-    Returns:
-        1, or 0 if this very run was finished before.
+    Returns 1, or 0 if this very run was finished before.
 
     Raises:
         Terminal: The table does not say where its rows came from, the audit failed, or rows would go whose records are
             gone.
         Retryable: Other batches were decided each time, or a part is not available now.
     """
-    scope, plan = run.scope, run.plan
-    refuse_replay(scope, {r.topic for r in plan.ranges})
+    context, plan = run.context, run.plan
+    refuse_replay(context, {r.topic for r in plan.ranges})
     refusal: Refused | None = None
     for _ in range(ATTEMPTS):
-        scope, tables, state = recover(scope)
-        if _is_done(scope, plan):
+        context, tables, state = recover(context)
+        if _is_done(context, plan):
             return 0
         try:
-            _replay_once(replace(run, scope=scope), tables, state)
+            _replay_once(replace(run, context=context), tables, state)
         except Refused as refused:
             refusal = refused
-            scope.report(f"the replay was refused, staging it again: {refused.message}")
+            context.report(f"the replay was refused, staging it again: {refused.message}")
         else:
             return 1
     raise RUN_OVERTAKEN.retryable(
-        f"pipeline {scope.pipeline.name}: the replay was refused {ATTEMPTS} times: {refusal}",
-        next_step=f"pause the DAG ingest__{scope.pipeline.name} while the replay runs, or replay at a quiet time: whatever"
+        f"pipeline {context.pipeline.name}: the replay was refused {ATTEMPTS} times: {refusal}",
+        next_step=f"pause the DAG ingest__{context.pipeline.name} while the replay runs, or replay at a quiet time: whatever"
         " is decided meanwhile makes it begin anew",
     ) from refusal
 
 
-def refuse_replay(scope: RunContext, topics: Collection[str]) -> None:
+def refuse_replay(context: RunContext, topics: Collection[str]) -> None:
     """Refuse to replay what would not come again as it was.
 
     Raises:
         Terminal: A table does not say where its rows came from, or forgets deletes; or one of the topics is compacted.
-        Retryable: No broker answers.
     """
-    refuse_without_coordinates(scope)
-    refuse_forgotten_deletes(scope)
-    refuse_compacted(scope, topics)
+    refuse_without_coordinates(context)
+    refuse_forgotten_deletes(context)
+    refuse_compacted(context, topics)
 
 
-def refuse_without_coordinates(scope: RunContext) -> None:
+def refuse_without_coordinates(context: RunContext) -> None:
     """Refuse to replay into tables whose rows don't say where they came from.
 
     Raises:
@@ -89,18 +87,18 @@ def refuse_without_coordinates(scope: RunContext) -> None:
     """
     without_columns = [
         name
-        for name, destination in _all_destinations(scope.pipeline).items()
+        for name, destination in _all_destinations(context.pipeline).items()
         if coordinate_columns(destination) is None
     ]
     if without_columns:
         raise REPLAY_REFUSED.terminal(
-            f"pipeline {scope.pipeline.name} can't be replayed: {', '.join(without_columns)} has no Kafka"
+            f"pipeline {context.pipeline.name} can't be replayed: {', '.join(without_columns)} has no Kafka"
             " columns (kafka_columns: false), so nobody knows which rows the range landed before",
             next_step="land the topic into a new table with Kafka columns, with a pipeline of its own",
         )
 
 
-def refuse_forgotten_deletes(scope: RunContext, what: str = "pipeline {} can't be replayed") -> None:
+def refuse_forgotten_deletes(context: RunContext, what: str = "pipeline {} can't be replayed") -> None:
     """Refuse to bring old changes to tables that keep nothing of deleted rows: the changes would bring them back.
 
     Raises:
@@ -108,15 +106,15 @@ def refuse_forgotten_deletes(scope: RunContext, what: str = "pipeline {} can't b
     """
     forgetful = [
         name
-        for name, destination in _all_destinations(scope.pipeline).items()
-        if scope.pipeline.forgets_deletes(destination)
+        for name, destination in _all_destinations(context.pipeline).items()
+        if context.pipeline.forgets_deletes(destination)
     ]
     if forgetful:
         raise REPLAY_REFUSED.terminal(
-            f"{what.format(scope.pipeline.name)}: {', '.join(forgetful)} keeps nothing of deleted rows (deletes: hard), so"
+            f"{what.format(context.pipeline.name)}: {', '.join(forgetful)} keeps nothing of deleted rows (deletes: hard), so"
             " an old change of a row that was deleted since would bring it back",
             next_step="a table with deletes: soft takes old changes; this one gets them right only if all that came later"
-            f" comes again, too: frazil reset {scope.pipeline.name} --to earliest --reason …",
+            f" comes again, too: frazil reset {context.pipeline.name} --to earliest --reason …",
         )
 
 
@@ -126,15 +124,15 @@ def _all_destinations(pipeline: Pipeline) -> dict[str, Destination]:
     return by_name if pipeline.create is None else by_name | {"route.create": pipeline.create.destination("any.table")}
 
 
-def _is_done(scope: RunContext, plan: RunPlan) -> bool:
-    pipeline = scope.pipeline
-    rows = read_ledger(scope.lake, pipeline.ledger_table, pipeline.name, plan.run)
+def _is_done(context: RunContext, plan: RunPlan) -> bool:
+    pipeline = context.pipeline
+    rows = read_ledger(context.lake, pipeline.ledger_table, pipeline.name, plan.run)
     return any(row["kind"] == "replay" for row in rows)
 
 
 def _replay_once(run: Ingestion, tables: Tables, state: PipelineState) -> None:
-    scope, plan = run.scope, run.plan
-    position = planned_position(scope, plan, state)
+    context, plan = run.context, run.plan
+    position = planned_position(context, plan, state)
     removed = replaced(plan.ranges, position)
     staged = _stage_parts(run, tables, state, position.n + 1, removed)
     batch = Batch(
@@ -152,43 +150,43 @@ def _replay_once(run: Ingestion, tables: Tables, state: PipelineState) -> None:
         reason=plan.reason,
         schema_changes=staged.changes,
     )
-    publish(staged.scope, staged.tables, state, batch)
+    publish(staged.context, staged.tables, state, batch)
 
 
 def _stage_parts(
     run: Ingestion, tables: Tables, state: PipelineState, n: int, removed: Sequence[RemovedRange]
 ) -> StagedBatch:
     """All of the range, staged in parts of a batch's size. What can't be published is deleted."""
-    scope = run.scope
+    context = run.context
     parts: list[StagedBatch] = []
     try:
-        for ranges in cut(run.plan.ranges, batch_offsets(scope.pipeline, state)):
+        for ranges in cut(run.plan.ranges, batch_offsets(context.pipeline, state)):
             if parts:
-                _refuse_moved(scope, tables, state)
+                _refuse_moved(context, tables, state)
             parts.append(stage_batch(run, tables, n, ranges))
-            _refuse_stale(parts[-1].scope, tables, parts)
-            scope, tables = parts[-1].scope, parts[-1].tables
-            run = replace(run, scope=scope, refused_tables=parts[-1].refused_tables)
+            _refuse_stale(parts[-1].context, tables, parts)
+            context, tables = parts[-1].context, parts[-1].tables
+            run = replace(run, context=context, refused_tables=parts[-1].refused_tables)
         whole = _merge_parts(parts)
-        _refuse_moved(scope, tables, state)
-        refuse_losses(scope, run.plan.ranges, removed, whole.staged)
+        _refuse_moved(context, tables, state)
+        refuse_losses(context, run.plan.ranges, removed, whole.staged)
     except FrazilError as failure:
-        discard(scope, tables, Staged.merged(part.staged for part in parts), failure)
+        discard(context, tables, Staged.merged(part.staged for part in parts), failure)
         raise
     return whole
 
 
-def _refuse_moved(scope: RunContext, tables: Tables, state: PipelineState) -> None:
+def _refuse_moved(context: RunContext, tables: Tables, state: PipelineState) -> None:
     """Whatever was decided meanwhile, the rest of a large range would be staged in vain."""
-    key, table = BATCH_KEY.format(scope.pipeline.name), tables.closing_name
-    last = read_summary(scope.lake.load_table(table).metadata, key, table)
+    key, table = BATCH_KEY.format(context.pipeline.name), tables.closing_name
+    last = read_summary(context.lake.load_table(table).metadata, key, table)
     if not isinstance(last, SummaryValue) or mark_of(last) != state.mark:
         raise Refused(f"table {table}: another batch was decided, or it was rolled back, while the range was staged")
 
 
-def _refuse_stale(scope: RunContext, before: Tables, parts: Sequence[StagedBatch]) -> None:
+def _refuse_stale(context: RunContext, before: Tables, parts: Sequence[StagedBatch]) -> None:
     """Records of a later part may change a table so that files of earlier parts don't fit it any more."""
-    if parts[1:] and is_stale(scope.pipeline, before, parts[-1].tables):
+    if parts[1:] and is_stale(context.pipeline, before, parts[-1].tables):
         raise Refused("records of the range changed a table, and files of earlier ones don't fit it any more")
 
 
@@ -196,7 +194,7 @@ def _merge_parts(parts: Sequence[StagedBatch]) -> StagedBatch:
     phases = {key: round(sum(part.phases.get(key, 0.0) for part in parts), 3) for key in ("stage", "audit")}
     staged = Staged.merged(part.staged for part in parts)
     changes = reduce(merge_demands, (part.changes for part in parts))
-    return StagedBatch(parts[-1].scope, staged, parts[-1].tables, parts[0].started_at, phases, changes)
+    return StagedBatch(parts[-1].context, staged, parts[-1].tables, parts[0].started_at, phases, changes)
 
 
 _SHOWN: Final = 5
@@ -206,7 +204,9 @@ _TableRemoval = tuple[Table, str, Removal]
 """A table, its name, and the rows that go from it."""
 
 
-def refuse_losses(scope: RunContext, ranges: Sequence[Range], removed: Sequence[RemovedRange], staged: Staged) -> None:
+def refuse_losses(
+    context: RunContext, ranges: Sequence[Range], removed: Sequence[RemovedRange], staged: Staged
+) -> None:
     """Refuse a staged replay that would take out what it can't bring again.
 
     A range that gave a record for every offset lost none. One with gaps may: a transaction marker or an aborted record never
@@ -215,15 +215,10 @@ def refuse_losses(scope: RunContext, ranges: Sequence[Range], removed: Sequence[
     Rows are counted only where a range has gaps; where they outnumber what was staged (they were lost, are filtered by
     now, or lie there twice), Kafka is asked for each of their offsets.
 
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        ranges: What is read again, at most one range per partition.
-        removed: What goes, one entry for each range.
-        staged: What reading brought.
+    There is at most one range per partition, and one entry of `removed` for each.
 
     Raises:
         Terminal: Rows or dead letters would be lost; says how many and where.
-        Retryable: Kafka or the storage is not available now.
     """
     losses = []
     tables: Tables | None = None
@@ -232,26 +227,26 @@ def refuse_losses(scope: RunContext, ranges: Sequence[Range], removed: Sequence[
         if counts.read == r.span:
             continue
         # As they are now: what was loaded before staging may be expired by this time.
-        tables = tables or open_tables(scope.lake, scope.pipeline)
-        removals = _table_removals(scope, tables, removed_range)
+        tables = tables or open_tables(context.lake, context.pipeline)
+        removals = _table_removals(context, tables, removed_range)
         row_counts = [count_rows(*removal) for removal in removals]
         outcomes = sum(row_counts)
         # Of several tables a plus in one must not hide a minus in another one: Kafka is asked wherever there is a gap.
         may_lose = outcomes > counts.written + counts.dead if not staged.tables else outcomes > 0
-        lost = _lost_offsets(scope, r, removals) if may_lose else []
+        lost = _lost_offsets(context, r, removals) if may_lose else []
         if lost:
             losses.append(_loss_line(r, outcomes, counts.read, lost))
     if losses:
         raise REPLAY_REFUSED.terminal(
-            f"pipeline {scope.pipeline.name}: the replay would take out rows whose records are gone from Kafka, by"
+            f"pipeline {context.pipeline.name}: the replay would take out rows whose records are gone from Kafka, by"
             " compaction or deletion, and could not come again; nothing was changed\n" + "\n".join(losses),
             next_step="replay a range without these offsets; to read what Kafka still holds of it again, land it into a"
             " new table with a pipeline of its own",
         )
 
 
-def _table_removals(scope: RunContext, tables: Tables, removed_range: RemovedRange) -> tuple[_TableRemoval, ...]:
-    pipeline = scope.pipeline
+def _table_removals(context: RunContext, tables: Tables, removed_range: RemovedRange) -> tuple[_TableRemoval, ...]:
+    pipeline = context.pipeline
     letters = (tables.dead_letters, pipeline.dead_letters_table, Removal(LETTER_COLUMNS, (removed_range,)))
     removals = (
         (name, table, row_removal(pipeline, name, (removed_range,))) for name, table in tables.destinations.items()
@@ -259,11 +254,11 @@ def _table_removals(scope: RunContext, tables: Tables, removed_range: RemovedRan
     return (*((table, name, rows) for name, table, rows in removals if rows is not None), letters)
 
 
-def _lost_offsets(scope: RunContext, r: Range, removals: Sequence[_TableRemoval]) -> list[int]:
+def _lost_offsets(context: RunContext, r: Range, removals: Sequence[_TableRemoval]) -> list[int]:
     """Offsets with a row or a dead letter and without a record, ascending."""
     offsets = pc.unique(pa.chunked_array([offsets_held(*removal) for removal in removals]))
     first, last = pc.min_max(offsets).values()
-    records = read_range(scope.cluster, r.topic, r.partition, first.as_py(), last.as_py() + 1)
+    records = read_range(context.cluster, r.topic, r.partition, first.as_py(), last.as_py() + 1)
     readable = pa.chunked_array([batch.column("offset") for batch in records], pa.int64())
     lost: list[int] = sorted(offsets.filter(pc.invert(pc.is_in(offsets, readable))).to_pylist())
     return lost

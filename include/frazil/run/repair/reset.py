@@ -21,8 +21,7 @@ from frazil.error_codes import NAME_UNKNOWN, NEVER_RAN, POSITION_LOST, RUN_OVERT
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import read_text
 from frazil.iceberg.commit.commit import Refused
-from frazil.iceberg.commit.landed_batches import summaries
-from frazil.iceberg.commit.summary_state import BATCH_KEY, MANIFEST_KEY
+from frazil.iceberg.commit.summary_state import BATCH_KEY, MANIFEST_KEY, summaries
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.run.commit.commit_batch import decide, roll_forward
 from frazil.run.commit.manifests import write_manifest
@@ -43,50 +42,48 @@ from frazil.run.state.source import lost_ends, mirror_to_consumer_group, observe
 from frazil.run.state.tables import Tables
 
 
-def preview_reset(scope: RunContext, order: ResetOrder) -> PlannedReset:
+def preview_reset(context: RunContext, order: ResetOrder) -> PlannedReset:
     """Look at what a reset would do. Commits nothing, makes nothing, finishes nothing.
 
     Raises:
         Terminal: The pipeline never ran, the target does not fit the topics, or another table must be mended first.
-        Retryable: Kafka or the catalog is not available now.
     """
     if order.target is None:
-        return preview_rewind(scope, order)
-    return _plan(scope, order, order.target, *inspect_tables(scope))
+        return preview_rewind(context, order)
+    return _plan(context, order, order.target, *inspect_tables(context))
 
 
-def plan_reset(scope: RunContext, order: ResetOrder) -> PlannedReset:
+def plan_reset(context: RunContext, order: ResetOrder) -> PlannedReset:
     """Plan a reset that can be done. Finishes a decided batch, and makes lost tables anew.
 
     Raises:
         Terminal: As `preview_reset`, and then nothing was changed; or a table can't take its part of a decided batch.
-        Retryable: Kafka or the catalog is not available now.
     """
     if order.target is None:
-        return plan_rewind(scope, order)
-    shown, pipeline = preview_reset(scope, order), scope.pipeline
+        return plan_rewind(context, order)
+    shown, pipeline = preview_reset(context, order), context.pipeline
     names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
-    scope, tables, state = recover(scope, mended_tables=names if is_closing_lost(shown.state) else ())
-    return _plan(scope, order, order.target, tables, state)
+    context, tables, state = recover(context, mended_tables=names if is_closing_lost(shown.state) else ())
+    return _plan(context, order, order.target, tables, state)
 
 
-def _plan(scope: RunContext, order: ResetOrder, target: Target, tables: Tables, state: PipelineState) -> PlannedReset:
-    _refuse_never_ran(scope, state)
-    facts = observe_source(scope)
-    offsets = _target_offsets(scope, order, target, facts)
+def _plan(context: RunContext, order: ResetOrder, target: Target, tables: Tables, state: PipelineState) -> PlannedReset:
+    _refuse_never_ran(context, state)
+    facts = observe_source(context)
+    offsets = _target_offsets(context, order, target, facts)
     if all_rows_gone(state):
-        _refuse_partial(scope, tables, facts, offsets)
-    last_position = _last_position(scope, tables, state) if all_rows_gone(state) else state.position
+        _refuse_partial(context, tables, facts, offsets)
+    last_position = _last_position(context, tables, state) if all_rows_gone(state) else state.position
     before = last_position or Position(state.newest_batch, state.newest_epoch, facts.cluster_id)
-    lost = {key: end for key, end in lost_ends(scope, before, facts).items() if key in offsets}
+    lost = {key: end for key, end in lost_ends(context, before, facts).items() if key in offsets}
     after = reset_position(before, facts, offsets, n=state.newest_batch + 1, epoch=state.newest_epoch + 1).with_lost(
         lost
     )
-    repairs = lost_follower(scope.pipeline, tables, state) if all_rows_gone(state) else None
+    repairs = lost_follower(context.pipeline, tables, state) if all_rows_gone(state) else None
     removed = _removed_ranges(order, state, before, after)
-    emptied = _tables_with_rows(scope, tables)
+    emptied = _tables_with_rows(context, tables)
     if removed and emptied:
-        refuse_compacted(scope, {r.topic for r in removed}, _keep_rows_step(scope, order, target))
+        refuse_compacted(context, {r.topic for r in removed}, _keep_rows_step(context, order, target))
     return PlannedReset(
         order=order,
         tables=tables,
@@ -94,11 +91,11 @@ def _plan(scope: RunContext, order: ResetOrder, target: Target, tables: Tables, 
         before=before,
         after=after,
         offsets=offsets,
-        remarks=tuple(_remarks(scope, tables, state, is_cut=bool(lost))),
+        remarks=tuple(_remarks(context, tables, state, is_cut=bool(lost))),
         removed_rows=dict.fromkeys(emptied, removed) if removed else {},
         removed=removed,
         repairs=repairs,
-        marks=frozenset((*tables.followers, scope.pipeline.dead_letters_table))
+        marks=frozenset((*tables.followers, context.pipeline.dead_letters_table))
         if all_rows_gone(state)
         else frozenset(),
     )
@@ -113,10 +110,17 @@ def _removed_ranges(
     return at_or_beyond(after) if all_rows_gone(state) else moved_back(before, after)
 
 
-def _keep_rows_step(scope: RunContext, order: ResetOrder, target: Target) -> str:
+def _keep_rows_step(context: RunContext, order: ResetOrder, target: Target) -> str:
     """The same reset without a removal, as a person types it."""
     target_text, body = (str(target), "") if target.kind != "offsets" else ("FILE.json", json.dumps(target.offsets))
-    words = ["frazil", "reset", scope.pipeline.name, "--to", target_text, *(f"--topic {name}" for name in order.topics)]
+    words = [
+        "frazil",
+        "reset",
+        context.pipeline.name,
+        "--to",
+        target_text,
+        *(f"--topic {name}" for name in order.topics),
+    ]
     with_file = f" with {body} in FILE.json" if body else ""
     return (
         f"to leave those rows, and land records that come again beside them: {' '.join(words)} --allow-duplicates"
@@ -124,9 +128,9 @@ def _keep_rows_step(scope: RunContext, order: ResetOrder, target: Target) -> str
     )
 
 
-def _tables_with_rows(scope: RunContext, tables: Tables) -> list[str]:
+def _tables_with_rows(context: RunContext, tables: Tables) -> list[str]:
     """Destinations that lose rows. Empty tables have none, and merged tables keep theirs."""
-    merged = _merged_tables(scope)
+    merged = _merged_tables(context)
     return [
         name
         for name, table in tables.destinations.items()
@@ -134,28 +138,28 @@ def _tables_with_rows(scope: RunContext, tables: Tables) -> list[str]:
     ]
 
 
-def _merged_tables(scope: RunContext) -> list[str]:
-    return [destination.table for destination in scope.pipeline.destinations if destination.is_merged]
+def _merged_tables(context: RunContext) -> list[str]:
+    return [destination.table for destination in context.pipeline.destinations if destination.is_merged]
 
 
-def _refuse_never_ran(scope: RunContext, state: PipelineState) -> None:
+def _refuse_never_ran(context: RunContext, state: PipelineState) -> None:
     marks = (state.mark, state.last_finished, state.dead_letters, state.rolled_back, *state.followers.values())
     if all(mark is None for mark in marks):
         raise NEVER_RAN.terminal(
-            f"pipeline {scope.pipeline.name} never ran, so there is no position to move",
+            f"pipeline {context.pipeline.name} never ran, so there is no position to move",
             next_step="`start` in the pipeline file says where the first run begins",
         )
 
 
 def _refuse_partial(
-    scope: RunContext, tables: Tables, facts: ClusterFacts, offsets: Mapping[TopicPartition, int]
+    context: RunContext, tables: Tables, facts: ClusterFacts, offsets: Mapping[TopicPartition, int]
 ) -> None:
     """Refuse a target that leaves partitions out: their rows are gone, too, and would never land again."""
     every = [(name, number) for name, topic in sorted(facts.topics.items()) for number in range(len(topic.partitions))]
     unnamed = [f"topic {name}, partition {number}" for name, number in every if (name, number) not in offsets]
     if unnamed:
         raise POSITION_LOST.terminal(
-            f"pipeline {scope.pipeline.name}: the position is gone from table"
+            f"pipeline {context.pipeline.name}: the position is gone from table"
             f" {tables.closing_name}, and what does not move would never land again: {unnamed[0]}"
             + (f" and {len(unnamed) - 1} more" if unnamed[1:] else ""),
             next_step="reset without --topic, to a place that says where every partition goes on: earliest, latest, an"
@@ -163,7 +167,7 @@ def _refuse_partial(
         )
 
 
-def _remarks(scope: RunContext, tables: Tables, state: PipelineState, *, is_cut: bool) -> Iterator[str]:
+def _remarks(context: RunContext, tables: Tables, state: PipelineState, *, is_cut: bool) -> Iterator[str]:
     table, is_empty = tables.closing_name, tables.closing.current_snapshot() is None
     if all_rows_gone(state) and is_empty and table in tables.destinations:
         yield f"the rows of all topics are gone from table {table}: tables that are gone are made anew first"
@@ -171,26 +175,28 @@ def _remarks(scope: RunContext, tables: Tables, state: PipelineState, *, is_cut:
         yield f"the position is gone from table {table}: what will come again is taken out of all destinations"
     elif state.unfinished and state.mark is not None:
         yield f"batch {state.mark.n} is decided and not finished: a reset finishes it first"
-    if is_cut and (merged := _merged_tables(scope)):
+    if is_cut and (merged := _merged_tables(context)):
         yield f"what records that Kafka lost made of rows stays in {', '.join(merged)} until other records of their keys come"
 
 
-def _last_position(scope: RunContext, tables: Tables, state: PipelineState) -> Position | None:
+def _last_position(context: RunContext, tables: Tables, state: PipelineState) -> Position | None:
     """The last position that any table has, after the closing table was lost or rolled back.
 
     It says since which batch a topic is the present one: records of a deleted one can't come again.
     """
-    rows = read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name)
+    rows = read_ledger(context.lake, context.pipeline.ledger_table, context.pipeline.name)
     recorded = [Position.from_json(row["position"]) for row in rows[-1:]]
     held_positions = [state.position] if state.position is not None else []
     return max(
-        (*held_positions, *recorded, *_follower_positions(scope, tables)), key=lambda position: position.n, default=None
+        (*held_positions, *recorded, *_follower_positions(context, tables)),
+        key=lambda position: position.n,
+        default=None,
     )
 
 
-def _follower_positions(scope: RunContext, tables: Tables) -> Iterator[Position]:
+def _follower_positions(context: RunContext, tables: Tables) -> Iterator[Position]:
     """Where the last batch of each follower led, as far as its manifest is still there."""
-    of_pipeline = BATCH_KEY.format(scope.pipeline.name)
+    of_pipeline = BATCH_KEY.format(context.pipeline.name)
     for table in (*tables.followers.values(), tables.dead_letters):
         named = (summary.get(MANIFEST_KEY) for summary in summaries(table.metadata) if of_pipeline in summary)
         path = next(filter(None, named), None)
@@ -199,32 +205,26 @@ def _follower_positions(scope: RunContext, tables: Tables) -> Iterator[Position]
         try:
             yield Manifest.from_json(read_text(table, path)).position
         except Terminal as error:
-            scope.report(f"manifest {path} can't be read: {error.message}")
+            context.report(f"manifest {path} can't be read: {error.message}")
 
 
 def _target_offsets(
-    scope: RunContext, order: ResetOrder, target: Target, facts: ClusterFacts
+    context: RunContext, order: ResetOrder, target: Target, facts: ClusterFacts
 ) -> dict[TopicPartition, int]:
     unknown_topics = [name for name in order.topics if name not in facts.topics]
     if unknown_topics:
         raise NAME_UNKNOWN.terminal(
-            f"pipeline {scope.pipeline.name} reads no topic {', '.join(unknown_topics)}",
+            f"pipeline {context.pipeline.name} reads no topic {', '.join(unknown_topics)}",
             next_step=f"its topics: {', '.join(sorted(facts.topics)) or 'none'}",
         )
-    offsets = offsets_of(scope, target, facts)
+    offsets = offsets_of(context, target, facts)
     return {key: offset for key, offset in offsets.items() if not order.topics or key[0] in order.topics}
 
 
-def reset(scope: RunContext, planned: PlannedReset, request: RunRequest) -> Position:
+def reset(context: RunContext, planned: PlannedReset, request: RunRequest) -> Position:
     """Do a planned reset: one deciding commit, then what follows from it, and the consumer group.
 
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        planned: What `plan_reset` found; what `preview_reset` found can't be done.
-        request: Who asks, and why.
-
-    Returns:
-        The new position.
+    It takes what `plan_reset` returned; what `preview_reset` did can't be done.
 
     Raises:
         Terminal: Rows would have to go from a table that does not say where they came from.
@@ -232,15 +232,15 @@ def reset(scope: RunContext, planned: PlannedReset, request: RunRequest) -> Posi
     """
     if planned.is_idle:
         return planned.after
-    scope = scope.with_ledger_tables(planned.tables.ledger)
-    manifest, path = write_manifest(scope, planned.tables, planned.state, batch_of(scope, planned, request))
+    context = context.with_ledger_tables(planned.tables.ledger)
+    manifest, path = write_manifest(context, planned.tables, planned.state, batch_of(context, planned, request))
     try:
-        decide(scope, manifest, path, planned.state)
+        decide(context, manifest, path, planned.state)
     except Refused as refusal:
         raise RUN_OVERTAKEN.retryable(
-            f"pipeline {scope.pipeline.name}: a run moved the position meanwhile ({refusal.message}); nothing was reset",
+            f"pipeline {context.pipeline.name}: a run moved the position meanwhile ({refusal.message}); nothing was reset",
             next_step="reset again; it plans from where the pipeline stands now",
         ) from refusal
-    roll_forward(scope, manifest, path, planned.state)
-    mirror_to_consumer_group(scope, planned.after)
+    roll_forward(context, manifest, path, planned.state)
+    mirror_to_consumer_group(context, planned.after)
     return planned.after

@@ -13,7 +13,7 @@ from frazil.batch.reset import Move, moves
 from frazil.batch.target import RunRequest, Target
 from frazil.error_codes import RUN_OVERTAKEN, TABLE_ROLLED_BACK
 from frazil.iceberg.catalog.table import absent_table
-from frazil.iceberg.commit.landed_batches import count_rows
+from frazil.iceberg.commit.removal import count_rows
 from frazil.iceberg.commit.summary_state import BATCH_KEY, DONE_KEY, RolledBack, read_summary
 from frazil.iceberg.schema.schema import check_destination, check_layout
 from frazil.pipeline.models.pipeline_file import Pipeline
@@ -45,20 +45,13 @@ class PlannedReset:
     """A reset that can be looked at before it is done.
 
     Attributes:
-        order: What is asked for.
         tables: Of the pipeline; one that is not there is empty.
-        state: Where it stands.
-        before: The position that moves.
-        after: The new one.
-        offsets: What the order's target means by now.
         remarks: What else happens, one line each, for whoever confirms it.
-        kind: Of the batch that it is.
         removed_rows: Rows that go from each destination.
         removed: Rows and dead letters that go, because their records come again.
         skipped: Offsets that should come again and are gone from Kafka: given up.
         repairs: A follower that was lost, too, and is given the new batch's mark whatever it holds.
         marks: Followers that get the new batch's mark although nothing goes from them.
-        is_idle: Whether there is nothing to do.
     """
 
     order: ResetOrder
@@ -100,22 +93,20 @@ class PlannedReset:
 class RemovalCounts:
     """What a reset takes out.
 
-    Attributes:
-        rows: Destination -> rows that go; those that lose none are left out.
-        dead_letters: Letters that go.
+    Destinations that lose none are left out.
     """
 
     rows: Mapping[str, int]
     dead_letters: int
 
 
-def batch_of(scope: RunContext, planned: PlannedReset, request: RunRequest) -> Batch:
+def batch_of(context: RunContext, planned: PlannedReset, request: RunRequest) -> Batch:
     """The batch that does a planned reset."""
     return Batch(
         kind=planned.kind,
         run=request.run,
         position=planned.after,
-        planned_at=scope.stamp(),
+        planned_at=context.stamp(),
         removed_from=planned.removed_rows,
         removed_letters=planned.removed,
         started_by=request.started_by,
@@ -126,15 +117,14 @@ def batch_of(scope: RunContext, planned: PlannedReset, request: RunRequest) -> B
     )
 
 
-def count_removed(scope: RunContext, planned: PlannedReset) -> RemovalCounts:
+def count_removed(context: RunContext, planned: PlannedReset) -> RemovalCounts:
     """How many rows and dead letters a planned reset takes out, also of tables that earlier resets passed by.
 
     Raises:
         Terminal: Rows would have to go from a table that does not say where they came from.
-        Retryable: The storage can't be read now.
     """
-    scope = scope.with_ledger_tables(planned.tables.ledger)
-    tables, pipeline, batch = planned.tables, scope.pipeline, batch_of(scope, planned, RunRequest(""))
+    context = context.with_ledger_tables(planned.tables.ledger)
+    tables, pipeline, batch = planned.tables, context.pipeline, batch_of(context, planned, RunRequest(""))
     rows = {}
     for name, table in tables.destinations.items():
         ranges = (*batch.removed_from.get(name, ()), *removed_on_return(pipeline, planned.state, name, batch))
@@ -145,21 +135,20 @@ def count_removed(scope: RunContext, planned: PlannedReset) -> RemovalCounts:
     return RemovalCounts({name: count for name, count in rows.items() if count}, dead)
 
 
-def inspect_tables(scope: RunContext) -> tuple[Tables, PipelineState]:
+def inspect_tables(context: RunContext) -> tuple[Tables, PipelineState]:
     """The tables as they are, and where the pipeline stands. Makes nothing, finishes nothing.
 
     A table that is not there is an empty one.
 
     Raises:
         Terminal: The closing table was rolled back, a follower must be repaired first, or a table does not fit the pipeline.
-        Retryable: The catalog can't be reached.
     """
-    tables, missing, state = read_tables(scope)
+    tables, missing, state = read_tables(context)
     if not is_closing_lost(state):
         if state.rollback is not None:
             raise state.rollback
-        _refuse_lost(scope, missing, state)
-    _refuse_misfit(scope, tables, missing, state)
+        _refuse_lost(context, missing, state)
+    _refuse_misfit(context, tables, missing, state)
     return tables, state
 
 
@@ -204,12 +193,12 @@ def lost_follower(pipeline: Pipeline, tables: Tables, state: PipelineState) -> s
     return lost[0] if lost else None
 
 
-def read_tables(scope: RunContext) -> tuple[Tables, list[str], PipelineState]:
+def read_tables(context: RunContext) -> tuple[Tables, list[str], PipelineState]:
     """The tables, empty ones for those that are not there, the names of these, and where the pipeline stands."""
-    pipeline, missing = scope.pipeline, list[str]()
+    pipeline, missing = context.pipeline, list[str]()
 
     def load() -> Tables:
-        loaded_tables, closing = load_tables(scope.lake, pipeline)
+        loaded_tables, closing = load_tables(context.lake, pipeline)
         missing[:] = [name for name, table in loaded_tables.items() if table is None]
         return tables_of(
             pipeline, {name: table or absent_table(name) for name, table in loaded_tables.items()}, closing
@@ -219,21 +208,23 @@ def read_tables(scope: RunContext) -> tuple[Tables, list[str], PipelineState]:
     return tables, missing, state
 
 
-def _refuse_lost(scope: RunContext, missing: list[str], state: PipelineState) -> None:
+def _refuse_lost(context: RunContext, missing: list[str], state: PipelineState) -> None:
     """A follower that was lost alone is repaired, not reset."""
     # Names what is gone, or where the pipeline moved to; says nothing where it never ran.
-    tables = find_tables(scope.lake, scope.pipeline) if missing else None
-    if tables is not None and any(name in tables.destinations or name not in scope.pipeline.tables for name in missing):
+    tables = find_tables(context.lake, context.pipeline) if missing else None
+    if tables is not None and any(
+        name in tables.destinations or name not in context.pipeline.tables for name in missing
+    ):
         raise RUN_OVERTAKEN.retryable(
-            f"pipeline {scope.pipeline.name}: another command made table {', '.join(missing)} meanwhile"
+            f"pipeline {context.pipeline.name}: another command made table {', '.join(missing)} meanwhile"
         )
     for lost in state.followers_lost.values():
         raise lost
 
 
-def _refuse_misfit(scope: RunContext, tables: Tables, missing: list[str], state: PipelineState) -> None:
-    fold = scope.pipeline.value.folds_names
-    for destination in scope.pipeline.destinations:
+def _refuse_misfit(context: RunContext, tables: Tables, missing: list[str], state: PipelineState) -> None:
+    fold = context.pipeline.value.folds_names
+    for destination in context.pipeline.destinations:
         if lacks_key(destination):
             raise missing_key_error(destination, is_there=destination.table not in missing)
         if destination.table in missing:

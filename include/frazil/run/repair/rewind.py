@@ -22,7 +22,6 @@ from frazil.batch.reset import Abandoned, rewound, within_log
 from frazil.error_codes import BAD_ARGUMENT, NEVER_RAN, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import Table, missing_files, read_text
-from frazil.iceberg.commit.landed_batches import summaries
 from frazil.iceberg.commit.summary_state import (
     BATCH_KEY,
     KIND_KEY,
@@ -30,6 +29,7 @@ from frazil.iceberg.commit.summary_state import (
     POSITION_KEY,
     manifest_path,
     mirrored_property,
+    summaries,
     summary_of,
 )
 from frazil.iceberg.ledger.ledger import first_rows, read_ledger
@@ -58,45 +58,47 @@ class _History:
     newest: Position
 
 
-def preview_rewind(scope: RunContext, order: ResetOrder) -> PlannedReset:
+def preview_rewind(context: RunContext, order: ResetOrder) -> PlannedReset:
     """Look at what a rewind would do. Commits nothing, makes nothing, finishes nothing.
 
     Raises:
         Terminal: The closing table was lost, or rows would have to go from a table that does not say where they came from.
-        Retryable: Kafka or the catalog is not available now.
     """
-    scope, tables, missing, state = _read(scope)
-    return _plan(scope, order, tables, state, missing)
+    context, tables, missing, state = _read(context)
+    return _plan(context, order, tables, state, missing)
 
 
-def _read(scope: RunContext) -> tuple[RunContext, Tables, list[str], PipelineState]:
+def _read(context: RunContext) -> tuple[RunContext, Tables, list[str], PipelineState]:
     """The tables, those included that records made, the names of those that are not there, and where the pipeline stands."""
-    tables, missing, state = read_tables(scope)
-    current_scope = scope.with_ledger_tables(tables.ledger)
-    return (scope, tables, missing, state) if current_scope is scope else (current_scope, *read_tables(current_scope))
+    tables, missing, state = read_tables(context)
+    current_context = context.with_ledger_tables(tables.ledger)
+    return (
+        (context, tables, missing, state)
+        if current_context is context
+        else (current_context, *read_tables(current_context))
+    )
 
 
-def plan_rewind(scope: RunContext, order: ResetOrder) -> PlannedReset:
+def plan_rewind(context: RunContext, order: ResetOrder) -> PlannedReset:
     """Plan a rewind that can be done. Where nothing was rolled back, the last batch is finished, and that is all.
 
     Raises:
         Terminal: As `preview_rewind`; or a table can't take its part of a decided batch.
-        Retryable: Kafka or the catalog is not available now.
     """
-    if preview_rewind(scope, order).is_idle:
-        scope, tables, state = recover(scope)
-        return _plan(scope, order, tables, state)
-    scope, tables, missing, state = _read(scope)
-    pipeline = scope.pipeline
+    if preview_rewind(context, order).is_idle:
+        context, tables, state = recover(context)
+        return _plan(context, order, tables, state)
+    context, tables, missing, state = _read(context)
+    pipeline = context.pipeline
     if pipeline.ledger_table in missing:
         names = (*pipeline.tables, pipeline.dead_letters_table, pipeline.ledger_table)
-        tables, missing = open_tables(scope.lake, pipeline, recreate=names), []
+        tables, missing = open_tables(context.lake, pipeline, recreate=names), []
     tables = with_current_columns(pipeline, tables, missing)
-    return _plan(scope, order, tables, state, missing)
+    return _plan(context, order, tables, state, missing)
 
 
 def _plan(
-    scope: RunContext, order: ResetOrder, tables: Tables, state: PipelineState, missing: Collection[str] = ()
+    context: RunContext, order: ResetOrder, tables: Tables, state: PipelineState, missing: Collection[str] = ()
 ) -> PlannedReset:
     if state.closing_lost is not None:
         raise state.closing_lost
@@ -105,18 +107,18 @@ def _plan(
     if order.topics:
         raise BAD_ARGUMENT.terminal(
             "a table holds the rows of all topics, so the position goes back to it in all of them",
-            next_step=f"reset without --topic: {to_table_command(scope.pipeline.name)}",
+            next_step=f"reset without --topic: {to_table_command(context.pipeline.name)}",
         )
-    if not _is_behind(scope, tables, state):
-        return _nothing_to_rewind(scope, order, tables, state)
-    rows = read_ledger(scope.lake, scope.pipeline.ledger_table, scope.pipeline.name)
-    past = _history(scope, tables, state, rows)
+    if not _is_behind(context, tables, state):
+        return _nothing_to_rewind(context, order, tables, state)
+    rows = read_ledger(context.lake, context.pipeline.ledger_table, context.pipeline.name)
+    past = _history(context, tables, state, rows)
     agreed, number = past.agreed, state.newest_batch + 1
     target = rewound(agreed, past.abandoned, n=number, epoch=state.newest_epoch + 1)
-    after = _reachable_position(scope, order, target, past)
+    after = _reachable_position(context, order, target, past)
     skipped = tuple(_skipped_ranges(target, after))
-    lost = _lost_followers(scope, tables, state, rows, agreed.n)
-    lost |= {name: "is gone" for name in missing if name == scope.pipeline.dead_letters_table}
+    lost = _lost_followers(context, tables, state, rows, agreed.n)
+    lost |= {name: "is gone" for name in missing if name == context.pipeline.dead_letters_table}
     planned = PlannedReset(
         order=order,
         tables=tables,
@@ -126,30 +128,30 @@ def _plan(
         remarks=tuple(_remarks(tables, state, agreed, skipped, lost)),
         kind="rewind",
         skipped=skipped,
-        marks=_marked_followers(scope, tables, state, lost, whole=order.allow_duplicates),
+        marks=_marked_followers(context, tables, state, lost, whole=order.allow_duplicates),
     )
     if order.allow_duplicates:
         return planned
     removed = (*_landed_since(past, after, skipped), *moved_back(agreed, after))
-    emptied = _emptied_destinations(scope, tables, state, agreed, after) - lost.keys()
-    letters = removed if scope.pipeline.dead_letters_table not in lost else ()
+    emptied = _emptied_destinations(context, tables, state, agreed, after) - lost.keys()
+    letters = removed if context.pipeline.dead_letters_table not in lost else ()
     return replace(planned, removed_rows=dict.fromkeys(emptied, removed), removed=letters)
 
 
-def _is_behind(scope: RunContext, tables: Tables, state: PipelineState) -> bool:
+def _is_behind(context: RunContext, tables: Tables, state: PipelineState) -> bool:
     """Whether the closing table is behind other tables, or the manifest of its last batch is gone."""
     if state.rolled_back is not None:
         return True
     if not state.unfinished or state.mark is None:
         return False
-    path = state.manifest or manifest_path(tables.closing, scope.pipeline.name, state.mark)
+    path = state.manifest or manifest_path(tables.closing, context.pipeline.name, state.mark)
     return _manifest(tables.closing, path) is None
 
 
-def _nothing_to_rewind(scope: RunContext, order: ResetOrder, tables: Tables, state: PipelineState) -> PlannedReset:
+def _nothing_to_rewind(context: RunContext, order: ResetOrder, tables: Tables, state: PipelineState) -> PlannedReset:
     if state.position is None or state.mark is None:
         raise NEVER_RAN.terminal(
-            f"pipeline {scope.pipeline.name} never ran, so there is no position to move",
+            f"pipeline {context.pipeline.name} never ran, so there is no position to move",
             next_step="`start` in the pipeline file says where the first run begins",
         )
     remark = f"table {tables.closing_name} holds batch {state.mark.n}, the last one: there is nothing to go back to"
@@ -158,10 +160,10 @@ def _nothing_to_rewind(scope: RunContext, order: ResetOrder, tables: Tables, sta
     )
 
 
-def _history(scope: RunContext, tables: Tables, state: PipelineState, rows: list[dict[str, Any]]) -> _History:
-    agreed = _agreed_position(scope, tables, state, rows)
+def _history(context: RunContext, tables: Tables, state: PipelineState, rows: list[dict[str, Any]]) -> _History:
+    agreed = _agreed_position(context, tables, state, rows)
     recorded = dict(_recorded_batches(rows, agreed.n))
-    batches = recorded | dict(_unrecorded_batches(scope, tables, state, agreed.n, recorded.keys()))
+    batches = recorded | dict(_unrecorded_batches(context, tables, state, agreed.n, recorded.keys()))
     positions = [agreed, *(batch.position for _, batch in sorted(batches.items(), key=lambda item: item[0].n))]
     rewinds = {row["n"] for row in rows if row["kind"] == "rewind"}
     for before, after in pairwise(positions):
@@ -174,10 +176,10 @@ def _history(scope: RunContext, tables: Tables, state: PipelineState, rows: list
     return _History(agreed, tuple(batch for _, batch in sorted(batches.items(), key=lambda item: item[0].n)), newest)
 
 
-def _agreed_position(scope: RunContext, tables: Tables, state: PipelineState, rows: list[dict[str, Any]]) -> Position:
+def _agreed_position(context: RunContext, tables: Tables, state: PipelineState, rows: list[dict[str, Any]]) -> Position:
     """Position of the last batch that both the closing table and the ledger have. A ledger that was dropped does not count."""
     recorded = {(row["n"], row["batch"]): row["position"] for row in rows}
-    key = BATCH_KEY.format(scope.pipeline.name)
+    key = BATCH_KEY.format(context.pipeline.name)
     texts = (summary[key] for summary in summaries(tables.closing.metadata) if key in summary)
     held_marks = [*([state.mark] if state.mark is not None else []), *map(BatchMark.from_json, texts)]
     for mark in held_marks:
@@ -185,18 +187,18 @@ def _agreed_position(scope: RunContext, tables: Tables, state: PipelineState, ro
             return Position.from_json(position)
     if state.position is not None:
         return state.position
-    return _start(scope, tables, rows)
+    return _start(context, tables, rows)
 
 
-def _start(scope: RunContext, tables: Tables, rows: list[dict[str, Any]]) -> Position:
+def _start(context: RunContext, tables: Tables, rows: list[dict[str, Any]]) -> Position:
     """The start position, where the closing table was rolled back behind the pipeline's first commit."""
     for row in rows:
         if row["kind"] == "start":
             return Position.from_json(row["position"])
     raise TABLE_ROLLED_BACK.terminal(
-        f"pipeline {scope.pipeline.name}: table {tables.closing_name} was rolled back behind the"
+        f"pipeline {context.pipeline.name}: table {tables.closing_name} was rolled back behind the"
         " pipeline's first commit, and the ledger does not know where the pipeline began",
-        next_step=f'say where to go on: frazil reset {scope.pipeline.name} --to earliest --reason "table was rolled back"',
+        next_step=f'say where to go on: frazil reset {context.pipeline.name} --to earliest --reason "table was rolled back"',
     )
 
 
@@ -215,7 +217,7 @@ def _recorded_batches(rows: list[dict[str, Any]], n: int) -> Iterator[tuple[Batc
 
 
 def _unrecorded_batches(
-    scope: RunContext, tables: Tables, state: PipelineState, n: int, recorded: Iterable[BatchMark]
+    context: RunContext, tables: Tables, state: PipelineState, n: int, recorded: Iterable[BatchMark]
 ) -> Iterator[tuple[BatchMark, Abandoned]]:
     """Batches that were decided and never recorded: their manifests know what they did.
 
@@ -224,7 +226,7 @@ def _unrecorded_batches(
     recorded_marks = set(recorded)
     paths = {
         mark: path
-        for mark, path in _manifest_paths(scope, tables, state).items()
+        for mark, path in _manifest_paths(context, tables, state).items()
         if mark.n > n and mark not in recorded_marks
     }
     # A manifest that is gone is left out here, and comes last, by the position that its batch left in the table.
@@ -239,42 +241,38 @@ def _unrecorded_batches(
         replayed = manifest.ranges if manifest.kind == "replay" or is_lost else ()
         removed = is_lost or any(manifest.taken_out(part) for part in manifest.parts)
         yield mark, Abandoned(manifest.position, replayed, removed)
-    position, kind = _newest_position(scope, tables)
+    position, kind = _newest_position(context, tables)
     for mark in paths.keys() - manifests.keys():
         if position is not None and position.n == mark.n:
-            scope.report(f"manifest {paths[mark]} of batch {mark.n} is gone: the batch is taken back")
+            context.report(f"manifest {paths[mark]} of batch {mark.n} is gone: the batch is taken back")
             is_told = kind in ("start", "ingest", "reset", "rewind", "dead_letters")
             yield mark, Abandoned(position, ()) if is_told else _unknown_outcome(position)
 
 
-def _newest_position(scope: RunContext, tables: Tables) -> tuple[Position | None, str | None]:
+def _newest_position(context: RunContext, tables: Tables) -> tuple[Position | None, str | None]:
     """The newest position that the closing table had, and the kind of its batch; None for what its metadata lost."""
-    metadata, key = tables.closing.metadata, POSITION_KEY.format(scope.pipeline.name)
+    metadata, key = tables.closing.metadata, POSITION_KEY.format(context.pipeline.name)
     if key not in metadata.properties:
         return None, None
     value, snapshot_id = mirrored_property(metadata, key, tables.closing_name)
     return Position.from_json(value), summary_of(metadata.snapshot_by_id(snapshot_id)).get(KIND_KEY)
 
 
-def _manifest_paths(scope: RunContext, tables: Tables, state: PipelineState) -> dict[BatchMark, str]:
+def _manifest_paths(context: RunContext, tables: Tables, state: PipelineState) -> dict[BatchMark, str]:
     """Where the manifests of batches lie, as the snapshots of all tables tell, whether main has them or not."""
-    key, named = BATCH_KEY.format(scope.pipeline.name), {}
+    key, named = BATCH_KEY.format(context.pipeline.name), {}
     for table in (tables.closing, tables.dead_letters, *tables.followers.values()):
         for summary in map(summary_of, table.metadata.snapshots):
             if key in summary and MANIFEST_KEY in summary:
                 named[BatchMark.from_json(summary[key])] = summary[MANIFEST_KEY]
     for mark in (state.mark, state.rolled_back):
         if mark is not None and mark not in named:
-            named[mark] = manifest_path(tables.closing, scope.pipeline.name, mark)
+            named[mark] = manifest_path(tables.closing, context.pipeline.name, mark)
     return named
 
 
 def _manifest(table: Table, path: str) -> Manifest | None:
-    """A manifest; None if it is gone, or is none.
-
-    Raises:
-        Retryable: The storage can't be read now.
-    """
+    """A manifest; None if it is gone, or is none."""
     if missing_files(table, [path]):
         return None
     text = read_text(table, path)
@@ -294,19 +292,19 @@ def _unknown_outcome(position: Position) -> Abandoned:
     return Abandoned(position, tuple(whole))
 
 
-def _reachable_position(scope: RunContext, order: ResetOrder, position: Position, past: _History) -> Position:
+def _reachable_position(context: RunContext, order: ResetOrder, position: Position, past: _History) -> Position:
     """The position, no further back than Kafka reaches: rows that can't come again must not go."""
     reached = (past.agreed, *(batch.position for batch in past.abandoned))
     farthest = within_log(position, reached, ClusterFacts(position.cluster, {}))
     if farthest == position:
         return position  # nothing has to come again, so Kafka is not asked
-    facts = observe_source(scope)
+    facts = observe_source(context)
     if facts.cluster_id != position.cluster:
         return within_log(position, reached, replace(facts, topics={}))
     # Compaction leaves gaps where rows were, so of a compacted topic nothing is sure to come again.
-    gaps = compacted(scope.cluster, facts.topics) if not order.allow_duplicates else ()
+    gaps = compacted(context.cluster, facts.topics) if not order.allow_duplicates else ()
     whole = {name: topic for name, topic in facts.topics.items() if name not in gaps}
-    return within_log(position, reached, replace(facts, topics=whole)).with_lost(lost_ends(scope, farthest, facts))
+    return within_log(position, reached, replace(facts, topics=whole)).with_lost(lost_ends(context, farthest, facts))
 
 
 def _skipped_ranges(target: Position, reached: Position) -> Iterator[Range]:
@@ -341,15 +339,15 @@ def _landed_since(past: _History, after: Position, skipped: Iterable[Range]) -> 
 
 
 def _lost_followers(
-    scope: RunContext, tables: Tables, state: PipelineState, rows: list[dict[str, Any]], n: int
+    context: RunContext, tables: Tables, state: PipelineState, rows: list[dict[str, Any]], n: int
 ) -> dict[str, str]:
     """Follower -> why it does not hold its batches up to `n`. A rewind leaves these as they are, for a repair."""
     expected: dict[str, int] = {}
     for row in rows:
         if row["n"] <= n and row["snapshot_id"] is not None:
             expected[row["table"]] = max(row["n"], expected.get(row["table"], 0))
-    followers = {**tables.followers, scope.pipeline.dead_letters_table: tables.dead_letters}
-    marks = {**state.followers, scope.pipeline.dead_letters_table: state.dead_letters}
+    followers = {**tables.followers, context.pipeline.dead_letters_table: tables.dead_letters}
+    marks = {**state.followers, context.pipeline.dead_letters_table: state.dead_letters}
     lost = {}
     for name, table in followers.items():
         ledger_mark, mark = state.ledger_marks.get(name), marks.get(name)
@@ -360,7 +358,7 @@ def _lost_followers(
 
 
 def _emptied_destinations(
-    scope: RunContext, tables: Tables, state: PipelineState, agreed: Position, after: Position
+    context: RunContext, tables: Tables, state: PipelineState, agreed: Position, after: Position
 ) -> set[str]:
     """The destinations from which rows are taken out. One without Kafka columns must not have such rows.
 
@@ -374,28 +372,28 @@ def _emptied_destinations(
     ):
         holders.add(closing)
     emptied = holders | tables.followers.keys()
-    bare = {name for name in emptied if coordinate_columns(scope.pipeline.destination(name)) is None}
+    bare = {name for name in emptied if coordinate_columns(context.pipeline.destination(name)) is None}
     for name in sorted(bare & holders):
         raise TABLE_ROLLED_BACK.terminal(
-            f"pipeline {scope.pipeline.name}: the position of table {closing} goes back to batch {agreed.n}, and table {name} holds"
+            f"pipeline {context.pipeline.name}: the position of table {closing} goes back to batch {agreed.n}, and table {name} holds"
             " rows of later ones: it keeps no Kafka columns (kafka_columns: false), so those that come again can't be taken out there",
             next_step=f"restore {closing} as it was, then run; or let them stand beside those that come again:"
-            f' frazil reset {scope.pipeline.name} --to-table --allow-duplicates --reason "table was rolled back"',
+            f' frazil reset {context.pipeline.name} --to-table --allow-duplicates --reason "table was rolled back"',
         )
     return emptied - bare
 
 
 def _marked_followers(
-    scope: RunContext, tables: Tables, state: PipelineState, lost: Mapping[str, str], *, whole: bool
+    context: RunContext, tables: Tables, state: PipelineState, lost: Mapping[str, str], *, whole: bool
 ) -> frozenset[str]:
     """Followers that get the mark although they lose no rows, so that a late run can't give them an abandoned batch.
 
     A merged table loses none: changes that come again find their rows. It needs an engine, so it is marked only where the
     ledger would miss the batch that it holds.
     """
-    marked = {scope.pipeline.dead_letters_table} if whole or not state.ledger_marks else set()
+    marked = {context.pipeline.dead_letters_table} if whole or not state.ledger_marks else set()
     for name in tables.followers:
-        destination, ledger_mark = scope.pipeline.destination(name), state.ledger_marks.get(name)
+        destination, ledger_mark = context.pipeline.destination(name), state.ledger_marks.get(name)
         is_astray = ledger_mark is not None and state.followers.get(name) != ledger_mark.mark
         if (
             is_astray

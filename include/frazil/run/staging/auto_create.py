@@ -48,7 +48,7 @@ class Refusals:
 class TableCreation:
     """What creating tables led to: the pipeline and its tables, the new ones among them, and why others were not created."""
 
-    scope: RunContext
+    context: RunContext
     tables: Tables
     refusals: Refusals
 
@@ -57,11 +57,8 @@ class TableCreation:
 class CreatableTables:
     """Which of the tables that records name can be created.
 
-    Attributes:
-        names: Those that can be.
-        refusals: Why others can't be.
-        excess: How many are left out because the budget is used up.
-        begun: Tables that earlier runs began to create, and that the ledger does not list as the pipeline's yet.
+    Those in excess are left out because the budget is used up; those begun were created by earlier runs, and the ledger
+    does not list them yet.
     """
 
     names: tuple[str, ...]
@@ -70,61 +67,48 @@ class CreatableTables:
     begun: frozenset[str]
 
 
-def table_budget(scope: RunContext, before: Sequence[str]) -> int:
+def table_budget(context: RunContext, before: Sequence[str]) -> int:
     """How many tables a run may still create: bounded per run and over all runs.
 
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        before: Tables that were created before this run began.
+    Tables of `before` were created before this run began.
     """
-    create, created = scope.pipeline.create, {*scope.pipeline.auto_created}
+    create, created = context.pipeline.create, {*context.pipeline.auto_created}
     if create is None:
         return 0
     return max(0, min(create.max_new_tables - len(created - {*before}), create.max_tables - len(created)))
 
 
-def initial_refusals(scope: RunContext, budget: int, refused_before: Mapping[str, str] | None = None) -> Refusals:
+def initial_refusals(context: RunContext, budget: int, refused_before: Mapping[str, str] | None = None) -> Refusals:
     """The refusals before anything is read: names that earlier batches of the run were refused, and an empty budget."""
-    names = {name: why for name, why in (refused_before or {}).items() if name not in scope.pipeline.tables}
-    return Refusals(names, None if budget else _limit_reason(scope, budget))
+    names = {name: why for name, why in (refused_before or {}).items() if name not in context.pipeline.tables}
+    return Refusals(names, None if budget else _limit_reason(context, budget))
 
 
-def create_tables(scope: RunContext, tables: Tables, names: Sequence[str], budget: int, n: int) -> TableCreation:
-    """Create the tables that records of batch `n` name, the first of them up to the budget.
-
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        tables: Its tables.
-        names: Names that the route lets through, in their order.
-        budget: How many may be made.
-        n: Number of the batch, for the log.
-
-    Raises:
-        Retryable: The catalog is not available now.
-    """
-    candidate_scope, owner = (
-        scope.with_created_tables((*scope.pipeline.auto_created, *names)),
-        _owner_property(scope, tables),
+def create_tables(context: RunContext, tables: Tables, names: Sequence[str], budget: int, n: int) -> TableCreation:
+    """Create the tables that records of batch `n` name, the first of them up to the budget."""
+    candidate_context, owner = (
+        context.with_created_tables((*context.pipeline.auto_created, *names)),
+        _owner_property(context, tables),
     )
-    creatable = creatable_tables(scope, tables, names, budget)
+    creatable = creatable_tables(context, tables, names, budget)
     if not creatable.begun.issuperset(creatable.names):
-        _note_begun(scope, creatable.begun.union(creatable.names))
+        _note_begun(context, creatable.begun.union(creatable.names))
     hit(Failpoint.CREATING)
-    outcomes = in_parallel(lambda name: _create_or_refuse(candidate_scope, name, owner), creatable.names)
+    outcomes = in_parallel(lambda name: _create_or_refuse(candidate_context, name, owner), creatable.names)
     hit(Failpoint.CREATED)
     distinct = _distinct_tables(tables, dict(zip(creatable.names, outcomes, strict=True)))
     created = {name: outcome for name, outcome in distinct.items() if not isinstance(outcome, str)}
     failed = {name: outcome for name, outcome in distinct.items() if isinstance(outcome, str)}
     if not creatable.begun.issuperset(failed):  # there is no table of such a name to be counted
-        _note_begun(scope, _begun(scope) - (failed.keys() - creatable.begun))
+        _note_begun(context, _begun(context) - (failed.keys() - creatable.begun))
     refused = {**creatable.refusals.names, **failed}
     for name in created:
-        scope.report(f"batch {n}: table {name} is made, records name it")
+        context.report(f"batch {n}: table {name} is made, records name it")
     for name, why in sorted(refused.items()):
-        scope.report(f"batch {n}: table {name} is not made: {why}")
+        context.report(f"batch {n}: table {name} is not made: {why}")
     if creatable.excess:
-        scope.report(f"batch {n}: {creatable.excess} further tables are not made: {creatable.refusals.rest}")
-    extended = scope.with_created_tables((*scope.pipeline.auto_created, *created))
+        context.report(f"batch {n}: {creatable.excess} further tables are not made: {creatable.refusals.rest}")
+    extended = context.with_created_tables((*context.pipeline.auto_created, *created))
     destinations = {**tables.destinations, **created}
     after = replace(
         tables, destinations={name: destinations[name] for name in extended.pipeline.tables if name in destinations}
@@ -132,77 +116,67 @@ def create_tables(scope: RunContext, tables: Tables, names: Sequence[str], budge
     return TableCreation(extended, after, replace(creatable.refusals, names=refused))
 
 
-def creatable_tables(scope: RunContext, tables: Tables | None, names: Sequence[str], budget: int) -> CreatableTables:
-    """Which of the tables that records name can be created. Creates none.
-
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        tables: Its tables; None before its first run.
-        names: Names that the route lets through, in their order.
-        budget: How many may be made.
-
-    Raises:
-        Retryable: The catalog is not available now.
-    """
-    candidate_scope, owner = (
-        scope.with_created_tables((*scope.pipeline.auto_created, *names)),
-        _owner_property(scope, tables),
+def creatable_tables(context: RunContext, tables: Tables | None, names: Sequence[str], budget: int) -> CreatableTables:
+    """Which of the tables that records name can be created. Creates none."""
+    candidate_context, owner = (
+        context.with_created_tables((*context.pipeline.auto_created, *names)),
+        _owner_property(context, tables),
     )
 
     def refusal_of(name: str) -> str | None:
         try:
-            table = candidate_scope.lake.catalog_of(name).find_table(name)
-            return None if table is None else _foreign_reason(candidate_scope, table, name, owner)
+            table = candidate_context.lake.catalog_of(name).find_table(name)
+            return None if table is None else _foreign_reason(candidate_context, table, name, owner)
         except Terminal as refusal:
             return _catalog_refusal(refusal)
 
     refusals = dict(zip(names, in_parallel(refusal_of, names), strict=True))
     refused = {name: why for name, why in refusals.items() if why is not None}
     free = [name for name in names if name not in refused]
-    begun = _begun(scope)
-    chosen = _within_budget(scope, free, budget, begun)
+    begun = _begun(context)
+    chosen = _within_budget(context, free, budget, begun)
     too_many_names = f"the batch names more than {NAMES_TOLD:,} tables that are not there"
     beyond = len(free) - len(chosen)
     # Fewer than the run has room for: those that were begun before leave none in the total.
     counted = len(begun) if len(chosen) < budget else 0
-    rest = _limit_reason(scope, budget, counted) if beyond or not budget else too_many_names
+    rest = _limit_reason(context, budget, counted) if beyond or not budget else too_many_names
     return CreatableTables(chosen, Refusals(refused, rest), beyond, begun)
 
 
-def _begun(scope: RunContext) -> frozenset[str]:
+def _begun(context: RunContext) -> frozenset[str]:
     """Tables that runs began to create and that no decided batch lists yet, by the ledger as it is now."""
-    name = scope.pipeline.ledger_table
-    ledger = scope.lake.find_table(name)
-    return frozenset() if ledger is None else begun_tables(ledger.metadata, scope.pipeline.name, name)
+    name = context.pipeline.ledger_table
+    ledger = context.lake.find_table(name)
+    return frozenset() if ledger is None else begun_tables(ledger.metadata, context.pipeline.name, name)
 
 
-def _note_begun(scope: RunContext, names: Collection[str]) -> None:
-    key = BEGUN_KEY.format(scope.pipeline.name)
-    scope.lake.set_property(scope.pipeline.ledger_table, key, json.dumps(sorted(names)))
+def _note_begun(context: RunContext, names: Collection[str]) -> None:
+    key = BEGUN_KEY.format(context.pipeline.name)
+    context.lake.set_property(context.pipeline.ledger_table, key, json.dumps(sorted(names)))
 
 
-def _within_budget(scope: RunContext, names: Sequence[str], budget: int, begun: Collection[str]) -> tuple[str, ...]:
+def _within_budget(context: RunContext, names: Sequence[str], budget: int, begun: Collection[str]) -> tuple[str, ...]:
     """The first names, up to the budget. Tables that were begun are counted in the pipeline's total already."""
-    most = 0 if scope.pipeline.create is None else scope.pipeline.create.max_tables
-    total = most - len({*scope.pipeline.auto_created, *begun})
+    most = 0 if context.pipeline.create is None else context.pipeline.create.max_tables
+    total = most - len({*context.pipeline.auto_created, *begun})
     new = {*[name for name in names if name not in begun][: max(0, total)]}
     return tuple([name for name in names if name in begun or name in new][:budget])
 
 
-def _owner_property(scope: RunContext, tables: Tables | None) -> dict[str, str]:
+def _owner_property(context: RunContext, tables: Tables | None) -> dict[str, str]:
     """The property of tables that a pipeline created: the UUID of its ledger."""
     ledger = "" if tables is None else str(tables.ledger.metadata.table_uuid)
-    return {MADE_BY_KEY.format(scope.pipeline.name): ledger}
+    return {MADE_BY_KEY.format(context.pipeline.name): ledger}
 
 
-def _foreign_reason(scope: RunContext, table: Table, name: str, owner: Mapping[str, str]) -> str | None:
+def _foreign_reason(context: RunContext, table: Table, name: str, owner: Mapping[str, str]) -> str | None:
     """Why an existing table can't be taken over; None if an earlier attempt of this pipeline created it, and it is unused."""
     if not owner.items() <= table.properties.items():
         return FOREIGN
-    if read_summary(table.metadata, BATCH_KEY.format(scope.pipeline.name), name) is not None:
+    if read_summary(table.metadata, BATCH_KEY.format(context.pipeline.name), name) is not None:
         return WRITTEN
     try:
-        check_destination(table, scope.pipeline.destination(name), fold=scope.pipeline.value.folds_names)
+        check_destination(table, context.pipeline.destination(name), fold=context.pipeline.value.folds_names)
     except Terminal as refusal:
         # Never dropped here: another run with the old pipeline file may be about to decide a batch for it.
         return f"an attempt that ended early made it to another template, no batch landed in it: drop it: {_one_line(refusal)}"
@@ -227,21 +201,21 @@ def _distinct_tables(tables: Tables, outcomes: Mapping[str, Table | str]) -> dic
     return distinct
 
 
-def _limit_reason(scope: RunContext, budget: int, begun: int = 0) -> str:
+def _limit_reason(context: RunContext, budget: int, begun: int = 0) -> str:
     """Which of the two limits leaves no budget, that of the pipeline or that of a run."""
-    create, created = scope.pipeline.create, len(scope.pipeline.auto_created) + begun
+    create, created = context.pipeline.create, len(context.pipeline.auto_created) + begun
     if create is not None and created + budget >= create.max_tables:
         return f"the pipeline makes {create.max_tables} tables at most, in all its runs (route.create.max_tables)"
     most = 0 if create is None else create.max_new_tables
     return f"a run makes {most} tables at most (route.create.max_new_tables)"
 
 
-def _create_or_refuse(scope: RunContext, name: str, owner: Mapping[str, str]) -> Table | str:
+def _create_or_refuse(context: RunContext, name: str, owner: Mapping[str, str]) -> Table | str:
     """The created table, or why it can't be created. A refusal is no error: one bad name must not stop other records."""
     try:
-        table = make_destination(scope.lake, scope.pipeline.destination(name), owner)
+        table = make_destination(context.lake, context.pipeline.destination(name), owner)
         # Somebody else may have made it, or written to it, at this very moment.
-        why = _foreign_reason(scope, table, name, owner)
+        why = _foreign_reason(context, table, name, owner)
     except Terminal as refusal:
         return _catalog_refusal(refusal)
     return table if why is None else why

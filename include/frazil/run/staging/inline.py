@@ -8,10 +8,5 @@ from frazil.run.staging.stage import StageOrder, stage_records
 
 
 def stage_inline(order: StageOrder) -> Staged:
-    """Stage one batch in this process. A `frazil.run.staging.stage.Stage`.
-
-    Raises:
-        Retryable: Kafka or the storage is not available now.
-        Terminal: Records in the ranges are gone, or access is refused.
-    """
+    """Stage one batch in this process. A `frazil.run.staging.stage.Stage`."""
     return stage_records(order, read_ranges(order.cluster, order.ranges, limits=order.limits))

@@ -39,10 +39,7 @@ def record_specs(
 ) -> dict[str, RecordSpec]:
     """How values become rows of each destination.
 
-    Args:
-        pipeline: The pipeline file.
-        columns: Destination -> its declared columns, with the Arrow types of the table.
-        schemas: The Schema Registry that the pipeline names, if it does.
+    The columns are the declared ones, by destination, with the Arrow types of the table.
 
     Raises:
         Terminal: Transforms that can't be made, or options that don't fit together.
@@ -121,11 +118,7 @@ def record_spec(
 ) -> RecordSpec:
     """How records become rows of one destination.
 
-    Args:
-        pipeline: The pipeline file.
-        columns: The declared columns, with the Arrow types of the table.
-        schemas: The Schema Registries that the pipeline names, if it does.
-        destination: Which one; the first if it is left out.
+    Without a destination it is the first one's.
 
     Raises:
         Terminal: Transforms that can't be made, or options that don't fit together.
@@ -231,12 +224,8 @@ def route_of(
 ) -> Route | None:
     """How records find their tables; None: each goes to all.
 
-    Args:
-        pipeline: The pipeline.
-        columns: Destination -> columns of its rows.
-        schemas: The Schema Registries that the pipeline names, if it does.
-        refused: Names of tables that can't be made -> why.
-        rest: Why no others are made either; None: records may ask for them.
+    Of the tables in `refused` none are made, each for a reason; `rest` says why no others are made either, None:
+    records may ask for them.
     """
     route, histories = pipeline.route, pipeline.histories
     if route is None:
@@ -272,11 +261,7 @@ def evolution(
 ) -> Evolution | None:
     """Which changes records may ask for of a destination; None: none.
 
-    Args:
-        destination: The destination.
-        of_key: Names of the columns that take fields of the key.
-        columns: The columns of its rows, as the table has them.
-        max_name_length: Characters that the name of a column made for records may have.
+    The columns are those of its rows, as the table has them; those `of_key` take fields of the key.
     """
     if destination.evolves == "none":
         return None

@@ -121,7 +121,7 @@ def stage_records(order: StageOrder, batches: Iterable[pa.RecordBatch]) -> Stage
         shown = Staged(
             samples=_samples(letters, all_staged.samples), named=_named_letters(order, letters, len(all_staged.named))
         )
-        read = Staged(bytes=_bytes(batch), untold=outcomes.untyped_paths, ages=_ages(batch, order.fixed_at))
+        read = Staged(bytes=_bytes(batch), untyped=outcomes.untyped_paths, ages=_ages(batch, order.fixed_at))
         all_staged = all_staged.merge(_staged_counts(order, outcomes)).merge(read).merge(shown)
         hit(Failpoint.STAGING)
         if order.tolerance is not None and order.tolerance.is_lost(all_staged.total.dead):
@@ -192,7 +192,7 @@ def _staged_counts(order: StageOrder, outcomes: Outcomes) -> Staged:
     if order.payload != "full":
         unknown_fields = unknown_fields.without_names()
         tables = {
-            table: replace(table_counts, unknown=table_counts.unknown.without_names())
+            table: replace(table_counts, unknown_fields=table_counts.unknown_fields.without_names())
             for table, table_counts in tables.items()
         }
     if tables:

@@ -31,15 +31,11 @@ class Apply(Protocol):
     def __call__(self, lake: Lake, change: Change, operation: Operation, branch: str) -> int:
         """Land a change, once, and return the id of the snapshot that carries its summary.
 
-        Args:
-            lake: The catalog, as PyIceberg reads it.
-            change: What lands, and how to tell whether it did, and may. Its files hold rows, in columns of their names.
-            operation: What to do with them.
-            branch: Name of the first attempt's branch; further ones get names of their own.
+        The files of the change hold rows, in columns of their names. Attempts after the first get branch names of their
+        own.
 
         Raises:
             Refused: The table holds something else than planned, or is not the one the rows were staged for.
-            Retryable: The engine, the catalog or the storage is not available now.
         """
 
 
@@ -97,7 +93,6 @@ class RunContext:
 
         Raises:
             Terminal: The settings don't know them.
-            Retryable: The catalog, which has the created tables and the keys of merged ones, can't be reached.
         """
         pipeline = project.with_auto_created(pipeline)
         lake, cluster = project.lake_of(pipeline), project.cluster(pipeline.source.cluster)

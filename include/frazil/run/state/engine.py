@@ -13,9 +13,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 class ChosenEngine:
     """The engine of a run.
 
-    Attributes:
-        name: `inline`, or the name of an engine in the settings.
-        reason: In words, for the log; empty if there was nothing to choose.
+    It is `inline`, or one of the settings. The reason is for the log; it is empty if there was nothing to choose.
     """
 
     name: str
@@ -43,13 +41,7 @@ def keeps_engine(pipeline: Pipeline) -> bool:
 
 
 def chosen_engine(pipeline: Pipeline, auto: AutoEngine, plan: RunPlan) -> ChosenEngine:
-    """Choose the engine of a run.
-
-    Args:
-        pipeline: The pipeline.
-        auto: What the settings say of `auto`.
-        plan: What the run has to read.
-    """
+    """Choose the engine of a run."""
     if pipeline.engine != AUTO_ENGINE:
         return ChosenEngine(pipeline.engine)
     if needs_writer(pipeline, plan):

@@ -30,59 +30,43 @@ ROUNDS = 4
 
 
 def evolve_tables(
-    scope: RunContext, tables: Tables, demands: Demands, specs: Mapping[str, RecordSpec], n: int
+    context: RunContext, tables: Tables, demands: Demands, specs: Mapping[str, RecordSpec], n: int
 ) -> tuple[Tables, Demands]:
     """Make the changes that the records of batch `n` need.
 
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        tables: As they were when the records were read.
-        demands: What tasks asked for, one by one.
-        specs: What the tasks had.
-        n: Number of the batch, for the log.
-
-    Returns:
-        The tables as they are now, and the changes that this call made.
-
-    Raises:
-        Terminal: A table can't be changed so.
-        Retryable: The catalog is not available now.
+    Returns the tables as they are now, and the changes that this call made.
     """
     applied = {}
     for name, requests in demands.items():
-        spec, destination = specs[name], scope.pipeline.destination(name)
+        spec, destination = specs[name], context.pipeline.destination(name)
         changes = TableChanges(
-            destination, merge_changes(requests, spec), scope.pipeline.name, n, fold=spec.fold is not None
+            destination, merge_changes(requests, spec), context.pipeline.name, n, fold=spec.fold is not None
         )
-        applied[name] = evolve(scope.lake, changes)
+        applied[name] = evolve(context.lake, changes)
         for line in change_lines(applied[name]):
-            scope.report(f"batch {n}: table {name}: {line}")
-    loaded = dict(zip(applied, in_parallel(scope.lake.load_table, applied), strict=True))
+            context.report(f"batch {n}: table {name}: {line}")
+    loaded = dict(zip(applied, in_parallel(context.lake.load_table, applied), strict=True))
     after = replace(tables, destinations={**tables.destinations, **loaded})
     return after, {name: changes for name, changes in applied.items() if changes}
 
 
-def with_declared_columns(scope: RunContext, tables: Tables, n: int) -> Tables:
+def with_declared_columns(context: RunContext, tables: Tables, n: int) -> Tables:
     """Give tables that evolve the declared columns that they lack, and the partition fields of these.
 
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        tables: As they are, at rest: staged files don't fit another layout.
-        n: Number of the next batch, which has the changes on record.
+    Only at rest, as staged files don't fit another layout. Batch `n` is the next one, which has the changes on record.
 
     Raises:
         Terminal: A table can't be changed so.
-        Retryable: The catalog is not available now.
     """
     evolved = {}
     for name, table in tables.destinations.items():
-        destination, fold = scope.pipeline.destination(name), scope.pipeline.value.folds_names
+        destination, fold = context.pipeline.destination(name), context.pipeline.value.folds_names
         if changes := declared_changes(table.schema(), destination, fold=fold):
             for line in change_lines(
-                evolve(scope.lake, TableChanges(destination, changes, scope.pipeline.name, n, fold=fold))
+                evolve(context.lake, TableChanges(destination, changes, context.pipeline.name, n, fold=fold))
             ):
-                scope.report(f"table {name}: {line}, as it is declared")
-            evolved[name] = scope.lake.load_table(name)
+                context.report(f"table {name}: {line}, as it is declared")
+            evolved[name] = context.lake.load_table(name)
     return replace(tables, destinations={**tables.destinations, **evolved})
 
 
@@ -90,33 +74,25 @@ DemandFinder = Callable[[Mapping[str, pa.Schema]], tuple[Demands, Mapping[str, R
 """Compares records with the columns of their tables; returns the schema changes that they need, and how they were read."""
 
 
-def evolve_for_records(scope: RunContext, tables: Tables, n: int, find_demands: DemandFinder) -> tuple[Tables, Demands]:
-    """Change tables until they have all columns that the records of batch `n` need, as long as each round gets further.
-
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        tables: As they are.
-        n: Number of the batch.
-        find_demands: Compares the records with columns; called once per round.
-
-    Raises:
-        Terminal, Retryable: As `evolve_tables`.
-    """
+def evolve_for_records(
+    context: RunContext, tables: Tables, n: int, find_demands: DemandFinder
+) -> tuple[Tables, Demands]:
+    """Change tables until they have all columns that the records of batch `n` need, as long as each round gets further."""
     changes: Demands = {}
     # Each round adds a column, so there are no more of them than columns: but somebody may take columns away meanwhile.
-    most = ROUNDS + sum(scope.pipeline.destination(name).max_columns for name in tables.destinations)
+    most = ROUNDS + sum(context.pipeline.destination(name).max_columns for name in tables.destinations)
     rounds = unchanged = 0
     while True:
-        columns = columns_of(scope.pipeline, tables)
+        columns = columns_of(context.pipeline, tables)
         demands, specs = find_demands(columns)
         if not demands:
             return tables, changes
-        tables, applied = evolve_tables(scope, tables, demands, specs, n)
+        tables, applied = evolve_tables(context, tables, demands, specs, n)
         changes, rounds = merge_demands(changes, applied), rounds + 1
         # A rival that takes columns away, or a catalog that lags, may be over with the next round.
-        unchanged = unchanged + 1 if columns_of(scope.pipeline, tables) == columns else 0
+        unchanged = unchanged + 1 if columns_of(context.pipeline, tables) == columns else 0
         if rounds == most or unchanged == ROUNDS:
-            raise columns_still_missing(scope, n, demands, rounds)
+            raise columns_still_missing(context, n, demands, rounds)
 
 
 def columns_for(columns: Mapping[str, pa.Schema], find_demands: DemandFinder) -> Mapping[str, pa.Schema]:
@@ -128,10 +104,10 @@ def columns_for(columns: Mapping[str, pa.Schema], find_demands: DemandFinder) ->
             return columns
 
 
-def columns_still_missing(scope: RunContext, n: int, demands: Demands, rounds: int = ROUNDS) -> Terminal:
+def columns_still_missing(context: RunContext, n: int, demands: Demands, rounds: int = ROUNDS) -> Terminal:
     """The error for a batch whose tables still lack columns after so many rounds."""
     return TABLE_UNFIT.terminal(
-        f"batch {n} of pipeline {scope.pipeline.name}: its tables were changed {rounds} times and still lack"
+        f"batch {n} of pipeline {context.pipeline.name}: its tables were changed {rounds} times and still lack"
         f" {'; '.join(f'{table}: {listed(missing)}' for table, missing in demands.items())}",
         next_step="does somebody else take columns away from them at the same time? Otherwise this is a fault of Frazil: please report it",
     )
@@ -167,10 +143,7 @@ def is_stale(pipeline: Pipeline, before: Tables, after: Tables) -> bool:
 def has_late_column(untyped: UntypedPaths, columns: Mapping[str, pa.Schema], specs: Mapping[str, RecordSpec]) -> bool:
     """Whether a field that landed without a column has one by now: its record must be staged again, with that column.
 
-    Args:
-        untyped: Table -> paths that got no column, since their values have no type, such as `[]`.
-        columns: Destination -> the columns of its rows, as they are now.
-        specs: How records became rows.
+    Untyped are paths whose values have no type, such as `[]`.
     """
     return any(
         has_column(columns[name], path, fold=specs[name].fold is not None)
@@ -187,11 +160,7 @@ def merge_demands(first: Demands, second: Demands) -> Demands:
 def reported_changes(pipeline: Pipeline, tables: Tables, newest: int, own_changes: Demands) -> Demands:
     """The schema changes that a batch records: its own, and those of earlier runs that ended before they decided a batch.
 
-    Args:
-        pipeline: The pipeline.
-        tables: Its tables, as they are now.
-        newest: Number of the last decided batch.
-        own_changes: What was changed for the batch's records.
+    `newest` is the number of the last decided batch.
     """
     undecided = {
         name: undecided_changes(table.metadata, pipeline.name, newest) for name, table in tables.destinations.items()

@@ -20,9 +20,6 @@ def with_merge_keys(lake: PipelineCatalog, pipeline: Pipeline) -> Pipeline:
     """The pipeline, with the merge keys that its file does not name: the table's identifier fields, or else the last used key.
 
     A key that is found nowhere stays empty, so that a decided batch can still be finished: see `refuse_no_key`.
-
-    Raises:
-        Retryable: A catalog can't be reached.
     """
     if not any(map(lacks_key, pipeline.destinations)):
         return pipeline
@@ -64,11 +61,6 @@ def _possible_keys(lake: PipelineCatalog, pipeline: Pipeline, name: str) -> Iter
 
 def refuse_no_key(pipeline: Pipeline, name: str, table: Table | None) -> None:
     """Refuse a destination whose merge key is neither in the pipeline file nor in the table.
-
-    Args:
-        pipeline: The pipeline, with the keys that were found.
-        name: Name of the destination.
-        table: What it is now; None if it is not there.
 
     Raises:
         Terminal: There is no such table, it has no identifier fields, or they can't be the key of a merge.
@@ -112,11 +104,6 @@ def identifier_property(pipeline: str, part: TablePart) -> dict[str, str]:
 
 def refuse_other_key(pipeline: Pipeline, table: str, metadata: TableMetadata) -> None:
     """Refuse a table whose rows this pipeline landed by another key, or by none: of a key there may be several rows.
-
-    Args:
-        pipeline: The pipeline.
-        table: Name of the destination.
-        metadata: What it is now.
 
     Raises:
         Terminal: It has such rows.

@@ -52,9 +52,6 @@ class TableMark:
     """What the ledger says of a table.
 
     Attributes:
-        uuid: Its UUID.
-        mark: The batch that it was given last.
-        role: Its role.
         since: When an edited pipeline file brought it, ISO 8601 UTC; None if the pipeline began with it, or records name it.
     """
 
@@ -381,12 +378,6 @@ def _unfinished(pipeline: Pipeline, tables: Tables, state: PipelineState) -> tup
 def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str | None) -> tuple[Manifest, str]:
     """Read the manifest of a decided batch.
 
-    Args:
-        tables: Of the pipeline.
-        pipeline: The pipeline.
-        mark: The batch.
-        path: Where it lies, if a summary says so.
-
     Raises:
         Terminal: The file is gone, or belongs to another batch.
     """
@@ -409,9 +400,7 @@ def read_manifest(tables: Tables, pipeline: Pipeline, mark: BatchMark, path: str
 def recovered_manifests(table: Table, manifest: Manifest) -> tuple[Manifest, ...]:
     """The manifests that a batch names under `recovers`, the oldest first.
 
-    Args:
-        table: The closing table, beside which they lie.
-        manifest: The batch.
+    They lie beside the closing table.
     """
     return tuple(Manifest.from_json(read_text(table, path)) for path in manifest.recovers)
 

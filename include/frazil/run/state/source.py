@@ -22,17 +22,16 @@ from frazil.pipeline.models.source import StartAt
 from frazil.run.state.context import RunContext
 
 
-def observe_source(scope: RunContext) -> ClusterFacts:
+def observe_source(context: RunContext) -> ClusterFacts:
     """Facts of the topics that the pipeline reads now. With a pattern, topics may come and go.
 
     Raises:
-        Retryable: No broker answers.
         Terminal: A topic named in the file is missing, or access is refused.
     """
-    source = scope.pipeline.source
+    source = context.pipeline.source
     if source.topics_pattern is None:
-        return observe(scope.cluster, source.topics)
-    return observe(scope.cluster, matching_topics(scope.cluster, source.topics_pattern), absent_ok=True)
+        return observe(context.cluster, source.topics)
+    return observe(context.cluster, matching_topics(context.cluster, source.topics_pattern), absent_ok=True)
 
 
 def vanished_topics(pipeline: Pipeline, position: Position, facts: ClusterFacts) -> tuple[str, ...]:
@@ -40,42 +39,39 @@ def vanished_topics(pipeline: Pipeline, position: Position, facts: ClusterFacts)
     return tuple(name for name in sorted(position.topics) if name not in facts.topics and pipeline.source.reads(name))
 
 
-def observe_hidden_topics(scope: RunContext, position: Position, facts: ClusterFacts) -> ClusterFacts:
+def observe_hidden_topics(context: RunContext, position: Position, facts: ClusterFacts) -> ClusterFacts:
     """The facts, with unread topics that the broker's topic list leaves out although they exist.
 
     The list shows only topics that the client may describe. Asked by name, the broker tells a deleted topic from a hidden one.
 
     Raises:
         Terminal: Access to one of them is refused.
-        Retryable: No broker answers.
     """
-    missing = [name for name in vanished_topics(scope.pipeline, position, facts) if position.topics[name].unread]
+    missing = [name for name in vanished_topics(context.pipeline, position, facts) if position.topics[name].unread]
     if not missing:
         return facts
-    observed = observe(scope.cluster, missing, absent_ok=True)
+    observed = observe(context.cluster, missing, absent_ok=True)
     return replace(facts, topics={**facts.topics, **observed.topics})
 
 
-def lost_ends(scope: RunContext, position: Position, facts: ClusterFacts) -> dict[TopicPartition, int | None]:
+def lost_ends(context: RunContext, position: Position, facts: ClusterFacts) -> dict[TopicPartition, int | None]:
     """Partitions whose logs lost records at the end that were read already -> where the log was cut; None if not known.
 
     Raises:
-        Retryable: A partition's leader doesn't answer.
         Terminal: Access is refused.
     """
-    truncated_ends = truncations(scope.cluster, changed_leaders(position, facts, with_idle=True))
+    truncated_ends = truncations(context.cluster, changed_leaders(position, facts, with_idle=True))
     return dict.fromkeys(beyond_logs(position, facts)) | truncated_ends
 
 
-def offsets_of(scope: RunContext, target: Target, facts: ClusterFacts) -> dict[TopicPartition, int]:
+def offsets_of(context: RunContext, target: Target, facts: ClusterFacts) -> dict[TopicPartition, int]:
     """The offsets that a target means in the topics of `facts`.
 
     Raises:
         Terminal: A file of offsets does not fit the topics.
-        Retryable: No broker answers.
     """
     at_ms = target.at_ms
-    offsets_by_time = {} if at_ms is None else offsets_at(scope.cluster, list(_partitions(facts)), at_ms)
+    offsets_by_time = {} if at_ms is None else offsets_at(context.cluster, list(_partitions(facts)), at_ms)
     return resolve(target, facts, offsets_by_time)
 
 
@@ -85,19 +81,15 @@ def _partitions(facts: ClusterFacts) -> Iterator[TopicPartition]:
             yield name, number
 
 
-def refuse_compacted(scope: RunContext, topics: Collection[str], way_on: str = "") -> None:
+def refuse_compacted(context: RunContext, topics: Collection[str], way_on: str = "") -> None:
     """Refuse to take rows out whose records compaction may have removed: they could not come again.
 
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        topics: Topics of those rows.
-        way_on: What the reader can do instead; it goes before what always works.
+    `way_on` is what the reader can do instead; it goes before what always works.
 
     Raises:
         Terminal: One of the topics is compacted, or its configuration must not be seen.
-        Retryable: No broker answers.
     """
-    compacted_topics = sorted(compacted(scope.cluster, topics))
+    compacted_topics = sorted(compacted(context.cluster, topics))
     if compacted_topics:
         subject = (
             f"topic {compacted_topics[0]} is"
@@ -105,7 +97,7 @@ def refuse_compacted(scope: RunContext, topics: Collection[str], way_on: str = "
             else f"topics {', '.join(compacted_topics)} are"
         )
         raise REPLAY_REFUSED.terminal(
-            f"pipeline {scope.pipeline.name}: {subject} compacted: rows of records that compaction removed would go and could"
+            f"pipeline {context.pipeline.name}: {subject} compacted: rows of records that compaction removed would go and could"
             " not come again; nothing was changed",
             next_step=f"{way_on}to read what Kafka still holds again, land it into a new table with a pipeline of its own",
         )
@@ -132,22 +124,18 @@ def start_target(pipeline: Pipeline) -> Target:
     return Target("timestamp", instant=start.timestamp)
 
 
-def mirror_to_consumer_group(scope: RunContext, position: Position | None) -> None:
+def mirror_to_consumer_group(context: RunContext, position: Position | None) -> None:
     """Write the position into the pipeline's consumer group. It is never read back.
-
-    Args:
-        scope: The pipeline, with its catalog and its cluster.
-        position: The position as the caller saw or moved it last; None before the first run.
 
     Best effort: the batches are in, and a group that somebody consumes with, or that may not be written, must not make
     their run fail. Whoever watches hears of it.
     """
-    group = scope.pipeline.consumer_group
+    group = context.pipeline.consumer_group
     if group is None:
         return
     try:
         topics = position.topics if position is not None else {}
         offsets = {(name, number): offset for name, topic in topics.items() for number, offset in enumerate(topic.next)}
-        mirror_offsets(scope.cluster, group, offsets)
+        mirror_offsets(context.cluster, group, offsets)
     except FrazilError as error:
-        scope.report(f"consumer group {group} could not be moved to the position: {error.message}")
+        context.report(f"consumer group {group} could not be moved to the position: {error.message}")

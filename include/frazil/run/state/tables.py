@@ -30,8 +30,7 @@ from frazil.iceberg.commit.summary_state import (
     mirrored_values,
     read_summary,
 )
-from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, UNPARTITIONED
-from frazil.iceberg.ledger.own_tables import with_all_columns
+from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA, UNPARTITIONED, with_all_columns
 from frazil.iceberg.schema.schema import declared_order, declared_schema, declared_spec
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.settings.catalogs import refused_properties
@@ -44,10 +43,6 @@ def closing_table(pipeline: Pipeline, loaded_tables: Mapping[str, Table | None])
     The ledger's word counts. Before its first rows, or where it was lost, the table that holds the position is the one.
     A pipeline that begins with one destination keeps its position there. One that begins with several, or with one that only
     an engine can write, or with `route.create`, keeps it in the ledger.
-
-    Args:
-        pipeline: The pipeline.
-        loaded_tables: Its tables by name, None for one that is not there.
 
     Raises:
         Terminal: Two tables hold a position: two files began the pipeline at the same moment.
@@ -127,8 +122,6 @@ class Tables:
 
     Attributes:
         destinations: By name, in the order of the pipeline file.
-        dead_letters: The dead letters.
-        ledger: The ledger.
         closing_name: Name of the one whose commits decide: a destination, or the ledger.
     """
 
@@ -153,15 +146,11 @@ def open_tables(lake: Lake, pipeline: Pipeline, recreate: Collection[str] = ()) 
 
     A new destination whose merge key is not known is left out.
 
-    Args:
-        lake: The catalog.
-        pipeline: The pipeline.
-        recreate: Tables that may be made anew although the pipeline ran.
+    Tables of `recreate` may be made anew although the pipeline ran.
 
     Raises:
         Terminal: A table is gone although the pipeline ran before, or the pipeline ran with another destination; or it
             never ran, and the key of a merged table is not known.
-        Retryable: The catalog can't be reached.
     """
     loaded_tables, closing, _ = _load_unless_lost(lake, pipeline, recreate)
     missing = [name for name, table in loaded_tables.items() if table is None]
@@ -187,10 +176,6 @@ def find_tables(lake: Lake, pipeline: Pipeline) -> Tables | None:
     """Load the tables of a pipeline and change nothing; None if the pipeline never ran and not all of them exist.
 
     A destination that is new to the pipeline and is not there yet is left out.
-
-    Raises:
-        Terminal: As `open_tables`.
-        Retryable: The catalog can't be reached.
     """
     loaded_tables, closing, lost = _load_unless_lost(lake, pipeline)
     existing = {name: table for name, table in loaded_tables.items() if table is not None}
@@ -284,13 +269,7 @@ def _create_table(lake: Lake, pipeline: Pipeline, name: str) -> Table:
 
 
 def make_destination(lake: Lake, destination: Destination, notes: Mapping[str, str] | None = None) -> Table:
-    """Make the table of a destination, unless somebody else did it first.
-
-    Args:
-        lake: Where.
-        destination: What it is like.
-        notes: Further properties.
-    """
+    """Make the table of a destination, unless somebody else did it first."""
     catalog = lake.catalog_of(destination.table)
     if refused := next(refused_properties(destination.properties, catalog.table_properties), None):
         raise BAD_TABLE_PROPERTY.terminal(
@@ -421,11 +400,6 @@ def refuse_shared(pipeline: Pipeline, tables: Tables) -> None:
 
 def refuse_same_topics(pipeline: Pipeline, table: str, metadata: TableMetadata) -> None:
     """Refuse a destination in which another pipeline landed a topic of the same name.
-
-    Args:
-        pipeline: The pipeline.
-        table: Name of the destination.
-        metadata: What it is now.
 
     Raises:
         Terminal: It did.

@@ -19,7 +19,7 @@ from frazil.errors import Terminal, Unavailable
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.runtime.home import LOOPBACK
 from frazil.spark.submit.configuration import EXTENSIONS
-from frazil.spark.submit.sources import digest
+from frazil.spark.submit.shipped import digest
 
 _REACH_SECONDS: Final = 5.0
 """Bounds the way to the server's port."""
@@ -56,7 +56,6 @@ class Server:
     """A server as its clients see it.
 
     Attributes:
-        engine: Name of the engine in the settings.
         address: `sc://host:port`, perhaps with parameters. Spark's client sends those that it does not know as headers: secrets.
         is_managed: Whether Frazil started it, on this machine.
     """
@@ -128,7 +127,7 @@ class Server:
         """
 
         def worker_digests(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-            from frazil.spark.submit.sources import digest as here
+            from frazil.spark.submit.shipped import digest as here
 
             for _ in batches:
                 yield pa.RecordBatch.from_pydict({"digest": [here()]})

@@ -31,7 +31,7 @@ from frazil.runtime.files import private_folder
 from frazil.spark.connect.server import Server, session_settings
 from frazil.spark.errors import SPARK_FAILED
 from frazil.spark.submit.server import address
-from frazil.spark.submit.sources import digest
+from frazil.spark.submit.shipped import digest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as Session
@@ -73,7 +73,6 @@ class KeptSession:
     """A session that this process has for itself.
 
     Attributes:
-        file: Stands for it; its name has the id.
         is_kept: Whether another job may take it over at the end: who has it says so once it is fit for that.
     """
 
@@ -90,8 +89,7 @@ class KeptSession:
 def lend_session(folder: Path) -> Iterator[KeptSession]:
     """Lend a session that nobody uses, or a new one.
 
-    Args:
-        folder: Holds the ids of sessions that are alike: same server, same settings, same code.
+    Sessions of one folder are alike: same server, same settings, same code.
     """
     session, lock_file = _take_session(private_folder(folder))
     with lock_file:
@@ -151,11 +149,6 @@ _ENDED: Final = ("SESSION_CLOSED", "SESSION_CHANGED")
 @contextmanager
 def connected_session(project: Project, engine_name: str, *, writes: bool) -> Iterator[Session]:
     """The session of a job. Another job may have it after the block, unless Spark failed: then the server drops it and its work.
-
-    Args:
-        project: Settings and doors.
-        engine_name: An engine of type connect.
-        writes: Whether Spark writes tables.
 
     Raises:
         Unavailable: The server does not answer.

@@ -173,11 +173,7 @@ _CAUSES: Final = 20
 
 
 def main(argv: list[str]) -> int:
-    """Capture what is new in a database.
-
-    Returns:
-        See `frazil.spark.jobs.driver.exit_code`.
-    """
+    """Capture what is new in a database."""
     end_with_parent()
     handover = Handover.from_arguments("capture", argv)
 

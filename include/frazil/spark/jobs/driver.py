@@ -46,10 +46,6 @@ def _has_ended(pid: int) -> bool:
 def session(project: Project, *, writes: bool = False) -> Iterator[SparkSession]:
     """The session of this job: its own Spark's, which ends with this process, or one on a spark connect server.
 
-    Args:
-        project: Settings and doors.
-        writes: Whether Spark writes tables.
-
     Raises:
         Retryable, Terminal: Spark does not start; the server does not answer, or is not fit for it.
     """
@@ -114,8 +110,7 @@ def _exit_code_of(exit_request: SystemExit) -> int:
 def exit_code(work: Callable[[], object]) -> int:
     """Do the work of a job.
 
-    Returns:
-        0, or the exit code of the error's class; its message is the last reported line.
+    0, or the exit code of the error's class; its message is the last reported line.
     """
     try:
         work()

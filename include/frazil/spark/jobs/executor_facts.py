@@ -23,13 +23,7 @@ CLUSTER, STORAGE = "cluster", "storage"
 
 
 def facts(work: str, clusters: Iterable[tuple[str, Any, Any]], storages: Iterable[tuple[str, Any, Any]]) -> str:
-    """Tell about this process, as JSON.
-
-    Args:
-        work: The module that tasks of a batch need.
-        clusters: Name, properties and topics of each cluster that is asked.
-        storages: Name, location and properties of each storage that is written to.
-    """
+    """Tell about this process, as JSON."""
     report: dict[str, Any] = {
         "executor": f"{socket.gethostname()}:{os.getcwd()}",  # noqa: PTH109 - a text
         "time": time.time(),
@@ -40,7 +34,7 @@ def facts(work: str, clusters: Iterable[tuple[str, Any, Any]], storages: Iterabl
         "problems": [],
     }
     if report["lacks"] is None:
-        report["sources"] = import_module("frazil.spark.submit.sources").digest()
+        report["sources"] = import_module("frazil.spark.submit.shipped").digest()
         report["problems"] = [*_problems(CLUSTER, _reach, clusters), *_problems(STORAGE, _write, storages)]
     return json.dumps(report)
 

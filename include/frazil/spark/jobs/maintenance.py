@@ -66,11 +66,7 @@ class SparkProcedures:
                 self._spark.catalog.dropTempView(_VIEW)
 
     def note(self, catalog: str, table: str, key: str, value: str) -> None:
-        """Set a property of a table.
-
-        Raises:
-            Retryable: Spark or the catalog is not available now.
-        """
+        """Set a property of a table."""
         name = quote_name(catalog, *table.split("."))
         with _translated(f"{key} of {table}"):
             self._spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({quote_text(key)} = {quote_text(value)})")
@@ -109,8 +105,8 @@ def main(argv: list[str]) -> int:
 
 def _run(name: str, order: Order) -> MaintenanceResult:
     project = Project.load()
-    scope = RunContext.open(project, project.pipeline(name), say)
+    context = RunContext.open(project, project.pipeline(name), say)
     with session(project, writes=True) as spark:
-        for catalog in scope.pipeline.catalogs:
+        for catalog in context.pipeline.catalogs:
             open_catalog(spark, catalog, project.settings.catalogs[catalog])
-        return maintain(scope, order, SparkProcedures(spark))
+        return maintain(context, order, SparkProcedures(spark))

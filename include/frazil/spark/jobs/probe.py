@@ -30,11 +30,7 @@ _LEAST: Final = 4
 
 
 def main(argv: list[str]) -> int:
-    """Ask the executors and write down what they say.
-
-    Returns:
-        See `frazil.spark.jobs.driver.exit_code`.
-    """
+    """Ask the executors and write down what they say."""
     end_with_parent()
     handover = Handover.from_arguments("probe", argv)
 

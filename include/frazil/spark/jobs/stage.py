@@ -37,13 +37,7 @@ class SparkStage:
         self._spark = spark
 
     def __call__(self, order: StageOrder) -> Staged:
-        """Stage one batch, in tasks of the same length, each of which writes files of its own.
-
-        Raises:
-            Retryable, Terminal: What the first failing task met, or what the record shape refuses.
-            Stopped: The run was asked to stop.
-            SPARK_FAILED: Spark itself failed.
-        """
+        """Stage one batch, in tasks of the same length, each of which writes files of its own."""
         Decoder(order.specs, order.route, order.n)  # a shape that can't be met is refused here, not in every task
 
         tasks = shared_out(order.ranges, order.records_per_task, tasks_of(self._spark, order.ranges))

@@ -42,11 +42,7 @@ def start() -> None:
 
 
 def started_session() -> SparkSession:
-    """The session of this process, once Spark has started; it is started here if nobody did before.
-
-    Raises:
-        SPARK_FAILED: Spark does not start.
-    """
+    """The session of this process, once Spark has started; it is started here if nobody did before."""
     from pyspark.sql import SparkSession
 
     if _CONTEXT.running() or _CONTEXT.done():
@@ -59,10 +55,6 @@ def wake_workers(spark: SparkSession, count: int) -> None:
     """Let Python workers get ready, while the job still looks at its tables.
 
     It only saves time: what is wrong the first batch tells.
-
-    Args:
-        spark: The session of this process.
-        count: How many tasks will run at once.
     """
     if LOCAL_VARIABLE in os.environ:
         Thread(target=_wake_workers, args=(spark, count), name="spark-workers", daemon=True).start()

@@ -20,6 +20,7 @@ from frazil.runtime.files import exclusive, private_folder
 from frazil.runtime.home import Home, inherited_environment, interpreter_bin
 from frazil.runtime.ivy import ivy_jar
 from frazil.runtime.java import Java, ensure_java
+from frazil.spark.submit.configuration import conf_arguments
 
 _TRAINING: Final = Path(__file__).parents[1] / "jobs" / "training.py"
 """The job whose classes are archived."""
@@ -79,8 +80,8 @@ def _make(java: Java, file: Path) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": options,
     }
-    arguments = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
-    command = [str(interpreter_bin() / "spark-submit"), "--master", "local[2]", *arguments, str(_TRAINING)]
+    submit = [str(interpreter_bin() / "spark-submit"), "--master", "local[2]"]
+    command = [*submit, *conf_arguments(conf), str(_TRAINING)]
     try:
         ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=_SECONDS)
     except subprocess.TimeoutExpired as error:

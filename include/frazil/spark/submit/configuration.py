@@ -42,8 +42,7 @@ def is_local(master: str) -> bool:
 def cores(setting: Callable[[str], str]) -> int:
     """Cores of the executors, as far as the configuration tells. By configuration alone, for Spark Connect's sake.
 
-    Args:
-        setting: Reads a key of Spark's configuration; empty if it is not set.
+    `setting` reads a key of Spark's configuration; empty if it is not set.
     """
     master = setting("spark.master")
     if (local := _LOCAL.fullmatch(master)) is not None:
@@ -116,12 +115,7 @@ OBJECT_STORES: Final = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasb
 
 
 def storage_properties(warehouse: str | None, properties: Mapping[str, str]) -> dict[str, str]:
-    """What a catalog's Spark side needs beside the properties of the settings, which go before these.
-
-    Args:
-        warehouse: Where tables are stored, or its name on a server.
-        properties: Those of the settings.
-    """
+    """What a catalog's Spark side needs beside the properties of the settings, which go before these."""
     properties_of_java = {java: properties[name] for name, java in _ALIKE.items() if name in properties}
     if scheme_of(warehouse) in OBJECT_STORES:
         properties_of_java[_IO] = _RESOLVING
@@ -193,6 +187,16 @@ def _database(uri: str) -> dict[str, str]:
         "jdbc.password": str(url.password) if url.password is not None else None,
     }
     return {name: value for name, value in properties.items() if value is not None}
+
+
+def conf_arguments(conf: Mapping[str, str]) -> list[str]:
+    """Configuration as arguments of spark-submit."""
+    return [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+
+
+def with_extensions(conf: Mapping[str, str]) -> str:
+    """Spark's extensions: those of an engine, and Iceberg's."""
+    return ",".join(filter(None, [conf.get("spark.sql.extensions"), EXTENSIONS]))
 
 
 def open_catalog(spark: SparkSession, name: str, settings: CatalogSettings) -> None:

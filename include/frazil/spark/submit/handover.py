@@ -40,12 +40,7 @@ class Handover:
 
     @classmethod
     def from_arguments(cls, prog: str, argv: list[str]) -> Handover:
-        """Parse what a job was started with: the reverse of `arguments`.
-
-        Args:
-            prog: Name of the job, for its usage.
-            argv: Its arguments.
-        """
+        """Parse what a job was started with: the reverse of `arguments`."""
         parser = argparse.ArgumentParser(prog=prog)
         parser.add_argument("--pipeline", required=True, help="name of the pipeline or capture")
         parser.add_argument("--plan", required=True, help="@FILE that holds what is asked for, as JSON")

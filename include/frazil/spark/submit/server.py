@@ -17,9 +17,8 @@ from frazil.runtime.jars import fetch, jar_paths
 from frazil.runtime.java import ensure_java
 from frazil.runtime.spark_server import Server
 from frazil.spark.submit.class_archive import archive_options
-from frazil.spark.submit.configuration import EXTENSIONS, REDACTION, jar_sets, properties_text
-from frazil.spark.submit.shipped import WORKERS
-from frazil.spark.submit.sources import digest
+from frazil.spark.submit.configuration import REDACTION, conf_arguments, jar_sets, properties_text, with_extensions
+from frazil.spark.submit.shipped import WORKERS, digest
 
 TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 """Spark's own name of it, on both sides: a token is in no argument and in no address."""
@@ -97,11 +96,7 @@ def _is_taken(stack: ExitStack, project: Project, engine: EngineSettings, report
 
 
 def start_server(project: Project, engine: EngineSettings, report: Callable[[str], None]) -> None:
-    """Start the server of a managed engine, unless it is up as it should be.
-
-    Raises:
-        Retryable, Terminal: As `frazil.runtime.spark_server.serving`.
-    """
+    """Start the server of a managed engine, unless it is up as it should be."""
     with spark_server.serving(project.home, managed_server(project, engine), report):
         pass
 
@@ -112,11 +107,7 @@ def managed_engine(project: Project) -> EngineSettings | None:
 
 
 def managed_server(project: Project, engine: EngineSettings) -> Server:
-    """The server of a managed engine as it should be.
-
-    Raises:
-        Terminal: The jars or a Java are missing.
-    """
+    """The server of a managed engine as it should be."""
     home = project.home
     sets = jar_sets(project.settings)
     fetch(home, *sets)
@@ -134,12 +125,12 @@ def managed_server(project: Project, engine: EngineSettings) -> Server:
     }
     conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
     conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
-    conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
+    conf["spark.sql.extensions"] = with_extensions(engine.conf)
     private = {key: setting for key, setting in engine.conf.items() if key not in conf}
     command = [str(interpreter_bin() / "spark-submit"), "--master", engine.master, "--class", _MAIN]
     command += ["--name", "frazil spark connect", "--driver-memory", engine.driver_memory]
     command += ["--jars", ",".join(str(path) for name in sets for path in jar_paths(home, name))]
-    command += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    command += conf_arguments(conf)
     if private:
         command += ["--properties-file", str(spark_server.properties_file(home))]
     command.append("spark-internal")

@@ -1,16 +1,20 @@
-"""How executors get a Python with this Frazil in it, as Spark's configuration. No pyspark here."""
+"""Which Frazil this is, by its code, and where its jobs are; and how executors get a Python with it in. No pyspark here."""
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import frazil
-from frazil.pipeline.settings.settings import EngineSettings
+from frazil.error_codes import STACK_FAILED
 from frazil.runtime.files import exclusive, private_folder
-from frazil.runtime.home import LOOPBACK, Home
-from frazil.spark.submit.sources import digest
+from frazil.runtime.home import LOOPBACK, Home, checkout
+
+if TYPE_CHECKING:
+    from frazil.pipeline.settings.settings import EngineSettings
 
 WORKERS: Final = "frazil.spark.jobs.workers"
 """The module that Spark's Python workers are forked from."""
@@ -27,11 +31,8 @@ _KEPT: Final = 3
 def executor_python(home: Home, engine: EngineSettings, python: str, sources: str) -> dict[str, str]:
     """Configuration by which executors find their Python and Frazil's code.
 
-    Args:
-        home: Where the archive of the code is kept.
-        engine: The engine; what its `conf` says wins, which the caller sees to.
-        python: The driver's Python, which executors on this machine, or in the same image, have too.
-        sources: Where that finds Frazil.
+    Executors on this machine, or in the same image, have the driver's Python, too. What the engine's `conf` says wins,
+    which the caller sees to.
     """
     conf = {_PYTHON: python, "spark.pyspark.driver.python": python}
     if engine.archives:
@@ -78,3 +79,40 @@ def _unpacked(archive: str) -> str:
     """Name of the folder that Spark unpacks an archive into: what stands behind `#`, else the file's name."""
     path, _, name = archive.partition("#")
     return name or path.rpartition("/")[2]
+
+
+def digest() -> str:
+    """A digest of the package's code as it is now: a process that waits for long may outlive an upgrade, and a checkout's version
+    does not change with every edit.
+    """
+    code_hash = hashlib.sha256()
+    for name, content in sorted(_modules(_package())):
+        code_hash.update(f"{name}\n".encode())
+        code_hash.update(content)
+    return code_hash.hexdigest()[:16]
+
+
+def job_file(name: str) -> Path:
+    """The program that Spark runs for a job: of the checkout; a wheel has it in the package.
+
+    Raises:
+        Terminal: It is not there, and no other try will find it.
+    """
+    file = (checkout() or Path(frazil.__file__).parent) / "spark_jobs" / name
+    if not file.is_file():
+        raise STACK_FAILED.terminal(f"{file} is not there", next_step="install Frazil anew: a part of it is missing")
+    return file
+
+
+def _package() -> Path | zipfile.Path:
+    """The package's folder, or that in the archive that it is imported from."""
+    folder = Path(frazil.__file__).parent
+    return folder if folder.is_dir() else zipfile.Path(folder.parent, f"{folder.name}/")
+
+
+def _modules(folder: Path | zipfile.Path, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from _modules(path, f"{prefix}{path.name}/")
+        elif path.name.endswith(".py"):
+            yield f"{prefix}{path.name}", path.read_bytes()

@@ -27,17 +27,17 @@ from frazil.runtime.java import ensure_java
 from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.configuration import (
     ENGINE_VARIABLE,
-    EXTENSIONS,
     LOCAL_VARIABLE,
     REDACTION,
     SUBMITTER_VARIABLE,
+    conf_arguments,
     is_local,
     jar_sets,
+    with_extensions,
 )
 from frazil.spark.submit.handover import handed_over
 from frazil.spark.submit.server import JVM_OPTIONS, client_environment, run_on_engine
-from frazil.spark.submit.shipped import driver_place, executor_python
-from frazil.spark.submit.sources import job_file
+from frazil.spark.submit.shipped import driver_place, executor_python, job_file
 from frazil.spark.submit.watch import watch_job
 
 KEPT_LOGS = 50
@@ -74,12 +74,8 @@ class Submission:
     """One job, but for the arguments: by spark-submit, or as a process that has its session on a spark connect server.
 
     Attributes:
-        application: The job.
-        name: Application name.
-        env: Environment of the driver.
         master: Spark's master; None: the server has one. What follows is for spark-submit.
         jars: Jars that Spark itself lacks: for tables that it writes. Other batches are read, written and committed by Python.
-        conf: Spark configuration of Frazil's own.
         private: That of the engine's entry: by a file, since some of it may be secret. It wins.
         driver_memory: Heap of the driver, such as ``1g``.
     """
@@ -96,15 +92,13 @@ class Submission:
     def command(self, arguments: list[str], properties: Path | None = None) -> list[str]:
         """The program that does the job, with its arguments.
 
-        Args:
-            arguments: Of the job.
-            properties: File with `private`, if there is any.
+        `properties` is the file with `private`, if there is any.
         """
         if self.master is None:
             return [str(interpreter_bin() / "python"), str(self.application), *arguments]
         command = [str(interpreter_bin() / "spark-submit"), "--master", self.master, "--name", self.name]
         command += ["--driver-memory", self.driver_memory, "--jars", ",".join(self.jars)]
-        command += [part for key, value in self.conf.items() for part in ("--conf", f"{key}={value}")]
+        command += conf_arguments(self.conf)
         command += ["--properties-file", str(properties)] if properties is not None else []
         return [*command, str(self.application), *arguments]
 
@@ -112,14 +106,7 @@ class Submission:
 def submission(project: Project, pipeline: Pipeline, plan: RunPlan, *, on_server: bool = False) -> Submission:
     """How to start the ingest job of a pipeline.
 
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        plan: What the job is to do.
-        on_server: Whether its session is on the engine's spark connect server; else it starts a Spark of its own.
-
-    Raises:
-        Terminal: The settings have no such engine, the jars or a Java are missing.
+    Its session is on the engine's spark connect server, or else of a Spark that it starts.
     """
     name = f"frazil {pipeline.name} {plan.run}"
     writes = needs_writer(pipeline, plan)
@@ -127,30 +114,9 @@ def submission(project: Project, pipeline: Pipeline, plan: RunPlan, *, on_server
 
 
 def maintenance_submission(project: Project, pipeline: Pipeline, run: str, *, on_server: bool = False) -> Submission:
-    """How to start the maintenance job of a pipeline.
-
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        run: Id of the run.
-        on_server: As of `submission`.
-
-    Raises:
-        Terminal: The settings have no such engine, the jars or a Java are missing.
-    """
+    """How to start the maintenance job of a pipeline."""
     name = f"frazil {pipeline.name} {run}"
     return _submission(project, pipeline.maintenance_engine, "maintain.py", name, writes=True, on_server=on_server)
-
-
-def bare_submission(
-    project: Project, engine: str, application: str, name: str, *, on_server: bool = False
-) -> Submission:
-    """How to start a job that is of no pipeline and writes no tables.
-
-    Raises:
-        Terminal: The settings have no such engine, the jars or a Java are missing.
-    """
-    return _submission(project, engine, application, name, writes=False, on_server=on_server)
 
 
 def _connected(project: Project, engine_name: str, application: str, name: str) -> Submission:
@@ -165,7 +131,7 @@ def _sources(project: Project) -> str:
 
 
 def _submission(
-    project: Project, engine_name: str, application: str, name: str, *, writes: bool, on_server: bool
+    project: Project, engine_name: str, application: str, name: str, *, writes: bool = False, on_server: bool = False
 ) -> Submission:
     engine = project.engine(engine_name)
     if on_server:
@@ -188,7 +154,7 @@ def _submission(
     conf = {key: setting for key, setting in conf.items() if key not in engine.conf}
     conf[JVM_OPTIONS] = " ".join(filter(None, jvm))
     if writes:
-        conf["spark.sql.extensions"] = ",".join(filter(None, [engine.conf.get("spark.sql.extensions"), EXTENSIONS]))
+        conf["spark.sql.extensions"] = with_extensions(engine.conf)
     env = project.environment() | {
         "PYTHONPATH": sources,
         "PYSPARK_PYTHON": python,
@@ -217,25 +183,11 @@ def _submission(
 def run_spark(project: Project, pipeline: Pipeline, plan: RunPlan, report: Callable[[str], None]) -> str | None:
     """Run a plan in a Spark job started by this process, and wait for it.
 
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        plan: What to read.
-        report: Takes the job's own lines; everything else goes to its log.
-
-    Returns:
-        What the job handed back: of a dry run or a session its result as JSON, else None.
-
-    Raises:
-        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
-        Stopped: A signal asked this process to stop. The job finished what it had decided, and has ended.
+    `report` takes the job's own lines; everything else goes to its log. Returns what it handed back: of a dry run or a
+    session its result as JSON, else None.
     """
-
-    def run(on_server: bool) -> str | None:  # noqa: FBT001
-        job = submission(project, pipeline, plan, on_server=on_server)
-        return run_submission(project.home, job, pipeline.name, plan.run, plan.to_json(), report)
-
-    return run_on_engine(project, project.engine(pipeline.engine), report, run)
+    make = partial(submission, project, pipeline, plan)
+    return _run(project, pipeline.engine, make, (pipeline.name, plan.run, plan.to_json()), report)
 
 
 def run_maintenance(
@@ -243,25 +195,25 @@ def run_maintenance(
 ) -> str | None:
     """Maintain the tables of a pipeline in a Spark job started by this process, and wait for it.
 
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        run: Id of the run, by `maintenance_run`.
-        order: What is asked for, as JSON.
-        report: Takes the job's own lines; everything else goes to its log.
-
-    Returns:
-        What was done, as JSON.
-
-    Raises:
-        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
+    Returns what was done, as JSON.
     """
+    make = partial(maintenance_submission, project, pipeline, run)
+    return _run(project, pipeline.maintenance_engine, make, (pipeline.name, run, order), report)
 
-    def maintain(on_server: bool) -> str | None:  # noqa: FBT001
-        job = maintenance_submission(project, pipeline, run, on_server=on_server)
-        return run_submission(project.home, job, pipeline.name, run, order, report)
 
-    return run_on_engine(project, project.engine(pipeline.maintenance_engine), report, maintain)
+def _run(
+    project: Project,
+    engine_name: str,
+    make: Callable[..., Submission],
+    job_order: tuple[str, str, str],
+    report: Callable[[str], None],
+) -> str | None:
+    """Run a job on an engine: `make` makes it, told whether a server has its session; name, run and order go with it."""
+
+    def run(on_server: bool) -> str | None:  # noqa: FBT001
+        return run_submission(project.home, make(on_server=on_server), *job_order, report)
+
+    return run_on_engine(project, project.engine(engine_name), report, run)
 
 
 def run_submission(
@@ -269,20 +221,8 @@ def run_submission(
 ) -> str | None:
     """Start a job, and wait for it.
 
-    Args:
-        home: Where its log is, and the files by which it gets its order.
-        job: How it is started.
-        name: Of the pipeline, capture or probe: its files and its log are named after it, and its drivers are found by it.
-        run: Id of the run.
-        order: What is asked for, as JSON.
-        report: Takes the job's own lines; everything else goes to its log.
-
-    Returns:
-        What it handed back.
-
-    Raises:
-        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
-        Stopped: A signal asked this process to stop.
+    Its files and its log are named after the pipeline, capture or probe, and its drivers are found by that name.
+    Returns what it handed back.
     """
     with handed_over(home, name, run, order, job.private) as handover:
         command = job.command(handover.arguments, handover.properties)
@@ -305,23 +245,14 @@ _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 
 
 def capture_submission(project: Project, capture: JdbcCapture, run: str) -> Submission:
-    """How to start the job of a capture.
-
-    Args:
-        project: Settings and doors.
-        capture: The capture.
-        run: Id of the run.
-
-    Raises:
-        Terminal: The settings have no such engine or database, a jar or a Java is missing.
-    """
+    """How to start the job of a capture."""
     database = project.database(capture.database)
     if missing := [path for path in database.jars if not Path(path).is_file()]:
         raise PROGRAM_MISSING.terminal(
             f"databases.{capture.database}.jars of the settings: no file {missing[0]}",
             next_step="get the driver from the maker of the database, or correct the path",
         )
-    job = bare_submission(project, capture.engine, "capture.py", f"frazil capture {capture.name} {run}")
+    job = _submission(project, capture.engine, "capture.py", f"frazil capture {capture.name} {run}")
     jars = database.jars or tuple(str(path) for path in jar_paths(project.home, "spark"))
     private = {key: setting for key, setting in job.private.items() if key != _SESSION_CLOCK}
     conf = {**job.conf, _SESSION_CLOCK: "UTC", JVM_OPTIONS: f"{job.conf.get(JVM_OPTIONS, '')} {_UTC}".strip()}
@@ -339,18 +270,7 @@ def capture_run(run: str) -> str:
 def run_capture(
     project: Project, capture: JdbcCapture, order: CaptureOrder, report: Callable[[str], None]
 ) -> CaptureResult:
-    """Capture a database in a Spark job started by this process, and wait for it.
-
-    Args:
-        project: Settings and doors.
-        capture: The capture.
-        order: What is asked for.
-        report: Takes the job's own lines; everything else goes to its log.
-
-    Raises:
-        Retryable, Terminal: What the job ended with; the message quotes the end of its log.
-        Stopped: A signal asked this process to stop. What was committed stays.
-    """
+    """Capture a database in a Spark job started by this process, and wait for it."""
     job = capture_submission(project, capture, order.run)
     run = capture_run(order.run)
     return handed_back(run_submission(project.home, job, capture.name, run, order.to_json(), report))
@@ -370,12 +290,8 @@ def handed_back(text: str | None) -> CaptureResult:
 
 
 def probe_submission(project: Project, engine_name: str, *, on_server: bool = False) -> Submission:
-    """How to start the job that asks an engine's executors what they have.
-
-    Raises:
-        Terminal: The settings have no such engine, the jars or a Java are missing.
-    """
-    job = bare_submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}", on_server=on_server)
+    """How to start the job that asks an engine's executors what they have."""
+    job = _submission(project, engine_name, "probe.py", f"frazil doctor {engine_name}", on_server=on_server)
     if job.master is None:
         return job
     # Spark's own workers: Frazil's begin with its modules, and would end where they are missing, without a word why.
@@ -387,21 +303,7 @@ def run_probe(
 ) -> str | None:
     """Ask an engine's executors what they have and reach, in a Spark job started by this process.
 
-    Args:
-        project: Settings and doors.
-        engine_name: The engine.
-        pipelines: Names of the pipelines whose clusters and storage they try.
-        report: Takes the job's own lines; everything else goes to its log.
-
-    Returns:
-        What they said, as JSON; see `frazil.spark.jobs.probe`.
-
-    Raises:
-        Retryable, Terminal: What the job ended with; the message quotes the end of its log.
+    Returns what they said, as JSON; see `frazil.spark.jobs.probe`.
     """
-
-    def probe(on_server: bool) -> str | None:  # noqa: FBT001
-        job, name = probe_submission(project, engine_name, on_server=on_server), f"doctor-{engine_name}"
-        return run_submission(project.home, job, name, str(os.getpid()), json.dumps(list(pipelines)), report)
-
-    return run_on_engine(project, project.engine(engine_name), report, probe)
+    job_order = f"doctor-{engine_name}", str(os.getpid()), json.dumps(list(pipelines))
+    return _run(project, engine_name, partial(probe_submission, project, engine_name), job_order, report)

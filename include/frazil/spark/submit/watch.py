@@ -89,7 +89,6 @@ class _Job:
     """A job at work, and the drivers of it that were asked to stop.
 
     Attributes:
-        child: spark-submit, or the job itself.
         at_work: The drivers that say that they run batches now.
         asked_pids: Process ids of those that were asked: once, a driver that is about to end takes a second time for an order.
     """
@@ -117,16 +116,7 @@ def watch_job(
 ) -> None:
     """Start a job and wait until it ends. A signal asks its driver to stop; its second Ctrl-C ends it at once.
 
-    Args:
-        command: spark-submit or the job, with arguments.
-        env: Variables of it beside this process's own.
-        log: Takes everything that it writes.
-        report: Takes the job's own lines.
-        at_work: The job's drivers, as far as they say that they run batches.
-
-    Raises:
-        Retryable, Terminal, OutcomeUnknown: What the job ended with; the message quotes the end of its log.
-        Stopped: This process was asked to stop, and the job has ended.
+    `at_work` tells the job's drivers, as far as they say that they run batches.
     """
     with shutdown.handled(report, STOP_SECONDS):
         ended = _watched(command, env, log, report, at_work)

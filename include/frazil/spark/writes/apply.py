@@ -41,7 +41,7 @@ from frazil.iceberg.commit.commit import (
 )
 from frazil.iceberg.commit.refs import BranchName, head_of
 from frazil.iceberg.commit.summary_state import ancestry, summary_of
-from frazil.iceberg.files.key_ranges import may_hold
+from frazil.iceberg.files.files import may_hold
 from frazil.iceberg.patches.variant import FORMAT_VERSION
 from frazil.iceberg.schema.schema import identity_columns
 from frazil.spark.errors import SPARK_FAILED, error_text

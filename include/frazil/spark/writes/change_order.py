@@ -27,7 +27,6 @@ class Target:
     """The branch that is changed.
 
     Attributes:
-        table: Name of the table, for messages.
         path: Parts of the branch's name.
         types: Column -> type.
         partitioned_by: Columns whose values are partition values as they are.
@@ -94,13 +93,7 @@ def order_between(merge: Merge, row: str) -> Column:
 
 
 def not_older(merge: Merge, row: str, change: str) -> Column:
-    """Whether a change is later than a row's last one, or that very one.
-
-    Args:
-        merge: What orders changes.
-        row: The row of the table, an alias.
-        change: The change, an alias or a struct.
-    """
+    """Whether a change is later than a row's last one, or that very one."""
     mine, its = row_column(change, merge.columns.offset), row_column(row, merge.columns.offset)
     if merge.order_by is None:
         same_place = place_of(merge, row) == place_of(merge, change)

@@ -15,7 +15,7 @@ from pyspark.sql.types import DateType, DecimalType, IntegerType, LongType, Stri
 
 from frazil.batch.changes import DELETE, OP, PLACE, TRUNCATE, UPSERT, Merge
 from frazil.error_codes import INTERNAL
-from frazil.iceberg.files.key_ranges import Ranges
+from frazil.iceberg.files.files import Ranges
 from frazil.pipeline.models.changes import DELETED
 from frazil.spark.errors import fetch_rows
 from frazil.spark.writes.change_order import Target, facts_of, not_older, order_between, order_within, row_column
@@ -51,12 +51,7 @@ def merge_rows(
     the files' bounds, never by what a change says of itself: an insert comes again by a replay, a snapshot or a connector
     that starts anew.
 
-    Args:
-        spark: Its settings go into the snapshots.
-        target: The branch.
-        merge: Which rows are one, and which change is the later one.
-        staged: See `frazil.batch.changes`.
-        may_hold: Whether the branch may hold a row whose keys are within these ranges.
+    `may_hold` tells whether the branch may hold a row whose keys are within some ranges.
 
     Raises:
         Terminal: A change has no key, or no value to order it by.

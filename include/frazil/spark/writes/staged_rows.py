@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 def staged_rows(spark: SparkSession, lake: Lake, table: str, files: Sequence[StagedFile]) -> DataFrame:
     """Rows of the files of one part of a batch, one at least.
 
-    Args:
-        spark: The session.
-        lake: Where the table is, through whose storage they are read.
-        table: The table that they were staged for.
-        files: The files.
+    They are read through the storage of the catalog's table.
 
     Raises:
         Retryable: The storage can't be read now.

@@ -40,9 +40,6 @@ def apply_truncates(
     Returns:
         The changes, with deletes behind those that a truncate follows; and what takes the rows of the table out. That comes
         after the merge, which must find rows as their last changes left them.
-
-    Raises:
-        Retryable: Spark's answer was cut off.
     """
     removals = []
     for end in _truncates(staged, target, merge):

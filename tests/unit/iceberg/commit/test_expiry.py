@@ -426,7 +426,7 @@ def test_one_batch_expires_a_bounded_number() -> None:
     """On an old table the oldest go first, so that what is left goes on from head to past without a gap."""
     minute = 60_000
     line = tuple(SnapshotAge(n, n * minute, n - 1 if n else None) for n in range(3_000))
-    history = History(line, {"main": BranchRules(2_999)})
+    history = History(snapshots=line, branches={"main": BranchRules(2_999)})
 
     found = plan_expiry(history, Retention(timedelta(days=1), keep=1), 3_000 * minute, most=100)
 

@@ -7,7 +7,7 @@ from pyiceberg.table import DataScan
 
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.commit import commit
-from frazil.iceberg.commit.landed_batches import rows_of_batches
+from frazil.iceberg.commit.removal import rows_of_batches
 from tests.unit.iceberg.coordinates import COLUMNS, Row, change
 from tests.unit.iceberg.orders import TABLE, mark
 

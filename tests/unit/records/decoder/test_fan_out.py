@@ -85,7 +85,7 @@ def test_each_table_counts_the_fields_it_leaves_out() -> None:
     ]
     found = Decoder(specs, Route(KIND, "dead_letter"), 7).decode(kafka_batch(values))
 
-    told = {table: of.unknown for table, of in found.tables.items()}
+    told = {table: of.unknown_fields for table, of in found.tables.items()}
     assert told["a.texts"] == UnknownFields(2, {"note": 2, "tip": 2})
     assert told["a.numbers"] == UnknownFields(1, {"tip": 1})
     assert told["a.strict"] == UnknownFields()
@@ -101,8 +101,8 @@ def test_each_table_counts_typed_fields_it_leaves_out() -> None:
 
     found = Decoder(specs, None, 7).decode(kafka_batch([plain, noted, more]))
 
-    assert found.tables["a.few"].unknown == UnknownFields(2, {"note": 1, "#7": 1})
-    assert found.tables["a.all"].unknown == UnknownFields(1, {"#7": 1})
+    assert found.tables["a.few"].unknown_fields == UnknownFields(2, {"note": 1, "#7": 1})
+    assert found.tables["a.all"].unknown_fields == UnknownFields(1, {"#7": 1})
     assert found.unknown_fields == UnknownFields(2, {"note": 1, "#7": 1})
 
 

@@ -16,8 +16,7 @@ from frazil.project import Project
 from frazil.runtime.home import Home, project_root
 from frazil.spark.submit import submission as submit
 from frazil.spark.submit.configuration import REDACTION
-from frazil.spark.submit.shipped import code_archive
-from frazil.spark.submit.sources import digest
+from frazil.spark.submit.shipped import code_archive, digest
 
 EXAMPLE = project_root() / "docs" / "examples" / "settings-clusters.yaml"
 PIPELINE = """
@@ -117,7 +116,7 @@ def test_current_code_is_shipped(tmp_path: Path) -> None:
         names = set(packed.namelist())
     assert {"frazil/spark/jobs/stage.py", "frazil/runtime/jars.lock.json"} <= names
     assert not [name for name in names if name.endswith(".pyc")]
-    told = f"import sys; sys.path.insert(0, {str(archive)!r}); from frazil.spark.submit.sources import digest; print(digest())"
+    told = f"import sys; sys.path.insert(0, {str(archive)!r}); from frazil.spark.submit.shipped import digest; print(digest())"
 
     said = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True, env={})
     assert said.stdout.strip() == digest()
