@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from airflow.sdk import Variable
 
@@ -20,24 +20,8 @@ if TYPE_CHECKING:
     from frazil.alerts.book import Page
 
 
-class Store(Protocol):
-    """Texts by name."""
-
-    def get(self, name: str) -> str | None:
-        """Return the text; None if there is none."""
-
-    def names(self, prefix: str) -> list[str]:
-        """Return the names that begin so."""
-
-    def set(self, name: str, text: str, description: str) -> None:
-        """Keep a text; people see it with its description in Airflow's UI."""
-
-    def delete(self, name: str) -> None:
-        """Forget a text."""
-
-
 class Variables:
-    """Airflow's Variables."""
+    """Texts by name: Airflow's Variables, which people see with their descriptions in its UI."""
 
     def get(self, name: str) -> str | None:
         """Return the value; None if there is no such variable."""
@@ -74,12 +58,12 @@ def late_variable(pipeline: str) -> str:
     return _LATE_PREFIX + pipeline
 
 
-def pages(store: Store) -> set[str]:
+def pages(store: Variables) -> set[str]:
     """Return the names of the pipelines that have a page."""
     return {name.removeprefix(prefix) for prefix in (_PREFIX, _LATE_PREFIX) for name in store.names(prefix)}
 
 
-def page_of(store: Store, pipeline: str, variable: str | None = None) -> Page:
+def page_of(store: Variables, pipeline: str, variable: str | None = None) -> Page:
     """Return a pipeline's page of the book: empty if there is none, or it can't be read.
 
     Args:
@@ -103,20 +87,20 @@ def _page(name: str, text: str | None) -> Page:
         return Page()
 
 
-def whole_page(store: Store, pipeline: str, late: str | None) -> Page:
+def whole_page(store: Variables, pipeline: str, late: str | None) -> Page:
     """Return the page with what late runs told, as the text of their page says."""
     from frazil.alerts.book import merge_pages
 
     return merge_pages(page_of(store, pipeline), _page(late_variable(pipeline), late))
 
 
-def delete_late_page(store: Store, pipeline: str, late: str | None) -> None:
+def delete_late_page(store: Variables, pipeline: str, late: str | None) -> None:
     """Delete the page of late runs, unless another one wrote to it since its text was read: the next look takes that over."""
     if late is not None and store.get(late_variable(pipeline)) == late:
         store.delete(late_variable(pipeline))
 
 
-def store_page(store: Store, pipeline: str, page: Page) -> None:
+def store_page(store: Variables, pipeline: str, page: Page) -> None:
     """Store a page without sending anything."""
     from frazil.alerts.book import to_json
 
@@ -128,7 +112,7 @@ def send_due(
     pipeline: str,
     page: Page,
     now: datetime,
-    store: Store,
+    store: Variables,
     *,
     variable: str | None = None,
 ) -> list[str]:
@@ -173,7 +157,7 @@ def send_due(
     return problems
 
 
-def delete_variables(store: Store, *variables: str) -> None:
+def delete_variables(store: Variables, *variables: str) -> None:
     """Delete Variables that may be there."""
     for name in variables:
         if store.get(name) is not None:

@@ -18,13 +18,10 @@ from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.secrets import load_project, load_project_for_job
 from frazil_airflow.tasks.operators import SparkJobOperator
 
+_PREFIX = "capture__"
+
 CAPTURE_TIMEOUT = timedelta(hours=2)
 """Bounds a task that hangs. What takes longer loses no work: committed transactions stay, the next try goes on."""
-
-
-def capture_dag_id(capture: str) -> str:
-    """Return the id of a capture's DAG."""
-    return f"capture__{capture}"
 
 
 def capture_dags(project: Project, only: str | None = None) -> list[DAG]:
@@ -32,7 +29,7 @@ def capture_dags(project: Project, only: str | None = None) -> list[DAG]:
     return [
         capture_dag(project, capture)
         for name, capture in sorted(project.captures.usable.items())
-        if only in (None, capture_dag_id(name)) and not any(unknown_in_capture(capture, project.settings))
+        if only in (None, f"{_PREFIX}{name}") and not any(unknown_in_capture(capture, project.settings))
     ]
 
 
@@ -41,7 +38,7 @@ def capture_dag(project: Project, capture: Capture) -> DAG:
     shared = dag_arguments("capture")
     shared["default_args"] |= {"owner": capture.owner}
     with DAG(
-        capture_dag_id(capture.name),
+        f"{_PREFIX}{capture.name}",
         description=capture.description or f"Captures into topic {capture.topic}",
         doc_md=_doc(capture),
         schedule=timetable(capture.schedule),

@@ -18,7 +18,7 @@ from frazil_airflow.dags.dag_defaults import dag_arguments
 from frazil_airflow.dags.timetable import timetable
 from frazil_airflow.outputs.links import ReportLink, report_address
 from frazil_airflow.project.failures import terminal_is_final
-from frazil_airflow.project.pipelines import REPLAY_PREFIX, REPORT_PREFIX, wanted_pipelines
+from frazil_airflow.project.pipelines import REPLAY, REPORT, wanted_pipelines
 from frazil_airflow.project.secrets import load_project
 
 if TYPE_CHECKING:
@@ -147,16 +147,11 @@ RUN_TIMEOUT = timedelta(hours=2)
 """Bounds a whole run with all tries."""
 
 
-def letters_dag_id(pipeline: str) -> str:
-    """Return the id of the DAG that reports a pipeline's dead letters."""
-    return f"{REPORT_PREFIX}{pipeline}"
-
-
 def letter_dags(project: Project, only: str | None = None) -> list[DAG]:
     """Make the report DAG of every pipeline that wants one; `only` is the id of the one that is wanted."""
     return [
         letter_dag(project, pipeline, reporting.schedule)
-        for pipeline in wanted_pipelines(project, letters_dag_id, only)
+        for pipeline in wanted_pipelines(project, REPORT, only)
         if (reporting := pipeline.dead_letters.report) is not False
     ]
 
@@ -164,7 +159,7 @@ def letter_dags(project: Project, only: str | None = None) -> list[DAG]:
 def letter_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
     """Make the report DAG of a pipeline."""
     with DAG(
-        letters_dag_id(pipeline.name),
+        f"{REPORT}{pipeline.name}",
         description=f"Reports new dead letters of {pipeline.name}",
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),
@@ -192,5 +187,5 @@ frazil dead-letters list {pipeline.name}
 frazil dead-letters report {pipeline.name} --since 7d
 ```
 
-`{pipeline.dead_letters_table}` holds the letters; DAG `{REPLAY_PREFIX}{pipeline.name}` lands those that are good now.
+`{pipeline.dead_letters_table}` holds the letters; DAG `{REPLAY}{pipeline.name}` lands those that are good now.
 """

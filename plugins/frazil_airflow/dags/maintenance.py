@@ -20,7 +20,7 @@ from frazil_airflow.dags.dag_defaults import dag_arguments
 from frazil_airflow.dags.timetable import timetable
 from frazil_airflow.outputs.assets import destination_assets
 from frazil_airflow.project.failures import terminal_is_final
-from frazil_airflow.project.pipelines import wanted_pipelines
+from frazil_airflow.project.pipelines import MAINTAIN, wanted_pipelines
 from frazil_airflow.project.secrets import load_project
 from frazil_airflow.tasks.connect_operators import SparkConnectMaintainOperator
 from frazil_airflow.tasks.operators import SparkMaintainOperator
@@ -102,16 +102,11 @@ _ORDER = "{{ ti.xcom_pull(task_ids='look') }}"
 _DONE = "{{ ti.xcom_pull(task_ids='maintain') }}"
 
 
-def maintain_dag_id(pipeline: str) -> str:
-    """Return the id of a pipeline's maintenance DAG."""
-    return f"maintain__{pipeline}"
-
-
 def maintain_dags(project: Project, only: str | None = None) -> list[DAG]:
     """Make the maintenance DAG of every pipeline that has a schedule for it, and an engine; `only` is the id of the one that is wanted."""
     return [
         maintain_dag(project, pipeline, schedule)
-        for pipeline in wanted_pipelines(project, maintain_dag_id, only)
+        for pipeline in wanted_pipelines(project, MAINTAIN, only)
         if (schedule := maintenance_schedule(project, pipeline))
     ]
 
@@ -143,7 +138,7 @@ def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
     """Make the maintenance DAG of a pipeline."""
     engine = project.engine_entry(pipeline.maintenance_engine)
     with DAG(
-        maintain_dag_id(pipeline.name),
+        f"{MAINTAIN}{pipeline.name}",
         description=f"Keeps the tables of {pipeline.name} in shape",
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),

@@ -20,7 +20,6 @@ from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import last_failure, note_of
 from frazil_airflow.alerts.notification_log import (
-    Store,
     Variables,
     delete_late_page,
     delete_variables,
@@ -33,12 +32,9 @@ from frazil_airflow.alerts.notification_log import (
     whole_page,
 )
 from frazil_airflow.dags.dag_defaults import dag_arguments
-from frazil_airflow.dags.dead_letter_replay import replay_dag_id
-from frazil_airflow.dags.dead_letter_reports import letters_dag_id
-from frazil_airflow.dags.factory import dag_id
-from frazil_airflow.dags.maintenance import maintain_dag_id, maintenance_schedule
+from frazil_airflow.dags.maintenance import maintenance_schedule
 from frazil_airflow.dags.timetable import timetable
-from frazil_airflow.project.pipelines import broken_pipelines, sound_pipelines
+from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT, broken_pipelines, sound_pipelines
 from frazil_airflow.project.secrets import load_project
 
 if TYPE_CHECKING:
@@ -51,7 +47,7 @@ MISSED = 3
 moment, removes none."""
 
 
-def notify_of_broken_files(project: Project, now: datetime, store: Store) -> list[str]:
+def notify_of_broken_files(project: Project, now: datetime, store: Variables) -> list[str]:
     """Tell people of pipelines whose file no DAG can be made of: they stop without a failed run.
 
     Returns:
@@ -74,7 +70,7 @@ def notify_of_broken_files(project: Project, now: datetime, store: Store) -> lis
     return problems_told
 
 
-def close_unwatched(project: Project, now: datetime, store: Store) -> list[str]:
+def close_unwatched(project: Project, now: datetime, store: Variables) -> list[str]:
     """Tell people that troubles of pipelines that nobody watches any more are over, and forget these pipelines.
 
     Returns:
@@ -97,7 +93,7 @@ def close_unwatched(project: Project, now: datetime, store: Store) -> list[str]:
     return problems
 
 
-def _close(project: Project, name: str, why: str, now: datetime, store: Store) -> list[str]:
+def _close(project: Project, name: str, why: str, now: datetime, store: Variables) -> list[str]:
     from frazil.alerts.book import close_page
 
     late = store.get(late_variable(name))
@@ -105,8 +101,8 @@ def _close(project: Project, name: str, why: str, now: datetime, store: Store) -
     problems = send_due(project, name, page, now, store)
     delete_late_page(store, name, late)  # or it would be over at each look anew
     if not page_of(store, name).entries:
-        notes = (dag_id(name), maintain_dag_id(name), letters_dag_id(name), replay_dag_id(name))
-        delete_variables(store, *map(note_of, notes), variable_of(name))
+        notes = (note_of(f"{prefix}{name}") for prefix in (INGEST, MAINTAIN, REPORT, REPLAY))
+        delete_variables(store, *notes, variable_of(name))
     return problems
 
 
@@ -209,7 +205,7 @@ def _as_answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Conditio
         yield from [look_future for look_future in waiting if look_future.done()]  # while others were told of
 
 
-def _handle_look(project: Project, pipeline: Pipeline, look_future: Future[Condition], store: Store) -> list[str]:
+def _handle_look(project: Project, pipeline: Pipeline, look_future: Future[Condition], store: Variables) -> list[str]:
     from frazil.monitor.freshness import promise_of
     from frazil_airflow.outputs.metrics import emit_condition
 
@@ -221,7 +217,9 @@ def _handle_look(project: Project, pipeline: Pipeline, look_future: Future[Condi
     return send_notices(project, pipeline, condition, datetime.now(UTC), store)
 
 
-def send_notices(project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Store) -> list[str]:
+def send_notices(
+    project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Variables
+) -> list[str]:
     """Send the notices that a condition calls for, and record them on the pipeline's page.
 
     Args:
@@ -250,7 +248,7 @@ def send_notices(project: Project, pipeline: Pipeline, condition: Condition, now
     return problems
 
 
-def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Store, page: Page) -> tuple[Page, Any]:
+def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Variables, page: Page) -> tuple[Page, Any]:
     from frazil.alerts.rules import Case
     from frazil.monitor.freshness import promise_of, span_at
 
@@ -267,14 +265,14 @@ def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Sto
         promise=timedelta.max if promised is None else timedelta(seconds=promised),
         interval=span.length,
         fewest=page.finished,
-        failure=last_failure(store, dag_id(name)),
+        failure=last_failure(store, f"{INGEST}{name}"),
         chores={
             # Without such a DAG no later run would end them.
-            "failed_maintenance": last_failure(store, maintain_dag_id(name))
+            "failed_maintenance": last_failure(store, f"{MAINTAIN}{name}")
             if maintenance_schedule(project, pipeline)
             else None,
-            "failed_report": last_failure(store, letters_dag_id(name)) if pipeline.dead_letters.report else None,
-            "failed_replay": last_failure(store, replay_dag_id(name)),
+            "failed_report": last_failure(store, f"{REPORT}{name}") if pipeline.dead_letters.report else None,
+            "failed_replay": last_failure(store, f"{REPLAY}{name}"),
         },
     )
 
@@ -286,8 +284,8 @@ def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
     base = conf.get("api", "base_url", fallback=None)
     if not base:
         return None
-    chores = {"failed_maintenance": maintain_dag_id, "failed_report": letters_dag_id, "failed_replay": replay_dag_id}
-    dag = chores.get(kind, dag_id)(pipeline.name)
+    chores = {"failed_maintenance": MAINTAIN, "failed_report": REPORT, "failed_replay": REPLAY}
+    dag = f"{chores.get(kind, INGEST)}{pipeline.name}"
     failed: Sequence[str] = ("failed_run", "tolerance", "conflict")
     tail = f"/runs/{quote(runs.last_run)}" if kind in failed and runs.last_run else ""
     return f"{base.rstrip('/')}/dags/{dag}{tail}"
