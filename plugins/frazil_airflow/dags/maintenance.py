@@ -40,8 +40,9 @@ def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) ->
     """
     from frazil.maintain.need import Order
     from frazil.maintain.run import preview as looked
+    from frazil.monitor.samples import maintenance_samples
     from frazil.run.state.context import RunContext
-    from frazil_airflow.outputs.metrics import emit_maintenance
+    from frazil_airflow.outputs.metrics import emit
     from frazil_airflow.outputs.run_summary import write_note
 
     order = Order(params["table"], tuple(params["steps"]), params["force"])
@@ -51,7 +52,7 @@ def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) ->
     for table in preview.tables:
         for line in table.lines:
             _log.info("%s", line)
-    emit_maintenance(preview)
+    emit(maintenance_samples(preview))
     due = preview.with_status("due")
     if params["dry_run"] or not due:
         scores = ", ".join(f"{table.table} {table.before.score}" for table in preview.tables)
@@ -71,14 +72,15 @@ def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
     import json
 
     from frazil.maintain.result import MaintenanceResult
-    from frazil_airflow.outputs.metrics import emit_maintenance
+    from frazil.monitor.samples import maintenance_samples
+    from frazil_airflow.outputs.metrics import emit
     from frazil_airflow.outputs.run_summary import write_note
 
     result = MaintenanceResult.from_json(done)
     for table in result.tables:
         for line in table.lines:
             _log.info("%s", line)
-    emit_maintenance(result)
+    emit(maintenance_samples(result))
     write_note(dag_run.dag_id, dag_run.run_id, result.summary)
     failed = result.with_status("failed")
     if failed:

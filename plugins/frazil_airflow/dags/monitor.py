@@ -207,13 +207,14 @@ def _as_answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Conditio
 
 def _handle_look(project: Project, pipeline: Pipeline, look_future: Future[Condition], store: Variables) -> list[str]:
     from frazil.monitor.freshness import promise_of
-    from frazil_airflow.outputs.metrics import emit_condition
+    from frazil.monitor.samples import condition_samples
+    from frazil_airflow.outputs.metrics import emit
 
     error = look_future.exception()
     if error is not None:
         return [f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}"]
     condition = look_future.result()
-    emit_condition(condition, promise_of(pipeline, condition.read_at))  # first: a channel that is away keeps none back
+    emit(condition_samples(condition, promise_of(pipeline, condition.read_at)))  # first: a channel may be away
     return send_notices(project, pipeline, condition, datetime.now(UTC), store)
 
 
@@ -258,7 +259,7 @@ def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Var
     # A look at least in each, or nothing can be compared.
     span = span_at(pipeline.every, condition.read_at, 2 * parse_age(settings.every))
     page = page.with_unread(condition.lag, span, alerts.growing_intervals + 2)
-    promised = promise_of(pipeline, condition.read_at).seconds
+    promised = promise_of(pipeline, condition.read_at)
     return page, Case(
         condition=condition,
         alerts=alerts,

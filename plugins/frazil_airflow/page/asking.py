@@ -13,7 +13,7 @@ from fastapi import Depends, HTTPException
 
 from frazil.monitor.batches import Series
 from frazil.monitor.condition import Condition, Runs, State
-from frazil.monitor.state import Promise, state_of
+from frazil.monitor.state import state_of
 from frazil.monitor.watch import REFRESH_SECONDS
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil_airflow.page.access import AirflowAccess, may_see, visible
@@ -119,7 +119,7 @@ class PageRequest:
         now = datetime.now(UTC)
         read = self.source.condition(pipeline.name)
         condition = _as_of(read or Condition(pipeline.name, pipeline.owner, now), runs, now)
-        state, why = state_of(condition, Promise(self.source.promised(pipeline.name)))
+        state, why = state_of(condition, self.source.promised(pipeline.name))
         read_at = read.read_at if read is not None else None
         series = self.source.series(pipeline.name)
         return PipelineView(pipeline, condition, read_at, state, _with_age(state, why, read_at, now), series)

@@ -90,7 +90,7 @@ class ProjectSource:
 
     def promised(self, name: str) -> float | None:
         """How long a record may wait, in seconds."""
-        return promise_of(self.pipelines()[name], datetime.now(UTC)).seconds
+        return promise_of(self.pipelines()[name], datetime.now(UTC))
 
     def tables(self, name: str) -> tuple[str, ...]:
         """Its destinations: of its file, and, as read last, those that it made because records name them."""

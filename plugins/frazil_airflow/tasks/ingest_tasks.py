@@ -242,8 +242,9 @@ def record(pipeline: str, plan_json: str, outcome: str, *, dag_run: Any, outlet_
         AirflowSkipException: There is nothing to announce: a dry run, or another run landed these records meanwhile.
         AirflowFailException: A person must act; the message says what to do.
     """
+    from frazil.monitor.samples import run_samples
     from frazil.run.batches.result import run_result
-    from frazil_airflow.outputs.metrics import emit_run
+    from frazil_airflow.outputs.metrics import emit
     from frazil_airflow.outputs.run_summary import facts_of, sentence, told_of_tables, write_note
 
     with terminal_is_final():
@@ -268,9 +269,9 @@ def record(pipeline: str, plan_json: str, outcome: str, *, dag_run: Any, outlet_
     with terminal_is_final():
         # A run that was cleared plans again under its id: what its first plan landed was counted then. Last, so that another
         # try of this task counts nothing twice.
-        emit_run(
-            run_result(project, chosen_pipeline, planned.run, planned.planned_at) if dag_run.clear_number else result
-        )
+        if dag_run.clear_number:
+            result = run_result(project, chosen_pipeline, planned.run, planned.planned_at)
+        emit(run_samples(result))
     return facts
 
 
