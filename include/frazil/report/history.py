@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -13,7 +13,7 @@ from typing import Any
 from frazil.batch.changes import ChangeCounts
 from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import Demands, SchemaChange
-from frazil.iceberg.ledger.dead_letters import Letter, open_letters
+from frazil.iceberg.ledger.dead_letters import open_letters
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -122,26 +122,18 @@ def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
 
 
 def dead_letter_counts(project: Project, pipeline: Pipeline) -> dict[str, int]:
-    """Open dead letters per reason code, the most frequent first.
-
-    Raises:
-        Retryable: The catalog or the storage can't be read now.
-    """
-    counted = Counter(letter.code for letter in still_open(project, pipeline))
-    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
-
-
-def still_open(project: Project, pipeline: Pipeline) -> Iterator[Letter]:
-    """Open dead letters without their records; none if the pipeline never ran.
+    """Open dead letters per reason code, the most frequent first; none if the pipeline never ran.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
     lake, name = project.lake_of(pipeline), pipeline.dead_letters_table
     table = lake.find_table(name)
-    if table is not None:
-        past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))
-        yield from open_letters(table, name, past.taken_back)
+    if table is None:
+        return {}
+    past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))
+    counted = Counter(letter.code for letter in open_letters(table, name, past.taken_back))
+    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
 def batch_of(rows: Sequence[Row]) -> BatchHistory:
