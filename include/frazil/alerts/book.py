@@ -9,10 +9,12 @@ zombie wrote an older page over a newer one, a notice comes once too often, none
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
 
 from frazil.alerts.notice import Notice
 from frazil.monitor.freshness import Span
@@ -49,7 +51,7 @@ class ChannelState:
         left_at: Since when it is told of this kind no more; None while it is.
     """
 
-    told_at: datetime | None = None
+    told_at: Annotated[datetime | None, Field(alias="at")] = None
     severity: Severity | None = None
     tries: int = 0
     tried_at: datetime | None = None
@@ -256,10 +258,12 @@ def record_attempt(page: Page, message: Message, now: datetime, *, was_sent: boo
     return replace(page, entries={name: trouble for name, trouble in entries.items() if not _is_done(trouble)})
 
 
+_PAGE = TypeAdapter(Page)
+
+
 def to_json(page: Page) -> str:
     """As JSON."""
-    body = asdict(page, dict_factory=_written)
-    return json.dumps(body, default=lambda instant: instant.isoformat(), sort_keys=True)
+    return json.dumps(_PAGE.dump_python(page, by_alias=True), default=datetime.isoformat, sort_keys=True)
 
 
 def from_json(text: str) -> Page:
@@ -268,43 +272,4 @@ def from_json(text: str) -> Page:
     Raises:
         ValueError: It is no page.
     """
-    try:
-        raw = json.loads(text)
-        entries = {kind: _entry(entry) for kind, entry in raw["entries"].items()}
-        fewest = tuple((int(n), int(lag)) for n, lag in raw["fewest"])
-        return Page(_instant(raw["looked_at"]), entries, fewest, int(raw.get("missed", 0)))
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"not a page of the book: {error!r}") from error
-
-
-def _entry(raw: Mapping[str, Any]) -> Entry:
-    channels = {name: ChannelState(**_read_channel(channel)) for name, channel in raw["channels"].items()}
-    entry_fields = dict(_timed(_known(Entry, raw)))
-    return Entry(**{**entry_fields, "notice": Notice(**_known(Notice, raw["notice"])), "channels": channels})
-
-
-_WRITTEN_TOLD_AT: Final = "at"
-"""Key of `ChannelState.told_at` in the stored page, whose form stays."""
-
-
-def _written(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    return {_WRITTEN_TOLD_AT if name == "told_at" else name: value for name, value in pairs}
-
-
-def _known(kind: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field_of_class.name for field_of_class in fields(kind)}
-    return {name: value for name, value in raw.items() if name in names}
-
-
-def _read_channel(raw: Mapping[str, Any]) -> dict[str, Any]:
-    renamed = {"told_at" if name == _WRITTEN_TOLD_AT else name: value for name, value in raw.items()}
-    return dict(_timed(_known(ChannelState, renamed)))
-
-
-def _timed(raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in raw.items():
-        yield name, _instant(value) if name in ("told_at", "tried_at", "left_at", "since", "over_at") else value
-
-
-def _instant(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+    return _PAGE.validate_json(text, strict=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
 
 from frazil.batch.audit import TOO_MANY_DEAD
 from frazil.batch.refusal import BATCHES_REFUSED
@@ -50,7 +52,7 @@ class Failure:
 
     dag: str
     run: str
-    noted_at: datetime
+    noted_at: Annotated[datetime, Field(alias="at")]
     kind: FailureKind
     severity: Severity
     cause: str
@@ -58,8 +60,7 @@ class Failure:
 
     def to_json(self) -> str:
         """As JSON."""
-        body = asdict(self) | {"noted_at": self.noted_at.isoformat()}
-        return json.dumps({"at" if name == "noted_at" else name: value for name, value in body.items()})
+        return json.dumps(TypeAdapter(Failure).dump_python(self, by_alias=True), default=datetime.isoformat)
 
     @classmethod
     def from_json(cls, text: str) -> Failure:
@@ -68,12 +69,7 @@ class Failure:
         Raises:
             ValueError: It is none.
         """
-        try:
-            fields = json.loads(text)
-            noted_at = datetime.fromisoformat(fields["at"])
-            return cls(**{name: value for name, value in fields.items() if name != "at"}, noted_at=noted_at)
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"not a failure: {error}") from error
+        return TypeAdapter(cls).validate_json(text, strict=True)
 
 
 def failure(dag: str, run: str, instant: datetime, message: str, *, final: bool) -> Failure:

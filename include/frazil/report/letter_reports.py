@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
 
 from frazil.error_codes import BAD_FILE, NAME_UNKNOWN
 from frazil.iceberg.catalog.folder import Folder
@@ -71,19 +73,22 @@ class KeptReport:
     open: int
     before: int
     came_home: int
-    groups: tuple[KeptGroup, ...] = field(default=())
+    groups: tuple[KeptGroup, ...] = ()
     is_due: bool = False
-    told_channels: tuple[str, ...] = ()
+    told_channels: Annotated[tuple[str, ...], Field(alias="told")] = ()
     sent_at: datetime | None = None
 
     def to_body(self) -> dict[str, Any]:
         """In JSON's terms, under the keys of the stored files; times stay datetimes."""
-        return {"told" if name == "told_channels" else name: value for name, value in asdict(self).items()}
+        return dict(_KEPT.dump_python(self, by_alias=True))
 
     @property
     def is_owed(self) -> bool:
         """Whether people have yet to be told."""
         return self.is_due and self.sent_at is None
+
+
+_KEPT = TypeAdapter(KeptReport)
 
 
 def reports_folder(project: Project, pipeline: Pipeline) -> Folder:
@@ -212,25 +217,9 @@ def _write(folder: Folder, facts: KeptReport) -> None:
 
 def _read(folder: Folder, name: str) -> KeptReport:
     try:
-        return _from_json(json.loads(folder.read(f"{name}{_FACTS}")))
-    except (ValueError, TypeError, KeyError) as error:
+        return _KEPT.validate_json(folder.read(f"{name}{_FACTS}"), strict=True)
+    except ValueError as error:
         raise BAD_FILE.terminal(
             f"{folder.location}/{name}{_FACTS} holds no report: {error}",
             next_step="remove the file: the next report begins behind the one before it",
         ) from error
-
-
-def _from_json(body: dict[str, Any]) -> KeptReport:
-    times = {
-        field: datetime.fromisoformat(body[field]) for field in ("since", "until", "sent_at") if body[field] is not None
-    }
-    renamed = ("put_back", "told")  # the first one only older Frazils wrote, the second one is `told_channels` here
-    fields = {name: value for name, value in body.items() if name not in renamed}
-    return KeptReport(
-        **{
-            **fields,
-            **times,
-            "groups": tuple(KeptGroup(**group) for group in body["groups"]),
-            "told_channels": tuple(body["told"]),
-        }
-    )
