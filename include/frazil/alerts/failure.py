@@ -73,15 +73,7 @@ class Failure:
 
 
 def failure(dag: str, run: str, instant: datetime, message: str, *, final: bool) -> Failure:
-    """What a failed ingest run left.
-
-    Args:
-        dag: Id of the DAG.
-        run: Id of the run.
-        instant: Now.
-        message: Text of its error.
-        final: Whether no other try can help: a person must act.
-    """
+    """What a failed ingest run left. `final`: no other try can help, a person must act."""
     cause, next_step = _parted(message)
     kind: FailureKind = next((kind for mark, kind in _MARKS if mark in cause), "failed_run")
     severity: Severity = "critical" if final else "warning"

@@ -58,14 +58,7 @@ _LINES = 10
 
 
 def letters_notice(pipeline: Pipeline, report: KeptReport, page: str, link: str | None) -> Notice:
-    """The notice of a report.
-
-    Args:
-        pipeline: The pipeline.
-        report: The report.
-        page: Its page.
-        link: Where the page is, if it can be said.
-    """
+    """The notice of a report."""
     batches = (
         f"batch {report.through}"
         if report.through == report.after + 1

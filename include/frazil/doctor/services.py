@@ -28,12 +28,8 @@ _S3: Final = "s3.endpoint"
 
 
 def service_checks(project: Project, pipelines: Iterable[Pipeline], *, is_all: bool) -> list[Check]:
-    """The checks of services.
-
-    Args:
-        project: Settings and doors.
-        pipelines: Those that are asked about.
-        is_all: Whether those are all: then everything that the settings name is looked at, else what these pipelines name.
+    """The checks of services. If the pipelines are all (`is_all`), of everything that the settings name, else of what these
+    pipelines name.
     """
     named, settings = list(pipelines), project.settings
     clusters = settings.clusters if is_all else {pipeline.source.cluster for pipeline in named}

@@ -117,12 +117,7 @@ def _class(wait: float) -> int:
 
 
 def quantiles(counts: Mapping[int, int], shares: tuple[float, ...]) -> list[float] | None:
-    """Quantiles of waits, in seconds; None without any.
-
-    Args:
-        counts: Class -> records.
-        shares: In growing order.
-    """
+    """Quantiles of waits, in seconds; None without any. Of records per class of waits; the shares grow."""
     total = sum(counts.values())
     if not total:
         return None

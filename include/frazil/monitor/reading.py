@@ -184,15 +184,8 @@ def read(
     window: timedelta = DAY,
     ledgers: Ledgers | None = None,
 ) -> Condition:
-    """Read how a pipeline is doing. What can't be read is said, and left out; the rest is there.
-
-    Args:
-        project: Its settings.
-        pipeline: As its file says.
-        clock: Tells the time.
-        runs: What Airflow knows of its DAG.
-        window: Of the batches that are counted, and whose freshness is told.
-        ledgers: Keeps what was read of ledgers, for whoever looks again.
+    """Read how a pipeline is doing. What can't be read is said, and left out; the rest is there. Whoever looks again keeps
+    `ledgers`.
     """
     instant = clock()
     blank = Condition(pipeline.name, pipeline.owner, instant, runs=runs, window_seconds=window.total_seconds())

@@ -130,16 +130,8 @@ def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
     after: LetterMark | None = None,
     rows: LetterRows | None = None,
 ) -> Listing | None:
-    """Letters without their records. Files that hold only older ones than the last that fits are not letters_table.
-
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        choice: Which letters.
-        state: Whether they are open.
-        limit: How many at most; None for all.
-        after: Only letters that stand behind this one: where the last list ended.
-        rows: Reads what the ledger says of letters, for who keeps it; else it is read here.
+    """Letters without their records. Files that hold only older ones than the last that fits are not opened. `after` is
+    where the last list ended. Who keeps what the ledger says of letters gives `rows`.
 
     Returns:
         The letters; None if the pipeline has no dead-letter table yet.
@@ -161,14 +153,8 @@ def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
 def find_letters(
     project: Project, pipeline: Pipeline, place: Place, table: str | None = None, rows: LetterRows | None = None
 ) -> tuple[WholeLetter, ...]:
-    """Every letter of one record, the newest first: there are several if its topic was recreated, or of several tables.
-
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        place: The record.
-        table: Only the letter of this destination.
-        rows: Reads what the ledger says of letters, for who keeps it; else it is read here.
+    """Every letter of one record, the newest first: there are several if its topic was recreated, or of several tables. With a
+    table, only its letter.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.

@@ -148,12 +148,6 @@ class LetterReport:
 def summarize(project: Project, pipeline: Pipeline, since: datetime, until: datetime) -> LetterReport:
     """Sum up the letters since an instant, and those of a period of the same length before it.
 
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        since: Where the period begins, UTC.
-        until: Its end, which is now.
-
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """

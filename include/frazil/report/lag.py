@@ -147,14 +147,8 @@ def lag_in(
     asked_at: datetime,
     group_offsets: Mapping[TopicPartition, int] | None = None,
 ) -> Lag:
-    """Compare what holds the position of a pipeline, or None, with what the broker said at an instant.
-
-    Args:
-        pipeline: The pipeline.
-        holder: What holds its position, read before the broker was asked.
-        facts: Of the topics that `topics_of` names.
-        asked_at: When the broker was asked.
-        group_offsets: Offsets of the consumer group that mirrors the position.
+    """Compare what holds the position of a pipeline, or None, with what the broker said at an instant. The holder must be read
+    before the broker is asked, of the topics that `topics_of` names.
     """
     position = Position.from_json(holder.value) if holder else None
     partitions = tuple(partition_lags(position, facts, pipeline, group_offsets or {}))

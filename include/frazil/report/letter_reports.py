@@ -130,12 +130,6 @@ def open_report(project: Project, pipeline: Pipeline, name: str, form: Form = "h
 def keep_report(project: Project, pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
     """Write a report's files, and remove those of old ones.
 
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        report: The report, whose period is told by batches.
-        run: Id of the run that made it.
-
     Raises:
         Retryable: The storage can't be written now.
     """
@@ -150,14 +144,7 @@ def keep_report(project: Project, pipeline: Pipeline, report: LetterReport, run:
 def note_told(
     project: Project, pipeline: Pipeline, report: KeptReport, channels: Iterable[str], sent_at: datetime | None
 ) -> KeptReport:
-    """Note which channels were told of a report.
-
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        report: The report.
-        channels: Those that were told now.
-        sent_at: The time, if no other is to be told.
+    """Note which channels were told of a report. `sent_at` is the time, if no other is to be told.
 
     Raises:
         Retryable: The storage can't be written now. Then they are told again.

@@ -53,11 +53,7 @@ class Plugin:
 
 
 def plugins(own_entries: Iterable[EntryPoint] | None = None) -> list[Plugin]:
-    """Return all of them, those that come with Frazil first. Own parts are loaded, to know whether they can be.
-
-    Args:
-        own_entries: Entry points of own parts; those of the installed packages when None.
-    """
+    """Return all of them, those that come with Frazil first. Own parts are loaded, to know whether they can be."""
     entries = (
         [entry for group in OWN_PARTS for entry in entry_points(group=group)] if own_entries is None else own_entries
     )

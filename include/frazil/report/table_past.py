@@ -93,14 +93,7 @@ class SchemaVersion:
 
 
 def snapshots(project: Project, pipeline: Pipeline, table: str, start: int, limit: int) -> Snapshots | None:
-    """Snapshots of a table, the newest first; None if the table is not there.
-
-    Args:
-        project: Settings and doors.
-        pipeline: Whose table it is.
-        table: Its name.
-        start: How many of the newest are left out.
-        limit: How many at most.
+    """Snapshots of a table, the newest first; None if the table is not there. `start` of the newest are left out.
 
     Raises:
         Retryable: The catalog can't be reached.

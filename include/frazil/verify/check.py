@@ -67,16 +67,10 @@ def verify(project: Project, pipeline: Pipeline, start: str | None = None, end: 
     that allowed duplicates an offset has one outcome per pass: a pass is a batch, and outcomes carry its number. Rows of
     topics that were recreated or deleted are only counted.
 
-    Each batch is judged by the pipeline file that it ran under. Where values can't be worked out without the code that writes, rows
-    are not held against them, a record of an exploded list has several rows, and how many records were filtered is the ledger's
-    word, batch by batch.
-
-    Args:
-        project: Settings.
-        pipeline: The pipeline.
-        start: Where to begin: `earliest`, `latest`, an instant in ISO 8601 or a JSON file of offsets; None for the
-            beginning.
-        end: Where to end; None for the position.
+    Each batch is judged by the pipeline file that it ran under. Where values can't be worked out without the code that writes,
+    rows are not held against them, a record of an exploded list has several rows, and how many records were filtered is the
+    ledger's word, batch by batch. `start` and `end` bound the offsets: `earliest`, `latest`, an instant in ISO 8601 or a JSON file of
+    offsets; None: the beginning, and the position.
 
     Raises:
         Terminal: The tables carry no Kafka columns, were never written, or belong to another cluster; or the bounds name

@@ -89,15 +89,7 @@ class ComparedPartition:
 
 @dataclass
 class Comparison:
-    """The comparison of one partition: window by window as it is read, then the result.
-
-    Args:
-        subject: The partition.
-        rules: How records become outcomes.
-        outcomes: The tables.
-        reader: Kafka.
-        findings: Takes the differences.
-    """
+    """The comparison of one partition: window by window as it is read, then the result."""
 
     subject: ComparedPartition
     rules: Rules
@@ -207,11 +199,8 @@ class Comparison:
         return self._outcomes_by_offset.keys()
 
     def count_unhanded(self, routed_offsets: Sequence[int], handed_offsets: Sequence[int]) -> None:
-        """Count records of the window that have no outcome here and are meant for other tables.
-
-        Args:
-            routed_offsets: Offsets of records that were handed to some tables only, ascending.
-            handed_offsets: Those of them that were handed to this one, ascending.
+        """Count records of the window that have no outcome here and are meant for other tables. Both lists ascend: of records
+        that were handed to some tables only, and of those of them that were handed to this one.
         """
         for segment in self._window.segments:
             (start, end), (first, last) = _index_range(routed_offsets, segment), _index_range(handed_offsets, segment)

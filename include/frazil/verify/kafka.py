@@ -80,12 +80,7 @@ class TopicState:
 
 
 class Source:
-    """The Kafka cluster of a pipeline.
-
-    Args:
-        name: Its name in the settings file.
-        settings: How to reach it.
-    """
+    """The Kafka cluster of a pipeline."""
 
     def __init__(self, name: str, settings: ClusterSettings) -> None:
         self.name = name
@@ -239,11 +234,6 @@ def _with_safe_headers(message: Message) -> Message:
 class PartitionReader:
     """Reads ascending ranges of one partition; ranges that touch are read in one go.
 
-    Args:
-        source: The cluster.
-        topic: Topic.
-        partition: Partition number.
-
     Attributes:
         log_start: First offset that Kafka still held when a range was found to begin before it; 0 if none did.
     """
@@ -281,10 +271,6 @@ class PartitionReader:
         record at or beyond `end`, or the end of the partition, which counts transaction markers and aborted records. Each
         offset of a record batch that the client can't unpack comes as a message with that error. Headers with a name that
         is not UTF-8 are left out.
-
-        Args:
-            start: First offset.
-            end: One past the last; at most the last stable offset.
 
         Raises:
             Retryable: Nothing arrives any more, or the log ends before `end`.

@@ -25,12 +25,8 @@ Key = tuple[str, int]
 def ledger_differences(
     batches: Sequence[Batch], exploded: Collection[int] = (), *, is_merged: bool = False
 ) -> Iterator[Difference]:
-    """Contradictions within the ledger.
-
-    Args:
-        batches: All batches.
-        exploded: Numbers of those that may have made several rows of a record.
-        is_merged: Whether changes are merged into the destination's rows: then no batch removes any.
+    """Contradictions within the ledger. Batches among `exploded` may have made several rows of a record. Where changes are
+    merged into rows no batch removes any.
     """
     yield from _number_differences(batches)
     for batch in batches:
@@ -154,13 +150,8 @@ def _ranges_per_partition(ranges: Iterable[Range]) -> dict[Key, list[Range]]:
 def closing_differences(
     last: Batch, table: str, summary: Position | None, mirrored: Position | None
 ) -> Iterator[Difference]:
-    """Whether the closing table holds the position that the ledger knows as the last one.
-
-    Args:
-        last: The last batch of the ledger.
-        table: The closing table.
-        summary: The position in the snapshots of main; None once they are expired.
-        mirrored: The one in the table property.
+    """Whether the closing table holds the position that the ledger knows as the last one. `summary` is the position in the
+    snapshots of main, None once they are expired; `mirrored` is the one in the table property.
     """
     for name, position in (("newest snapshot that carries a position", summary), ("property", mirrored)):
         if position is None and name != "property":

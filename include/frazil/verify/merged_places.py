@@ -134,10 +134,8 @@ class PlaceStore:
         self._rows.clear()
 
     def rows(self, *, are_keys_read: bool) -> Iterator[PlacedRow]:
-        """All rows with their records. To be called once, after all additions.
-
-        Args:
-            are_keys_read: Whether records were added with keys of rows; otherwise with raw bytes, and a row gets those of its record.
+        """All rows with their records. To be called once, after all additions. Records were added with keys of rows
+        (`are_keys_read`), or with raw bytes: then a row gets those of its record.
         """
         self._flush()
         self._database.execute("UPDATE found SET raw = key" if are_keys_read else _COPY_RECORD_KEYS)

@@ -84,13 +84,8 @@ class RowReading:
 
 
 class Outcomes:
-    """Reads outcomes from the destination and the dead letters.
-
-    Args:
-        destination: The table of rows.
-        letters: The dead letters.
-        reading: How rows of a batch are read, by its number.
-        columns: All columns that any reading compares.
+    """Reads outcomes from the destination and the dead letters. `reading` says by the number of a batch how its rows are read,
+    and `columns` are all that any of these compares.
     """
 
     def __init__(

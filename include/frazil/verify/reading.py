@@ -163,14 +163,8 @@ def read_once(
 ) -> int:
     """Hand every record in order to the comparisons that need it, and return how many records there were.
 
-    Other comparisons only count the record: where many tables share a topic, the work grows with records, not tables.
-
-    Args:
-        comparisons: Destination -> its comparison of this partition.
-        reader: Kafka.
-        log: First offset that Kafka holds, and the last stable one (exclusive).
-        router: How records are routed; None: all are handed to all.
-        window_size: Approximate number of outcomes that all comparisons hold in memory at once.
+    Other comparisons only count the record: where many tables share a topic, the work grows with records, not tables. All
+    comparisons together hold about `window_size` outcomes in memory at once.
     """
     low, high = log
     size, count = max(min(MIN_WINDOW, window_size), window_size // max(1, len(comparisons))), 0

@@ -67,11 +67,8 @@ class FilteredCounts:
         return count
 
     def differences(self, whole_batches: Sequence[Batch], counted_batches: Collection[int]) -> Iterator[Difference]:
-        """Batches that filtered fewer records than the ledger says: some of the filtered records have an outcome.
-
-        Args:
-            whole_batches: Batches whose outcomes all exist and were all compared.
-            counted_batches: Numbers of the batches whose records were counted here.
+        """Batches that filtered fewer records than the ledger says: some of the filtered records have an outcome. Outcomes of
+        these batches all exist and were all compared; of `counted_batches` the filtered records were counted here.
         """
         for batch in whole_batches:
             is_complete = all(self.first_held.get((r.topic, r.partition), r.end) <= r.start for r in batch.ranges)
@@ -208,16 +205,7 @@ def rules_of(
     earlier: Mapping[int, ColumnChanges] | None = None,
     former: FormerFiles = NO_FORMER_FILES,
 ) -> Rules:
-    """The rules of a pipeline file for what these batches landed in one destination.
-
-    Args:
-        pipeline: The pipeline.
-        batches: The ledger.
-        table: Name of the destination.
-        columns: Its columns that are compared.
-        earlier: Number of a batch that may have landed while the table had other columns -> how they changed since.
-        former: Former pipeline files that batches ran under.
-    """
+    """The rules of a pipeline file for what these batches landed in one destination."""
     older = frozenset(batch.n for batch in batches if batch.config != pipeline.outcome_fingerprint)
     may_explode = exploding_batches(pipeline, batches, former.files)
     exploded = frozenset(batch.n for batch in batches if batch.has_more_rows and batch.n in may_explode)

@@ -172,13 +172,6 @@ def open_tables(
 ) -> Tables:
     """Load the tables as one destination sees them, again if a run ended a batch in between.
 
-    Args:
-        pipeline: The pipeline.
-        settings: Its catalogs.
-        name: The destination.
-        columns: Its columns that name the record of a row.
-        reads: Cache of ledger reads; new reads are added.
-
     Raises:
         Terminal: A table is missing, or does not have the declared columns.
         Retryable: The catalog or the storage is not available now, or runs don't stop landing batches.

@@ -202,12 +202,7 @@ _log = logging.getLogger(__name__)
 def send(project: Project, notice: Notice, channels: Collection[str] | None = None) -> dict[str, str | None]:
     """Send a notice through the channels that are told of it. A channel that fails keeps no other from being told.
 
-    Nothing is remembered here: whoever calls twice tells twice.
-
-    Args:
-        project: Settings and pipelines.
-        notice: What to tell. A pipeline that there is no file of is told of to all channels.
-        channels: Names of those to tell; None: all that are told of it.
+    Nothing is remembered here: whoever calls twice tells twice. A pipeline that there is no file of is told of to all channels.
 
     Returns:
         Channel -> None, or why it was not sent, without secrets. Those that the settings don't have are left out.

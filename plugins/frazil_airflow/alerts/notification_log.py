@@ -64,13 +64,7 @@ def pages(store: Variables) -> set[str]:
 
 
 def page_of(store: Variables, pipeline: str, variable: str | None = None) -> Page:
-    """Return a pipeline's page of the book: empty if there is none, or it can't be read.
-
-    Args:
-        store: Where it is.
-        pipeline: The pipeline.
-        variable: Its Variable, if it is another one than the monitor's.
-    """
+    """Return a pipeline's page of the book: empty if there is none, or it can't be read."""
     name = variable or variable_of(pipeline)
     return _page(name, store.get(name))
 
@@ -116,15 +110,8 @@ def send_due(
     *,
     variable: str | None = None,
 ) -> list[str]:
-    """Send the messages that are due on a page, and store the page.
-
-    Args:
-        project: Settings, and who is told of the pipeline.
-        pipeline: Its name; all channels are told of one that there is no file of.
-        page: Its page, turned.
-        now: The time.
-        store: Where the page is kept.
-        variable: As in `page_of`.
+    """Send the messages that are due on a page, and store the page. All channels are told of a pipeline that there is no file
+    of.
 
     Returns:
         Why channels were not told, one line each.

@@ -65,12 +65,7 @@ def _task(project: Project, capture: Capture) -> BaseOperator:
 
 
 class CaptureFilesOperator(BaseOperator):
-    """Capture files in the task's own process, on whichever machine that is: it must see the files.
-
-    Args:
-        capture: Name of the capture.
-        kwargs: As for every operator.
-    """
+    """Capture files in the task's own process, on whichever machine that is: it must see the files."""
 
     def __init__(self, *, capture: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -100,12 +95,7 @@ class CaptureFilesOperator(BaseOperator):
 
 
 class CaptureRowsOperator(SparkJobOperator):
-    """Capture a database in a Spark job.
-
-    Args:
-        capture: Name of the capture.
-        kwargs: As for a Spark job.
-    """
+    """Capture a database in a Spark job."""
 
     def __init__(self, *, capture: str, **kwargs: Any) -> None:
         super().__init__(pipeline=capture, plan_json="", asset_name="", **kwargs)

@@ -84,13 +84,7 @@ def params(pipeline: Pipeline) -> dict[str, Param]:
 
 
 def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence[str], now: datetime) -> LetterChoice:
-    """Return the letters that are chosen.
-
-    Args:
-        filled_in: The form.
-        pipeline: The pipeline.
-        topics: Further topics that it has read, though its file names them no more.
-        now: The time, UTC.
+    """Return the letters that are chosen. `topics` are those that the pipeline has read, though its file names them no more.
 
     Raises:
         Terminal: A value can't be what was meant.
@@ -170,12 +164,6 @@ def replay_dag(project: Project, pipeline: Pipeline) -> DAG:
 
 def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> dict[str, Any]:
     """Land what is good now, and tell the events of the tables that got rows; or only look.
-
-    Args:
-        name: The pipeline.
-        dag_run: The run.
-        params: The form.
-        outlet_events: Airflow's events of the task.
 
     Returns:
         What became of the letters.

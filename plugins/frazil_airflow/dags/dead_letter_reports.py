@@ -32,10 +32,6 @@ class LetterReportOperator(BaseOperator):
     """Sum up the dead letters since the last report, keep the report, and tell people of it if it is due.
 
     A report that was kept and not told, because a run ended in between, is told by the next try or run.
-
-    Args:
-        pipeline: Name of the pipeline.
-        kwargs: As for any operator.
     """
 
     operator_extra_links = (ReportLink(),)

@@ -223,13 +223,6 @@ def send_notices(
 ) -> list[str]:
     """Send the notices that a condition calls for, and record them on the pipeline's page.
 
-    Args:
-        project: Settings.
-        pipeline: Who is told of it, and from which figures on.
-        condition: How it is doing.
-        now: The time.
-        store: Where the book is, and what failed runs left.
-
     Returns:
         Why channels were not told, one line each.
     """

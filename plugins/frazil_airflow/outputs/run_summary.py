@@ -39,12 +39,6 @@ def event_facts(
     """Return what the events of the tables say of a run.
 
     Snapshot ids are text: they have 64 bits, and JSON numbers are only safe up to 53.
-
-    Args:
-        result: What the run did.
-        mode: ingest, replay, or dead_letters.
-        reason: Why somebody asked for it.
-        complete_through: Through which instant the pipeline is complete, if the run has reached the end of its topics.
     """
     return {
         "pipeline": result.pipeline,

@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 
 
 class SparkConnectJobOperator(BaseOperator):
-    """Run a job of a pipeline whose session is on a spark connect server, in a process of its own, and wait for it.
-
-    Args:
-        pipeline: Name of the pipeline.
-        plan_json: The plan, a template that takes it from the plan task.
-        asset_name: Name of the table's asset, for the link on the task's page.
-        kwargs: As for every operator.
-    """
+    """Run a job of a pipeline whose session is on a spark connect server, in a process of its own, and wait for it."""
 
     operator_extra_links = (TableLink(),)
     template_fields = ("plan_json",)

@@ -58,13 +58,8 @@ class _Found:
 
 
 def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> str | None:
-    """Fix what the run reads, after finishing what a crash left; a dry run finishes nothing.
-
-    Args:
-        pipeline: Name of the pipeline.
-        dag_run: Airflow's run.
-        params: The fields of the form.
-        outlet_events: Airflow's events: with nothing new, that of how far the pipeline is complete.
+    """Fix what the run reads, after finishing what a crash left; a dry run finishes nothing. With nothing new, an event tells
+    how far the pipeline is complete.
 
     Returns:
         The plan JSON, or None when there is nothing to read: then Airflow skips the rest and the run succeeds.
@@ -180,13 +175,7 @@ def is_for_spark(pipeline: str, plan_json: str) -> bool:
 
 
 def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = None) -> str:
-    """Land batches until a session ends.
-
-    Args:
-        pipeline: Name of the pipeline.
-        order: What the session is started with, as JSON.
-        outlet_events: Airflow's events: of how far the pipeline is complete.
-        submit: Does a plan in a Spark job, which stays if the plan says until when.
+    """Land batches until a session ends. `submit` does a plan in a Spark job, which stays if the plan says until when.
 
     Returns:
         What the session tells when it ends, as JSON.
@@ -229,14 +218,8 @@ def _engine_of_jobs(session: Session) -> str:
 
 
 def record(pipeline: str, plan_json: str, outcome: str, *, dag_run: Any, outlet_events: Any) -> dict[str, Any]:
-    """Report what the run did: the extra of the table's asset event, the run's note, the log, and the return value.
-
-    Args:
-        pipeline: Name of the pipeline.
-        plan_json: The plan.
-        outcome: What a dry run found, or a session told when it ended, as JSON.
-        dag_run: Airflow's run.
-        outlet_events: Airflow's events of the tables, and of how far the pipeline is complete.
+    """Report what the run did: the extra of the table's asset event, the run's note, the log, and the return value. The
+    outcome, as JSON, is what a dry run found, or what a session told when it ended.
 
     Raises:
         AirflowSkipException: There is nothing to announce: a dry run, or another run landed these records meanwhile.
@@ -295,12 +278,6 @@ class CatchUpOperator(TriggerDagRunOperator):
     The next run is queued until this one ends: never two at once. It does the same at its end, so runs follow each other
     until the pipeline is caught up. It is not started for a run that was asked to do less than all (limits, a replay, a dry
     run, a backfill), nor while another run is queued, which goes on from here just as well.
-
-    Args:
-        pipeline: Name of the pipeline.
-        dag_id: Its DAG.
-        records: Records that must wait.
-        kwargs: As for any operator.
     """
 
     def __init__(self, *, pipeline: str, dag_id: str, records: int, **kwargs: Any) -> None:

@@ -220,13 +220,7 @@ class AutoIngestOperator(SparkIngestOperator):
 
 
 class InlineIngestOperator(IngestLineage, BaseOperator):
-    """Run the planned batches in the task's own process: the `inline` engine.
-
-    Args:
-        pipeline: Name of the pipeline.
-        plan_json: The plan, a template that takes it from the plan task.
-        kwargs: As for every operator.
-    """
+    """Run the planned batches in the task's own process: the `inline` engine."""
 
     template_fields = ("plan_json",)
 

@@ -160,10 +160,6 @@ def coverage(batches: Sequence[Batch], position: Position) -> dict[Key, Segments
     A replay deletes the outcomes of its range and reads it again; a backward reset deletes all outcomes from its offset
     on. Then an offset has one pass. A backward reset that allowed duplicates deletes nothing: each read adds a pass, and
     outcomes differ by the batch number that they carry.
-
-    Args:
-        batches: All batches of the ledger.
-        position: The last position: which topics there are, and since which batch.
     """
     covered: dict[Key, Segments] = {
         (name, number): [] for name, topic in position.topics.items() for number in range(len(topic.next))
@@ -295,11 +291,6 @@ def unread_spans(
 
     Given up are offsets that a batch recorded as skipped, that a forward reset jumped over, or that were read by batches
     whose ledger rows are recorded as lost. A later batch that moves the position back must read them again.
-
-    Args:
-        batches: All batches of the ledger.
-        covered: Segments that have outcomes.
-        position: The last position.
     """
     duties: dict[Key, _Duty] = {}
     undone, lost = rolled_back_batches(batches), unrecorded_batches(batches)

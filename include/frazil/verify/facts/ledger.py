@@ -150,11 +150,7 @@ _EDITED_HINT = "was it edited by hand? frazil history PIPELINE shows the positio
 
 
 def read_batches(rows: Iterable[Mapping[str, Any]], ledger: str) -> list[Batch]:
-    """The batches of a pipeline, by number.
-
-    Args:
-        rows: Rows of the ledger, as mappings. Columns that older versions did not write may be missing.
-        ledger: Name of the ledger, for messages.
+    """The batches of a pipeline, by number. Columns that older versions did not write may be missing.
 
     Raises:
         Terminal: A row can't be read.
@@ -233,10 +229,6 @@ def destination_view(rows: Iterable[Row], table: str) -> Iterator[Row]:
 
     Records that a batch wrote to other tables only count as filtered here. While the table was no destination, the
     records of a batch count as skipped.
-
-    Args:
-        rows: Rows of the ledger.
-        table: Name of the destination.
     """
     for batch_rows, is_member in _rows_per_batch(rows, table):
         if _is_only_destination(batch_rows, table):

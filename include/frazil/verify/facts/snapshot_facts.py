@@ -84,11 +84,8 @@ class SnapshotFacts:
             )
 
     def differences(self, rows: Iterable[Row], undone: Collection[int]) -> Iterator[Difference]:
-        """Contradictions between ledger rows of this table and its snapshots.
-
-        Args:
-            rows: Ledger rows of the pipeline.
-            undone: Numbers of batches that a rewind undid: their snapshots may exist or not.
+        """Contradictions between ledger rows of this table and its snapshots. Snapshots of batches that a rewind undid may
+        exist or not.
         """
         table_rows = [row for row in rows if row["table"] == self.table and row["role"] != "left"]
         # Before a repair the table may have lost batches, and its snapshots may name others.
@@ -138,11 +135,8 @@ def with_configs(rows: Iterable[Row], snapshots: SnapshotFacts) -> list[dict[str
 
 
 def restore_roles(rows: Iterable[dict[str, Any]], tables: Mapping[str, Collection[str]]) -> Iterator[Difference]:
-    """Report ledger rows with role `left` whose table is still a destination, and set their role to `destination`.
-
-    Args:
-        rows: Ledger rows of the pipeline; they are changed.
-        tables: Hash of a pipeline file -> the destinations that it names.
+    """Report ledger rows with role `left` whose table is still a destination, and set their role to `destination`. `tables` has
+    the destinations that a pipeline file names, by its hash.
     """
     for row in rows:
         if row["role"] == "left" and row["table"] in tables.get(row["config"], ()):
@@ -162,11 +156,8 @@ def repeated_rows(rows: Iterable[Row]) -> Iterator[Difference]:
 def altered_reasons(
     metadata: TableMetadata, read: Callable[[int, Sequence[str]], Iterable[Row]]
 ) -> Iterator[Difference]:
-    """Dead letters whose reason was altered when somebody other than Frazil rewrote the table.
-
-    Args:
-        metadata: Metadata of the table of dead letters.
-        read: Reads columns of a snapshot by its id.
+    """Dead letters whose reason was altered when somebody other than Frazil rewrote the table. `read` reads columns of a
+    snapshot by its id.
     """
     columns = ("topic", "partition", "offset", "_frazil_batch", *_REASON)
     for before, after in _foreign_rewrites(metadata):
@@ -227,12 +218,8 @@ def code_differences(
 ) -> Iterator[Difference]:
     """Batches whose dead letters per code contradict the ledger's counts.
 
-    For a record with letters of several tables the ledger counts one of their codes: each count lies between bounds.
-
-    Args:
-        batches: Batches whose dead letters are all still there.
-        letters: Batch number, record, code and attempts of each dead letter.
-        differing: Numbers of batches that are reported already: they are not judged again.
+    For a record with letters of several tables the ledger counts one of their codes: each count lies between bounds. Batches
+    whose letters are not all there any more must not be given, nor are those judged that are reported already (`differing`).
     """
     ledger_codes = {
         batch.n: batch.dead_codes for batch in batches if batch.n not in differing and batch.dead_codes is not None

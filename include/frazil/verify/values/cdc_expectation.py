@@ -280,11 +280,6 @@ class RowChange:
 class ChangeReader:
     """Reads the changes in records, in place of an expectation of one row per record.
 
-    Args:
-        destination: The table that rows are merged into.
-        columns: Those of it that are compared.
-        value: What the pipeline file says of values.
-
     Raises:
         Terminal: A default is no value of its column.
     """

@@ -78,11 +78,6 @@ def column_reader(column: Column, value: Value, *, in_orc: bool = False) -> Read
 class ColumnReaders:
     """Reads the columns out of values as the pipeline file says.
 
-    Args:
-        columns: Name -> column, in the order of the columns.
-        value: What the file says of values as a whole.
-        in_orc: Whether the columns are in ORC files.
-
     Raises:
         Terminal: A default is no value of its column.
     """
@@ -199,11 +194,6 @@ class Bad:
 
 class Expectation:
     """Reads values into the declared columns.
-
-    Args:
-        columns: Name -> column, in the order in which values are returned.
-        value: What the pipeline file says of values.
-        in_orc: Whether the columns are in ORC files.
 
     Raises:
         Terminal: A default is no value of its column.

@@ -111,11 +111,6 @@ def earlier_schemas(rows: Iterable[Row], table: str, metadata: TableMetadata) ->
     """Number of each batch that may have landed under another schema -> the columns that changed since.
 
     The snapshot of the batch names its schema. If the snapshot is expired, any former schema is possible.
-
-    Args:
-        rows: Rows of the ledger.
-        table: Name of the destination.
-        metadata: Metadata of the destination.
     """
     present = metadata.schema()
     changes_per_schema = {schema.schema_id: _changes_between(schema, present) for schema in metadata.schemas}

@@ -48,12 +48,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Decode | None:
-    """The reader of a format; None for one that another package brings.
-
-    Args:
-        decoding: What the pipeline file says of values, or of keys.
-        schemas: Reads schemas of the registry by id.
-    """
+    """The reader of a format; None for one that another package brings. `schemas` reads schemas of the registry by id."""
     header = "__key_schema_id" if isinstance(decoding, Key) else "__value_schema_id"
     if decoding.format in ("avro", "protobuf", "json-schema"):
         make_reader = {"avro": avro_reader, "protobuf": protobuf_reader, "json-schema": _json_schema}[decoding.format]

@@ -232,12 +232,8 @@ def _depth(text: str) -> int:
 
 
 def folded_fields(fields: dict[str, Any], names: Collection[str], *, once: bool) -> dict[str, Any]:
-    """The named fields, whatever their case. Of fields that differ in case only, the last one counts.
-
-    Args:
-        fields: An object.
-        names: Names of fields, case-folded.
-        once: Whether two fields that differ in case only make the value unfit.
+    """The named fields, whatever their case. Of fields that differ in case only, the last one counts. Names must be
+    case-folded. With `once`, two fields that differ in case only make the value unfit.
     """
     matches: dict[str, Any] = {}
     for name, item in fields.items():

@@ -24,11 +24,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def protobuf_reader(schema: Schema, message: str | None) -> Callable[[bytes], Fields]:
-    """Make the reader of a schema's values.
-
-    Args:
-        schema: Its text, and the files that it imports.
-        message: Name of the message; None if numbers in front of each value lead to it.
+    """Make the reader of a schema's values. Without the name of a message, numbers in front of each value lead to it.
 
     Raises:
         UnjudgedError: It does not compile here, or has no such message.
