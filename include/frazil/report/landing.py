@@ -51,5 +51,5 @@ def landing(project: Project, pipeline: Pipeline) -> Landing:
 
 def _offsets(batches: list[BatchHistory], topic: str, partition: int, key: str) -> list[int]:
     """Where each batch began to read a partition (`from`), or was behind it (`next`), of those that know the partition."""
-    known = (batch.position.get(topic, {}).get(key, []) for batch in batches)
-    return [offsets[partition] for offsets in known if partition < len(offsets)]
+    per_batch = (batch.position.get(topic, {}).get(key, []) for batch in batches)
+    return [offsets[partition] for offsets in per_batch if partition < len(offsets)]

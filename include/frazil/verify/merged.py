@@ -21,10 +21,10 @@ from frazil.verify.model import ExpectedRow, Model, RecordPlace, TableRow
 from frazil.verify.outcomes import OffsetRange, Outcome, Outcomes, OutcomesByOffset
 from frazil.verify.rules import Rules
 from frazil.verify.tables import ScannedTable, scan
-from frazil.verify.values.canonical import Digest, column_values, digest
+from frazil.verify.values.canonical import Digest, column_values, digest, null_empty_values
 from frazil.verify.values.cdc_expectation import RowChange
 from frazil.verify.values.column_readers import Bad
-from frazil.verify.values.evolved_schema import has_undeclared_columns, null_empty_values
+from frazil.verify.values.evolved_schema import has_undeclared_columns
 
 Key = tuple[str, int]
 
@@ -50,7 +50,7 @@ class MergedComparison(Comparison):
         if changes is None or isinstance(changes, Bad):
             self._judge_absence(message, offset, n)
         elif not changes:
-            self.filtered += 1
+            self.counts["filtered"] += 1
         else:
             place = RecordPlace(topic, self.subject.partition, offset, n)
             stamp = micros(message)
@@ -262,7 +262,7 @@ class HistoryComparison(Comparison):
             ):
                 super()._compare_record(message, offset, batch_outcomes, (n,))
             elif not changes and not batch_outcomes:
-                self.filtered += 1
+                self.counts["filtered"] += 1
             else:
                 stamp = micros(message)
                 expected = Counter(

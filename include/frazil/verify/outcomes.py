@@ -13,8 +13,7 @@ import pyarrow as pa
 from frazil.pipeline.syntax.types import ColumnType, Primitive
 from frazil.verify.facts.result import Difference
 from frazil.verify.tables import ScannedTable, offset_filter, scan
-from frazil.verify.values.canonical import Digest, column_values, digest
-from frazil.verify.values.evolved_schema import null_empty_values
+from frazil.verify.values.canonical import Digest, column_values, digest, null_empty_values
 
 _LONG = Primitive("long")
 _KEY_AND_VALUE = ("key", "value")

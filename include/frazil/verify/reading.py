@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -184,10 +184,10 @@ def read_once(
 
 
 def _hand_to_all(comparisons: Iterable[Comparison], messages: Iterable[Message], window: Window) -> int:
-    receivers, count, covered = tuple(comparisons), 0, _Covered(window)
+    receivers, count = tuple(comparisons), 0
     for message in messages:
         offset = message.offset() or 0
-        count += covered.has(offset)
+        count += window.has(offset)
         for comparison in receivers:
             comparison.take(message, offset)
     return count
@@ -202,10 +202,10 @@ def _hand_by_route(
             holders.setdefault(offset, []).append(name)
     routed_offsets: list[int] = []
     offsets_per_table: dict[str, list[int]] = {name: [] for name in comparisons}
-    count, covered = 0, _Covered(window)
+    count = 0
     for message in messages:
         offset = message.offset() or 0
-        count += covered.has(offset)
+        count += window.has(offset)
         # A record without readable payload is one dead letter for all tables, so every table must look at it.
         is_unread = bool(comparisons) and next(iter(comparisons.values())).unread_code(message) is not None
         tables = None if is_unread else router(message)
@@ -220,16 +220,3 @@ def _hand_by_route(
     for name, comparison in comparisons.items():
         comparison.count_unhanded(routed_offsets, offsets_per_table[name])
     return count
-
-
-class _Covered:
-    """Tells whether a batch read an offset of a window; must be called with ascending offsets."""
-
-    def __init__(self, window: Window) -> None:
-        self._segments: Sequence[tuple[int, int]] = [(segment.start, segment.end) for segment in window.segments]
-        self._index = 0
-
-    def has(self, offset: int) -> bool:
-        while self._index < len(self._segments) and offset >= self._segments[self._index][1]:
-            self._index += 1
-        return self._index < len(self._segments) and offset >= self._segments[self._index][0]

@@ -23,7 +23,7 @@ from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles
 from frazil.verify.outcomes import RowReading
 from frazil.verify.values.cdc_expectation import ChangeReader, unread_changes
 from frazil.verify.values.column_readers import Bad, Expectation
-from frazil.verify.values.evolved_schema import ColumnChanges, EvolvedExpectation, has_undeclared_columns
+from frazil.verify.values.evolved_schema import ColumnChanges, has_undeclared_columns
 from frazil.verify.values.routes import RouteToTable, route_to_table
 from frazil.verify.values.typed_expectation import LEFT_OUT, SchemasOf, TypedExpectation, is_typed, untyped_because
 
@@ -116,7 +116,7 @@ class Rules:
         types: Types of the columns that are compared.
     """
 
-    expectation: Expectation | EvolvedExpectation | ChangeReader | TypedExpectation | NoExpectation
+    expectation: Expectation | ChangeReader | TypedExpectation | NoExpectation
     columns: tuple[str, ...]
     filters: bool
     unknown_file_batches: frozenset[int] = frozenset()
@@ -152,7 +152,7 @@ class Rules:
     @cached_property
     def reading(self) -> RowReading:
         """How rows of its batches are read."""
-        is_grown = isinstance(self.expectation, EvolvedExpectation)
+        is_grown = isinstance(self.expectation, Expectation) and self.expectation.is_grown
         return RowReading(self.types, self.lenient, is_grown, isinstance(self.expectation, TypedExpectation))
 
     @cached_property
@@ -269,14 +269,14 @@ def _rules(
 
 def _expectation(
     pipeline: Pipeline, table: str, columns: Mapping[str, Column], schemas: SchemasOf
-) -> Expectation | EvolvedExpectation | ChangeReader | TypedExpectation:
+) -> Expectation | ChangeReader | TypedExpectation:
     destination = pipeline.destination(table)
+    in_orc = destination.file_format == "orc"
     if is_typed(pipeline):
-        return TypedExpectation(pipeline, columns, schemas, in_orc=destination.file_format == "orc")
+        return TypedExpectation(pipeline, columns, schemas, in_orc=in_orc)
     if destination.is_merged or destination.is_history:
         return ChangeReader(destination, columns, pipeline.value)
-    expected = Expectation(columns, pipeline.value, in_orc=destination.file_format == "orc")
-    return EvolvedExpectation(expected) if has_undeclared_columns(destination) else expected
+    return Expectation(columns, pipeline.value, in_orc=in_orc, is_grown=has_undeclared_columns(destination))
 
 
 def unread_because(pipeline: Pipeline) -> str | None:
