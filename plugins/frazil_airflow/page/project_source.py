@@ -105,60 +105,53 @@ class ProjectSource:
 
     def batches(self, name: str, start: int, limit: int) -> BatchPage:
         """Finished batches, the newest first, without the first `start`."""
-        project = self._files.project()
-        with self._seated():
-            return self.watch.ledgers.load(project, project.pipeline(name)).page(start, limit)
+        with self._seated(name) as (project, pipeline):
+            return self.watch.ledgers.load(project, pipeline).page(start, limit)
 
     def letters(
         self, name: str, choice: LetterChoice, state: LetterState, after: LetterMark | None, limit: int
     ) -> Listing | None:
         """Dead letters behind a mark; None if the pipeline has no table for them yet."""
-        project = self._files.project()
-        pipeline = project.pipeline(name)
-        with self._seated():
+        with self._seated(name) as (project, pipeline):
             rows = self._letter_rows(project, pipeline)
             return dead_letters.list_letters(project, pipeline, choice, state, limit, after, rows)
 
     def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
         """Every letter of one record."""
-        project = self._files.project()
-        pipeline = project.pipeline(name)
-        with self._seated():
+        with self._seated(name) as (project, pipeline):
             return dead_letters.find_letters(project, pipeline, place, rows=self._letter_rows(project, pipeline))
 
     def reports(self, name: str, most: int) -> list[KeptReport]:
         """The newest kept reports on its dead letters."""
-        project = self._files.project()
-        with self._seated():
-            return letter_reports.list_reports(project, project.pipeline(name), most)
+        with self._seated(name) as (project, pipeline):
+            return letter_reports.list_reports(project, pipeline, most)
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
         """Snapshots of a table, the newest first; None if the table is not there."""
-        project = self._files.project()
-        with self._seated():
-            return table_past.snapshots(project, project.with_auto_created(project.pipeline(name)), table, start, limit)
+        with self._seated(name) as (project, pipeline):
+            return table_past.snapshots(project, project.with_auto_created(pipeline), table, start, limit)
 
     def schema_changes(self, name: str, table: str) -> tuple[SchemaVersion, ...] | None:
         """How the schema of a table changed, the newest first; None if the table is not there."""
-        project = self._files.project()
-        with self._seated():
-            return table_past.schema_versions(
-                project, project.with_auto_created(project.pipeline(name)), table, MOST_SCHEMAS
-            )
+        with self._seated(name) as (project, pipeline):
+            return table_past.schema_versions(project, project.with_auto_created(pipeline), table, MOST_SCHEMAS)
 
     def _letter_rows(self, project: Project, pipeline: Pipeline) -> LetterRows:
         """Of a long ledger, what is new only; opened when it is asked, behind the table of letters."""
         return lambda: self.watch.ledgers.load(project, pipeline).letter_rows()
 
     @contextmanager
-    def _seated(self) -> Iterator[None]:
+    def _seated(self, name: str) -> Iterator[tuple[Project, Pipeline]]:
+        """The project and a pipeline of it, to one of a few requests at a time."""
+        project = self._files.project()
+        pipeline = project.pipeline(name)
         if not self._seats.acquire(timeout=SEAT_SECONDS):
             raise CATALOG_UNREACHABLE.retryable(
                 f"the page is busy: {SEATS} requests wait for a catalog or a storage",
                 next_step="open it again in a moment; if it stays so, look whether the catalog answers",
             )
         try:
-            yield
+            yield project, pipeline
         finally:
             self._seats.release()
 
