@@ -94,7 +94,6 @@ class Page:
     """What is known of a pipeline's notices.
 
     Attributes:
-        looked_at: The last look.
         entries: Kind -> trouble.
         fewest: The fewest unread records of each span between runs, the newest last: (begin in seconds since 1970, records).
         missed: Looks, one after another, at which there was no such pipeline.

@@ -41,12 +41,9 @@ class Failure:
     """A failed run.
 
     Attributes:
-        dag: Id of the DAG.
-        run: Id of the run.
         noted_at: When it was noted, UTC.
         kind: What it is about.
         severity: `critical` if a person must act, else the next run may do.
-        cause: What was seen.
         next_step: What to do, if the error said it.
     """
 

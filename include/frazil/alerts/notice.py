@@ -16,8 +16,6 @@ class Notice:
     """What a person is told.
 
     Attributes:
-        pipeline: Name of the pipeline.
-        owner: Its owner.
         kind: What it is about: a name of the field's, as `failed_run` or `dead_letters`; begins the deduplication key.
         severity: How urgent it is.
         title: One line.

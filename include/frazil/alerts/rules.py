@@ -36,7 +36,6 @@ class Case:
 
     Attributes:
         condition: How the pipeline is doing.
-        alerts: Its thresholds.
         promise: How old the instant may be that its tables are complete through.
         interval: Between the last run that was due and the next; two looks if that is longer.
         fewest: Unread records, the fewest of each finished interval, the newest one last.

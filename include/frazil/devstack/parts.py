@@ -23,9 +23,6 @@ class Launch:
     """What a part is started with.
 
     Attributes:
-        home: The stack.
-        processes: Its processes.
-        report: Receives progress lines.
         dags_paused: Whether a DAG seen for the first time waits to be unpaused.
     """
 

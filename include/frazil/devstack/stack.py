@@ -27,7 +27,6 @@ class ComponentStatus:
     """One process of the stack.
 
     Attributes:
-        name: Component.
         state: `running`; `stopped` when it was never started or stopped in order; `dead` when it
             ended otherwise.
         pid: Process id while running.

@@ -42,7 +42,6 @@ class DeadLetter:
     Attributes:
         topic, partition, offset: Which record it is.
         timestamp: Kafka's timestamp of the record, UTC.
-        code: Reason code.
         path: The field in question, as far as there is one.
         message: What was expected and what was found.
         batch: Number of the batch that kept it; None in the oldest tables.

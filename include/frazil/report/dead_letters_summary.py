@@ -43,8 +43,6 @@ class LetterGroup:
     """Letters of one code in one topic, and of one table.
 
     Attributes:
-        code: Reason code.
-        topic: Kafka topic.
         count: How many there are in the period.
         open: How many of them no batch landed.
         before: How many there were in the period before, which is as long.
@@ -96,7 +94,6 @@ class LetterReport:
     """The dead letters of a period.
 
     Attributes:
-        pipeline: Name of the pipeline.
         owner: Who is asked.
         table: Name of the dead-letter table.
         since, until: The period, UTC: of Kafka's timestamps, where letters without one are taken as recent; of commits, if

@@ -34,10 +34,7 @@ class Removed:
     """Rows that a batch took out of a table: those of a range of offsets, landed by batch `since` or later.
 
     Attributes:
-        table: The table.
-        topic: Topic of the rows.
         partition: Partition of the rows; None for all.
-        start: First offset.
         end: One past the last offset; None for all from `start` on.
         since: Number of the first batch whose rows were taken.
     """
@@ -55,11 +52,8 @@ class BatchHistory:
     """One finished batch.
 
     Attributes:
-        n: Batch number.
         kind: `ingest`, or `start` for the first commit, which only writes the start position, or `replay`, `reset`,
             `rewind` (a reset by itself after the closing table was rolled back) or `repair` (`settle` in an older Frazil).
-        batch: Batch id.
-        run: Id of the run.
         committed_at: When the position moved, UTC.
         snapshot_id: Snapshot of the (first) destination.
         read, written, dead, filtered: Records by outcome.
@@ -68,7 +62,6 @@ class BatchHistory:
         phases: Seconds per phase.
         position: Topic -> {"from": [...], "next": [...]}, one offset per partition.
         files: Data files of the destinations.
-        bytes: Their size.
         snapshots: Table -> snapshot in which the batch became visible there; tables without any are left out.
         ranges: What the batch read; None in rows of a Frazil that did not write it down.
         skipped: Offsets given up because Kafka had deleted them before they were read, or a table lost them.

@@ -36,8 +36,6 @@ class PartitionLag:
     """One partition: where the pipeline stands, and where the log does.
 
     Attributes:
-        topic: Topic.
-        partition: Partition number.
         position: Next offset to read, from the closing table; None if there is none yet.
         log: Log start, stable end and high watermark; None if Kafka doesn't have the partition.
         mirrored: Committed offset of the consumer group that mirrors the position; None if there is none.

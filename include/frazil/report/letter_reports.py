@@ -49,7 +49,6 @@ class KeptReport:
     """What a kept report says, without its samples.
 
     Attributes:
-        pipeline: Name of the pipeline.
         name: Of its files, without their endings; made of its instant, so that names sort as reports do.
         run: Id of the run that made it.
         since, until: Its period, UTC.

@@ -60,7 +60,6 @@ class TableWritten:
     Attributes:
         name: Where its data lies.
         known_as: Its name in its catalog.
-        columns: Its columns now.
         snapshot_id: The last snapshot of the run; None if it got nothing.
         rows, files, bytes: What it got; None before that is known.
     """

@@ -36,7 +36,6 @@ class Plugin:
     """Something that a pipeline or settings file may name.
 
     Attributes:
-        kind: What it is.
         name: As files write it.
         package: The installed package that it comes from.
         version: Of the package; None where it is not installed.

@@ -24,7 +24,6 @@ class SnapshotFacts:
     """One snapshot.
 
     Attributes:
-        id: Its id.
         committed_at: When it was made, UTC.
         operation: As Iceberg names it.
         batch: Number of the batch that it shows; None if it is not a pipeline's.
@@ -53,7 +52,6 @@ class Snapshots:
     """Some of the snapshots of a table, the newest first.
 
     Attributes:
-        snapshots: They.
         total: How many the table has.
         next: Where the next page begins; None if this is the last.
     """
@@ -78,7 +76,6 @@ class SchemaVersion:
     """One schema of a table, against the one before it.
 
     Attributes:
-        id: Its id.
         since: When the first snapshot that is still listed was written with it; None if there is none.
         columns: How many columns it has, nested ones included.
         changes: What is other than before; empty for the first.

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from frazil.verify.facts.coverage import Passes, Segment, Segments, Window, clip, gaps, length
-from frazil.verify.facts.result import Difference, Findings, Kind, PartitionResult, shorten
+from frazil.verify.facts.result import Difference, Findings, Kind, PartitionResult, add_counts, shorten
 from frazil.verify.kafka import PartitionReader
 from frazil.verify.outcomes import (
     Cells,
@@ -60,8 +60,6 @@ class ComparedPartition:
     """The partition that is compared, and what is known of it before its records are read.
 
     Attributes:
-        topic: Topic.
-        partition: Partition number.
         segments: Offsets that batches read.
         log: First offset that Kafka holds, and the last stable one (exclusive), as of just before.
         is_compacted: Whether Kafka may have removed records from the middle of the log.
@@ -113,7 +111,7 @@ class Comparison:
         place, segments = (self.subject.topic, self.subject.partition), self.subject.segments
         expired = length(clip(segments, 0, self._low))
         self.rules.left_out.first_held[place] = self.subject.log[1] if self.subject.is_compacted else self._low
-        return PartitionResult(*place, covered=length(segments), expired=expired, **self.counts)
+        return add_counts(PartitionResult(*place, covered=length(segments), expired=expired), self.counts)
 
     @property
     def _low(self) -> int:

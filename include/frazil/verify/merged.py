@@ -85,7 +85,6 @@ class MergedTableCheck:
     Attributes:
         destination: The table, as the file has it.
         columns: Those of it that can be read.
-        table: The table.
         rules: How records become changes.
         logs: Per partition the first offset from which on Kafka holds every record.
         live: Topics that are still what the position knows -> first batch number of their present incarnation.
@@ -134,11 +133,7 @@ class MergedTableCheck:
 
 @dataclass(frozen=True)
 class MergedCheck(MergedTableCheck):
-    """Compares the model of a merged table with its rows.
-
-    Attributes:
-        batches: The ledger.
-    """
+    """Compares the model of a merged table with its rows."""
 
     batches: Mapping[int, Batch] = field(default_factory=dict)
     _ranges: dict[int, dict[Key, list[Range]]] = field(default_factory=dict, init=False)

@@ -94,8 +94,6 @@ class Tables:
     Attributes:
         destination: The table of rows.
         closing: Name of the closing table: a destination, or the ledger.
-        letters: The dead letters.
-        batches: The ledger.
         summary: Position in the snapshots of the closing table, None once they are expired.
         property_position: Position in its property.
         finished_by_mark: Number of the last finished batch by the property of the ledger table; None without it.

@@ -22,7 +22,6 @@ class Broken:
     """A pipeline that no DAG is made of.
 
     Attributes:
-        complaint: What is wrong.
         owner: Whose it is; None if nobody can tell.
     """
 

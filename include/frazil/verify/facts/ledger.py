@@ -64,7 +64,6 @@ class Batch:
     """One batch, put together from its rows of the ledger.
 
     Attributes:
-        n: Batch number.
         ids: Ids of the batches that claim the number; one, if all is well.
         kind: start, ingest, replay, dead_letters, reset, rewind, repair, or settle of an older Frazil.
         config: Hash of the pipeline file it ran under.

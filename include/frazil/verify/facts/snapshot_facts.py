@@ -49,7 +49,6 @@ class SnapshotFacts:
     """The batches that the snapshots of one table name.
 
     Attributes:
-        table: Name of the table.
         latest_snapshots: Batch number -> id and summary of its newest snapshot in the current history.
         batch_per_snapshot: Id of each snapshot, rolled-back ones included -> number of the batch that wrote it.
     """

@@ -34,7 +34,6 @@ class Document:
     """A JSON value of a record, prepared for the columns.
 
     Attributes:
-        whole: The whole object.
         fields: Its fields, by case-folded names where names match in any case.
         unknown_fields: Fields that no column reads, if the pipeline file says what to do with them.
     """

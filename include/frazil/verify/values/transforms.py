@@ -24,9 +24,6 @@ class Record:
     Attributes:
         value: Fields of the value.
         key: Fields of the key; None without one.
-        topic: Its topic.
-        partition: Its partition.
-        offset: Its offset.
         micros: Kafka's timestamp.
         headers: Names of its headers.
     """
