@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from frazil.pipeline.models.alerts import Severity
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.report.dead_letters_page import counted
+from frazil.report.dead_letters_page import batch_range, counted
 from frazil.report.letter_reports import KeptGroup, KeptReport
 
 
@@ -57,17 +57,12 @@ _LINES = 10
 
 def letters_notice(pipeline: Pipeline, report: KeptReport, page: str, link: str | None) -> Notice:
     """The notice of a report."""
-    batches = (
-        f"batch {report.through}"
-        if report.through == report.after + 1
-        else f"batches {report.after + 1} to {report.through}"
-    )
     return Notice(
         pipeline=pipeline.name,
         owner=pipeline.owner,
         kind="dead_letters",
         severity="warning",
-        title=f"{pipeline.name}: {counted(report.count)} new in {batches}",
+        title=f"{pipeline.name}: {counted(report.count)} new in {batch_range(report.after, report.through)}",
         cause="\n".join(_lines(report)),
         next_step=f"frazil dead-letters list {pipeline.name}",
         link=link,

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
 from threading import Lock, RLock
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,15 +33,7 @@ _PARTS: Final = 16
 """Reads that are kept apart; more are joined, so that many small ones take no more than they hold."""
 
 
-class Sized(Protocol):
-    """What tells the memory that it takes."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes."""
-
-
-T = TypeVar("T", bound=Sized)
+T = TypeVar("T", pa.Table, Figures)
 
 
 class FileReads(Generic[T]):

@@ -19,6 +19,7 @@ from frazil.errors import FrazilError, Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.model.dead_letter import DeadCode
 from frazil.report.dead_letters import DeadLetter, LetterMark, WholeLetter, declared_names
+from frazil.report.dead_letters_page import meaning, remedy
 from frazil.report.letter_reports import KeptReport
 from frazil_airflow.outputs.links import report_address
 from frazil_airflow.page.asking import AskingDep, PageRequest
@@ -273,8 +274,7 @@ def _reports(asking: PageRequest, name: str) -> tuple[list[tuple[KeptReport, str
 
 
 def _advice(code: str) -> dict[str, str]:
-    dead_code = next((candidate for candidate in DeadCode if candidate == code), None)
-    return {"meaning": dead_code.meaning if dead_code else "", "remedy": dead_code.remedy if dead_code else ""}
+    return {"meaning": meaning(code), "remedy": remedy(code)}
 
 
 def _mark(text: str) -> LetterMark | None:

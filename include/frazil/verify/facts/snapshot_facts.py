@@ -61,9 +61,9 @@ class SnapshotFacts:
     def from_metadata(cls, table: str, metadata: TableMetadata, pipeline: str) -> SnapshotFacts:
         """Read the summaries of the current snapshot and its ancestors, the newest first."""
         latest_snapshots: dict[int, tuple[int, Mapping[str, str]]] = {}
-        for snapshot in _ancestry(metadata):
+        for snapshot in ancestry(metadata):
             if (n := _batch_number(snapshot, pipeline)) is not None:
-                latest_snapshots.setdefault(n, (snapshot.snapshot_id, _summary(snapshot)))
+                latest_snapshots.setdefault(n, (snapshot.snapshot_id, summary_of(snapshot)))
         return cls(
             table,
             latest_snapshots,
@@ -182,8 +182,8 @@ def _foreign_rewrites(metadata: TableMetadata) -> Iterator[tuple[int, int]]:
     """Ids of the snapshots before and after a rewrite by others. A rewrite may be several snapshots: one deletes, one appends."""
     newest: Snapshot | None = None  # the newest of consecutive snapshots by others
     is_rewrite = False
-    for snapshot in _ancestry(metadata):
-        summary = _summary(snapshot)
+    for snapshot in ancestry(metadata):
+        summary = summary_of(snapshot)
         operation = None if snapshot.summary is None else snapshot.summary.operation
         if _PIPELINE_KEY in summary or any(key.startswith(_MARK_PREFIX) for key in summary):
             if newest is not None and is_rewrite:
@@ -194,7 +194,8 @@ def _foreign_rewrites(metadata: TableMetadata) -> Iterator[tuple[int, int]]:
             is_rewrite = is_rewrite or operation is not Operation.APPEND
 
 
-def _ancestry(metadata: TableMetadata) -> Iterator[Snapshot]:
+def ancestry(metadata: TableMetadata) -> Iterator[Snapshot]:
+    """The current snapshot and those before it, the newest first."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     snapshot = metadata.current_snapshot()
     while snapshot is not None:
@@ -202,13 +203,14 @@ def _ancestry(metadata: TableMetadata) -> Iterator[Snapshot]:
         snapshot = None if snapshot.parent_snapshot_id is None else by_id.get(snapshot.parent_snapshot_id)
 
 
-def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """What a snapshot says of itself."""
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def _batch_number(snapshot: Snapshot, pipeline: str) -> int | None:
     """Number of the batch that wrote a snapshot; None where another pipeline or somebody else did."""
-    mark = _summary(snapshot).get(_MARK_PREFIX + pipeline)
+    mark = summary_of(snapshot).get(_MARK_PREFIX + pipeline)
     return None if mark is None else int(json.loads(mark)["n"])
 
 
