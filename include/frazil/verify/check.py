@@ -138,18 +138,17 @@ def _batches_not_judged(checks: Sequence[_Check]) -> dict[str, tuple[int, ...]]:
     numbers_by_reason: dict[str, set[int]] = {}
     for check in checks:
         for batch in check.tables.batches:
-            if batch.kind in READ_KINDS and check.rules is not None and batch.n in check.rules.unknown_file_batches:
-                file = check.tables.former.files.get(batch.config)
-                why = (
-                    file
-                    if isinstance(file, str)
-                    else f"gave {check.tables.destination.name} other columns, key or format"
+            if batch.kind not in READ_KINDS or check.rules is None:
+                continue
+            file = f"pipeline file {batch.config}"
+            if batch.n in check.rules.unknown_file_batches:
+                former = check.tables.former.files.get(batch.config)
+                other = f"gave {check.tables.destination.name} other columns, key or format"
+                numbers_by_reason.setdefault(f"{file} {former if isinstance(former, str) else other}", set()).add(
+                    batch.n
                 )
-                numbers_by_reason.setdefault(f"pipeline file {batch.config} {why}", set()).add(batch.n)
-            elif check.rules is not None and batch.kind in READ_KINDS and batch.n in check.rules.former:
-                unread = check.rules.former[batch.n].unread
-                if unread is not None:
-                    numbers_by_reason.setdefault(f"pipeline file {batch.config}: {unread}", set()).add(batch.n)
+            elif (unread := check.rules.for_batch(batch.n).unread) is not None and batch.n in check.rules.former:
+                numbers_by_reason.setdefault(f"{file}: {unread}", set()).add(batch.n)
     return {why: tuple(sorted(numbers)) for why, numbers in sorted(numbers_by_reason.items())}
 
 

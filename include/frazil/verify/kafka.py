@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -99,12 +100,9 @@ class Source:
             Retryable: It does not answer.
             Terminal: It does not let us in.
         """
-        doing = f"asking Kafka cluster {self.name} for its id"
-        try:
+        with self.asking(f"asking Kafka cluster {self.name} for its id"):
             admin = self._admin()  # keep a reference: a client that is garbage-collected drops its pending requests
             cluster: str = admin.describe_cluster(request_timeout=ANSWER_SECONDS).result().cluster_id
-        except KafkaException as error:
-            raise self.fault(error, doing) from error
         return cluster
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicState]:
@@ -117,13 +115,8 @@ class Source:
         if not names:
             return {}
         doing = f"asking Kafka cluster {self.name} for topics {', '.join(names)}"
-        consumer = self.consumer()
-        try:
+        with self.asking(doing), closing(self.consumer()) as consumer:
             return self._states(consumer, names)
-        except KafkaException as error:
-            raise self.fault(error, doing) from error
-        finally:
-            consumer.close()
 
     def _states(self, consumer: Consumer, names: Sequence[str]) -> dict[str, TopicState]:
         admin, states = self._admin(), {}
@@ -159,13 +152,9 @@ class Source:
             Terminal: It does not let us in.
         """
         queries = [TopicPartition(topic, partition, milliseconds) for topic, partition in partitions]
-        consumer = self.consumer()
-        try:
+        doing = f"asking Kafka cluster {self.name} for offsets at an instant"
+        with self.asking(doing), closing(self.consumer()) as consumer:
             answers = consumer.offsets_for_times(queries, timeout=ANSWER_SECONDS) if queries else []
-        except KafkaException as error:
-            raise self.fault(error, f"asking Kafka cluster {self.name} for offsets at an instant") from error
-        finally:
-            consumer.close()
         return {(a.topic, a.partition): a.offset if a.offset >= 0 else None for a in answers}
 
     def consumer(self) -> Consumer:
@@ -174,19 +163,9 @@ class Source:
         Raises:
             Terminal: The cluster's properties are not valid.
         """
-        try:
-            return Consumer(
-                {
-                    **_DEFAULTS,
-                    **_BOUNDS,
-                    **self._properties,
-                    **_REQUIRED,
-                    **self._callbacks(),
-                    "stats_cb": self._store_statistics,
-                }
-            )
-        except KafkaException as error:
-            raise self.fault(error, f"Kafka cluster {self.name}") from error
+        own = {**_REQUIRED, **self._callbacks(), "stats_cb": self._store_statistics}
+        with self.asking(f"Kafka cluster {self.name}"):
+            return Consumer({**_DEFAULTS, **_BOUNDS, **self._properties, **own})
 
     def _admin(self) -> AdminClient:
         return AdminClient({**_DEFAULTS, **self._properties, **self._callbacks()})
@@ -206,6 +185,14 @@ class Source:
 
     def _record_error(self, error: KafkaError) -> None:
         self._client_errors[error.code()] = error.str()
+
+    @contextmanager
+    def asking(self, doing: str) -> Iterator[None]:
+        """Run a block that asks the cluster; errors of the client become Frazil's, with `doing` as their coordinates."""
+        try:
+            yield
+        except KafkaException as error:
+            raise self.fault(error, doing) from error
 
     def fault(self, error: KafkaException | KafkaError, doing: str) -> FrazilError:
         """The Frazil error for an error of the client."""
@@ -258,10 +245,8 @@ class PartitionReader:
             Terminal: The cluster does not let us in.
         """
         place = TopicPartition(self._topic, self._partition)
-        try:
+        with self._source.asking(f"asking {self._name()} for its offsets"):
             low, high = self._open_consumer().get_watermark_offsets(place, timeout=ANSWER_SECONDS)
-        except KafkaException as error:
-            raise self._source.fault(error, f"asking {self._name()} for its offsets") from error
         return low, high
 
     def read(self, start: int, end: int) -> Iterator[Message]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -49,14 +48,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A plan; without one, the instant through which the pipeline is complete, if that is known."""
-
-    plan: RunPlan | None
-    complete_through: str | None = None
-
-
 def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> str | None:
     """Fix what the run reads, after finishing what a crash left; a dry run finishes nothing. With nothing new, an event tells
     how far the pipeline is complete.
@@ -74,12 +65,12 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outle
         chosen_pipeline, request = project.pipeline(pipeline), request_of(dag_run, params)
         if is_session(chosen_pipeline, dag_run):
             return _session(chosen_pipeline, request, dag_run.run_after)
-        planned = _planned(project, chosen_pipeline, request)
-    if planned.plan is None:
-        if planned.complete_through is not None:
-            _tell_complete(outlet_events, pipeline, dag_run.run_id, planned.complete_through)
+        planned, complete_through = _planned(project, chosen_pipeline, request)
+    if planned is None:
+        if complete_through is not None:
+            _tell_complete(outlet_events, pipeline, dag_run.run_id, complete_through)
         return None
-    chosen = limit_records(planned.plan, params[MAX_RECORDS])
+    chosen = limit_records(planned, params[MAX_RECORDS])
     _log.info("%s offsets of %s partitions to read", f"{chosen.records:,}", len(chosen.ranges))
     return chosen.to_json()
 
@@ -92,20 +83,20 @@ def _session(pipeline: Pipeline, request: RunRequest, due: datetime) -> str:
     return order.to_json()
 
 
-def _planned(project: Project, pipeline: Pipeline, request: RunRequest) -> _Found:
+def _planned(project: Project, pipeline: Pipeline, request: RunRequest) -> tuple[RunPlan | None, str | None]:
+    """A plan; without one, the instant through which the pipeline is complete, if that is known."""
     from frazil.run.batches.dry_run import plan_dry_run
     from frazil.run.batches.plan import plan_run
 
     if request.mode == "dry_run":
         looked_at = plan_dry_run(project, pipeline, request, _log.info)
-        if looked_at.ranges:
-            return _Found(looked_at)
-        _log.info("nothing to look at: the range holds no offsets")
-        return _Found(None)
+        if not looked_at.ranges:
+            _log.info("nothing to look at: the range holds no offsets")
+        return looked_at if looked_at.ranges else None, None
     planned = plan_run(project, pipeline, request, _log.info)
     if planned.plan is None:
         _log.info("%s", _nothing(request, planned))
-    return _Found(planned.plan, planned.complete_through)
+    return planned.plan, planned.complete_through
 
 
 def _tell_complete(outlet_events: Any, pipeline: str, run_id: str, through: str) -> None:

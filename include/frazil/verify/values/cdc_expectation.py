@@ -17,6 +17,7 @@ from frazil.verify.values.canonical import null_empty_values
 from frazil.verify.values.column_readers import Bad, ColumnReaders
 from frazil.verify.values.evolved_schema import has_undeclared_columns
 from frazil.verify.values.json_document import NumberText, Unfit, decoder_of, object_of
+from frazil.verify.values.readers import NUMBER
 
 Op = Literal["upsert", "delete", "truncate"]
 Row = dict[str, Any]
@@ -247,7 +248,6 @@ def _instant(number: Any, milliseconds: int) -> str | None:
         raise Unfit("no time") from error
 
 
-_NUMBER_TEXT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _COUNTED = {"int", "long", "float", "double", "decimal"}
 
 
@@ -427,6 +427,6 @@ class ChangeReader:
 def _from_text(value: Any, column_type: ColumnType) -> Any:
     if type(value) is not str or not isinstance(column_type, Primitive):
         return value
-    if column_type.name in _COUNTED and _NUMBER_TEXT.fullmatch(value):
+    if column_type.name in _COUNTED and NUMBER.fullmatch(value):
         return NumberText(value)
     return {"true": True, "false": False}.get(value, value) if column_type.name == "boolean" else value
