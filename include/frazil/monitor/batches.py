@@ -33,7 +33,7 @@ _PARTS: Final = 16
 """Reads that are kept apart; more are joined, so that many small ones take no more than they hold."""
 
 
-T = TypeVar("T", pa.Table, Figures)
+T = TypeVar("T", bound=Figures | pa.Table)
 
 
 class FileReads(Generic[T]):
