@@ -16,8 +16,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from frazil.errors import Retryable
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.report.letter_reports import KeptGroup, KeptReport
+from frazil_airflow.dags.dag_defaults import timetable
 from frazil_airflow.dags.dead_letter_reports import LetterReportOperator
-from frazil_airflow.dags.timetable import timetable
 
 pytestmark = pytest.mark.dags
 

@@ -141,11 +141,9 @@ def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
     letters_table = open_table(project, pipeline, choice, state, rows=rows)
     if letters_table is None:
         return None
-    question = letters_table.question if after is None else replace(letters_table.question, newest=after.batch)
-    files = letter_files(letters_table.table, pipeline.dead_letters_table, question, LISTED)
-    newest_rows, has_more = _newest(files, limit, after)
-    letters = [letter_of(row, letters_table.question.undone) for row in with_python_times(newest_rows).to_pylist()]
-    row_of = _row_finder(project, pipeline, letters_table) if letters else _nowhere
+    rows_read, has_more = _rows(pipeline, letters_table, LISTED, limit, after)
+    row_of = _row_finder(project, pipeline, letters_table) if rows_read else _nowhere
+    letters = (letter_of(row, letters_table.question.undone) for row in rows_read)
     return Listing(tuple(replace(letter, row_batch=row_of(letter)) for letter in letters), has_more)
 
 
@@ -164,15 +162,9 @@ def find_letters(
     )
     if letters_table is None:
         return ()
-    rows_read, _ = _newest(
-        letter_files(letters_table.table, pipeline.dead_letters_table, letters_table.question, _WHOLE), None
-    )
-    whole = [_whole(row, letters_table.question.undone) for row in with_python_times(rows_read).to_pylist()]
-    row_of = _row_finder(project, pipeline, letters_table) if whole else _nowhere
-    return tuple(
-        replace(whole_letter, letter=replace(whole_letter.letter, row_batch=row_of(whole_letter.letter)))
-        for whole_letter in whole
-    )
+    rows_read, _ = _rows(pipeline, letters_table, _WHOLE)
+    row_of = _row_finder(project, pipeline, letters_table) if rows_read else _nowhere
+    return tuple(_whole(row, letters_table.question.undone, row_of) for row in rows_read)
 
 
 @dataclass(frozen=True)
@@ -251,6 +243,21 @@ def _row_finder(project: Project, pipeline: Pipeline, letters_table: OpenTable) 
     return row_of
 
 
+def _rows(
+    pipeline: Pipeline,
+    letters_table: OpenTable,
+    columns: tuple[str, ...],
+    limit: int | None = None,
+    after: LetterMark | None = None,
+) -> tuple[list[dict[str, Any]], bool]:
+    """The first letters in order behind a mark as rows, and whether there are more."""
+    question = letters_table.question if after is None else replace(letters_table.question, newest=after.batch)
+    newest, has_more = _newest(
+        letter_files(letters_table.table, pipeline.dead_letters_table, question, columns), limit, after
+    )
+    return with_python_times(newest).to_pylist(), has_more
+
+
 def _newest(files: Iterable[LetterFile], limit: int | None, after: LetterMark | None = None) -> tuple[pa.Table, bool]:
     """The first letters in order behind a mark, and whether there are more."""
     newest: pa.Table | None = None
@@ -284,9 +291,10 @@ def _is_older(file: LetterFile, letters: pa.Table) -> bool:
     return last is not None and file.newest is not None and file.newest < last
 
 
-def _whole(row: dict[str, Any], taken_back: frozenset[int]) -> WholeLetter:
+def _whole(row: dict[str, Any], taken_back: frozenset[int], row_of: Callable[[DeadLetter], int | None]) -> WholeLetter:
+    letter = letter_of(row, taken_back)
     headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
-    return WholeLetter(letter_of(row, taken_back), row["stage"], row["key"], row["value"], headers)
+    return WholeLetter(replace(letter, row_batch=row_of(letter)), row["stage"], row["key"], row["value"], headers)
 
 
 def declared_names(pipeline: Pipeline) -> DeclaredNames:

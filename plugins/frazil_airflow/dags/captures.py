@@ -12,8 +12,7 @@ from frazil.capture.order import CaptureOrder
 from frazil.error_codes import FILES_OUTDATED
 from frazil.pipeline.settings.capture import Capture, FileCapture, unknown_in_capture
 from frazil.project import Project
-from frazil_airflow.dags.dag_defaults import dag_arguments
-from frazil_airflow.dags.timetable import timetable
+from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.secrets import load_project, load_project_for_job
 from frazil_airflow.tasks.operators import SparkJobOperator
@@ -82,6 +81,7 @@ class CaptureFilesOperator(BaseOperator):
             Retryable: Another try goes on behind what was committed.
         """
         from frazil.capture.run import capture_files
+        from frazil_airflow.outputs.run_summary import write_note
 
         shutdown.end_with_parent()  # without its worker Airflow starts another try, beside this one
         with terminal_is_final():
@@ -90,7 +90,7 @@ class CaptureFilesOperator(BaseOperator):
             if not isinstance(chosen, FileCapture):
                 raise _other_kind(self.capture)
             result = capture_files(project, chosen, _order(context), self.log.info)
-        _note(context, result.summary)
+        write_note(context["dag_run"], result.summary)
         return result.to_json()
 
 
@@ -110,11 +110,12 @@ class CaptureRowsOperator(SparkJobOperator):
             AirflowFailException, AirflowException: As of every job.
         """
         from frazil.capture.run import CaptureResult
+        from frazil_airflow.outputs.run_summary import write_note
 
         self.plan_json = _order(context).to_json()
         done = super().execute(context)
         if done is not None:
-            _note(context, CaptureResult.from_json(done).summary)
+            write_note(context["dag_run"], CaptureResult.from_json(done).summary)
         return done
 
     def run_of(self, context: Context) -> str:
@@ -142,15 +143,7 @@ def _order(context: Context) -> CaptureOrder:
     return CaptureOrder(context["run_id"], "airflow")
 
 
-def _note(context: Context, text: str) -> None:
-    from frazil_airflow.outputs.run_summary import write_note
-
-    run: Any = context["dag_run"]
-    write_note(run.dag_id, run.run_id, text)
-
-
 def _other_kind(capture: str) -> Exception:
-
     return FILES_OUTDATED.terminal(
         f"capture {capture} is of another kind than when its DAG was parsed", next_step="run it again in a minute"
     )

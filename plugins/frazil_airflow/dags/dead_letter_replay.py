@@ -194,7 +194,7 @@ def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_
             project, pipeline, request.run
         )  # with what an earlier try landed: events come of successes only
     _log.info("%s", summary)
-    write_note(f"{REPLAY}{name}", dag_run.run_id, summary)
+    write_note(dag_run, summary)
     if not replayed_letters.tried and not result.batches:
         raise AirflowSkipException(summary)
     _tell_landed(outlet_events, pipeline, result, request.reason)

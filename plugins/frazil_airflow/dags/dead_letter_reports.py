@@ -14,8 +14,7 @@ from frazil.error_codes import NOTICE_UNDELIVERED
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
-from frazil_airflow.dags.dag_defaults import dag_arguments
-from frazil_airflow.dags.timetable import timetable
+from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.links import ReportLink, report_address
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.pipelines import REPLAY, REPORT, wanted_pipelines
@@ -83,7 +82,7 @@ def _say(run: Any, summary: str) -> None:
     from frazil_airflow.outputs.run_summary import write_note
 
     _log.info("%s", summary)
-    write_note(run.dag_id, run.run_id, summary)
+    write_note(run, summary)
 
 
 def _send_report(project: Project, pipeline: Pipeline, report: KeptReport) -> tuple[KeptReport, list[str]]:

@@ -12,10 +12,9 @@ from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import deadline
-from frazil_airflow.dags.dag_defaults import dag_arguments
+from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.dags.docs import doc_md
 from frazil_airflow.dags.priority import FairOrder
-from frazil_airflow.dags.timetable import timetable
 from frazil_airflow.outputs.assets import completeness_alias, completeness_asset, destination_assets, waiting_asset
 from frazil_airflow.project.pipelines import INGEST, wanted_pipelines
 from frazil_airflow.project.run_request import params

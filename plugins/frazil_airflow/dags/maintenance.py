@@ -16,8 +16,7 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
-from frazil_airflow.dags.dag_defaults import dag_arguments
-from frazil_airflow.dags.timetable import timetable
+from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.assets import destination_assets
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.pipelines import MAINTAIN, wanted_pipelines
@@ -56,9 +55,7 @@ def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) ->
     due = preview.with_status("due")
     if params["dry_run"] or not due:
         scores = ", ".join(f"{table.table} {table.before.score}" for table in preview.tables)
-        write_note(
-            dag_run.dag_id, dag_run.run_id, f"{len(due)} steps due, nothing done; health: {scores or 'no table yet'}"
-        )
+        write_note(dag_run, f"{len(due)} steps due, nothing done; health: {scores or 'no table yet'}")
         return None
     return order.to_json()
 
@@ -81,7 +78,7 @@ def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
         for line in table.lines:
             _log.info("%s", line)
     emit(maintenance_samples(result))
-    write_note(dag_run.dag_id, dag_run.run_id, result.summary)
+    write_note(dag_run, result.summary)
     failed = result.with_status("failed")
     if failed:
         raise AirflowFailException(

@@ -31,9 +31,8 @@ from frazil_airflow.alerts.notification_log import (
     variable_of,
     whole_page,
 )
-from frazil_airflow.dags.dag_defaults import dag_arguments
+from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.dags.maintenance import maintenance_schedule
-from frazil_airflow.dags.timetable import timetable
 from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT, broken_pipelines, sound_pipelines
 from frazil_airflow.project.secrets import load_project
 

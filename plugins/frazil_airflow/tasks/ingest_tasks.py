@@ -239,7 +239,7 @@ def record(pipeline: str, plan_json: str, outcome: str, *, dag_run: Any, outlet_
     if facts[THROUGH] is not None and not is_session:  # which told it when it ended
         _tell_complete(outlet_events, pipeline, planned.run, facts[THROUGH])
     _log.info("%s", sentence(facts))
-    write_note(dag_run.dag_id, dag_run.run_id, sentence(facts))
+    write_note(dag_run, sentence(facts))
     with terminal_is_final():
         # A run that was cleared plans again under its id: what its first plan landed was counted then. Last, so that another
         # try of this task counts nothing twice.
@@ -256,7 +256,7 @@ def _record_look(outcome: str, dag_run: Any) -> NoReturn:
     look = DryRun.from_json(outcome)
     for line in (look_sentence(look), *look.remarks, *sample_lines(look)):
         _log.info("%s", line)
-    write_note(dag_run.dag_id, dag_run.run_id, look_sentence(look))
+    write_note(dag_run, look_sentence(look))
     raise AirflowSkipException(look_sentence(look))
 
 

@@ -324,10 +324,8 @@ class ChangeReader:
 
     def _row_changes(self, change: Change, changes: Changes) -> Iterator[RowChange]:
         for image in change.images:
-            if not self._is_grown:
+            if not self._is_grown or change.op in {"upsert", "delete"}:
                 self._require_readable(image or {}, changes)
-            elif change.op in {"upsert", "delete"}:
-                self._require_readable_key(self._typed(image or {}, changes))
         if change.op == "truncate":
             yield RowChange("truncate", (), self._order({}, change.facts), self._sparse_row((), {}, change.facts))
         elif change.op is not None:
@@ -355,23 +353,17 @@ class ChangeReader:
     def _require_readable(self, image: Row, changes: Changes) -> None:
         """Refuse a field of an image that does not fit its column, also where the image does not decide the row.
 
-        Not called where records bring columns: of other images only the key is read.
+        Where records bring columns, only key and order of other images are read: other fields may fit no column.
         """
-        if changes.format == "canal":  # all of it text, of which only what counts must be what its column takes
+        if self._is_grown:
+            needed, image = {*self._destination.identifier, self._destination.order_by}, self._typed(image, changes)
+        elif changes.format == "canal":  # all of it text, of which only what counts must be what its column takes
             require_texts(image, *self._types)
             return
-        document = self._nullable_readers.document(image)
-        for read_cell, is_fact in zip(self._nullable_readers.cell_readers, self._is_fact, strict=True):
-            if not is_fact:
-                read_cell(document)
-
-    def _require_readable_key(self, image: Row) -> None:
-        """Refuse an image whose key or order does not fit its column; other fields may, because records bring columns."""
-        document = self._nullable_readers.document(image)
-        needed = {*self._destination.identifier, self._destination.order_by}
-        for name, read_cell, is_fact in zip(
-            self._names, self._nullable_readers.cell_readers, self._is_fact, strict=True
-        ):
+        else:
+            needed = {*self._names}
+        document, readers = self._nullable_readers.document(image), self._nullable_readers.cell_readers
+        for name, read_cell, is_fact in zip(self._names, readers, self._is_fact, strict=True):
             if name in needed and not is_fact:
                 read_cell(document)
 
