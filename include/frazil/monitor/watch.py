@@ -54,11 +54,6 @@ class Reading:
     series: Series
     read_at: float
 
-    @property
-    def age(self) -> float:
-        """Seconds since it was read."""
-        return time.monotonic() - self.read_at
-
 
 def _no_runs(_: Iterable[str]) -> Mapping[str, Runs]:
     return {}

@@ -68,7 +68,7 @@ def summary(report: LetterReport) -> str:
     """The report in a sentence."""
     if report.table_total is None:
         return "The pipeline has no dead-letter table yet: it never ran."
-    if report.batches is not None and report.has_news:
+    if report.batches is not None and report.count:
         return (
             f"{_new(report.count)} in {batch_range(report.batches.after, report.batches.through)}, {report.open:,} of them open; {report.before:,} in the period"
             f" before ({report.table_total:,} in the table)."

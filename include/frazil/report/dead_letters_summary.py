@@ -127,11 +127,6 @@ class LetterReport:
         return sum(group.open for group in self.groups)
 
     @property
-    def has_news(self) -> bool:
-        """Whether letters came into the table."""
-        return bool(self.count)
-
-    @property
     def has_tables(self) -> bool:
         """Whether some of the letters are of one table only: there are several destinations."""
         return any(group.destination is not None for group in self.groups)

@@ -45,7 +45,7 @@ def report_new_letters(project: Project, pipeline: Pipeline, run: str, now: date
     """
     reports = list_reports(project, pipeline)
     report = new_letters(project, pipeline, reports, now)
-    return None if report is None or not report.has_news else keep_report(project, pipeline, report, run)
+    return None if report is None or not report.count else keep_report(project, pipeline, report, run)
 
 
 def new_letters(

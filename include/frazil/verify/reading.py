@@ -173,42 +173,28 @@ def read_once(
     ):
         active = {name: each for name, each in comparisons.items() if each.begin(window.start, window.end)}
         messages = reader.read(max(window.start, low), min(window.end, high))
-        count += (
-            _hand_to_all(active.values(), messages, window)
-            if router is None
-            else _hand_by_route(active, messages, window, router)
-        )
+        count += _hand_out(active, messages, window, router)
         for comparison in active.values():
             comparison.end()
     return count
 
 
-def _hand_to_all(comparisons: Iterable[Comparison], messages: Iterable[Message], window: Window) -> int:
-    receivers, count = tuple(comparisons), 0
-    for message in messages:
-        offset = message.offset() or 0
-        count += window.has(offset)
-        for comparison in receivers:
-            comparison.take(message, offset)
-    return count
-
-
-def _hand_by_route(
-    comparisons: Mapping[str, Comparison], messages: Iterable[Message], window: Window, router: RecordRouter
+def _hand_out(
+    comparisons: Mapping[str, Comparison], messages: Iterable[Message], window: Window, router: RecordRouter | None
 ) -> int:
     holders: dict[int, list[str]] = {}
     for name, comparison in comparisons.items():
-        for offset in comparison.offsets:
+        for offset in comparison.offsets if router is not None else ():
             holders.setdefault(offset, []).append(name)
     routed_offsets: list[int] = []
     offsets_per_table: dict[str, list[int]] = {name: [] for name in comparisons}
-    count = 0
+    first, count = [*comparisons.values()][:1], 0
     for message in messages:
         offset = message.offset() or 0
         count += window.has(offset)
         # A record without readable payload is one dead letter for all tables, so every table must look at it.
-        is_unread = bool(comparisons) and next(iter(comparisons.values())).unread_code(message) is not None
-        tables = None if is_unread else router(message)
+        is_for_all = router is None or any(each.unread_code(message) is not None for each in first)
+        tables = None if router is None or is_for_all else router(message)
         if tables is None:
             for comparison in comparisons.values():
                 comparison.take(message, offset)
