@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from frazil.pipeline.models.alerts import Severity
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.report.dead_letters_page import batch_range, counted
-from frazil.report.letter_reports import KeptGroup, KeptReport
+from frazil.report.dead_letters_summary import LetterGroup
+from frazil.report.letter_reports import KeptReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,6 @@ def _lines(report: KeptReport) -> Iterator[str]:
         yield f"and {sum(group.count for group in more):,} of {len(more)} other kinds"
 
 
-def _line(group: KeptGroup) -> str:
+def _line(group: LetterGroup) -> str:
     table = f" of table {group.destination}" if group.destination else ""
     return f"{group.count:,} {group.code} in {group.topic}{table} ({group.before:,} before)"

@@ -100,14 +100,14 @@ def _retentions(
         place = partition.topic, partition.partition
         if place not in times or partition.headroom is None:
             continue
-        written_ms, kept = times[place], retentions.get(partition.topic)
+        written_ms, policy = times[place], retentions.get(partition.topic)
         age = None if written_ms is None else max(0.0, _age(instant, written_ms))
         seconds_left = None
         if partition.headroom < 0:
             seconds_left = 0.0
-        elif age is not None and kept is not None and kept.ms is not None:
-            seconds_left = max(0.0, kept.ms / 1000 - age)
-        by_size = kept is not None and kept.by_size
+        elif age is not None and policy is not None and policy.ms is not None:
+            seconds_left = max(0.0, policy.ms / 1000 - age)
+        by_size = policy is not None and policy.by_size
         yield Retention(*place, partition.headroom, seconds_left, age, by_size=by_size)
 
 

@@ -21,7 +21,7 @@ from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.dead_letters_page import html, markdown
-from frazil.report.dead_letters_summary import LetterReport
+from frazil.report.dead_letters_summary import LetterGroup, LetterReport
 
 Form = Literal["html", "markdown"]
 
@@ -30,18 +30,6 @@ _FACTS = ".json"
 _NAME = re.compile(r"\d{8}T\d{9}Z")
 _SECRET = ("uri", "credential", "token", "auth", "header.", "oauth2-")
 """How the names of properties begin that open the catalog: files need none of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptGroup:
-    """Letters of one code, topic and table in a kept report: see `LetterGroup`."""
-
-    code: str
-    topic: str
-    count: int
-    open: int
-    before: int
-    destination: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +42,7 @@ class KeptReport:
         since, until: Its period, UTC.
         after, through, batch: Its batches: see `BatchPeriod`.
         count, open, before, came_home: Letters: see `LetterReport` and `BatchPeriod`.
-        groups: The letters by code, topic and table.
+        groups: The letters by code, topic and table, without samples.
         is_due: Whether it passed the threshold of the pipeline file.
         told_channels: Channels that were told of it.
         sent_at: When all that are to be told were; None if they were not.
@@ -72,14 +60,14 @@ class KeptReport:
     open: int
     before: int
     came_home: int
-    groups: tuple[KeptGroup, ...] = ()
+    groups: tuple[LetterGroup, ...] = ()
     is_due: bool = False
     told_channels: Annotated[tuple[str, ...], Field(alias="told")] = ()
     sent_at: datetime | None = None
 
     def to_body(self) -> dict[str, Any]:
         """In JSON's terms, under the keys of the stored files; times stay datetimes."""
-        return dict(_KEPT.dump_python(self, by_alias=True))
+        return dict(_KEPT.dump_python(self, by_alias=True, exclude={"groups": {"__all__": {"samples"}}}))
 
     @property
     def is_owed(self) -> bool:
@@ -170,9 +158,7 @@ def _kept_report(pipeline: Pipeline, report: LetterReport, run: str) -> KeptRepo
         open=report.open,
         before=report.before,
         came_home=period.came_home,
-        groups=tuple(
-            KeptGroup(g.code, g.topic, g.count, g.open, g.before, g.destination) for g in report.groups if g.count
-        ),
+        groups=tuple(replace(group, samples=()) for group in report.groups if group.count),
         is_due=reporting is not False and report.count >= reporting.threshold,
     )
 

@@ -139,8 +139,8 @@ def _batches_not_judged(checks: Sequence[_Check]) -> dict[str, tuple[int, ...]]:
             file = f"pipeline file {batch.config}"
             if batch.n in check.rules.unknown_file_batches:
                 former = check.tables.former.files.get(batch.config)
-                other = f"gave {check.name} other columns, key or format"
-                numbers_by_reason.setdefault(f"{file} {former if isinstance(former, str) else other}", set()).add(
+                mismatch = f"gave {check.name} other columns, key or format"
+                numbers_by_reason.setdefault(f"{file} {former if isinstance(former, str) else mismatch}", set()).add(
                     batch.n
                 )
             elif (unread := check.rules.for_batch(batch.n).unread) is not None and batch.n in check.rules.former:

@@ -200,7 +200,8 @@ class Comparison:
                         [offset for offset in routed_offsets[start:end] if offset not in handed_here], n
                     )
                 else:
-                    self.counts["filtered"] += self.rules.left_out.count_allowed(n, count)
+                    self.rules.left_out.counted[n] += count
+                    self.counts["filtered"] += count
 
     def _classify_missing(self, offsets: Sequence[int], n: int) -> None:
         """Count each of these records without outcome as given up, as filtered, or as missing."""

@@ -12,23 +12,18 @@ from confluent_kafka import Message
 
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.pipeline.models.value import Column
-from frazil.pipeline.syntax.types import Primitive
 from frazil.verify.compare import Comparison, micros
-from frazil.verify.facts.coverage import Passes
+from frazil.verify.facts.coverage import Key, Passes
 from frazil.verify.facts.ledger import REPAIR_KINDS, Batch, Range
 from frazil.verify.facts.result import Difference, Findings, Kind, PartitionResult, add_counts
 from frazil.verify.model import ExpectedRow, Model, RecordPlace, TableRow
 from frazil.verify.outcomes import OffsetRange, Outcome, Outcomes, OutcomesByOffset
 from frazil.verify.rules import Rules
 from frazil.verify.tables import ScannedTable, scan
-from frazil.verify.values.canonical import Digest, column_values, digest, null_empty_values
+from frazil.verify.values.canonical import LONG, Digest, column_values, digest, null_empty_values
 from frazil.verify.values.cdc_expectation import RowChange
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.evolved_schema import has_undeclared_columns
-
-Key = tuple[str, int]
-
-_LONG = Primitive("long")
 
 
 @dataclass
@@ -106,7 +101,7 @@ class MergedTableCheck:
         read = [*column_names, *own, names.timestamp, *([] if mark is None else [mark])]
         for batch in scan(self.table, None, list(dict.fromkeys(read))):
             cells = [column_values(batch.column(name), self.columns[name].parsed) for name in column_names]
-            stamps = column_values(batch.column(names.timestamp), _LONG)
+            stamps = column_values(batch.column(names.timestamp), LONG)
             marks = [False] * batch.num_rows if mark is None else batch.column(mark).to_pylist()
             places = [batch.column(name).to_pylist() for name in own]
             for index, (topic, partition, offset, n) in enumerate(zip(*places, strict=True)):

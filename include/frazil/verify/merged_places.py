@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Message
 
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
-from frazil.pipeline.syntax.types import Primitive
 from frazil.verify.compare import Comparison, micros
 from frazil.verify.facts.coverage import Passes
 from frazil.verify.facts.result import Kind, PartitionResult, shorten
@@ -24,10 +23,6 @@ from frazil.verify.model import RecordPlace, SpilledRows, key_hash
 from frazil.verify.outcomes import Outcome
 from frazil.verify.values.column_readers import ColumnReaders
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
-
-Key = tuple[str, int]
-
-_LONG: Final = Primitive("long")
 
 _NUMBER_SIZES: Final = {"short": 2, "int": 4, "long": 8}
 """Formats of keys that are one number, and their sizes."""

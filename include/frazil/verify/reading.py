@@ -13,10 +13,9 @@ from confluent_kafka import Message
 from frazil.error_codes import BAD_ARGUMENT
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.verify.compare import Comparison
-from frazil.verify.facts.coverage import Window, union_of_segments, windows
+from frazil.verify.facts.coverage import Key, Window, union_of_segments, windows
 from frazil.verify.kafka import PartitionReader, Source
-
-Key = tuple[str, int]
+from frazil.verify.values.json_document import EPOCH
 
 Bounds = Mapping[Key, tuple[int, int | None]]
 """Partition -> first offset, and one past the last; None means no upper bound."""
@@ -25,7 +24,6 @@ Logs = Mapping[Key, tuple[int, int]]
 """Partition -> first offset that Kafka holds, and the last stable one (exclusive)."""
 
 _NO_OFFSETS = (0, 0)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bounds(logs: Logs, start_text: str | None, end_text: str | None, source: Source) -> Bounds:
@@ -95,7 +93,7 @@ def _milliseconds(text: str) -> int:
             next_step=_SHAPE,
         ) from error
     utc = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-    return max(0, -((_EPOCH - utc) // timedelta(milliseconds=1)))
+    return max(0, -((EPOCH - utc) // timedelta(milliseconds=1)))
 
 
 _SHAPE = 'a file of offsets reads {"orders": {"0": 1200, "1": 1180}}'

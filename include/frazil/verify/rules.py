@@ -52,7 +52,7 @@ class FilteredCounts:
 
     def count_if_allowed(self, n: int) -> bool:
         """Whether batch `n` may have filtered one more record without outcome. Counts the record if so."""
-        if self.counted[n] >= self.allowed.get(n, 0):
+        if self.remaining(n) <= 0:
             return False
         self.counted[n] += 1
         return True
@@ -60,11 +60,6 @@ class FilteredCounts:
     def remaining(self, n: int) -> int:
         """How many more records without outcome batch `n` may have filtered."""
         return self.allowed.get(n, 0) - self.counted[n]
-
-    def count_allowed(self, n: int, count: int) -> int:
-        """Count several records as filtered by batch `n`; the caller has checked `room`."""
-        self.counted[n] += count
-        return count
 
     def differences(self, whole_batches: Sequence[Batch], counted_batches: Collection[int]) -> Iterator[Difference]:
         """Batches that filtered fewer records than the ledger says: some of the filtered records have an outcome. Outcomes of

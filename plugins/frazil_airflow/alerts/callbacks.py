@@ -8,7 +8,7 @@ them. Only callbacks write them, only the monitor sends: so nobody is told twice
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,8 +26,6 @@ from frazil.project import Project
 from frazil_airflow.alerts.notification_log import Variables
 from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT
 from frazil_airflow.project.secrets import load_project
-
-Callback = Callable[[Mapping[str, Any]], None]
 
 _log = logging.getLogger(__name__)
 

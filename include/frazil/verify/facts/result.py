@@ -58,6 +58,11 @@ class Difference:
         return {"found" if name == "actual" else name: value for name, value in asdict(self).items()}
 
 
+def ledger_difference(n: int, expected: str, actual: str) -> Difference:
+    """What the ledger has wrong of a batch."""
+    return Difference("ledger", expected, actual, batch=n)
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
     """What was compared in one partition, and how much of it differs.

@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from frazil.verify.facts.ledger import REPAIR_KINDS, RESTART_KINDS, Batch
-from frazil.verify.facts.result import Difference, shorten
+from frazil.verify.facts.result import Difference, ledger_difference, shorten
 
 Row = Mapping[str, Any]
 Record = tuple[str, int, int]
@@ -101,26 +101,22 @@ class SnapshotFacts:
                 continue  # the next batch is a rewind or reset: the rollback before it removed this snapshot
             elif snapshot_id is not None and (self.batch_per_snapshot.get(snapshot_id, n) != n or n > first):
                 why = "its history does not have" if self.batch_per_snapshot.get(snapshot_id) == n else "is none"
-                yield self._ledger_difference(
+                yield ledger_difference(
                     n, f"a snapshot of batch {n} in {self.table}", f"snapshot {snapshot_id}, which {why}"
                 )
 
     def _differences_of_row(self, row: Row, snapshot: int, summary: Mapping[str, str]) -> Iterator[Difference]:
         n, where = row["n"], f"as snapshot {snapshot} of {self.table} says"
         if row["snapshot_id"] != snapshot and (row["snapshot_id"] is not None or row["rows"]):
-            yield self._ledger_difference(
+            yield ledger_difference(
                 n, f"snapshot {snapshot} of {self.table}, which batch {n} is in", f"{row['snapshot_id']}"
             )
         for column, key in _SUMMARY_KEYS.items():
             if key in summary and str(row[column]) != summary[key]:
-                yield self._ledger_difference(n, f"{column} {summary[key]}, {where}", f"{row[column]}")
+                yield ledger_difference(n, f"{column} {summary[key]}, {where}", f"{row[column]}")
         skipped, skipped_in_summary = row.get("skipped") or "[]", summary.get("frazil.skipped", "[]")
         if _PIPELINE_KEY in summary and json.loads(skipped) != json.loads(skipped_in_summary):
-            yield self._ledger_difference(n, f"skipped {skipped_in_summary}, {where}", shorten(skipped))
-
-    @staticmethod
-    def _ledger_difference(n: int, expected: str, actual: str) -> Difference:
-        return Difference("ledger", expected, actual, batch=n)
+            yield ledger_difference(n, f"skipped {skipped_in_summary}, {where}", shorten(skipped))
 
 
 def with_configs(rows: Iterable[Row], snapshots: SnapshotFacts) -> list[dict[str, Any]]:

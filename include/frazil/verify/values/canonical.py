@@ -29,6 +29,7 @@ from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, S
 Digest = bytes
 """8 bytes: two different values collide once in 10^19 times, and nobody chooses values to collide."""
 
+LONG = Primitive("long")
 _BYTES = 8
 _UUID = pa.binary(16)
 _EXACT = Context(prec=MAX_PREC)

@@ -6,7 +6,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
 from frazil.pipeline.models.changes import FACTS, Changes
@@ -16,7 +16,7 @@ from frazil.pipeline.syntax.types import ColumnType, Primitive
 from frazil.verify.values.canonical import null_empty_values
 from frazil.verify.values.column_readers import Bad, ColumnReaders
 from frazil.verify.values.evolved_schema import has_undeclared_columns
-from frazil.verify.values.json_document import NumberText, Unfit, decoder_of, object_of
+from frazil.verify.values.json_document import EPOCH, NumberText, Unfit, decoder_of, object_of
 from frazil.verify.values.readers import NUMBER
 
 Op = Literal["upsert", "delete", "truncate"]
@@ -25,8 +25,6 @@ Row = dict[str, Any]
 
 Fields: TypeAlias = Collection[str]
 """Names of the fields of a row that columns read."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +241,7 @@ def _instant(number: Any, milliseconds: int) -> str | None:
     if type(number) is not NumberText or not re.fullmatch("-?[0-9]+", number):
         raise Unfit("no time")
     try:
-        return (_EPOCH + timedelta(milliseconds=int(number) * milliseconds)).isoformat()
+        return (EPOCH + timedelta(milliseconds=int(number) * milliseconds)).isoformat()
     except OverflowError as error:
         raise Unfit("no time") from error
 

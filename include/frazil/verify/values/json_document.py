@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
+from datetime import UTC, datetime
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation, Overflow, Underflow
 from functools import lru_cache
 from itertools import accumulate
 from math import isinf
 from struct import Struct
 from typing import Any, NoReturn
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Unfit(ValueError):

@@ -18,7 +18,7 @@ from uuid import UUID
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 from frazil.verify.values import timestamps
 from frazil.verify.values.canonical import empty_list, sorted_entries
-from frazil.verify.values.json_document import Misfit, NumberText, Unfit, micros_of_units, scaled_integer
+from frazil.verify.values.json_document import EPOCH, Misfit, NumberText, Unfit, micros_of_units, scaled_integer
 from frazil.verify.values.readers import NUMBER, Options, Read, kept_in_orc, list_reader, reader, truth
 
 UNKNOWN: Final = type("Unknown", (), {"__repr__": lambda _: "unknown"})()
@@ -84,7 +84,6 @@ class LineText(str):
 _COUNTED: Final = {"int", "long", "float", "double", "decimal"}
 _TIMES: Final = {"time", "timestamp", "timestamptz"}
 _SURE_OF_JSON: Final = {"boolean", "int", "long", "double", "decimal", "date", "timestamptz", "uuid"}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SINGLE: Final = Struct("<f")
 
 
@@ -277,7 +276,7 @@ def _uuid(value: Any) -> Any:
 
 def _date(value: Any) -> int:
     if isinstance(value, date) and not isinstance(value, datetime):
-        return (value - _EPOCH.date()).days
+        return (value - EPOCH.date()).days
     return _read_text(value, timestamps.day_number)
 
 
@@ -296,12 +295,12 @@ def _read_text(value: Any, read: Callable[[str], int]) -> int:
 
 def _time(value: Any, name: str, options: Options) -> int:
     if isinstance(value, time) and name == "time":
-        return (datetime.combine(_EPOCH, value, UTC) - _EPOCH) // timedelta(microseconds=1)
+        return (datetime.combine(EPOCH, value, UTC) - EPOCH) // timedelta(microseconds=1)
     if isinstance(value, datetime) and name != "time":
         if value.tzinfo is None and name == "timestamptz":
             raise UnjudgedError("a time without zone")
         instant = value.replace(tzinfo=UTC) if value.tzinfo is None else value
-        return (instant - _EPOCH) // timedelta(microseconds=1)
+        return (instant - EPOCH) // timedelta(microseconds=1)
     if isinstance(value, int) and not isinstance(value, bool) and options.unit is not None:
         first, last = timestamps.DAY_BOUNDS if name == "time" else timestamps.BOUNDS
         return micros_of_units(str(value), options.unit, first, last)
@@ -337,13 +336,13 @@ def python_value(column_type: ColumnType, value: Any) -> Any:  # noqa: C901, PLR
         case Primitive("decimal", (_, scale)):
             return Decimal(value).scaleb(-scale, EXACT)
         case Primitive("date"):
-            return _EPOCH.date() + timedelta(days=value)
+            return EPOCH.date() + timedelta(days=value)
         case Primitive("timestamptz"):
-            return _EPOCH + timedelta(microseconds=value)
+            return EPOCH + timedelta(microseconds=value)
         case Primitive("timestamp"):
-            return (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=None)
+            return (EPOCH + timedelta(microseconds=value)).replace(tzinfo=None)
         case Primitive("time"):
-            return (_EPOCH + timedelta(microseconds=value)).time()
+            return (EPOCH + timedelta(microseconds=value)).time()
         case Primitive("uuid"):
             return UUID(bytes=value)
     return value

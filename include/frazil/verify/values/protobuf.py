@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -17,10 +17,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from frazil.verify.values.json_document import Unfit
+from frazil.verify.values.json_document import EPOCH, Unfit
 from frazil.verify.values.native import UNKNOWN, Fields, Schema, UnjudgedError, zigzag
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def protobuf_reader(schema: Schema, message: str | None) -> Callable[[bytes], Fields]:
@@ -177,7 +175,7 @@ _WRAPPERS: Final = {
 def _timestamp(value: Any) -> datetime:
     if value.nanos % 1_000:
         raise Unfit("parts of a microsecond")
-    return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1_000)
+    return EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1_000)
 
 
 _KNOWN_MESSAGES: Final[Mapping[str, Callable[[Any], Any]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from math import isfinite
 from struct import Struct
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from frazil.pipeline.syntax.patterns import matches
 from frazil.pipeline.transforms.transforms import Step
-from frazil.verify.values.json_document import Unfit
+from frazil.verify.values.json_document import EPOCH, Unfit
 from frazil.verify.values.native import BARE, UNKNOWN, Fields, Json, LineText, UnjudgedError
 from frazil.verify.values.readers import NUMBER
 
@@ -80,7 +80,7 @@ def _on_target(change: Callable[[Any, Fields, Record], Fields]) -> Apply:
 
 
 def _insert_field(step: Any, fields: Fields, record: Record) -> Fields:
-    instant = None if record.micros is None else _EPOCH + timedelta(microseconds=record.micros)
+    instant = None if record.micros is None else EPOCH + timedelta(microseconds=record.micros)
     facts = (
         (step.topic_field, record.topic),
         (step.partition_field, record.partition),
@@ -108,7 +108,6 @@ def _cast(step: Any, fields: Fields, _: Record) -> Fields:
     return {**fields, **cast}
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _SINGLE: Final = Struct("<f")
 
@@ -141,7 +140,7 @@ def _cast_to_int(value: Any, bits: int) -> int:
     if isinstance(value, str) and not _WHOLE.fullmatch(value):
         raise UnjudgedError("Cast of a text that is no whole number")
     if isinstance(value, datetime) and value.tzinfo is not None:
-        value = (value - _EPOCH) // timedelta(milliseconds=1)
+        value = (value - EPOCH) // timedelta(milliseconds=1)
     if not isinstance(value, bool | int | float | Decimal | str):
         raise UnjudgedError("Cast to a whole number")
     if isinstance(value, float | Decimal) and not isfinite(value):
