@@ -139,8 +139,7 @@ def update_page(page: Page, judged: Mapping[str, Notice | None], now: datetime) 
             entries[kind] = _with_trouble(before, notice, now)
         elif before is not None and before.over_at is None:
             entries[kind] = _end_trouble(before, now)
-    open_entries = {kind: entry for kind, entry in entries.items() if not _is_done(entry)}
-    return replace(page, looked_at=now, entries=open_entries, missed=0)
+    return replace(_with_entries(page, entries), looked_at=now, missed=0)
 
 
 def close_page(page: Page, now: datetime, why: str) -> Page:
@@ -178,8 +177,11 @@ def _end_trouble(before: Entry, now: datetime) -> Entry:
     return replace(before, over_at=now, channels=channel_states)
 
 
-def _is_done(entry: Entry) -> bool:
-    return entry.over_at is not None and not entry.channels
+def _with_entries(page: Page, entries: Mapping[str, Entry]) -> Page:
+    """The page with these troubles, but for those that are over and that all know to be."""
+    return replace(
+        page, entries={kind: entry for kind, entry in entries.items() if not entry.over_at or entry.channels}
+    )
 
 
 def due_messages(
@@ -203,8 +205,7 @@ def due_messages(
         messages += [Message(name, _message(entry, states.get(name, ChannelState()), now)) for name in names_due]
         states |= {name: states.get(name, ChannelState()).tried(now) for name in names_due}
         entries[kind] = replace(entry, channels=states)
-    open_entries = {kind: entry for kind, entry in entries.items() if not _is_done(entry)}
-    return replace(page, entries=open_entries), tuple(messages)
+    return _with_entries(page, entries), tuple(messages)
 
 
 def _informed_channels(entry: Entry, hearers: Sequence[str], now: datetime) -> Iterator[tuple[str, ChannelState]]:
@@ -253,8 +254,7 @@ def record_attempt(page: Page, message: Message, now: datetime, *, was_sent: boo
         states.pop(message.channel, None)
     else:
         states[message.channel] = ChannelState(now, message.notice.severity)
-    entries = {**page.entries, kind: replace(entry, channels=states)}
-    return replace(page, entries={name: trouble for name, trouble in entries.items() if not _is_done(trouble)})
+    return _with_entries(page, {**page.entries, kind: replace(entry, channels=states)})
 
 
 _PAGE = TypeAdapter(Page)

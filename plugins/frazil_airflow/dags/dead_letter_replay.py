@@ -21,7 +21,7 @@ from frazil.records.model.dead_letter import DeadCode
 from frazil_airflow.dags.dag_defaults import dag_arguments
 from frazil_airflow.outputs.assets import landings_alias
 from frazil_airflow.project.failures import terminal_is_final
-from frazil_airflow.project.pipelines import REPLAY, wanted_pipelines
+from frazil_airflow.project.pipelines import REPLAY
 from frazil_airflow.project.run_request import AirflowRun, started_by
 from frazil_airflow.project.secrets import load_project
 
@@ -131,11 +131,6 @@ REPLAY_TIMEOUT = timedelta(hours=2)
 """Bounds a replay that hangs. What landed stays, the next one goes on with what is open."""
 
 _log = logging.getLogger(__name__)
-
-
-def replay_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the replay DAG of every pipeline; `only` is the id of the one that is wanted."""
-    return [replay_dag(project, pipeline) for pipeline in wanted_pipelines(project, REPLAY, only)]
 
 
 def replay_dag(project: Project, pipeline: Pipeline) -> DAG:

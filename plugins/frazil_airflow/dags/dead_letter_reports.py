@@ -17,7 +17,7 @@ from frazil.project import Project
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.links import ReportLink, report_address
 from frazil_airflow.project.failures import terminal_is_final
-from frazil_airflow.project.pipelines import REPLAY, REPORT, wanted_pipelines
+from frazil_airflow.project.pipelines import REPLAY, REPORT
 from frazil_airflow.project.secrets import load_project
 
 if TYPE_CHECKING:
@@ -142,17 +142,12 @@ RUN_TIMEOUT = timedelta(hours=2)
 """Bounds a whole run with all tries."""
 
 
-def letter_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the report DAG of every pipeline that wants one; `only` is the id of the one that is wanted."""
-    return [
-        letter_dag(project, pipeline, reporting.schedule)
-        for pipeline in wanted_pipelines(project, REPORT, only)
-        if (reporting := pipeline.dead_letters.report) is not False
-    ]
-
-
-def letter_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
-    """Make the report DAG of a pipeline."""
+def letter_dag(project: Project, pipeline: Pipeline) -> DAG | None:
+    """Make the report DAG of a pipeline, if its file wants one."""
+    reporting = pipeline.dead_letters.report
+    if reporting is False:
+        return None
+    schedule = reporting.schedule
     with DAG(
         f"{REPORT}{pipeline.name}",
         description=f"Reports new dead letters of {pipeline.name}",

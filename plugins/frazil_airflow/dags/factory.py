@@ -16,7 +16,7 @@ from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.dags.docs import doc_md
 from frazil_airflow.dags.priority import FairOrder
 from frazil_airflow.outputs.assets import completeness_alias, completeness_asset, destination_assets, waiting_asset
-from frazil_airflow.project.pipelines import INGEST, wanted_pipelines
+from frazil_airflow.project.pipelines import INGEST
 from frazil_airflow.project.run_request import params
 from frazil_airflow.tasks import ingest_tasks
 from frazil_airflow.tasks.connect_operators import SparkConnectIngestOperator
@@ -39,11 +39,6 @@ RUN_TIMEOUT = timedelta(hours=6, minutes=30)
 
 _PLAN_JSON = "{{ ti.xcom_pull(task_ids='plan') }}"
 _FOUND_JSON = "{{ ti.xcom_pull(task_ids='ingest') }}"
-
-
-def ingest_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the DAG of every pipeline that one can be made of; `only` is the id of the one that is wanted."""
-    return [ingest_dag(project, pipeline) for pipeline in wanted_pipelines(project, INGEST, only)]
 
 
 def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:

@@ -19,7 +19,7 @@ from frazil.project import Project
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.assets import destination_assets
 from frazil_airflow.project.failures import terminal_is_final
-from frazil_airflow.project.pipelines import MAINTAIN, wanted_pipelines
+from frazil_airflow.project.pipelines import MAINTAIN
 from frazil_airflow.project.secrets import load_project
 from frazil_airflow.tasks.connect_operators import SparkConnectMaintainOperator
 from frazil_airflow.tasks.operators import SparkMaintainOperator
@@ -101,15 +101,6 @@ _ORDER = "{{ ti.xcom_pull(task_ids='look') }}"
 _DONE = "{{ ti.xcom_pull(task_ids='maintain') }}"
 
 
-def maintain_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the maintenance DAG of every pipeline that has a schedule for it, and an engine; `only` is the id of the one that is wanted."""
-    return [
-        maintain_dag(project, pipeline, schedule)
-        for pipeline in wanted_pipelines(project, MAINTAIN, only)
-        if (schedule := maintenance_schedule(project, pipeline))
-    ]
-
-
 def maintenance_schedule(project: Project, pipeline: Pipeline) -> str | None:
     """Return how often Airflow looks whether maintenance is due; None if there is no DAG that does: no schedule, or no engine."""
     if pipeline.maintenance_engine not in (*project.settings.engines, AUTO_ENGINE):
@@ -133,8 +124,11 @@ def _maintain_task(pipeline: Pipeline, engine: EngineSettings) -> BaseOperator:
     return SparkMaintainOperator(conn_id=engine.connection, driver_memory=engine.driver_memory, **shared)
 
 
-def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
-    """Make the maintenance DAG of a pipeline."""
+def maintain_dag(project: Project, pipeline: Pipeline) -> DAG | None:
+    """Make the maintenance DAG of a pipeline, if it has a schedule for it, and an engine."""
+    schedule = maintenance_schedule(project, pipeline)
+    if schedule is None:
+        return None
     engine = project.engine_entry(pipeline.maintenance_engine)
     with DAG(
         f"{MAINTAIN}{pipeline.name}",
