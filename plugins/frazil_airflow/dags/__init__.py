@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Literal, get_args
 
-
 Kind = Literal["ingest", "maintain", "letters", "replay", "capture", "monitor"]
 
 
