@@ -19,7 +19,7 @@ from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.sdk import Connection
 from airflow.sdk.log import mask_secret
 
-from frazil.alerts import words
+from frazil.alerts import messages
 from frazil.alerts.notice import Notice
 from frazil.pipeline.models.alerts import Alerts, ChannelSettings, channels_for
 from frazil.project import Project
@@ -93,7 +93,7 @@ def notifier(
     connection = channel.connection
     match channel.type:
         case "smtp":
-            mail = words.mail(notice)
+            mail = messages.mail(notice)
             return MailNotifier(
                 smtp_conn_id=connection,
                 from_email=channel.sender,
@@ -106,17 +106,17 @@ def notifier(
         case "slack":
             return SlackWebhookNotifier(
                 slack_webhook_conn_id=connection,
-                text=words.slack_text(notice),
-                blocks=words.slack_blocks(notice),
+                text=messages.slack_text(notice),
+                blocks=messages.slack_blocks(notice),
                 unfurl_links=False,
                 timeout=TIMEOUT_SECONDS,
             )
         case "pagerduty":
-            return IncidentNotifier(pagerduty_events_conn_id=connection, **words.pagerduty_event(notice))
+            return IncidentNotifier(pagerduty_events_conn_id=connection, **messages.pagerduty_event(notice))
         case "webhook":
             return HttpNotifier(
                 http_conn_id=connection,
-                json=words.webhook_body(notice),
+                json=messages.webhook_body(notice),
                 headers={"Content-Type": "application/json"},
                 extra_options={"timeout": TIMEOUT_SECONDS},
             )

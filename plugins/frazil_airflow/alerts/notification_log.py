@@ -1,4 +1,4 @@
-"""The book of what people were told, in Airflow Variables, and sending what is due by it.
+"""The log of what people were told, in Airflow Variables, and sending what is due by it.
 
 A pipeline's page is one Variable, which the monitor alone writes, one task at a time. It lives in Airflow's database and so
 survives restarts; a task may not touch that database otherwise. What late runs tell while no monitor is at work has a page
@@ -17,7 +17,7 @@ from frazil.pipeline.models.maintenance import parse_age
 from frazil.project import Project
 
 if TYPE_CHECKING:
-    from frazil.alerts.book import Page
+    from frazil.alerts.notification_log import Page
 
 
 class Variables:
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 def variable_of(pipeline: str) -> str:
-    """Return the name of the Airflow Variable that is a pipeline's page of the book."""
+    """Return the name of the Airflow Variable that is a pipeline's page of the log."""
     return _PREFIX + pipeline
 
 
@@ -64,13 +64,13 @@ def pages(store: Variables) -> set[str]:
 
 
 def page_of(store: Variables, pipeline: str, variable: str | None = None) -> Page:
-    """Return a pipeline's page of the book: empty if there is none, or it can't be read."""
+    """Return a pipeline's page of the log: empty if there is none, or it can't be read."""
     name = variable or variable_of(pipeline)
     return _page(name, store.get(name))
 
 
 def _page(name: str, text: str | None) -> Page:
-    from frazil.alerts.book import Page, from_json
+    from frazil.alerts.notification_log import Page, from_json
 
     if text is None:
         return Page()
@@ -83,7 +83,7 @@ def _page(name: str, text: str | None) -> Page:
 
 def whole_page(store: Variables, pipeline: str, late: str | None) -> Page:
     """Return the page with what late runs told, as the text of their page says."""
-    from frazil.alerts.book import merge_pages
+    from frazil.alerts.notification_log import merge_pages
 
     return merge_pages(page_of(store, pipeline), _page(late_variable(pipeline), late))
 
@@ -96,7 +96,7 @@ def delete_late_page(store: Variables, pipeline: str, late: str | None) -> None:
 
 def store_page(store: Variables, pipeline: str, page: Page) -> None:
     """Store a page without sending anything."""
-    from frazil.alerts.book import to_json
+    from frazil.alerts.notification_log import to_json
 
     store.set(variable_of(pipeline), to_json(page), _SAID)
 
@@ -116,7 +116,7 @@ def send_due(
     Returns:
         Why channels were not told, one line each.
     """
-    from frazil.alerts.book import due_messages, record_attempt, to_json
+    from frazil.alerts.notification_log import due_messages, record_attempt, to_json
     from frazil.pipeline.models.alerts import Alerts, channels_for
     from frazil_airflow.alerts.channels import send
 

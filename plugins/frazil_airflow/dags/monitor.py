@@ -37,7 +37,7 @@ from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT, b
 from frazil_airflow.project.secrets import load_project
 
 if TYPE_CHECKING:
-    from frazil.alerts.book import Page
+    from frazil.alerts.notification_log import Page
     from frazil.monitor.condition import Condition, Runs
 
 
@@ -52,8 +52,8 @@ def notify_of_broken_files(project: Project, now: datetime, store: Variables) ->
     Returns:
         Why channels were not told, and which files nobody could be told of, one line each.
     """
-    from frazil.alerts.book import update_page
     from frazil.alerts.notice import Notice
+    from frazil.alerts.notification_log import update_page
 
     problems_told = []
     sound = {pipeline.name for pipeline in sound_pipelines(project)}
@@ -93,7 +93,7 @@ def close_unwatched(project: Project, now: datetime, store: Variables) -> list[s
 
 
 def _close(project: Project, name: str, why: str, now: datetime, store: Variables) -> list[str]:
-    from frazil.alerts.book import close_page
+    from frazil.alerts.notification_log import close_page
 
     late = store.get(late_variable(name))
     page = close_page(whole_page(store, name, late), now, f"{why} Nobody watches it.")
@@ -225,7 +225,7 @@ def send_notices(
     Returns:
         Why channels were not told, one line each.
     """
-    from frazil.alerts.book import update_page
+    from frazil.alerts.notification_log import update_page
     from frazil.alerts.rules import judge
 
     settings = project.settings.alerts
@@ -237,7 +237,7 @@ def send_notices(
     linked = {kind: notice and replace(notice, link=_link(pipeline, kind, runs)) for kind, notice in judged.items()}
     page = update_page(page, linked, now)
     problems = send_due(project, pipeline.name, page, now, store)
-    delete_late_page(store, pipeline.name, late)  # it is in the book now
+    delete_late_page(store, pipeline.name, late)  # it is in the log now
     return problems
 
 

@@ -1,6 +1,6 @@
-"""The book of what was said already, per pipeline: what each channel was told, what is still to tell, and when again.
+"""The log of notifications, per pipeline: what each channel was told, what is still to tell, and when again.
 
-A page of the book is plain data, and a look at a pipeline turns it: `due_messages` says what is to be sent now and notes the try,
+A page of the log is plain data, and a look at a pipeline turns it: `due_messages` says what is to be sent now and notes the try,
 which is stored *before* anything is sent; `record_attempt` notes what came of it. So whoever dies in between sends once more, after
 a while that grows with every try: never lost, never for ever. One monitor at a time writes (Airflow sees to that); where a
 zombie wrote an older page over a newer one, a notice comes once too often, none is missing.

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.alerts.book import (
+from frazil.alerts.notice import Notice
+from frazil.alerts.notification_log import (
     GIVE_UP,
     LONGEST_WAIT,
     PATIENCE,
@@ -24,7 +25,6 @@ from frazil.alerts.book import (
     to_json,
     update_page,
 )
-from frazil.alerts.notice import Notice
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 LOOK = timedelta(minutes=2)
