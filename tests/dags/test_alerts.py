@@ -13,8 +13,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException
 
-from frazil.alerts.book import Page, to_json
 from frazil.alerts.failure import failure, of_chore
+from frazil.alerts.notification_log import Page, to_json
 from frazil.monitor.condition import Condition
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil_airflow.dags.captures import CaptureFilesOperator, CaptureRowsOperator
-from frazil_airflow.dags.timetable import timetable
+from frazil_airflow.dags.dag_defaults import timetable
 
 pytestmark = pytest.mark.dags
 

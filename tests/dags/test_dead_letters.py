@@ -15,9 +15,10 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil.errors import Retryable
 from frazil.pipeline.syntax.interval import parse_interval
-from frazil.report.letter_reports import KeptGroup, KeptReport
+from frazil.report.dead_letters_summary import LetterGroup
+from frazil.report.letter_reports import KeptReport
+from frazil_airflow.dags.dag_defaults import timetable
 from frazil_airflow.dags.dead_letter_reports import LetterReportOperator
-from frazil_airflow.dags.timetable import timetable
 
 pytestmark = pytest.mark.dags
 
@@ -78,7 +79,7 @@ KEPT = KeptReport(
     open=4,
     before=2,
     came_home=1,
-    groups=(KeptGroup("TOO_DEEP", "t", 5, 4, 2),),
+    groups=(LetterGroup("TOO_DEEP", "t", 5, 4, 2),),
     is_due=True,
 )
 

@@ -20,7 +20,7 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from frazil.batch.plan import PlannedTopic, RunPlan
 from frazil.project import Project
-from frazil.report.lineage import Column, Lineage, Name, TableWritten, TopicRead
+from frazil.report.lineage import Lineage, Name, TableWritten, TopicRead
 from frazil_airflow.outputs.lineage import operator_lineage
 from frazil_airflow.tasks.operators import InlineIngestOperator, SparkIngestOperator, SparkMaintainOperator
 
@@ -90,7 +90,7 @@ def test_counts_of_run_are_in_its_event():
     table = TableWritten(
         name=Name("s3://lake", "shop/orders"),
         known_as=Name("https://catalog.example.org/api", "shop.orders"),
-        columns=(Column("id", "long", None),),
+        columns=(NestedField(1, "id", LongType()),),
         snapshot_id=7136527834682345123,
         rows=9,
         files=2,

@@ -15,8 +15,8 @@ from frazil.maintain.need import STEPS as ALL_STEPS
 from frazil.maintain.result import Figures, MaintenanceResult, StepOutcome, TableOutcome
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil_airflow.dags import maintenance
+from frazil_airflow.dags.dag_defaults import timetable
 from frazil_airflow.dags.maintenance import STEPS
-from frazil_airflow.dags.timetable import timetable
 
 pytestmark = pytest.mark.dags
 

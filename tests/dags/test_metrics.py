@@ -31,13 +31,14 @@ ROOT = Path(__file__).resolve().parents[2]
 SEND = """
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from airflow.sdk.observability.stats import Stats
-from frazil_airflow.outputs.metrics import emit_condition, emit_maintenance, emit_run
+from frazil.monitor.samples import condition_samples, maintenance_samples, run_samples
+from frazil_airflow.outputs.metrics import emit
 from tests.unit.monitor.measured import CONDITION, MAINTENANCE, PROMISE, RUN
 
 Stats.initialize(factory=get_stats_factory(), export_legacy_names=True)  # as Airflow's task runner does
-emit_run(RUN)
-emit_maintenance(MAINTENANCE)
-emit_condition(CONDITION, PROMISE)
+emit(run_samples(RUN))
+emit(maintenance_samples(MAINTENANCE))
+emit(condition_samples(CONDITION, PROMISE))
 """
 
 
@@ -149,7 +150,7 @@ def test_dead_letters_are_counted_only_where_metrics_are_sent(
     monkeypatch.setattr("frazil.monitor.reading.read", lambda *_, **__: well)
     monkeypatch.setattr("frazil.monitor.reading.with_open_letters", lambda found, *_: replace(found, open_letters=7))
     monkeypatch.setattr(
-        "frazil_airflow.outputs.metrics.emit_condition", lambda found, _: told.append(found.open_letters)
+        "frazil.monitor.samples.condition_samples", lambda found, _: told.append(found.open_letters) or ()
     )
 
     monitor.look()

@@ -16,7 +16,7 @@ from frazil.error_codes import INTERNAL
 from frazil.errors import Retryable, Terminal
 from frazil.run.batches.dry_run import DryRun
 from frazil.run.batches.result import RunResult
-from frazil_airflow.dags.timetable import cron_of
+from frazil_airflow.dags.dag_defaults import cron_of
 from frazil_airflow.outputs.run_summary import address, facts_of, look_sentence, sample_lines, sentence, with_facts
 from frazil_airflow.project.failures import exit_code, terminal_is_final
 from frazil_airflow.project.run_request import limit_records

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
 
 from frazil.batch.audit import TOO_MANY_DEAD
 from frazil.batch.refusal import BATCHES_REFUSED
@@ -39,18 +41,15 @@ class Failure:
     """A failed run.
 
     Attributes:
-        dag: Id of the DAG.
-        run: Id of the run.
         noted_at: When it was noted, UTC.
         kind: What it is about.
         severity: `critical` if a person must act, else the next run may do.
-        cause: What was seen.
         next_step: What to do, if the error said it.
     """
 
     dag: str
     run: str
-    noted_at: datetime
+    noted_at: Annotated[datetime, Field(alias="at")]
     kind: FailureKind
     severity: Severity
     cause: str
@@ -58,8 +57,7 @@ class Failure:
 
     def to_json(self) -> str:
         """As JSON."""
-        body = asdict(self) | {"noted_at": self.noted_at.isoformat()}
-        return json.dumps({"at" if name == "noted_at" else name: value for name, value in body.items()})
+        return json.dumps(TypeAdapter(Failure).dump_python(self, by_alias=True), default=datetime.isoformat)
 
     @classmethod
     def from_json(cls, text: str) -> Failure:
@@ -68,24 +66,11 @@ class Failure:
         Raises:
             ValueError: It is none.
         """
-        try:
-            fields = json.loads(text)
-            noted_at = datetime.fromisoformat(fields["at"])
-            return cls(**{name: value for name, value in fields.items() if name != "at"}, noted_at=noted_at)
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"not a failure: {error}") from error
+        return TypeAdapter(cls).validate_json(text, strict=True)
 
 
 def failure(dag: str, run: str, instant: datetime, message: str, *, final: bool) -> Failure:
-    """What a failed ingest run left.
-
-    Args:
-        dag: Id of the DAG.
-        run: Id of the run.
-        instant: Now.
-        message: Text of its error.
-        final: Whether no other try can help: a person must act.
-    """
+    """What a failed ingest run left. `final`: no other try can help, a person must act."""
     cause, next_step = _parted(message)
     kind: FailureKind = next((kind for mark, kind in _MARKS if mark in cause), "failed_run")
     severity: Severity = "critical" if final else "warning"

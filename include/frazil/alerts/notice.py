@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from frazil.pipeline.models.alerts import Severity
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.report.dead_letters_page import counted
-from frazil.report.letter_reports import KeptGroup, KeptReport
+from frazil.report.dead_letters_page import batch_range, counted
+from frazil.report.dead_letters_summary import LetterGroup
+from frazil.report.letter_reports import KeptReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +17,6 @@ class Notice:
     """What a person is told.
 
     Attributes:
-        pipeline: Name of the pipeline.
-        owner: Its owner.
         kind: What it is about: a name of the field's, as `failed_run` or `dead_letters`; begins the deduplication key.
         severity: How urgent it is.
         title: One line.
@@ -58,25 +57,13 @@ _LINES = 10
 
 
 def letters_notice(pipeline: Pipeline, report: KeptReport, page: str, link: str | None) -> Notice:
-    """The notice of a report.
-
-    Args:
-        pipeline: The pipeline.
-        report: The report.
-        page: Its page.
-        link: Where the page is, if it can be said.
-    """
-    batches = (
-        f"batch {report.through}"
-        if report.through == report.after + 1
-        else f"batches {report.after + 1} to {report.through}"
-    )
+    """The notice of a report."""
     return Notice(
         pipeline=pipeline.name,
         owner=pipeline.owner,
         kind="dead_letters",
         severity="warning",
-        title=f"{pipeline.name}: {counted(report.count)} new in {batches}",
+        title=f"{pipeline.name}: {counted(report.count)} new in {batch_range(report.after, report.through)}",
         cause="\n".join(_lines(report)),
         next_step=f"frazil dead-letters list {pipeline.name}",
         link=link,
@@ -92,6 +79,6 @@ def _lines(report: KeptReport) -> Iterator[str]:
         yield f"and {sum(group.count for group in more):,} of {len(more)} other kinds"
 
 
-def _line(group: KeptGroup) -> str:
+def _line(group: LetterGroup) -> str:
     table = f" of table {group.destination}" if group.destination else ""
     return f"{group.count:,} {group.code} in {group.topic}{table} ({group.before:,} before)"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Literal
 
 from frazil.alerts.failure import RUN_KINDS, ChoreKind, Failure
 from frazil.alerts.notice import Notice
@@ -18,6 +19,11 @@ from frazil.pipeline.models.alerts import Alerts, Severity
 from frazil.pipeline.models.maintenance import parse_age
 
 Judged = Mapping[str, Notice | None]
+
+Trouble = tuple[str, str, str]
+"""Title, cause and next step."""
+
+Verdict = Trouble | Literal["unknown"] | None
 
 _NEXT = "\n  next: "
 _SHARE = 4
@@ -30,7 +36,6 @@ class Case:
 
     Attributes:
         condition: How the pipeline is doing.
-        alerts: Its thresholds.
         promise: How old the instant may be that its tables are complete through.
         interval: Between the last run that was due and the next; two looks if that is longer.
         fewest: Unread records, the fewest of each finished interval, the newest one last.
@@ -50,55 +55,52 @@ class Case:
 def judge(case: Case) -> Judged:
     """Say of each kind of trouble whether it holds."""
     notices: dict[str, Notice | None] = {}
-    for rule in _RULES:
-        notices.update(rule(case))
-    return notices
+    for kind, (severity, rule) in _RULES.items():
+        verdict = rule(case)
+        if verdict != "unknown":
+            notices[kind] = None if verdict is None else _notice(case, kind, severity, *verdict)
+    return notices | dict(_failed(case)) | dict(_chores(case))
 
 
-def _refused(case: Case) -> Iterator[tuple[str, Notice | None]]:
+def _refused(case: Case) -> Verdict:
     condition = case.condition
     if condition.refusal is not None:
-        cause, _, step = condition.refusal.partition(_NEXT)
-        title = f"{condition.pipeline}: the next run will refuse to read"
-        yield "refused", _notice(case, "refused", "critical", title, cause, step or f"frazil lag {condition.pipeline}")
-    elif condition.unreadable is None:
-        yield "refused", None
+        return _error(condition, "the next run will refuse to read", condition.refusal)
+    return None if condition.unreadable is None else "unknown"
 
 
-def _unreadable(case: Case) -> Iterator[tuple[str, Notice | None]]:
-    condition = case.condition
-    if condition.unreadable is None:
-        yield "unreadable", None
-        return
-    cause, _, step = condition.unreadable.partition(_NEXT)
-    title = f"{condition.pipeline}: Kafka or the catalog can't be read"
-    yield "unreadable", _notice(case, "unreadable", "warning", title, cause, step or f"frazil lag {condition.pipeline}")
+def _unreadable(case: Case) -> Verdict:
+    error = case.condition.unreadable
+    return None if error is None else _error(case.condition, "Kafka or the catalog can't be read", error)
+
+
+def _error(condition: Condition, title: str, error: str) -> Trouble:
+    cause, _, step = error.partition(_NEXT)
+    return f"{condition.pipeline}: {title}", cause, step or f"frazil lag {condition.pipeline}"
 
 
 def _is_half_read(condition: Condition) -> bool:
-    """Whether it is not known since when the records wait: Kafka answered in part."""
-    return bool(condition.lag) and condition.lag_seconds is None and condition.unreadable is not None
+    """Whether it is not known since when the records wait: Kafka answered in part, or not at all."""
+    is_partial = bool(condition.lag) and condition.lag_seconds is None and condition.unreadable is not None
+    return condition.lag is None or is_partial
 
 
-def _stale(case: Case) -> Iterator[tuple[str, Notice | None]]:
+def _stale(case: Case) -> Verdict:
     condition = case.condition
-    if condition.lag is None or _is_half_read(condition):
-        return
+    if _is_half_read(condition):
+        return "unknown"
     through = _complete_through(condition)
-    if (
-        condition.runs.is_paused
-        or condition.n is None
-        or through is None
-        or condition.read_at - through <= case.promise
-    ):
-        yield "stale", None
-        return
+    if condition.runs.is_paused or condition.n is None or through is None:
+        return None
+    age = condition.read_at - through
+    if age <= case.promise:
+        return None
     cause = (
-        f"The tables are complete through {_instant(through)} only: {spoken((condition.read_at - through).total_seconds())} before"
+        f"The tables are complete through {_instant(through)} only: {spoken(age.total_seconds())} before"
         f" {_instant(condition.read_at)}, promised are {spoken(case.promise.total_seconds())}. {condition.lag:,} records are not read yet."
     )
-    title = f"{condition.pipeline}: stale for {spoken((condition.read_at - through - case.promise).total_seconds())}"
-    yield "stale", _notice(case, "stale", "critical", title, cause, f"frazil history {condition.pipeline}")
+    title = f"{condition.pipeline}: stale for {spoken((age - case.promise).total_seconds())}"
+    return title, cause, f"frazil history {condition.pipeline}"
 
 
 def _complete_through(condition: Condition) -> datetime | None:
@@ -113,68 +115,53 @@ def _complete_through(condition: Condition) -> datetime | None:
     return max((instant for instant in (condition.complete_through, oldest) if instant is not None), default=None)
 
 
-def _lag(case: Case) -> Iterator[tuple[str, Notice | None]]:
+def _lag(case: Case) -> Verdict:
     condition, most = case.condition, case.alerts.lag
     if condition.lag is None:
-        return
+        return "unknown"
     if most is None or condition.lag <= most:
-        yield "lag", None
-        return
+        return None
     cause = f"{condition.lag:,} records are not read yet, {most:,} are tolerated.{_oldest(condition)}"
-    yield (
-        "lag",
-        _notice(
-            case,
-            "lag",
-            "warning",
-            f"{condition.pipeline}: {condition.lag:,} records wait",
-            cause,
-            _lag_command(condition),
-        ),
-    )
+    return f"{condition.pipeline}: {condition.lag:,} records wait", cause, f"frazil lag {condition.pipeline}"
 
 
-def _growing(case: Case) -> Iterator[tuple[str, Notice | None]]:
+def _growing(case: Case) -> Verdict:
     condition = case.condition
-    if condition.lag is None or _is_half_read(condition):
-        return
+    if _is_half_read(condition):
+        return "unknown"
     last = case.fewest[-case.alerts.growing_intervals - 1 :]
     grows = len(last) > case.alerts.growing_intervals and all(a < b for a, b in pairwise(last))
     # A few more of few are no growth: where runs keep up, nothing waits for two of them.
     waits = condition.lag_seconds is None or condition.lag_seconds > 2 * case.interval.total_seconds()
     if not grows or not waits or condition.runs.is_paused:
-        yield "lag_growing", None
-        return
+        return None
     cause = (
         f"Unread records, the fewest of each interval: {', '.join(f'{count:,}' for count in last)}. More arrives than is"
         f" read.{_oldest(condition)}"
     )
     title = f"{condition.pipeline}: lag is growing, {condition.lag:,} records wait"
-    yield "lag_growing", _notice(case, "lag_growing", "warning", title, cause, _lag_command(condition))
+    return title, cause, f"frazil lag {condition.pipeline}"
 
 
-def _retention(case: Case) -> Iterator[tuple[str, Notice | None]]:
+def _retention(case: Case) -> Verdict:
     condition = case.condition
-    if condition.lag is None or _is_half_read(condition):
-        return
+    if _is_half_read(condition):
+        return "unknown"
     least = parse_age(case.alerts.retention_left).total_seconds()
     urgent = [retention for retention in condition.retention if _is_near(retention, least)]
     if not urgent:
-        yield "retention", None
-        return
+        return None
     first = urgent[0]
     lines = [_retention_text(retention) for retention in urgent[:20]]
     if urgent[20:]:
         lines.append(f"and {len(urgent) - 20} more")
-    where = f"{first.topic}/{first.partition}"
-    title = f"{condition.pipeline}: Kafka's retention is about to take unread records of {where}"
-    if first.headroom < 0:
-        title = f"{condition.pipeline}: Kafka's retention took unread records of {where}"
+    taking = "is about to take" if first.headroom >= 0 else "took"
+    title = f"{condition.pipeline}: Kafka's retention {taking} unread records of {first.topic}/{first.partition}"
     step = (
         f"kafka-configs.sh --bootstrap-server BROKER --alter --entity-type topics --entity-name {first.topic} --add-config retention.ms=-1"
         f"\nfrazil lag {condition.pipeline}"
     )
-    yield "retention", _notice(case, "retention", "critical", title, "\n".join(lines), step)
+    return title, "\n".join(lines), step
 
 
 def _is_near(retention: Retention, least: float) -> bool:
@@ -273,16 +260,15 @@ def _chores(case: Case) -> Iterator[tuple[str, Notice | None]]:
             yield kind, _notice(case, kind, failure.severity, f"{name}: {title}", cause, step)
 
 
-_RULES: Sequence[Callable[[Case], Iterator[tuple[str, Notice | None]]]] = (
-    _refused,
-    _unreadable,
-    _stale,
-    _lag,
-    _growing,
-    _retention,
-    _failed,
-    _chores,
-)
+_RULES: Mapping[str, tuple[Severity, Callable[[Case], Verdict]]] = {
+    "refused": ("critical", _refused),
+    "unreadable": ("warning", _unreadable),
+    "stale": ("critical", _stale),
+    "lag": ("warning", _lag),
+    "lag_growing": ("warning", _growing),
+    "retention": ("critical", _retention),
+}
+"""Kind -> how urgent it is, and what says whether it holds. A failed run says both itself."""
 
 
 def _notice(case: Case, kind: str, severity: Severity, title: str, cause: str, step: str) -> Notice:
@@ -292,10 +278,6 @@ def _notice(case: Case, kind: str, severity: Severity, title: str, cause: str, s
 
 def _oldest(condition: Condition) -> str:
     return "" if condition.lag_seconds is None else f" The oldest waits for {spoken(condition.lag_seconds)}."
-
-
-def _lag_command(condition: Condition) -> str:
-    return f"frazil lag {condition.pipeline}"
 
 
 def _instant(instant: datetime) -> str:

@@ -64,12 +64,7 @@ _EVERY_SECONDS = 0.25
 def start(home: Home, processes: Processes, report: Callable[[str], None], *, dags_paused: bool = True) -> None:
     """Start what does not run of Airflow, in order, and wait until every component is healthy.
 
-    Args:
-        home: The stack.
-        processes: The home's processes.
-        report: Receives progress lines.
-        dags_paused: Whether a DAG seen for the first time waits to be unpaused. Taken by components
-            that start now.
+    Components that start now take whether a DAG that is seen for the first time waits to be unpaused (`dags_paused`).
 
     Raises:
         Terminal: Airflow is not installed, its port is taken, its database is another one than that of the components

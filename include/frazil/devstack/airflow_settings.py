@@ -32,15 +32,7 @@ intervals."""
 def environment(
     home: Home, java: Java, secrets_of_home: Secrets, database: AirflowDatabase, *, dags_paused: bool
 ) -> dict[str, str]:
-    """Return the whole environment of every Airflow process.
-
-    Args:
-        home: The stack.
-        java: Java for Spark jobs.
-        secrets_of_home: The home's secrets.
-        database: Where Airflow keeps its metadata.
-        dags_paused: Whether a DAG seen for the first time waits to be unpaused.
-    """
+    """Return the whole environment of every Airflow process. Its Java is for Spark jobs."""
     inherited = inherited_environment()
     variables = {
         **home.environment,

@@ -60,17 +60,10 @@ def start(
     ready: Callable[[], bool] | None = None,
     secured: Secured | None = None,
 ) -> None:
-    """Start the broker unless it runs, and wait until it answers.
+    """Start the broker unless it runs, and wait until it answers, and `ready` too. Missing jars are fetched.
 
-    A killed broker starts again on the same data. The first start formats the data folder with a
-    random cluster id.
-
-    Args:
-        home: The stack; its `broker` jars are fetched if missing.
-        processes: The home's processes.
-        report: Receives progress lines.
-        ready: A further condition to wait for, for example a metadata request of a client.
-        secured: Passwords, certificates and an authorizer; without it the broker is open to who reaches the port.
+    A killed broker starts again on the same data. The first start formats the data folder with a random cluster id. One that is
+    not `secured` is open to who reaches the port.
 
     Raises:
         Terminal: A port is taken, or there is no fitting Java.

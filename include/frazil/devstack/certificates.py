@@ -82,13 +82,7 @@ class Authority:
         return cls(Identity((folder / f"{name}.pem").read_text(), (folder / f"{name}.key").read_text()))
 
     def issue(self, name: str, valid: timedelta = _VALID, hosts: tuple[str, ...] = HOSTS) -> Identity:
-        """Sign a certificate for a server or a client.
-
-        Args:
-            name: Its common name; Kafka's name of a client is made of it.
-            valid: How long from now on. Negative: it has expired already.
-            hosts: Addresses and names at which a server with it is asked.
-        """
+        """Sign a certificate for a server or a client. Kafka's name of a client is made of its common name."""
         certificate, key = self._loaded()
         leaf = ec.generate_private_key(ec.SECP256R1())
         issuer = str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)

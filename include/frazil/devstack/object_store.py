@@ -64,13 +64,7 @@ class Keys:
 
 
 def start(home: Home, processes: Processes, report: Callable[[str], None], keys: Keys) -> None:
-    """Start the server unless it runs, wait until it answers, and make the bucket.
-
-    Args:
-        home: The stack; objects lie in `s3` below it.
-        processes: The home's processes.
-        report: Receives progress lines.
-        keys: The login.
+    """Start the server unless it runs, wait until it answers, and make the bucket. Objects lie in `s3` below the home.
 
     Raises:
         Terminal: The program is not there and there is no Go to build it; or the port is taken.
@@ -131,12 +125,7 @@ def go() -> str | None:
 
 
 def is_fit(version: str, toolchain: str) -> bool:
-    """Whether a Go builds the server.
-
-    Args:
-        version: Its `GOVERSION`, such as ``go1.26.8``.
-        toolchain: Its `GOTOOLCHAIN`: ``local`` fetches no other Go, everything else does since Go 1.21.
-    """
+    """Whether a Go builds the server, by its `GOVERSION`, such as ``go1.26.8``, and its `GOTOOLCHAIN`: ``local`` fetches no other Go."""
     match = re.match(r"go(\d+)\.(\d+)", version)
     least = _LEAST if toolchain == "local" else _FETCHES
     return match is not None and (int(match[1]), int(match[2])) >= least

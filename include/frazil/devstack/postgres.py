@@ -53,14 +53,9 @@ def start(
     password: str,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Start the server unless it runs, and wait until it answers. The first start makes its data folder.
+    """Start the server unless it runs, and wait until it answers.
 
-    Args:
-        home: The stack; the data lies in `postgres` below it.
-        processes: The home's processes.
-        report: Receives progress lines.
-        password: Of the login, from the first start on.
-        settings: Further settings of the server.
+    The first start makes its data folder, `postgres` below the home, and gives the login its password.
 
     Raises:
         Terminal: There is no PostgreSQL on this machine, its port is taken, or its user can't reach the folder.
@@ -140,11 +135,7 @@ def require_programs(home: Home) -> Path:
 
 
 def programs(version: str | None = None) -> Path | None:
-    """Folder of `initdb` and `postgres`: of PATH, or where Debian keeps them; None if there is none.
-
-    Args:
-        version: Major version that it must be; any if None.
-    """
+    """Folder of `initdb` and `postgres`, of this major version: of PATH, or where Debian keeps them; None if there is none."""
     named = shutil.which("initdb")
     folders = [Path(named).resolve().parent] if named else []
     folders += sorted(_DEBIAN.glob("*/bin"), key=_version_of, reverse=True)

@@ -47,13 +47,9 @@ class Backing:
 
     @classmethod
     def s3(cls, warehouse: str, endpoint: str, database: str, secrets: Mapping[str, str]) -> Backing:
-        """An S3 server and a PostgreSQL database.
+        """An S3 server, by its address, and a PostgreSQL database, by its JDBC address.
 
-        Args:
-            warehouse: Where it puts tables, such as ``s3://lake/warehouse``.
-            endpoint: Address of the S3 server.
-            database: JDBC address.
-            secrets: CATALOG_USER and CATALOG_PASSWORD of the database, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+        The secrets are CATALOG_USER and CATALOG_PASSWORD of the database, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
         """
         properties = {
             "database": database,
@@ -66,13 +62,7 @@ class Backing:
 
 
 def start(home: Home, processes: Processes, report: Callable[[str], None], backing: Backing) -> None:
-    """Start the server unless it runs, and wait until it answers.
-
-    Args:
-        home: The stack; the `rest` jars are fetched if missing.
-        processes: The home's processes.
-        report: Receives progress lines.
-        backing: Where tables and their list are kept.
+    """Start the server unless it runs, and wait until it answers. Missing jars are fetched.
 
     Raises:
         Terminal: The port is taken, or there is no fitting Java.

@@ -27,13 +27,7 @@ _JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djav
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where the server keeps schemas.
-
-    Attributes:
-        url: JDBC address of a PostgreSQL database.
-        user: Login.
-        password: Of the login.
-    """
+    """Where the server keeps schemas: JDBC address of a PostgreSQL database, and its login."""
 
     url: str
     user: str
@@ -41,13 +35,9 @@ class Database:
 
 
 def start(home: Home, processes: Processes, report: Callable[[str], None], database: Database | None = None) -> None:
-    """Start the server unless it runs, and wait until it answers.
+    """Start the server unless it runs, and wait until it answers. Missing jars are fetched.
 
-    Args:
-        home: The stack; the `registry` jars are fetched if missing.
-        processes: The home's processes.
-        report: Receives progress lines.
-        database: Where schemas are kept; None: in memory, until it stops.
+    Without a database schemas are in memory, until it stops.
 
     Raises:
         Terminal: The Java runtime for it is not installed, or the port is taken.

@@ -71,12 +71,7 @@ class Secured:
         return () if self.keys is None else (f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.keys.as_uri()}",)
 
     def server_properties(self, plaintext: int, controller: int) -> dict[str, str]:
-        """What the broker's configuration has in place of, and beside, that of an open one. Holds passwords.
-
-        Args:
-            plaintext: Port of the listener PLAINTEXT.
-            controller: Port of the controller.
-        """
+        """What the broker's configuration has in place of, and beside, that of an open one. Holds passwords."""
         reached = f"PLAINTEXT://{LOOPBACK}:{plaintext},SASL_SSL://{LOOPBACK}:{self.sasl},SSL://{LOOPBACK}:{self.ssl}"
         return {
             "listener.security.protocol.map": _PROTOCOLS,
@@ -133,15 +128,7 @@ class Secured:
 
 
 def secured(folder: Path, sasl: int, ssl: int, users: Iterable[str], keys: Path | None = None) -> Secured:
-    """Make what a secured broker needs, or find it where an earlier call made it. Users that are new get a password.
-
-    Args:
-        folder: Where it is kept.
-        sasl: Port of the listener SASL_SSL.
-        ssl: Port of the listener SSL.
-        users: Who gets a password, and a certificate of that name.
-        keys: File of the public keys (JWKS) of who issues tokens.
-    """
+    """Make what a secured broker needs, or find it where an earlier call made it. New users get a password and a certificate."""
     private_folder(folder)
     if not (folder / f"{_AUTHORITY}.pem").is_file():
         Authority.make("frazil").identity.store(folder, _AUTHORITY)

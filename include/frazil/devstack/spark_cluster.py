@@ -51,13 +51,8 @@ def start(
 ) -> None:
     """Start what does not run of the master and its workers, and wait until the workers are registered.
 
-    Args:
-        home: The stack. The master listens on its port `spark_master`; its page and the workers listen on any free ports.
-        processes: The home's processes.
-        report: Receives progress lines.
-        workers: How many, with one core each.
-        memory: What executors on a worker may have together, such as ``1g``.
-        secret: What drivers must know (`SECRET_VARIABLE`); None: whoever reaches the port may run code.
+    The master's page and the workers listen on any free ports. `memory` is what executors on a worker may have together, such
+    as ``1g``. Drivers must know the secret (`SECRET_VARIABLE`); without one whoever reaches the port may run code.
 
     Raises:
         Terminal: The port is taken, or there is no fitting Java.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from frazil.devstack import production, production_start, rest_catalog
-from frazil.devstack.parts import PARTS, Launch, PartName, names
+from frazil.devstack import production, rest_catalog
+from frazil.devstack.parts import PARTS, Launch, PartName
 from frazil.error_codes import STACK_FAILED
 from frazil.runtime import spark_server
 from frazil.runtime.files import exclusive
@@ -27,7 +27,6 @@ class ComponentStatus:
     """One process of the stack.
 
     Attributes:
-        name: Component.
         state: `running`; `stopped` when it was never started or stopped in order; `dead` when it
             ended otherwise.
         pid: Process id while running.
@@ -63,7 +62,10 @@ class Status:
             "catalog": {"name": CATALOG, **_catalog(self.home)},
             "addresses": {part.name: part.url(self.home) for part in PARTS[self.home.profile]},
             "airflow": {"url": self.home.airflow_url, "user": self.home.airflow_user},
-            "components": [_component_json(component) for component in self.components],
+            "components": [
+                asdict(component) | {"since": component.since.isoformat() if component.since else None}
+                for component in self.components
+            ],
         }
 
 
@@ -84,12 +86,6 @@ def up(
     Calls on one home wait for each other. What was started before a failure keeps running; `down`
     ends it.
 
-    Args:
-        home: The stack.
-        only: Parts to start; all when None.
-        report: Receives progress lines.
-        dags_paused: Whether a DAG seen for the first time waits to be unpaused.
-
     Raises:
         Terminal: A port is taken or was moved under a running component, another profile runs, or something must be
             installed.
@@ -100,25 +96,23 @@ def up(
     with _alone(home, report):
         _refuse_other_profile(home, processes)
         _refuse_moved_ports(home, processes)
-        if home.profile == "production":  # else a home would change its profile, and then lack something
-            production_start.require(home, names("production") if only is None else only)
+        parts = [part for part in PARTS[home.profile] if only is None or part.name in only]
+        for part in parts:  # before the home is noted: else it would change its profile, and then lack something
+            part.require(home)
+        if home.profile == "production":
             production.write_settings(home)
         home.record()
         home.warehouse.mkdir(parents=True, exist_ok=True)
-        for part in PARTS[home.profile]:
-            if only is None or part.name in only:
-                began = time.monotonic()
-                part.start(launch)
-                report(f"{part.name}: ready at {part.url(home)} ({time.monotonic() - began:.1f} s)")
+        for part in parts:
+            began = time.monotonic()
+            part.start(launch)
+            report(f"{part.name}: ready at {part.url(home)} ({time.monotonic() - began:.1f} s)")
 
 
 def down(home: Home, report: Callable[[str], None] = lambda _: None, only: Collection[str] | None = None) -> None:
     """Stop every process of the stack, last started first, also what a crashed `up` left.
 
-    Args:
-        home: The stack, whatever its profile was.
-        report: Receives progress lines.
-        only: Parts to stop, `spark` for a managed spark connect server; all when None.
+    Whatever the profile of the home was. `only` names parts, and `spark` for a managed spark connect server; None: all.
 
     Raises:
         Retryable: A process could not be ended.
@@ -182,13 +176,3 @@ def _component(processes: Processes, name: str) -> ComponentStatus:
     if record is not None:
         return ComponentStatus(name, "running", record.pid, record.url or None, record.since)
     return ComponentStatus(name, "dead" if processes.record(name) else "stopped")
-
-
-def _component_json(component: ComponentStatus) -> dict[str, Any]:
-    return {
-        "name": component.name,
-        "state": component.state,
-        "pid": component.pid,
-        "url": component.url,
-        "since": component.since.isoformat() if component.since else None,
-    }

@@ -20,13 +20,8 @@ _AT_ONCE: Final = 8
 
 
 def examine(project: Project, pipelines: Sequence[Pipeline], *, is_all: bool, with_spark: bool) -> list[Finding]:
-    """Look at this machine, the services and the pipelines.
-
-    Args:
-        project: Settings and doors.
-        pipelines: Which are looked at.
-        is_all: Whether those are all of the project: then all that the settings name is looked at.
-        with_spark: Whether a task per executor is run, which takes seconds.
+    """Look at this machine, the services and the pipelines. If the pipelines are all of the project (`is_all`), all that the
+    settings name is looked at. `with_spark` runs a task per executor, which takes seconds.
     """
     engines = {
         name

@@ -80,13 +80,8 @@ def failure_finding(check: str, error: FrazilError) -> Finding:
 def executor_findings(
     check: str, answer: Mapping[str, Any], driver: Mapping[str, str | None], sources: str
 ) -> Iterator[Finding]:
-    """Judge what executors said.
-
-    Args:
-        check: Name of the check.
-        answer: The answer of `frazil.spark.jobs.probe`.
-        driver: Versions of the driver's packages.
-        sources: Digest of the driver's Frazil.
+    """Judge what executors said. The answer is that of `frazil.spark.jobs.probe`; versions and digest of sources are the
+    driver's.
     """
     by_executor = {facts["executor"]: facts for facts in answer["told"]}
     wrong = 0

@@ -35,12 +35,7 @@ _NO_DISK: Final = _GIB // 2
 
 
 def machine_checks(home: Home, *, needs_spark: bool) -> list[Check]:
-    """The checks of this machine.
-
-    Args:
-        home: The state folder.
-        needs_spark: Whether a pipeline's engine starts Spark here.
-    """
+    """The checks of this machine."""
     return [
         python_and_packages,
         lambda: [java_finding(needed=needs_spark)],
@@ -72,10 +67,7 @@ def python_finding(version: str, specifier: str) -> Finding:
 
 def packages_finding(requirements: Iterable[str], version_of: Callable[[str], str | None]) -> Finding:
     """Whether packages are there in versions that fit. Those of an extra are asked for where its own package is there.
-
-    Args:
-        requirements: As pyproject.toml has them.
-        version_of: The installed version of a package; None if there is none.
+    Requirements are written as in pyproject.toml.
     """
     parsed_requirements = [Requirement(text) for text in requirements]
     needed = [

@@ -29,11 +29,13 @@ _STEPS: Final = {
 
 def pipeline_checks(project: Project, pipeline: Pipeline, *, has_cluster: bool) -> list[Check]:
     """The checks of one pipeline. Without its cluster nothing of its topics can be told: those are left out."""
-    name = pipeline.name
-    checks: list[Check] = [lambda: findings_of(f"tables of {name}", lambda: tables(project, pipeline))]
+    name, tables, position = pipeline.name, f"tables of {pipeline.name}", f"position of {pipeline.name}"
+    checks: list[Check] = [
+        lambda: findings_of(tables, lambda: [tables_finding(tables, name, table_health(project, pipeline))])
+    ]
     if has_cluster:
         checks.append(lambda: findings_of(f"topics of {name}", lambda: topics(project, pipeline)))
-        checks.append(lambda: findings_of(f"position of {name}", lambda: [position(project, pipeline)]))
+        checks.append(lambda: findings_of(position, lambda: [position_finding(read(project, pipeline), pipeline)]))
     return checks
 
 
@@ -68,11 +70,6 @@ def access_finding(check: str, access: dict[str, TopicAccess]) -> Finding:
     return Finding(check, "failed", lacks, " and ".join(sorted(NEEDED)), step)
 
 
-def position(project: Project, pipeline: Pipeline) -> Finding:
-    """Whether a plan would go on from the position, and how far retention is behind it."""
-    return position_finding(read(project, pipeline), pipeline)
-
-
 def position_finding(condition: Condition, pipeline: Pipeline) -> Finding:
     """Judge what was read of a pipeline by the rule for its state word."""
     check, name = f"position of {pipeline.name}", pipeline.name
@@ -89,12 +86,6 @@ def position_finding(condition: Condition, pipeline: Pipeline) -> Finding:
 def _next_step(complaint: str | None) -> str | None:
     """The next step of an error that is text by now, see `frazil.errors`."""
     return None if complaint is None else complaint.partition("\n  next: ")[2] or None
-
-
-def tables(project: Project, pipeline: Pipeline) -> Iterator[Finding]:
-    """The health of the tables."""
-    scores = table_health(project, pipeline)
-    yield tables_finding(f"tables of {pipeline.name}", pipeline.name, scores)
 
 
 def tables_finding(check: str, pipeline: str, scores: dict[str, int]) -> Finding:

@@ -28,19 +28,17 @@ _S3: Final = "s3.endpoint"
 
 
 def service_checks(project: Project, pipelines: Iterable[Pipeline], *, is_all: bool) -> list[Check]:
-    """The checks of services.
-
-    Args:
-        project: Settings and doors.
-        pipelines: Those that are asked about.
-        is_all: Whether those are all: then everything that the settings name is looked at, else what these pipelines name.
+    """The checks of services. If the pipelines are all (`is_all`), of everything that the settings name, else of what these
+    pipelines name.
     """
     named, settings = list(pipelines), project.settings
     clusters = settings.clusters if is_all else {pipeline.source.cluster for pipeline in named}
     catalogs = settings.catalogs if is_all else {name for pipeline in named for name in pipeline.catalogs}
     halves = [half for pipeline in named for half in (pipeline.value, pipeline.key) if half is not None]
     registries = settings.registries if is_all else {half.registry for half in halves if half.registry is not None}
-    checks: list[Check] = [partial(cluster, project, name) for name in sorted(clusters)]
+    checks: list[Check] = [
+        partial(findings_of, _CLUSTER.format(name), partial(cluster, project, name)) for name in sorted(clusters)
+    ]
     tables = tuple(table for pipeline in named for table in (*pipeline.tables, pipeline.ledger_table))
     checks += [partial(catalog, project, name, tables) for name in sorted(catalogs)]
     checks += [partial(registry, project, name) for name in sorted(registries)]
@@ -54,16 +52,12 @@ def cluster_check(pipeline: Pipeline) -> str:
 
 def cluster(project: Project, name: str) -> Iterator[Finding]:
     """Whether brokers of a cluster answer."""
-    check = _CLUSTER.format(name)
-
-    def ask() -> Iterator[Finding]:
-        door = project.cluster(name)
-        began = time.monotonic()
-        facts = observe(door, ())
-        took = 1_000 * (time.monotonic() - began)
-        yield Finding(check, "ok", f"{door.bootstrap_servers} answers in {took:.0f} ms; cluster id {facts.cluster_id}")
-
-    return findings_of(check, ask)
+    door = project.cluster(name)
+    began = time.monotonic()
+    facts = observe(door, ())
+    took = 1_000 * (time.monotonic() - began)
+    answer = f"{door.bootstrap_servers} answers in {took:.0f} ms; cluster id {facts.cluster_id}"
+    yield Finding(_CLUSTER.format(name), "ok", answer)
 
 
 def catalog(project: Project, name: str, tables: tuple[str, ...]) -> Iterator[Finding]:

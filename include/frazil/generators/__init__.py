@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from frazil.generators.lines import lines
+from frazil.error_codes import BAD_FILE
 from frazil.generators.payments import payments
 from frazil.generators.pizzas import pizzas
 from frazil.kafka.client.record import OutgoingRecord
@@ -49,3 +50,22 @@ class Generator(Protocol):
 
 GENERATORS: Final[Mapping[str, Generator]] = MappingProxyType({"pizzas": pizzas, "payments": payments})
 """By the name that `frazil produce --generate` takes."""
+
+
+def lines(path: Path) -> Iterator[OutgoingRecord]:
+    """Yield one record without key per line: its bytes as they are, without the newline.
+
+    An empty line is a record too.
+
+    Raises:
+        Terminal: the file can't be read.
+    """
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                yield OutgoingRecord(None, line.removesuffix(b"\n"))
+    except OSError as error:
+        raise BAD_FILE.terminal(
+            f"can't read {path}: {error.strerror}",
+            next_step="give a readable file with one record per line",
+        ) from error

@@ -29,3 +29,8 @@ def breakages(random: Random, per_thousand: int, kinds: Sequence[str]) -> Iterat
         places = set(random.sample(range(_BLOCK), per_thousand))
         for place in range(_BLOCK):
             yield next(turns) if place in places else None
+
+
+def broken_value(text: str, kind: str | None) -> bytes:
+    """The value of a record: a sound one as it is, another cut off or empty. A text for a number is in it already."""
+    return {CUT_OFF: text[: len(text) // 2], EMPTY: ""}.get(kind or "", text).encode()

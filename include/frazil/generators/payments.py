@@ -10,34 +10,14 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from frazil.generators.broken import CUT_OFF, EMPTY, TEXT_FOR_NUMBER, breakages
+from frazil.generators.broken import CUT_OFF, EMPTY, TEXT_FOR_NUMBER, breakages, broken_value
 from frazil.kafka.client.record import OutgoingRecord
 
 KINDS: Final = (TEXT_FOR_NUMBER, CUT_OFF, EMPTY)
 
 _TYPES: Final = ("debit", "credit", "bank_slip")
-_GIVEN_NAMES: Final = (
-    "Ana",
-    "Bruno",
-    "Carla",
-    "Davi",
-    "Elisa",
-    "João",
-    "Luísa",
-    "Mateus",
-    "Nádia",
-    "Zoë",
-)
-_FAMILY_NAMES: Final = (
-    "Almeida",
-    "Barbosa",
-    "Conceição",
-    "Fernandes",
-    "Guimarães",
-    "Lima",
-    "Müller",
-    "Souza",
-)
+_GIVEN_NAMES: Final = ("Ana", "Bruno", "Carla", "Davi", "Elisa", "João", "Luísa", "Mateus", "Nádia", "Zoë")
+_FAMILY_NAMES: Final = ("Almeida", "Barbosa", "Conceição", "Fernandes", "Guimarães", "Lima", "Müller", "Souza")
 _DOCUMENTS: Final = 100
 _LARGEST_AMOUNT: Final = 10_000
 _UUID_BITS: Final = 128
@@ -46,11 +26,7 @@ _WINDOW_SECONDS: Final = 86_400
 
 
 def payments(
-    count: int,
-    *,
-    seed: int | None = None,
-    broken_per_thousand: int = 0,
-    now: datetime | None = None,
+    count: int, *, seed: int | None = None, broken_per_thousand: int = 0, now: datetime | None = None
 ) -> Iterator[OutgoingRecord]:
     """Yield exactly `count` payments.
 
@@ -75,8 +51,4 @@ def _record(random: Random, latest: datetime, kind: str | None) -> OutgoingRecor
         "amount": str(amount) if kind == TEXT_FOR_NUMBER else amount,
     }
     text = json.dumps(payment, ensure_ascii=False, separators=(",", ":"))
-    if kind == CUT_OFF:
-        text = text[: len(text) // 2]
-    elif kind == EMPTY:
-        text = ""
-    return OutgoingRecord(None, text.encode(), kind=kind)
+    return OutgoingRecord(None, broken_value(text, kind), kind=kind)

@@ -8,7 +8,7 @@ from itertools import islice
 from random import Random
 from typing import Final
 
-from frazil.generators.broken import CUT_OFF, EMPTY, TEXT_FOR_NUMBER, breakages
+from frazil.generators.broken import CUT_OFF, EMPTY, TEXT_FOR_NUMBER, breakages, broken_value
 from frazil.kafka.client.record import OutgoingRecord
 
 KINDS: Final = (CUT_OFF, TEXT_FOR_NUMBER, EMPTY)
@@ -39,11 +39,7 @@ _PIZZA: Final = """{
 
 
 def pizzas(
-    count: int,
-    *,
-    seed: int | None = None,
-    broken_per_thousand: int = 0,
-    now: datetime | None = None,
+    count: int, *, seed: int | None = None, broken_per_thousand: int = 0, now: datetime | None = None
 ) -> Iterator[OutgoingRecord]:
     """Yield exactly `count` pizzas; the last order is cut short where it has to be.
 
@@ -61,11 +57,7 @@ def _order_lines(random: Random, latest: datetime) -> Iterator[tuple[str, int, s
     """Order id, store and time: once per pizza of each order, without end."""
     while True:
         ordered = latest - timedelta(seconds=random.randrange(_WINDOW_SECONDS))
-        order = (
-            str(random.getrandbits(_ORDER_ID_BITS)),
-            random.randint(1, _STORES),
-            f"{ordered:%Y-%m-%d %H:%M:%S}",
-        )
+        order = (str(random.getrandbits(_ORDER_ID_BITS)), random.randint(1, _STORES), f"{ordered:%Y-%m-%d %H:%M:%S}")
         for _ in range(random.randint(1, _MOST_PIZZAS)):
             yield order
 
@@ -74,20 +66,8 @@ def _record(random: Random, order: tuple[str, int, str], kind: str | None) -> Ou
     order_id, store_id, ordered = order
     store: int | str = f'"store {store_id}"' if kind == TEXT_FOR_NUMBER else store_id
     sauce, cheese = random.choice(_SAUCES), random.choice(_CHEESES)
-    text = _PIZZA % (
-        order_id,
-        store,
-        sauce,
-        cheese,
-        _toppings(random, _MEATS),
-        _toppings(random, _VEGGIES),
-        ordered,
-    )
-    if kind == CUT_OFF:
-        text = text[: len(text) // 2]
-    elif kind == EMPTY:
-        text = ""
-    return OutgoingRecord(order_id.encode(), text.encode(), kind=kind)
+    text = _PIZZA % (order_id, store, sauce, cheese, _toppings(random, _MEATS), _toppings(random, _VEGGIES), ordered)
+    return OutgoingRecord(order_id.encode(), broken_value(text, kind), kind=kind)
 
 
 def _toppings(random: Random, choices: Sequence[str]) -> str:

@@ -90,12 +90,7 @@ def _is_enough(runs: Sequence[DagRun]) -> bool:
 
 
 def summarize_runs(runs: Sequence[DagRun], *, is_paused: bool | None = None) -> Runs:
-    """What the last runs of a DAG amount to.
-
-    Args:
-        runs: The newest first.
-        is_paused: Whether its schedule is paused.
-    """
+    """What the last runs of a DAG amount to. The newest run comes first."""
     finished = [run for run in runs if run.has_finished]
     last = finished[0] if finished else None
     begun = [run.start_date for run in runs if run.state == "running" and run.start_date is not None]

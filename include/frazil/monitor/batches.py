@@ -7,16 +7,15 @@ are forgotten with all that was read together with them. Threads may look at the
 
 from __future__ import annotations
 
-import json
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
 from threading import Lock, RLock
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +23,7 @@ import pyarrow.compute as pc
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.ledger.ledger import OF_LETTERS, PLACED, in_order, letter_rows
 from frazil.iceberg.ledger.ledger_files import LedgerFile, files_of_batches, ledger_files, read_ledger_files
-from frazil.monitor.figures import COLUMNS, Figures, Point, decided_between, figures, points_of, with_steps
+from frazil.monitor.figures import COLUMNS, Figures, Point, figures, points_of, with_steps
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.history import BatchHistory, batch_of
@@ -33,15 +32,7 @@ _PARTS: Final = 16
 """Reads that are kept apart; more are joined, so that many small ones take no more than they hold."""
 
 
-class Sized(Protocol):
-    """What tells the memory that it takes."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes."""
-
-
-T = TypeVar("T", bound=Sized)
+T = TypeVar("T", bound=Figures | pa.Table)
 
 
 class FileReads(Generic[T]):
@@ -124,16 +115,6 @@ class BatchPage:
     batches: tuple[BatchHistory, ...]
     offset: int
     total: int
-
-
-@dataclass(frozen=True)
-class TableChange:
-    """A batch changed a table's schema: which, when, and how, as [{path, kind, type}]."""
-
-    n: int
-    decided_at: datetime
-    table: str
-    changes: tuple[Mapping[str, object], ...]
 
 
 class Ledger:
@@ -274,24 +255,6 @@ class Ledger:
             if len(decided):
                 return datetime.fromtimestamp(pc.max(decided).as_py(), UTC)
         return None
-
-    def schema_changes(self, since: datetime, until: datetime) -> tuple[TableChange, ...]:
-        """What batches changed of tables, the newest first.
-
-        Raises:
-            Retryable: The storage can't be read now.
-        """
-        rows = decided_between(self._between(since, until).changes, since, until).to_pylist()
-        changes = (
-            TableChange(
-                row["n"],
-                datetime.fromtimestamp(row["decided"], UTC),
-                row["table"],
-                tuple(json.loads(row["schema_changes"])),
-            )
-            for row in rows
-        )
-        return tuple(sorted(changes, key=lambda change: (-change.n, change.table)))
 
     def _between(self, since: datetime, until: datetime) -> Figures:
         first, last = (int(instant.timestamp() * 1_000_000) for instant in (since, until))

@@ -16,8 +16,6 @@ class Retention:
     """How near Kafka's retention is to the position, in one partition with records to lose.
 
     Attributes:
-        topic: Topic.
-        partition: Partition number.
         headroom: Offsets between the log start and the position; below zero, so many are lost.
         seconds_left: Until `retention.ms` may take what was not read yet, at least; 0 if it took some. None if the topic
             keeps records for ever, or nobody can tell.
@@ -38,7 +36,6 @@ class TopicLag:
     """How far a pipeline is behind in one topic.
 
     Attributes:
-        topic: Topic.
         lag: Records not read yet; None if unknown.
         lag_seconds: Age of the oldest of them; 0 if there are none, None if unknown.
     """
@@ -66,7 +63,6 @@ class Runs:
         running_since: Begin of the run that is at work.
         last_state: State of the last finished run: `success` or `failed`.
         last_ended_at: When that was.
-        last_run: Its id.
         failures: How many of the last runs failed one after the other; None if unknown.
     """
 
@@ -83,7 +79,6 @@ class Condition:
     """A pipeline as it stands: what its tables, its topics and its DAG say.
 
     Attributes:
-        pipeline: Name.
         owner: Owner, from its file.
         read_at: When this was read, UTC.
         n: Number of the last batch; None if it never ran.

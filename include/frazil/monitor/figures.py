@@ -31,7 +31,6 @@ COLUMNS: Final = (
     "records_filtered",
     "dead_codes",
     "record_ages",
-    "schema_changes",
 )
 """What is read of a ledger."""
 
@@ -51,52 +50,43 @@ class Figures:
     Attributes:
         batches: `n`, `decided` (seconds since 1970), `records_*`, `dead_codes` (JSON).
         waits: `decided`, `wait` (a class, see `wait_seconds`) and `records` that waited so long from their timestamp to the commit.
-        changes: `n`, `decided`, `table` and `schema_changes` (JSON) of batches that changed a table.
     """
 
     batches: pa.Table
     waits: pa.Table
-    changes: pa.Table
 
     @property
     def nbytes(self) -> int:
         """Memory that it takes."""
-        return int(self.batches.nbytes + self.waits.nbytes + self.changes.nbytes)
+        return int(self.batches.nbytes + self.waits.nbytes)
 
     @classmethod
     def joined(cls, parts: Sequence[Figures]) -> Figures:
         """All parts together."""
-        tables = ([part.batches for part in parts], [part.waits for part in parts], [part.changes for part in parts])
-        return cls(*(pa.concat_tables(pieces) for pieces in tables))
+        return cls(*(pa.concat_tables([getattr(part, name) for part in parts]) for name in ("batches", "waits")))
 
     def packed(self) -> Figures:
         """The same in one piece."""
-        return Figures(*(part.combine_chunks() for part in (self.batches, self.waits, self.changes)))
+        return Figures(self.batches.combine_chunks(), self.waits.combine_chunks())
 
 
 def figures(rows: pa.Table) -> Figures:
     """Figures of rows of the ledger, one row per batch and table, in `COLUMNS`; older ledgers lack some."""
     decided = pc.cast(pc.divide(rows["decided_at"].cast(pa.int64()), 1_000_000), pa.int64())
-    rows = _complete(rows).append_column("decided", decided)
-    changes = rows.filter(pc.is_valid(rows["schema_changes"])).select(["n", "decided", "table", "schema_changes"])
+    rows = rows.append_column("decided", decided)
+    if "record_ages" not in rows.column_names:
+        rows = rows.append_column("record_ages", pa.nulls(len(rows), pa.string()))
     landed = rows.filter(pc.and_(pc.equal(rows["kind"], "ingest"), pc.greater(rows["records_read"], 0)))
     order = pa.chunked_array([pa.array(range(len(landed)), pa.int64())])
     firsts = landed.append_column("row", order).group_by(["n", "batch"], use_threads=False).aggregate([("row", "min")])
     batches = landed.take(firsts["row_min"])
     sums = batches.select(["n", "decided", *COUNTED, "dead_codes"])
-    return Figures(sums, _waits(batches), changes)
+    return Figures(sums, _waits(batches))
 
 
 def wait_seconds(wait: int) -> float:
     """The seconds that stand for a class of waits."""
     return _LEAST * _STEP**wait
-
-
-def _complete(rows: pa.Table) -> pa.Table:
-    for name in ("record_ages", "schema_changes"):
-        if name not in rows.column_names:
-            rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
-    return rows
 
 
 def _waits(batches: pa.Table) -> pa.Table:
@@ -117,12 +107,7 @@ def _class(wait: float) -> int:
 
 
 def quantiles(counts: Mapping[int, int], shares: tuple[float, ...]) -> list[float] | None:
-    """Quantiles of waits, in seconds; None without any.
-
-    Args:
-        counts: Class -> records.
-        shares: In growing order.
-    """
+    """Quantiles of waits, in seconds; None without any. Of records per class of waits; the shares grow."""
     total = sum(counts.values())
     if not total:
         return None
@@ -168,17 +153,11 @@ class Point:
     freshness: Freshness = field(default_factory=Freshness)
 
 
-def decided_between(table: pa.Table, since: datetime, until: datetime) -> pa.Table:
-    """Rows of `frazil.monitor.figures` decided from `since` to `until`."""
-    decided = table["decided"]
-    return table.filter(
-        pc.and_(pc.greater_equal(decided, int(since.timestamp())), pc.less(decided, int(until.timestamp())))
-    )
-
-
 def with_steps(table: pa.Table, since: datetime, until: datetime, size: int) -> pa.Table:
-    """Rows of the period with a further column `step`: the number of their step of `size` seconds since 1970."""
-    rows = decided_between(table, since, until)
+    """Rows decided from `since` to `until` with a further column `step`: the number of their step of `size` seconds since 1970."""
+    decided = table["decided"]
+    is_within = pc.and_(pc.greater_equal(decided, int(since.timestamp())), pc.less(decided, int(until.timestamp())))
+    rows = table.filter(is_within)
     return rows.append_column("step", pc.divide(rows["decided"].cast(pa.int64()), size))
 
 

@@ -9,7 +9,6 @@ from typing import Final
 from croniter import croniter
 from croniter.croniter import CroniterError
 
-from frazil.monitor.state import Promise
 from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.interval import Interval
@@ -67,19 +66,16 @@ INTERVALS: Final = 3
 LEAST: Final = timedelta(minutes=10)
 
 
-def promise_of(pipeline: Pipeline, instant: datetime) -> Promise:
-    """What its file promises (`alerts.fresh_within`). Without, three intervals, at least ten minutes; of a cron expression, what
-    came before the third last time at which a run was due is in, so a night without runs is no delay, and its length none by day.
-
-    Args:
-        pipeline: As its file says.
-        instant: The time.
+def promise_of(pipeline: Pipeline, instant: datetime) -> float | None:
+    """Seconds that a record may wait by its file (`alerts.fresh_within`). Without, three intervals, at least ten minutes; of a cron
+    expression, what came before the third last time at which a run was due is in, so a night without runs is no delay, and its
+    length none by day. None: a run is never due.
     """
     alerts = pipeline.alerts
     if alerts is not False and alerts.fresh_within is not None:
-        return Promise(parse_age(alerts.fresh_within).total_seconds())
+        return parse_age(alerts.fresh_within).total_seconds()
     interval = pipeline.every
     if interval.every is not None:
-        return Promise(max(LEAST, INTERVALS * interval.every).total_seconds())
+        return max(LEAST, INTERVALS * interval.every).total_seconds()
     ticks = last_ticks(interval, instant, INTERVALS)
-    return Promise(max(LEAST, instant - ticks[-1]).total_seconds()) if ticks else Promise()
+    return max(LEAST, instant - ticks[-1]).total_seconds() if ticks else None

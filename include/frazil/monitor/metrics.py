@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Final, Literal
 
 Kind = Literal["counter", "gauge", "timing"]
 Source = Literal["run", "maintenance", "condition"]
@@ -50,204 +51,117 @@ class Sample:
     tags: Mapping[str, str]
 
 
-_PIPELINE = ("pipeline",)
-_TABLE = ("pipeline", "table")
-_TOPIC = ("pipeline", "topic")
+CATALOGUE: Final[list[Metric]] = []
+"""All of them, in the order in which they are documented: that of their definitions."""
 
-RUN_BATCHES = Metric("frazil.run.batches", "counter", "batches", _PIPELINE, "run", "Batches that were landed.")
-RUN_RECORDS = Metric(
+
+def _metric(kind: Kind, source: Source, name: str, unit: str, description: str, *tags: str) -> Metric:
+    """Define a metric of a pipeline, told apart by further tags."""
+    metric = Metric(name, kind, unit, ("pipeline", *tags), source, description)
+    CATALOGUE.append(metric)
+    return metric
+
+
+_landed = partial(_metric, "counter", "run")
+_took = partial(_metric, "timing", "run")
+_figure = partial(_metric, "gauge", "maintenance")
+_level = partial(_metric, "gauge", "condition")
+
+RUN_BATCHES = _landed("frazil.run.batches", "batches", "Batches that were landed.")
+RUN_RECORDS = _landed(
     "frazil.run.records",
-    "counter",
     "records",
-    ("pipeline", "outcome"),
-    "run",
     "Records that were read, by what became of them: `written`, `dead`, `filtered`.",
+    "outcome",
 )
-RUN_DEAD_LETTERS = Metric(
-    "frazil.run.dead_letters", "counter", "records", ("pipeline", "code"), "run", "Dead letters by reason code."
+RUN_DEAD_LETTERS = _landed("frazil.run.dead_letters", "records", "Dead letters by reason code.", "code")
+RUN_UNKNOWN = _landed(
+    "frazil.run.unknown_fields", "records", "Records that were written, with fields that no column takes."
 )
-RUN_UNKNOWN = Metric(
-    "frazil.run.unknown_fields",
-    "counter",
-    "records",
-    _PIPELINE,
-    "run",
-    "Records that were written, with fields that no column takes.",
-)
-RUN_ROWS = Metric("frazil.run.rows", "counter", "rows", _TABLE, "run", "Rows that a destination got, replays included.")
-RUN_FILES = Metric("frazil.run.files", "counter", "files", _TABLE, "run", "Data files that a destination got.")
-RUN_BYTES = Metric("frazil.run.bytes", "counter", "bytes", _TABLE, "run", "Size of these files.")
-RUN_SECONDS = Metric(
-    "frazil.run.duration", "timing", "seconds", _PIPELINE, "run", "From the plan to the ledger's last row, all tries."
-)
-BATCH_PHASE = Metric(
+RUN_ROWS = _landed("frazil.run.rows", "rows", "Rows that a destination got, replays included.", "table")
+RUN_FILES = _landed("frazil.run.files", "files", "Data files that a destination got.", "table")
+RUN_BYTES = _landed("frazil.run.bytes", "bytes", "Size of these files.", "table")
+RUN_SECONDS = _took("frazil.run.duration", "seconds", "From the plan to the ledger's last row, all tries.")
+BATCH_PHASE = _took(
     "frazil.batch.phase",
-    "timing",
     "seconds",
-    ("pipeline", "phase"),
-    "run",
     "One phase of a batch: `stage`, `audit`, `decide`, `forward`; `redo`: tries before it that were refused, because"
     " another run or a change of the table came in between.",
+    "phase",
 )
-BATCH_COMMIT = Metric(
+BATCH_COMMIT = _took(
     "frazil.batch.commit",
-    "timing",
     "seconds",
-    _PIPELINE,
-    "run",
     "Commit latency of a batch: from its audit to its last table, `decide` and `forward` together.",
 )
 
-TABLE_HEALTH = Metric("frazil.table.health", "gauge", "score", _TABLE, "maintenance", "Health of a table, 0 to 100.")
+TABLE_HEALTH = _figure("frazil.table.health", "score", "Health of a table, 0 to 100.", "table")
 TABLE_FIGURES = {
-    metric.name.rpartition(".")[2]: metric
-    for metric in (
-        Metric("frazil.table.files", "gauge", "files", _TABLE, "maintenance", "Data files of a table."),
-        Metric("frazil.table.bytes", "gauge", "bytes", _TABLE, "maintenance", "Size of its data files."),
-        Metric("frazil.table.small_files", "gauge", "files", _TABLE, "maintenance", "Data files that are too small."),
-        Metric("frazil.table.delete_files", "gauge", "files", _TABLE, "maintenance", "Delete files of a table."),
-        Metric("frazil.table.manifests", "gauge", "manifests", _TABLE, "maintenance", "Manifests of its snapshot."),
-        Metric("frazil.table.snapshots", "gauge", "snapshots", _TABLE, "maintenance", "Snapshots of a table."),
+    name: _figure(f"frazil.table.{name}", unit, description, "table")
+    for name, unit, description in (
+        ("files", "files", "Data files of a table."),
+        ("bytes", "bytes", "Size of its data files."),
+        ("small_files", "files", "Data files that are too small."),
+        ("delete_files", "files", "Delete files of a table."),
+        ("manifests", "manifests", "Manifests of its snapshot."),
+        ("snapshots", "snapshots", "Snapshots of a table."),
     )
 }
 """By the names that `frazil.maintain.result.Figures` has for them."""
 
-STEP_SECONDS = Metric(
-    "frazil.maintenance.step",
-    "timing",
-    "seconds",
-    ("pipeline", "table", "step"),
-    "maintenance",
-    "A step of maintenance that was tried.",
-)
-STEPS = Metric(
-    "frazil.maintenance.steps",
+_STEP = ("table", "step")
+STEPS = _metric(
     "counter",
-    "steps",
-    ("pipeline", "table", "step", "status"),
     "maintenance",
+    "frazil.maintenance.steps",
+    "steps",
     "Steps that were due, by their end: `done`, `gave_way` (others changed the same files), `failed`.",
+    *_STEP,
+    "status",
+)
+STEP_SECONDS = _metric(
+    "timing", "maintenance", "frazil.maintenance.step", "seconds", "A step of maintenance that was tried.", *_STEP
 )
 
-STATE = Metric(
-    "frazil.state",
-    "gauge",
-    "0 or 1",
-    ("pipeline", "state"),
-    "condition",
-    "1 for the word that `frazil status` has for the pipeline, 0 for all others.",
+STATE = _level(
+    "frazil.state", "0 or 1", "1 for the word that `frazil status` has for the pipeline, 0 for all others.", "state"
 )
-LAG_RECORDS = Metric("frazil.lag.records", "gauge", "records", _PIPELINE, "condition", "Records not read yet.")
-LAG_SECONDS = Metric(
-    "frazil.lag.seconds", "gauge", "seconds", _PIPELINE, "condition", "Age of the oldest of them; 0 without any."
-)
-HELD_BACK = Metric(
-    "frazil.lag.held_back", "gauge", "records", _PIPELINE, "condition", "Records behind open transactions."
-)
-TOPIC_RECORDS = Metric(
-    "frazil.topic.lag_records", "gauge", "records", _TOPIC, "condition", "Records of a topic not read yet."
-)
-TOPIC_SECONDS = Metric(
-    "frazil.topic.lag_seconds", "gauge", "seconds", _TOPIC, "condition", "Age of the oldest of them; 0 without any."
-)
-FRESHNESS = Metric(
+LAG_RECORDS = _level("frazil.lag.records", "records", "Records not read yet.")
+LAG_SECONDS = _level("frazil.lag.seconds", "seconds", "Age of the oldest of them; 0 without any.")
+HELD_BACK = _level("frazil.lag.held_back", "records", "Records behind open transactions.")
+TOPIC_RECORDS = _level("frazil.topic.lag_records", "records", "Records of a topic not read yet.", "topic")
+TOPIC_SECONDS = _level("frazil.topic.lag_seconds", "seconds", "Age of the oldest of them; 0 without any.", "topic")
+FRESHNESS = _level(
     "frazil.freshness",
-    "gauge",
     "seconds",
-    ("pipeline", "percentile"),
-    "condition",
     "Commit time less record time over the last day: `p50`, `p95`, `p99`.",
+    "percentile",
 )
-COMMIT_AGE = Metric(
-    "frazil.commit.age", "gauge", "seconds", _PIPELINE, "condition", "Since the position moved last, by a batch."
+COMMIT_AGE = _level("frazil.commit.age", "seconds", "Since the position moved last, by a batch.")
+COMPLETE_AGE = _level(
+    "frazil.complete_through.age", "seconds", "Since the instant through which the tables are complete."
 )
-COMPLETE_AGE = Metric(
-    "frazil.complete_through.age",
-    "gauge",
-    "seconds",
-    _PIPELINE,
-    "condition",
-    "Since the instant through which the tables are complete.",
-)
-RETENTION_LEFT = Metric(
+RETENTION_LEFT = _level(
     "frazil.retention.left",
-    "gauge",
     "seconds",
-    _TOPIC,
-    "condition",
     "Until Kafka's retention may delete records that were not read, at least, in the most urgent partition; 0: it may have.",
+    "topic",
 )
-RETENTION_HEADROOM = Metric(
+RETENTION_HEADROOM = _level(
     "frazil.retention.headroom",
-    "gauge",
     "offsets",
-    _TOPIC,
-    "condition",
     "Offsets between the log start and the position, in that partition; below zero, so many are lost.",
+    "topic",
 )
-RETENTION_CUT = Metric(
-    "frazil.retention.cut_to",
-    "gauge",
-    "seconds",
-    _TOPIC,
-    "condition",
-    "The shortest retention that still keeps what was not read yet.",
+RETENTION_CUT = _level(
+    "frazil.retention.cut_to", "seconds", "The shortest retention that still keeps what was not read yet.", "topic"
 )
-OPEN_LETTERS = Metric(
-    "frazil.dead_letters.open",
-    "gauge",
-    "records",
-    _PIPELINE,
-    "condition",
-    "Dead letters that no batch landed.",
-)
-REFUSED = Metric("frazil.refused", "gauge", "0 or 1", _PIPELINE, "condition", "Whether a plan would refuse.")
-UNREADABLE = Metric(
-    "frazil.unreadable", "gauge", "0 or 1", _PIPELINE, "condition", "Whether Kafka or the catalog can't be read now."
-)
-UNFINISHED = Metric(
-    "frazil.unfinished", "gauge", "0 or 1", _PIPELINE, "condition", "Whether a decided batch is not finished."
-)
-FAILURES = Metric(
-    "frazil.failures", "gauge", "runs", _PIPELINE, "condition", "Runs that failed one after the other, up to now."
-)
-PAUSED = Metric("frazil.paused", "gauge", "0 or 1", _PIPELINE, "condition", "Whether the schedule is paused.")
-
-CATALOGUE: tuple[Metric, ...] = (
-    RUN_BATCHES,
-    RUN_RECORDS,
-    RUN_DEAD_LETTERS,
-    RUN_UNKNOWN,
-    RUN_ROWS,
-    RUN_FILES,
-    RUN_BYTES,
-    RUN_SECONDS,
-    BATCH_PHASE,
-    BATCH_COMMIT,
-    TABLE_HEALTH,
-    *TABLE_FIGURES.values(),
-    STEPS,
-    STEP_SECONDS,
-    STATE,
-    LAG_RECORDS,
-    LAG_SECONDS,
-    HELD_BACK,
-    TOPIC_RECORDS,
-    TOPIC_SECONDS,
-    FRESHNESS,
-    COMMIT_AGE,
-    COMPLETE_AGE,
-    RETENTION_LEFT,
-    RETENTION_HEADROOM,
-    RETENTION_CUT,
-    OPEN_LETTERS,
-    REFUSED,
-    UNREADABLE,
-    UNFINISHED,
-    FAILURES,
-    PAUSED,
-)
-"""All of them, in the order in which they are documented."""
+OPEN_LETTERS = _level("frazil.dead_letters.open", "records", "Dead letters that no batch landed.")
+REFUSED = _level("frazil.refused", "0 or 1", "Whether a plan would refuse.")
+UNREADABLE = _level("frazil.unreadable", "0 or 1", "Whether Kafka or the catalog can't be read now.")
+UNFINISHED = _level("frazil.unfinished", "0 or 1", "Whether a decided batch is not finished.")
+FAILURES = _level("frazil.failures", "runs", "Runs that failed one after the other, up to now.")
+PAUSED = _level("frazil.paused", "0 or 1", "Whether the schedule is paused.")
 
 
 AIRFLOW_PREFIX = "airflow"

@@ -22,7 +22,7 @@ from frazil.kafka.admin.observe import first_times
 from frazil.kafka.admin.topics import TopicRetention, retention
 from frazil.kafka.client.cluster import Cluster
 from frazil.monitor.condition import Condition, Retention, TopicLag
-from frazil.report.lag import Lag, PartitionLag
+from frazil.report.lag import Lag
 
 
 def with_unread(condition: Condition, cluster: Cluster, lag: Lag) -> Condition:
@@ -77,15 +77,7 @@ def with_ages(
 def _topic(condition: Condition, lag: Lag, topic: str, times: Mapping[TopicPartition, int | None]) -> TopicLag:
     lags = [partition.lag for partition in lag.partitions if partition.topic == topic and partition.lag is not None]
     total = sum(lags) if lags else None
-    return TopicLag(
-        topic,
-        total,
-        _oldest(
-            condition,
-            total,
-            {topic_partition: ms for topic_partition, ms in times.items() if topic_partition[0] == topic},
-        ),
-    )
+    return TopicLag(topic, total, _oldest(condition, total, {key: ms for key, ms in times.items() if key[0] == topic}))
 
 
 def _oldest(condition: Condition, lag: int | None, times: Mapping[TopicPartition, int | None]) -> float | None:
@@ -104,38 +96,19 @@ def _oldest(condition: Condition, lag: int | None, times: Mapping[TopicPartition
 def _retentions(
     instant: datetime, lag: Lag, times: Mapping[TopicPartition, int | None], retentions: Mapping[str, TopicRetention]
 ) -> Iterator[Retention]:
-    for partition_lag in lag.partitions:
-        if (partition_lag.topic, partition_lag.partition) in times and partition_lag.headroom is not None:
-            yield _retention(
-                instant,
-                partition_lag,
-                partition_lag.headroom,
-                times[partition_lag.topic, partition_lag.partition],
-                retentions.get(partition_lag.topic),
-            )
-
-
-def _retention(
-    instant: datetime,
-    partition_lag: PartitionLag,
-    headroom: int,
-    written_ms: int | None,
-    topic_retention: TopicRetention | None,
-) -> Retention:
-    age = None if written_ms is None else max(0.0, _age(instant, written_ms))
-    seconds_left = None
-    if headroom < 0:
-        seconds_left = 0.0
-    elif age is not None and topic_retention is not None and topic_retention.ms is not None:
-        seconds_left = max(0.0, topic_retention.ms / 1000 - age)
-    return Retention(
-        partition_lag.topic,
-        partition_lag.partition,
-        headroom,
-        seconds_left,
-        age,
-        by_size=topic_retention is not None and topic_retention.by_size,
-    )
+    for partition in lag.partitions:
+        place = partition.topic, partition.partition
+        if place not in times or partition.headroom is None:
+            continue
+        written_ms, policy = times[place], retentions.get(partition.topic)
+        age = None if written_ms is None else max(0.0, _age(instant, written_ms))
+        seconds_left = None
+        if partition.headroom < 0:
+            seconds_left = 0.0
+        elif age is not None and policy is not None and policy.ms is not None:
+            seconds_left = max(0.0, policy.ms / 1000 - age)
+        by_size = policy is not None and policy.by_size
+        yield Retention(*place, partition.headroom, seconds_left, age, by_size=by_size)
 
 
 def _age(instant: datetime, ms: int) -> float:

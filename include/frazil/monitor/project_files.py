@@ -27,11 +27,7 @@ _Stamp = tuple[tuple[str, int, int], ...]
 
 
 class ProjectFiles:
-    """Reads the project, and reads it anew only when one of its files changed: its catalogs stay open that long.
-
-    Args:
-        env: Variables that say where the files are.
-    """
+    """Reads the project, and reads it anew only when one of its files changed: its catalogs stay open that long."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -122,12 +118,7 @@ def _secret_files(places: Places) -> tuple[Path, ...]:
 
 
 def _stamp(files: Iterable[Path], absent: type[OSError] = FileNotFoundError) -> _Stamp:
-    """What changes when one of the files does.
-
-    Args:
-        files: The files.
-        absent: How one that is not there is told, as when it was removed since the folder was listed.
-    """
+    """What changes when one of the files does. One that was removed since its folder was listed is left out."""
     stamps = []
     for file in files:
         try:

@@ -25,7 +25,7 @@ from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.oldest_unread import with_unread
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.report.lag import Lag, lag_in, topics_of
+from frazil.report.lag import lag_in, topics_of
 from frazil.run.repair.open_dead_letters import letter_history
 from frazil.run.state.context import Clock, RunContext, utc_now
 from frazil.run.state.merge_key import refuse_no_key, refuse_other_key
@@ -184,15 +184,8 @@ def read(
     window: timedelta = DAY,
     ledgers: Ledgers | None = None,
 ) -> Condition:
-    """Read how a pipeline is doing. What can't be read is said, and left out; the rest is there.
-
-    Args:
-        project: Its settings.
-        pipeline: As its file says.
-        clock: Tells the time.
-        runs: What Airflow knows of its DAG.
-        window: Of the batches that are counted, and whose freshness is told.
-        ledgers: Keeps what was read of ledgers, for whoever looks again.
+    """Read how a pipeline is doing. What can't be read is said, and left out; the rest is there. Whoever looks again keeps
+    `ledgers`.
     """
     instant = clock()
     blank = Condition(pipeline.name, pipeline.owner, instant, runs=runs, window_seconds=window.total_seconds())
@@ -207,7 +200,11 @@ def _read(blank: Condition, scope: RunContext, problems: _Problems, ledgers: Led
     blank = replace(blank, auto_created=scope.pipeline.auto_created)
     # Tables before topics: offsets only grow, so what lands meanwhile can't look like a position beyond the log.
     tables = problems.tried(lambda: table_status(scope), None)
-    with_position = blank if tables is None else _with_tables(blank, tables)
+    with_position = blank
+    if tables is not None:
+        n = None if (position := _position(tables)) is None else position.n
+        unfinished, since = tables.unfinished, tables.unfinished_since
+        with_position = replace(blank, n=n, unfinished=unfinished, unfinished_since=since)
     counted = problems.tried(
         lambda: with_batches(with_position, ledgers.load(scope.project, scope.pipeline)), with_position
     )
@@ -222,7 +219,8 @@ def _with_topics(condition: Condition, scope: RunContext, problems: _Problems, t
     facts = observe(scope.cluster, topics_of(scope.cluster, scope.pipeline, position), absent_ok=True)
     problems.tried(lambda: _check(scope, position, facts), None)
     lag = lag_in(scope.pipeline, tables.position, facts, condition.read_at)
-    with_waiting = _with_lag(condition, lag)
+    through = datetime.fromisoformat(lag.complete_through) if lag.complete_through is not None else None
+    with_waiting = replace(condition, lag=lag.total, held_back=lag.held_back, complete_through=through)
     return problems.tried(lambda: with_unread(with_waiting, scope.cluster, lag), with_waiting)
 
 
@@ -261,21 +259,6 @@ class _Problems:
 
 def _position(tables: TableStatus) -> Position | None:
     return Position.from_json(tables.position.value) if tables.position is not None else None
-
-
-def _with_tables(condition: Condition, tables: TableStatus) -> Condition:
-    position = _position(tables)
-    return replace(
-        condition,
-        n=position.n if position is not None else None,
-        unfinished=tables.unfinished,
-        unfinished_since=tables.unfinished_since,
-    )
-
-
-def _with_lag(condition: Condition, lag: Lag) -> Condition:
-    through = datetime.fromisoformat(lag.complete_through) if lag.complete_through is not None else None
-    return replace(condition, lag=lag.total, held_back=lag.held_back, complete_through=through)
 
 
 def _check(scope: RunContext, position: Position | None, facts: ClusterFacts) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from frazil.monitor import metrics
 from frazil.monitor.metrics import Metric, Sample
-from frazil.monitor.state import STATES, Promise, state_of
+from frazil.monitor.state import STATES, state_of
 
 if TYPE_CHECKING:
     from frazil.maintain.result import Figures, MaintenanceResult
@@ -21,7 +21,7 @@ _COMMIT = ("decide", "forward")
 """Phases of a batch that its commits are in."""
 
 
-def of_run(result: RunResult) -> Iterator[Sample]:
+def run_samples(result: RunResult) -> Iterator[Sample]:
     """What a run did. Nothing if it landed nothing."""
     if result.batches == 0:
         return
@@ -43,7 +43,7 @@ def of_run(result: RunResult) -> Iterator[Sample]:
         yield sample(metrics.BATCH_COMMIT, sum(phases.get(phase, 0.0) for phase in _COMMIT))
 
 
-def of_maintenance(result: MaintenanceResult) -> Iterator[Sample]:
+def maintenance_samples(result: MaintenanceResult) -> Iterator[Sample]:
     """How a pipeline's tables stand after maintenance looked at them, and what it did."""
     sample = _Sampler({"pipeline": result.pipeline})
     for table in result.tables:
@@ -60,7 +60,7 @@ def _figures(sample: _Sampler, table: str, figures: Figures) -> Iterator[Sample]
         yield sample(metric, getattr(figures, name), table=table)
 
 
-def of_condition(condition: Condition, promise: Promise) -> Iterator[Sample]:
+def condition_samples(condition: Condition, promise: float | None) -> Iterator[Sample]:
     """How a pipeline stands. What is unknown has no value: an old one would look like news."""
     sample = _Sampler({"pipeline": condition.pipeline})
     word, _ = state_of(condition, promise)

@@ -17,7 +17,6 @@ exactly one word, the most urgent one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, get_args
 
 from frazil.monitor.condition import Condition, Retention, State
@@ -38,39 +37,30 @@ DEAD_OF: Final = 1_000
 HEALTH: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """What is promised of a pipeline: how long a record may wait, in seconds; None: nothing."""
-
-    seconds: float | None = None
-
-
-NOTHING: Final = Promise()
-
-_Rule = Callable[[Condition, Promise], str | None]
+_Rule = Callable[[Condition, float | None], str | None]
 """Why a word holds, or None."""
 
 
-def state_of(condition: Condition, promise: Promise = NOTHING) -> tuple[State, str]:
-    """The word for a condition, and why, in one line."""
+def state_of(condition: Condition, promise: float | None = None) -> tuple[State, str]:
+    """The word for a condition, and why, in one line. The promise is how many seconds a record may wait; None: nothing is promised."""
     for state, rule in RULES:
         if (why := rule(condition, promise)) is not None:
             return state, why
     return "Idle", _idle(condition)
 
 
-def _paused(condition: Condition, promise: Promise) -> str | None:
+def _paused(condition: Condition, promise: float | None) -> str | None:
     if not condition.runs.is_paused:
         return None
     problem = next((why for state, rule in RULES[1:5] if (why := rule(condition, promise)) is not None), None)
     return "its schedule is paused" + ("" if problem is None else f"; {problem}")
 
 
-def _refused(condition: Condition, _: Promise) -> str | None:
+def _refused(condition: Condition, _: float | None) -> str | None:
     return None if condition.refusal is None else condition.refusal.splitlines()[0]
 
 
-def _failed(condition: Condition, _: Promise) -> str | None:
+def _failed(condition: Condition, _: float | None) -> str | None:
     if condition.runs.last_state != "failed":
         return None
     failures = condition.runs.failures or 1
@@ -78,7 +68,7 @@ def _failed(condition: Condition, _: Promise) -> str | None:
     return how + (f": {condition.runs.last_run}" if condition.runs.last_run else "")
 
 
-def _degraded(condition: Condition, _: Promise) -> str | None:
+def _degraded(condition: Condition, _: float | None) -> str | None:
     checks = (_unreadable, _stuck, _threatened, _dying, _unhealthy)
     return next((why for check in checks if (why := check(condition)) is not None), None)
 
@@ -123,15 +113,15 @@ def _unhealthy(condition: Condition) -> str | None:
     return f"table {table} has health {condition.health[table]}"
 
 
-def _behind(condition: Condition, promise: Promise) -> str | None:
-    if promise.seconds is None or condition.n is None or not condition.lag or condition.lag_seconds is None:
+def _behind(condition: Condition, promise: float | None) -> str | None:
+    if promise is None or condition.n is None or not condition.lag or condition.lag_seconds is None:
         return None
-    if condition.lag_seconds <= promise.seconds:
+    if condition.lag_seconds <= promise:
         return None
-    return f"{condition.lag:,} records wait, the oldest for {spoken(condition.lag_seconds)}; promised are {spoken(promise.seconds)}"
+    return f"{condition.lag:,} records wait, the oldest for {spoken(condition.lag_seconds)}; promised are {spoken(promise)}"
 
 
-def _running(condition: Condition, _: Promise) -> str | None:
+def _running(condition: Condition, _: float | None) -> str | None:
     if condition.runs.running_since is not None:
         return f"at work for {spoken(max(0.0, (condition.read_at - condition.runs.running_since).total_seconds()))}"
     return (

@@ -16,7 +16,6 @@ from frazil.monitor.batches import Ledgers, Series, last_day
 from frazil.monitor.condition import Condition, Runs
 from frazil.monitor.freshness import promise_of
 from frazil.monitor.reading import read, table_health
-from frazil.monitor.state import Promise
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.run.state.context import utc_now
@@ -55,11 +54,6 @@ class Reading:
     series: Series
     read_at: float
 
-    @property
-    def age(self) -> float:
-        """Seconds since it was read."""
-        return time.monotonic() - self.read_at
-
 
 def _no_runs(_: Iterable[str]) -> Mapping[str, Runs]:
     return {}
@@ -93,7 +87,7 @@ class Watch:
         self._load, self._names, self._runs_of = load, frozenset(names), runs_of
         self._refresh_seconds, self._forsaken_seconds = refresh_seconds, forsaken_seconds
         self._seen: dict[str, Reading | None] = {}
-        self._promises: dict[str, Promise] = {}
+        self._promises: dict[str, float | None] = {}
         self._health: dict[str, tuple[Mapping[str, int], float]] = {}
         self._lock, self._closed, self._round_done = Lock(), Event(), Event()
         self._asked, self._asked_at = Event(), time.monotonic()
@@ -135,8 +129,8 @@ class Watch:
         with self._lock:
             return self._seen.get(name)
 
-    def promises(self) -> Mapping[str, Promise]:
-        """What is promised of every pipeline, by name."""
+    def promises(self) -> Mapping[str, float | None]:
+        """How many seconds a record of each pipeline may wait, by name."""
         with self._lock:
             return dict(self._promises)
 

@@ -42,7 +42,6 @@ class DeadLetter:
     Attributes:
         topic, partition, offset: Which record it is.
         timestamp: Kafka's timestamp of the record, UTC.
-        code: Reason code.
         path: The field in question, as far as there is one.
         message: What was expected and what was found.
         batch: Number of the batch that kept it; None in the oldest tables.
@@ -130,16 +129,8 @@ def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
     after: LetterMark | None = None,
     rows: LetterRows | None = None,
 ) -> Listing | None:
-    """Letters without their records. Files that hold only older ones than the last that fits are not letters_table.
-
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        choice: Which letters.
-        state: Whether they are open.
-        limit: How many at most; None for all.
-        after: Only letters that stand behind this one: where the last list ended.
-        rows: Reads what the ledger says of letters, for who keeps it; else it is read here.
+    """Letters without their records. Files that hold only older ones than the last that fits are not opened. `after` is
+    where the last list ended. Who keeps what the ledger says of letters gives `rows`.
 
     Returns:
         The letters; None if the pipeline has no dead-letter table yet.
@@ -150,25 +141,17 @@ def list_letters(  # noqa: PLR0913, PLR0917 - filters of a list
     letters_table = open_table(project, pipeline, choice, state, rows=rows)
     if letters_table is None:
         return None
-    question = letters_table.question if after is None else replace(letters_table.question, newest=after.batch)
-    files = letter_files(letters_table.table, pipeline.dead_letters_table, question, LISTED)
-    newest_rows, has_more = _newest(files, limit, after)
-    letters = [letter_of(row, letters_table.question.undone) for row in with_python_times(newest_rows).to_pylist()]
-    row_of = _row_finder(project, pipeline, letters_table) if letters else _nowhere
+    rows_read, has_more = _rows(pipeline, letters_table, LISTED, limit, after)
+    row_of = _row_finder(project, pipeline, letters_table) if rows_read else _nowhere
+    letters = (letter_of(row, letters_table.question.undone) for row in rows_read)
     return Listing(tuple(replace(letter, row_batch=row_of(letter)) for letter in letters), has_more)
 
 
 def find_letters(
     project: Project, pipeline: Pipeline, place: Place, table: str | None = None, rows: LetterRows | None = None
 ) -> tuple[WholeLetter, ...]:
-    """Every letter of one record, the newest first: there are several if its topic was recreated, or of several tables.
-
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        place: The record.
-        table: Only the letter of this destination.
-        rows: Reads what the ledger says of letters, for who keeps it; else it is read here.
+    """Every letter of one record, the newest first: there are several if its topic was recreated, or of several tables. With a
+    table, only its letter.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.
@@ -179,15 +162,9 @@ def find_letters(
     )
     if letters_table is None:
         return ()
-    rows_read, _ = _newest(
-        letter_files(letters_table.table, pipeline.dead_letters_table, letters_table.question, _WHOLE), None
-    )
-    whole = [_whole(row, letters_table.question.undone) for row in with_python_times(rows_read).to_pylist()]
-    row_of = _row_finder(project, pipeline, letters_table) if whole else _nowhere
-    return tuple(
-        replace(whole_letter, letter=replace(whole_letter.letter, row_batch=row_of(whole_letter.letter)))
-        for whole_letter in whole
-    )
+    rows_read, _ = _rows(pipeline, letters_table, _WHOLE)
+    row_of = _row_finder(project, pipeline, letters_table) if rows_read else _nowhere
+    return tuple(_whole(row, letters_table.question.undone, row_of) for row in rows_read)
 
 
 @dataclass(frozen=True)
@@ -266,6 +243,21 @@ def _row_finder(project: Project, pipeline: Pipeline, letters_table: OpenTable) 
     return row_of
 
 
+def _rows(
+    pipeline: Pipeline,
+    letters_table: OpenTable,
+    columns: tuple[str, ...],
+    limit: int | None = None,
+    after: LetterMark | None = None,
+) -> tuple[list[dict[str, Any]], bool]:
+    """The first letters in order behind a mark as rows, and whether there are more."""
+    question = letters_table.question if after is None else replace(letters_table.question, newest=after.batch)
+    newest, has_more = _newest(
+        letter_files(letters_table.table, pipeline.dead_letters_table, question, columns), limit, after
+    )
+    return with_python_times(newest).to_pylist(), has_more
+
+
 def _newest(files: Iterable[LetterFile], limit: int | None, after: LetterMark | None = None) -> tuple[pa.Table, bool]:
     """The first letters in order behind a mark, and whether there are more."""
     newest: pa.Table | None = None
@@ -299,9 +291,10 @@ def _is_older(file: LetterFile, letters: pa.Table) -> bool:
     return last is not None and file.newest is not None and file.newest < last
 
 
-def _whole(row: dict[str, Any], taken_back: frozenset[int]) -> WholeLetter:
+def _whole(row: dict[str, Any], taken_back: frozenset[int], row_of: Callable[[DeadLetter], int | None]) -> WholeLetter:
+    letter = letter_of(row, taken_back)
     headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
-    return WholeLetter(letter_of(row, taken_back), row["stage"], row["key"], row["value"], headers)
+    return WholeLetter(replace(letter, row_batch=row_of(letter)), row["stage"], row["key"], row["value"], headers)
 
 
 def declared_names(pipeline: Pipeline) -> DeclaredNames:

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from frazil.records.model.dead_letter import DeadCode
 from frazil.report.dead_letters import DeadLetter
-from frazil.report.dead_letters_summary import BatchPeriod, LetterReport
+from frazil.report.dead_letters_summary import LetterReport
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 WHOLE = "whole record"
 """Stands for a table where records could not be decoded or routed, so that they are in none."""
@@ -29,15 +33,7 @@ def markdown(report: LetterReport) -> str:
 
 def html(report: LetterReport) -> str:
     """The report as one page that needs no other file and runs no script."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("frazil.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment("frazil.report")
     environment.filters |= {
         "visible": visible,
         "instant": _instant,
@@ -55,13 +51,26 @@ def html(report: LetterReport) -> str:
     )
 
 
+def template_environment(package: str) -> Environment:
+    """Where the templates of a package become pages, in which all but plain text is escaped. A value that is missing is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    return Environment(
+        loader=PackageLoader(package),
+        autoescape=select_autoescape((), ("txt.j2",), default_for_string=True, default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
 def summary(report: LetterReport) -> str:
     """The report in a sentence."""
     if report.table_total is None:
         return "The pipeline has no dead-letter table yet: it never ran."
-    if report.batches is not None and report.has_news:
+    if report.batches is not None and report.count:
         return (
-            f"{_new(report.count)} in {_batch_range(report.batches)}, {report.open:,} of them open; {report.before:,} in the period"
+            f"{_new(report.count)} in {batch_range(report.batches.after, report.batches.through)}, {report.open:,} of them open; {report.before:,} in the period"
             f" before ({report.table_total:,} in the table)."
         )
     if not report.count:
@@ -134,12 +143,9 @@ def _new(count: int) -> str:
     return f"{count:,} new dead letter{'' if count == 1 else 's'}"
 
 
-def _batch_range(period: BatchPeriod) -> str:
-    return (
-        f"batch {period.through}"
-        if period.through == period.after + 1
-        else f"batches {period.after + 1} to {period.through}"
-    )
+def batch_range(after: int, through: int) -> str:
+    """`batch 7`, `batches 7 to 9`: behind one, and through another."""
+    return f"batch {through}" if through == after + 1 else f"batches {after + 1} to {through}"
 
 
 def counted(count: int) -> str:

@@ -43,8 +43,6 @@ class LetterGroup:
     """Letters of one code in one topic, and of one table.
 
     Attributes:
-        code: Reason code.
-        topic: Kafka topic.
         count: How many there are in the period.
         open: How many of them no batch landed.
         before: How many there were in the period before, which is as long.
@@ -96,7 +94,6 @@ class LetterReport:
     """The dead letters of a period.
 
     Attributes:
-        pipeline: Name of the pipeline.
         owner: Who is asked.
         table: Name of the dead-letter table.
         since, until: The period, UTC: of Kafka's timestamps, where letters without one are taken as recent; of commits, if
@@ -130,11 +127,6 @@ class LetterReport:
         return sum(group.open for group in self.groups)
 
     @property
-    def has_news(self) -> bool:
-        """Whether letters came into the table."""
-        return bool(self.count)
-
-    @property
     def has_tables(self) -> bool:
         """Whether some of the letters are of one table only: there are several destinations."""
         return any(group.destination is not None for group in self.groups)
@@ -147,12 +139,6 @@ class LetterReport:
 
 def summarize(project: Project, pipeline: Pipeline, since: datetime, until: datetime) -> LetterReport:
     """Sum up the letters since an instant, and those of a period of the same length before it.
-
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        since: Where the period begins, UTC.
-        until: Its end, which is now.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.

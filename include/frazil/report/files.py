@@ -23,8 +23,6 @@ class FileHistory:
         path: Where it lies.
         content: `data`, `position deletes` or `equality deletes`; deletes tell nothing of Kafka.
         snapshot_id: Snapshot that added it: of a batch, or of a compaction.
-        rows: Rows in it.
-        bytes: Its size.
         topics: Topics its rows may come from: the known ones between the lowest and the highest name.
         partitions: Lowest and highest partition.
         offsets: Lowest offset over all these partitions, and one past the highest.

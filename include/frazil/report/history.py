@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -13,7 +13,7 @@ from typing import Any
 from frazil.batch.changes import ChangeCounts
 from frazil.batch.facts import UnknownFields
 from frazil.batch.schema_change import Demands, SchemaChange
-from frazil.iceberg.ledger.dead_letters import Letter, open_letters
+from frazil.iceberg.ledger.dead_letters import open_letters
 from frazil.iceberg.ledger.ledger import read_ledger
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
@@ -34,10 +34,7 @@ class Removed:
     """Rows that a batch took out of a table: those of a range of offsets, landed by batch `since` or later.
 
     Attributes:
-        table: The table.
-        topic: Topic of the rows.
         partition: Partition of the rows; None for all.
-        start: First offset.
         end: One past the last offset; None for all from `start` on.
         since: Number of the first batch whose rows were taken.
     """
@@ -55,11 +52,8 @@ class BatchHistory:
     """One finished batch.
 
     Attributes:
-        n: Batch number.
         kind: `ingest`, or `start` for the first commit, which only writes the start position, or `replay`, `reset`,
             `rewind` (a reset by itself after the closing table was rolled back) or `repair` (`settle` in an older Frazil).
-        batch: Batch id.
-        run: Id of the run.
         committed_at: When the position moved, UTC.
         snapshot_id: Snapshot of the (first) destination.
         read, written, dead, filtered: Records by outcome.
@@ -68,7 +62,6 @@ class BatchHistory:
         phases: Seconds per phase.
         position: Topic -> {"from": [...], "next": [...]}, one offset per partition.
         files: Data files of the destinations.
-        bytes: Their size.
         snapshots: Table -> snapshot in which the batch became visible there; tables without any are left out.
         ranges: What the batch read; None in rows of a Frazil that did not write it down.
         skipped: Offsets given up because Kafka had deleted them before they were read, or a table lost them.
@@ -122,26 +115,18 @@ def history(project: Project, pipeline: Pipeline) -> list[BatchHistory]:
 
 
 def dead_letter_counts(project: Project, pipeline: Pipeline) -> dict[str, int]:
-    """Open dead letters per reason code, the most frequent first.
-
-    Raises:
-        Retryable: The catalog or the storage can't be read now.
-    """
-    counted = Counter(letter.code for letter in still_open(project, pipeline))
-    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
-
-
-def still_open(project: Project, pipeline: Pipeline) -> Iterator[Letter]:
-    """Open dead letters without their records; none if the pipeline never ran.
+    """Open dead letters per reason code, the most frequent first; none if the pipeline never ran.
 
     Raises:
         Retryable: The catalog or the storage can't be read now.
     """
     lake, name = project.lake_of(pipeline), pipeline.dead_letters_table
     table = lake.find_table(name)
-    if table is not None:
-        past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))
-        yield from open_letters(table, name, past.taken_back)
+    if table is None:
+        return {}
+    past = letter_history(read_ledger(lake, pipeline.ledger_table, pipeline.name))
+    counted = Counter(letter.code for letter in open_letters(table, name, past.taken_back))
+    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
 def batch_of(rows: Sequence[Row]) -> BatchHistory:

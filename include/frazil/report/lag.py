@@ -36,8 +36,6 @@ class PartitionLag:
     """One partition: where the pipeline stands, and where the log does.
 
     Attributes:
-        topic: Topic.
-        partition: Partition number.
         position: Next offset to read, from the closing table; None if there is none yet.
         log: Log start, stable end and high watermark; None if Kafka doesn't have the partition.
         mirrored: Committed offset of the consumer group that mirrors the position; None if there is none.
@@ -147,14 +145,8 @@ def lag_in(
     asked_at: datetime,
     group_offsets: Mapping[TopicPartition, int] | None = None,
 ) -> Lag:
-    """Compare what holds the position of a pipeline, or None, with what the broker said at an instant.
-
-    Args:
-        pipeline: The pipeline.
-        holder: What holds its position, read before the broker was asked.
-        facts: Of the topics that `topics_of` names.
-        asked_at: When the broker was asked.
-        group_offsets: Offsets of the consumer group that mirrors the position.
+    """Compare what holds the position of a pipeline, or None, with what the broker said at an instant. The holder must be read
+    before the broker is asked, of the topics that `topics_of` names.
     """
     position = Position.from_json(holder.value) if holder else None
     partitions = tuple(partition_lags(position, facts, pipeline, group_offsets or {}))

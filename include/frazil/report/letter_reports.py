@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
 
 from frazil.error_codes import BAD_FILE, NAME_UNKNOWN
 from frazil.iceberg.catalog.folder import Folder
@@ -19,7 +21,7 @@ from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.dead_letters_page import html, markdown
-from frazil.report.dead_letters_summary import LetterReport
+from frazil.report.dead_letters_summary import LetterGroup, LetterReport
 
 Form = Literal["html", "markdown"]
 
@@ -31,29 +33,16 @@ _SECRET = ("uri", "credential", "token", "auth", "header.", "oauth2-")
 
 
 @dataclass(frozen=True, slots=True)
-class KeptGroup:
-    """Letters of one code, topic and table in a kept report: see `LetterGroup`."""
-
-    code: str
-    topic: str
-    count: int
-    open: int
-    before: int
-    destination: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class KeptReport:
     """What a kept report says, without its samples.
 
     Attributes:
-        pipeline: Name of the pipeline.
         name: Of its files, without their endings; made of its instant, so that names sort as reports do.
         run: Id of the run that made it.
         since, until: Its period, UTC.
         after, through, batch: Its batches: see `BatchPeriod`.
         count, open, before, came_home: Letters: see `LetterReport` and `BatchPeriod`.
-        groups: The letters by code, topic and table.
+        groups: The letters by code, topic and table, without samples.
         is_due: Whether it passed the threshold of the pipeline file.
         told_channels: Channels that were told of it.
         sent_at: When all that are to be told were; None if they were not.
@@ -71,19 +60,22 @@ class KeptReport:
     open: int
     before: int
     came_home: int
-    groups: tuple[KeptGroup, ...] = field(default=())
+    groups: tuple[LetterGroup, ...] = ()
     is_due: bool = False
-    told_channels: tuple[str, ...] = ()
+    told_channels: Annotated[tuple[str, ...], Field(alias="told")] = ()
     sent_at: datetime | None = None
 
     def to_body(self) -> dict[str, Any]:
         """In JSON's terms, under the keys of the stored files; times stay datetimes."""
-        return {"told" if name == "told_channels" else name: value for name, value in asdict(self).items()}
+        return dict(_KEPT.dump_python(self, by_alias=True, exclude={"groups": {"__all__": {"samples"}}}))
 
     @property
     def is_owed(self) -> bool:
         """Whether people have yet to be told."""
         return self.is_due and self.sent_at is None
+
+
+_KEPT = TypeAdapter(KeptReport)
 
 
 def reports_folder(project: Project, pipeline: Pipeline) -> Folder:
@@ -125,12 +117,6 @@ def open_report(project: Project, pipeline: Pipeline, name: str, form: Form = "h
 def keep_report(project: Project, pipeline: Pipeline, report: LetterReport, run: str) -> KeptReport:
     """Write a report's files, and remove those of old ones.
 
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        report: The report, whose period is told by batches.
-        run: Id of the run that made it.
-
     Raises:
         Retryable: The storage can't be written now.
     """
@@ -145,14 +131,7 @@ def keep_report(project: Project, pipeline: Pipeline, report: LetterReport, run:
 def note_told(
     project: Project, pipeline: Pipeline, report: KeptReport, channels: Iterable[str], sent_at: datetime | None
 ) -> KeptReport:
-    """Note which channels were told of a report.
-
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        report: The report.
-        channels: Those that were told now.
-        sent_at: The time, if no other is to be told.
+    """Note which channels were told of a report. `sent_at` is the time, if no other is to be told.
 
     Raises:
         Retryable: The storage can't be written now. Then they are told again.
@@ -179,9 +158,7 @@ def _kept_report(pipeline: Pipeline, report: LetterReport, run: str) -> KeptRepo
         open=report.open,
         before=report.before,
         came_home=period.came_home,
-        groups=tuple(
-            KeptGroup(g.code, g.topic, g.count, g.open, g.before, g.destination) for g in report.groups if g.count
-        ),
+        groups=tuple(replace(group, samples=()) for group in report.groups if group.count),
         is_due=reporting is not False and report.count >= reporting.threshold,
     )
 
@@ -212,25 +189,9 @@ def _write(folder: Folder, facts: KeptReport) -> None:
 
 def _read(folder: Folder, name: str) -> KeptReport:
     try:
-        return _from_json(json.loads(folder.read(f"{name}{_FACTS}")))
-    except (ValueError, TypeError, KeyError) as error:
+        return _KEPT.validate_json(folder.read(f"{name}{_FACTS}"), strict=True)
+    except ValueError as error:
         raise BAD_FILE.terminal(
             f"{folder.location}/{name}{_FACTS} holds no report: {error}",
             next_step="remove the file: the next report begins behind the one before it",
         ) from error
-
-
-def _from_json(body: dict[str, Any]) -> KeptReport:
-    times = {
-        field: datetime.fromisoformat(body[field]) for field in ("since", "until", "sent_at") if body[field] is not None
-    }
-    renamed = ("put_back", "told")  # the first one only older Frazils wrote, the second one is `told_channels` here
-    fields = {name: value for name, value in body.items() if name not in renamed}
-    return KeptReport(
-        **{
-            **fields,
-            **times,
-            "groups": tuple(KeptGroup(**group) for group in body["groups"]),
-            "told_channels": tuple(body["told"]),
-        }
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -16,6 +17,8 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 
 if TYPE_CHECKING:
+    from pyiceberg.types import NestedField
+
     from frazil.iceberg.commit.pipeline_catalog import PipelineCatalog
 
 _KAFKA_PORT = 9092
@@ -35,16 +38,6 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column: its name, type in Iceberg's words, description, and the fields of a struct."""
-
-    name: str
-    type: str
-    doc: str | None
-    fields: tuple[Column, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class TopicRead:
     """A topic that a run read; records and bytes only if it was the only one, and the run landed something."""
 
@@ -60,14 +53,13 @@ class TableWritten:
     Attributes:
         name: Where its data lies.
         known_as: Its name in its catalog.
-        columns: Its columns now.
         snapshot_id: The last snapshot of the run; None if it got nothing.
         rows, files, bytes: What it got; None before that is known.
     """
 
     name: Name
     known_as: Name
-    columns: tuple[Column, ...]
+    columns: tuple[NestedField, ...]
     snapshot_id: int | None = None
     rows: int | None = None
     files: int | None = None
@@ -82,45 +74,33 @@ class Lineage:
     tables: tuple[TableWritten, ...]
 
 
-def planned_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Lineage:
-    """Topics that a run will read, and the destinations as they are now. A dry run has none.
+def run_lineage(project: Project, pipeline: Pipeline, plan: RunPlan, *, has_landed: bool) -> Lineage:
+    """Topics that a run reads, and the tables that it writes. A dry run writes none.
+
+    Before it landed, its destinations are told as they are now. Afterwards the ledger tells what was read and written by this plan;
+    dead letters are a table of it, if there were any.
 
     Raises:
         Retryable: The catalog can't be read now.
     """
-    topics = tuple(TopicRead(name) for name in _topics(project, pipeline, plan))
-    if plan.mode == "dry_run":
-        return Lineage(topics, ())
-    full_pipeline = project.with_auto_created(pipeline)
-    lake = project.lake_of(full_pipeline)
-    return Lineage(topics, tuple(_tables(lake, dict.fromkeys(full_pipeline.tables, ()))))
-
-
-def landed_lineage(project: Project, pipeline: Pipeline, plan: RunPlan) -> Lineage:
-    """What a run did by this plan, from the ledger: dead letters are a table of it, if there were any.
-
-    Raises:
-        Retryable: The catalog can't be read now.
-    """
-    from datetime import datetime
-
     from frazil.iceberg.ledger.ledger import first_rows, read_ledger
 
     names = _topics(project, pipeline, plan)
     if plan.mode == "dry_run":
         return Lineage(tuple(TopicRead(name) for name in names), ())
-    full_pipeline = project.with_auto_created(pipeline)
-    lake = project.lake_of(full_pipeline)
-    ledger = [
-        row
-        for row in read_ledger(lake, pipeline.ledger_table, pipeline.name, plan.run)
-        if row["planned_at"] >= datetime.fromisoformat(plan.planned_at)
-    ]
-    batches = list(first_rows(ledger))
+    pipeline = project.with_auto_created(pipeline)
+    lake = project.lake_of(pipeline)
+    if not has_landed:
+        tables = tuple(_tables(lake, dict.fromkeys(pipeline.tables, ())))
+        return Lineage(tuple(TopicRead(name) for name in names), tables)
+    planned_at = datetime.fromisoformat(plan.planned_at)
+    ledger = read_ledger(lake, pipeline.ledger_table, pipeline.name, plan.run)
+    rows = [row for row in ledger if row["planned_at"] >= planned_at]
+    batches = list(first_rows(rows))
     counts = _sum(batches, "records_read"), _sum(batches, "bytes_read")
     records, size = counts if batches and len(names) == 1 else (None, None)
     by_table: dict[str, list[Mapping[str, Any]]] = {}
-    for row in ledger:
+    for row in rows:
         if row["role"] in _LANDED and (row["role"] == "destination" or row["rows"]):
             by_table.setdefault(row["table"], []).append(row)
     return Lineage(tuple(TopicRead(name, records, size) for name in names), tuple(_tables(lake, by_table)))
@@ -143,18 +123,12 @@ def _tables(lake: PipelineCatalog, by_table: Mapping[str, Iterable[Mapping[str, 
         yield TableWritten(
             name=location_name(table.location()),
             known_as=Name(without_secrets(lake.catalog_of(name).uri), name),
-            columns=tuple(_columns(table.schema().fields)),
+            columns=table.schema().fields,
             snapshot_id=snapshots[-1] if snapshots else None,
             rows=_sum(rows, "rows") if rows else None,
             files=_sum(rows, "files") if rows else None,
             bytes=_sum(rows, "bytes") if rows else None,
         )
-
-
-def _columns(fields: Iterable[Any]) -> Iterator[Column]:
-    for field in fields:
-        inner = getattr(field.field_type, "fields", ())
-        yield Column(field.name, "struct" if inner else str(field.field_type), field.doc, tuple(_columns(inner)))
 
 
 def cluster_namespace(bootstrap_servers: str) -> str:

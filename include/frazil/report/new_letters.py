@@ -36,12 +36,6 @@ Row = Mapping[str, Any]
 def report_new_letters(project: Project, pipeline: Pipeline, run: str, now: datetime) -> KeptReport | None:
     """Sum up the dead letters of batches that finished since the last report, and keep it.
 
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        run: Id of the run that asks.
-        now: The time, UTC.
-
     Returns:
         The report; None if there is nothing new, and then nothing is written.
 
@@ -51,19 +45,14 @@ def report_new_letters(project: Project, pipeline: Pipeline, run: str, now: date
     """
     reports = list_reports(project, pipeline)
     report = new_letters(project, pipeline, reports, now)
-    return None if report is None or not report.has_news else keep_report(project, pipeline, report, run)
+    return None if report is None or not report.count else keep_report(project, pipeline, report, run)
 
 
 def new_letters(
     project: Project, pipeline: Pipeline, reports: Sequence[KeptReport], now: datetime
 ) -> LetterReport | None:
-    """The dead letters of batches that finished since the last report; None if no batch did.
-
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        reports: Reports before, the newest first.
-        now: The time, UTC.
+    """The dead letters of batches that finished since the last report; None if no batch did. Reports before come the newest
+    first.
 
     Raises:
         Terminal, Retryable: As `report_new_letters`.

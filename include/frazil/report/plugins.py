@@ -36,7 +36,6 @@ class Plugin:
     """Something that a pipeline or settings file may name.
 
     Attributes:
-        kind: What it is.
         name: As files write it.
         package: The installed package that it comes from.
         version: Of the package; None where it is not installed.
@@ -53,11 +52,7 @@ class Plugin:
 
 
 def plugins(own_entries: Iterable[EntryPoint] | None = None) -> list[Plugin]:
-    """Return all of them, those that come with Frazil first. Own parts are loaded, to know whether they can be.
-
-    Args:
-        own_entries: Entry points of own parts; those of the installed packages when None.
-    """
+    """Return all of them, those that come with Frazil first. Own parts are loaded, to know whether they can be."""
     entries = (
         [entry for group in OWN_PARTS for entry in entry_points(group=group)] if own_entries is None else own_entries
     )

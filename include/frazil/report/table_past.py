@@ -24,7 +24,6 @@ class SnapshotFacts:
     """One snapshot.
 
     Attributes:
-        id: Its id.
         committed_at: When it was made, UTC.
         operation: As Iceberg names it.
         batch: Number of the batch that it shows; None if it is not a pipeline's.
@@ -53,7 +52,6 @@ class Snapshots:
     """Some of the snapshots of a table, the newest first.
 
     Attributes:
-        snapshots: They.
         total: How many the table has.
         next: Where the next page begins; None if this is the last.
     """
@@ -78,7 +76,6 @@ class SchemaVersion:
     """One schema of a table, against the one before it.
 
     Attributes:
-        id: Its id.
         since: When the first snapshot that is still listed was written with it; None if there is none.
         columns: How many columns it has, nested ones included.
         changes: What is other than before; empty for the first.
@@ -93,14 +90,7 @@ class SchemaVersion:
 
 
 def snapshots(project: Project, pipeline: Pipeline, table: str, start: int, limit: int) -> Snapshots | None:
-    """Snapshots of a table, the newest first; None if the table is not there.
-
-    Args:
-        project: Settings and doors.
-        pipeline: Whose table it is.
-        table: Its name.
-        start: How many of the newest are left out.
-        limit: How many at most.
+    """Snapshots of a table, the newest first; None if the table is not there. `start` of the newest are left out.
 
     Raises:
         Retryable: The catalog can't be reached.

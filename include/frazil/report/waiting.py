@@ -42,11 +42,6 @@ def waiting(partitions: Iterable[PartitionLag], epoch: int | None, record_bytes:
 class Watch:
     """Looks at a pipeline again and again.
 
-    Args:
-        project: Settings and doors.
-        pipeline: The pipeline.
-        clock: Seconds.
-
     Attributes:
         project: The project that it was made with.
     """

@@ -117,14 +117,7 @@ def reading_tables(doing: str) -> Iterator[None]:
 def kafka_fault(
     error: KafkaException | KafkaError, doing: str, properties: Mapping[str, str], more: str = ""
 ) -> FrazilError:
-    """The Frazil error for an error of the Kafka client.
-
-    Args:
-        error: The error of the client.
-        doing: What was tried, with its coordinates.
-        properties: Properties of the cluster, whose secrets are masked in the message.
-        more: Connection errors meanwhile, as a suffix.
-    """
+    """The Frazil error for an error of the Kafka client. Secrets among the cluster's properties are masked."""
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     message = f"{doing}: {cause.str()} ({cause.name()}){more}"
     for key, value in properties.items():
@@ -181,12 +174,7 @@ class TimedRestCatalog(RestCatalog):
 
 
 class Catalogs:
-    """The catalogs of a pipeline, each opened at the first access to one of its tables.
-
-    Args:
-        pipeline: The pipeline.
-        settings: Entries of the settings, by name.
-    """
+    """The catalogs of a pipeline, each opened at the first access to one of its tables."""
 
     def __init__(self, pipeline: Pipeline, settings: Mapping[str, CatalogSettings]) -> None:
         self._pipeline = pipeline

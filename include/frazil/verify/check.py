@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -17,7 +17,7 @@ from confluent_kafka import Message
 
 from frazil.error_codes import BAD_SETTING, CLUSTER_CHANGED, NEVER_RAN
 from frazil.pipeline.models.changes import DELETED, TOLD
-from frazil.pipeline.models.pipeline_file import Pipeline
+from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.project import Project
 from frazil.verify.compare import ComparedPartition, Comparison
 from frazil.verify.facts.coverage import Key, Segments, clip, coverage, given_up_offsets, unread_spans
@@ -67,16 +67,10 @@ def verify(project: Project, pipeline: Pipeline, start: str | None = None, end: 
     that allowed duplicates an offset has one outcome per pass: a pass is a batch, and outcomes carry its number. Rows of
     topics that were recreated or deleted are only counted.
 
-    Each batch is judged by the pipeline file that it ran under. Where values can't be worked out without the code that writes, rows
-    are not held against them, a record of an exploded list has several rows, and how many records were filtered is the ledger's
-    word, batch by batch.
-
-    Args:
-        project: Settings.
-        pipeline: The pipeline.
-        start: Where to begin: `earliest`, `latest`, an instant in ISO 8601 or a JSON file of offsets; None for the
-            beginning.
-        end: Where to end; None for the position.
+    Each batch is judged by the pipeline file that it ran under. Where values can't be worked out without the code that writes,
+    rows are not held against them, a record of an exploded list has several rows, and how many records were filtered is the
+    ledger's word, batch by batch. `start` and `end` bound the offsets: `earliest`, `latest`, an instant in ISO 8601 or a JSON file of
+    offsets; None: the beginning, and the position.
 
     Raises:
         Terminal: The tables carry no Kafka columns, were never written, or belong to another cluster; or the bounds name
@@ -110,12 +104,8 @@ def verify(project: Project, pipeline: Pipeline, start: str | None = None, end: 
         count,
         values_compared=unread is None,
         values_not_compared_because=unread,
-        columns_not_compared={}
-        if unread is None
-        else {check.tables.destination.name: _unread_columns(check) for check in checks},
-        cells_not_compared={
-            check.tables.destination.name: cells for check in checks if (cells := _unjudged_cells(check))
-        },
+        columns_not_compared={} if unread is None else {check.name: _unread_columns(check) for check in checks},
+        cells_not_compared={check.name: cells for check in checks if (cells := _unjudged_cells(check))},
         batches_not_judged=_batches_not_judged(checks),
         notes=tuple(checks[0].tables.closing_snapshots.without_manifest()) if checks[0].tables.summary is None else (),
     )
@@ -144,18 +134,17 @@ def _batches_not_judged(checks: Sequence[_Check]) -> dict[str, tuple[int, ...]]:
     numbers_by_reason: dict[str, set[int]] = {}
     for check in checks:
         for batch in check.tables.batches:
-            if batch.kind in READ_KINDS and check.rules is not None and batch.n in check.rules.unknown_file_batches:
-                file = check.tables.former.files.get(batch.config)
-                why = (
-                    file
-                    if isinstance(file, str)
-                    else f"gave {check.tables.destination.name} other columns, key or format"
+            if batch.kind not in READ_KINDS or check.rules is None:
+                continue
+            file = f"pipeline file {batch.config}"
+            if batch.n in check.rules.unknown_file_batches:
+                former = check.tables.former.files.get(batch.config)
+                mismatch = f"gave {check.name} other columns, key or format"
+                numbers_by_reason.setdefault(f"{file} {former if isinstance(former, str) else mismatch}", set()).add(
+                    batch.n
                 )
-                numbers_by_reason.setdefault(f"pipeline file {batch.config} {why}", set()).add(batch.n)
-            elif check.rules is not None and batch.kind in READ_KINDS and batch.n in check.rules.former:
-                unread = check.rules.former[batch.n].unread
-                if unread is not None:
-                    numbers_by_reason.setdefault(f"pipeline file {batch.config}: {unread}", set()).add(batch.n)
+            elif (unread := check.rules.for_batch(batch.n).unread) is not None and batch.n in check.rules.former:
+                numbers_by_reason.setdefault(f"{file}: {unread}", set()).add(batch.n)
     return {why: tuple(sorted(numbers)) for why, numbers in sorted(numbers_by_reason.items())}
 
 
@@ -190,7 +179,7 @@ def _compare_partitions(
         with closing(PartitionReader(source, *key)) as reader:
             log = reader.log() if any(task.has_partition(key) for task in tasks) else (0, 0)
             comparisons = [(task, task.comparison(key, log, reader)) for task in tasks if key in task.requested]
-            named = {task.check.tables.destination.name: comparison for task, comparison in comparisons}
+            named = {task.check.name: comparison for task, comparison in comparisons}
             count += read_once(named, reader, log, router)
             for task, comparison in comparisons:
                 task.check.take(comparison.result())
@@ -211,7 +200,7 @@ def _record_router(pipeline: Pipeline, tasks: Sequence[_Task]) -> RecordRouter |
     """
     files = (pipeline, *(file for file in tasks[0].check.tables.former.files.values() if not isinstance(file, str)))
     routes = [(tables_of(file), file) for file in files]
-    task_of_table = {task.check.tables.destination.name: task for task in tasks}
+    task_of_table = {task.check.name: task for task in tasks}
     if any(route is None for route, _ in routes):
         return None
     # Where values are not read, the ledger counts the filtered records; a PlaceStore needs every record of its table.
@@ -300,6 +289,16 @@ class _Check:
     rules: Rules | None = None
 
     @property
+    def name(self) -> str:
+        """Name of the table."""
+        return self.tables.destination.name
+
+    @property
+    def destination(self) -> Destination:
+        """The destination, as the file has it."""
+        return self.pipeline.destination(self.name)
+
+    @property
     def position(self) -> Position:
         """The position after the last finished batch."""
         return self.tables.batches[-1].position
@@ -327,7 +326,7 @@ class _Check:
         requested = bounds({key: log for key, log in logs.items() if key in covered}, start, end, self.source)
         rest = _EVERYTHING if start is None and end is None else _NOTHING
         keys = {*covered, *self.row_counts.counts}
-        destination, columns = self.pipeline.destination(self.tables.destination.name), self.tables.columns
+        destination, columns = self.destination, self.tables.columns
         rules = rules_of(self.pipeline, batches, destination.table, columns, self.tables.earlier, self.tables.former)
         self.rules = rules
         kind = LetterOutcomes if destination.is_merged else Outcomes
@@ -406,34 +405,27 @@ class _Task:
 
     @cached_property
     def _certainty(self) -> Certainty:
-        return Certainty.from_pipeline(
-            self.check.pipeline, self.check.pipeline.destination(self.check.tables.destination.name)
-        )
+        return Certainty.from_pipeline(self.check.pipeline, self.check.destination)
 
     def finish(self) -> None:
         """Compare totals with the ledger, and a merged table with its model, once all partitions were compared."""
         check, batches, requested = self.check, self.check.tables.batches, self.requested
-        if self.model is not None:
-            with closing(self.model) as model:
-                tables = check.tables
-                destination = check.pipeline.destination(tables.destination.name)
-                common = destination, tables.columns, tables.destination, self.rules
-                logs = self.rules.left_out.first_held
-                if isinstance(model, PlaceStore):
-                    placed = PlacedCheck(*common, logs, self.live, check.findings, certainty=self._certainty)
-                    check.results[:] = placed.results(model, check.results)
-                else:
-                    merged = MergedCheck(
-                        *common, logs, self.live, check.findings, {batch.n: batch for batch in batches}
-                    )
-                    check.results[:] = merged.results(model, check.results)
+        with closing(self.model) if self.model is not None else nullcontext() as model:
+            table = check.destination, check.tables.columns, check.tables.destination
+            common = *table, self.rules, self.rules.left_out.first_held, self.live, check.findings
+            if isinstance(model, PlaceStore):
+                placed = PlacedCheck(*common, certainty=self._certainty)
+                check.results[:] = placed.results(model, check.results)
+            elif model is not None:
+                merged = MergedCheck(*common, {batch.n: batch for batch in batches})
+                check.results[:] = merged.results(model, check.results)
         # A row of a merged table names only its last record: filtered records can't be counted by their absence.
         is_countable = not isinstance(self.model, PlaceStore)
         counted = {
             batch.n for batch in batches if is_countable and self.rules.is_counted(batch.n)
         } - check.findings.batches
         check.findings.extend(self.rules.left_out.differences([*whole_batches(batches, self.live, requested)], counted))
-        name = None if self.model is not None else check.tables.destination.name
+        name = None if self.model is not None else check.name
         named = name, check.tables.letters.name
         check.findings.extend(
             total_differences(batches, named, check.row_counts.by_batch, self.live, requested, check.findings.batches)

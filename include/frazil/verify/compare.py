@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from frazil.verify.facts.coverage import Passes, Segment, Segments, Window, clip, gaps, length
-from frazil.verify.facts.result import Difference, Findings, Kind, PartitionResult, shorten
+from frazil.verify.facts.result import Difference, Findings, Kind, PartitionResult, add_counts, shorten
 from frazil.verify.kafka import PartitionReader
 from frazil.verify.outcomes import (
     Cells,
@@ -59,8 +60,6 @@ class ComparedPartition:
     """The partition that is compared, and what is known of it before its records are read.
 
     Attributes:
-        topic: Topic.
-        partition: Partition number.
         segments: Offsets that batches read.
         log: First offset that Kafka holds, and the last stable one (exclusive), as of just before.
         is_compacted: Whether Kafka may have removed records from the middle of the log.
@@ -89,32 +88,15 @@ class ComparedPartition:
 
 @dataclass
 class Comparison:
-    """The comparison of one partition: window by window as it is read, then the result.
-
-    Args:
-        subject: The partition.
-        rules: How records become outcomes.
-        outcomes: The tables.
-        reader: Kafka.
-        findings: Takes the differences.
-    """
+    """The comparison of one partition: window by window as it is read, then the result."""
 
     subject: ComparedPartition
     rules: Rules
     outcomes: Outcomes
     reader: PartitionReader
     findings: Findings
-    records: int = field(default=0, init=False)
-    rows: int = field(default=0, init=False)
-    letters: int = field(default=0, init=False)
-    filtered: int = field(default=0, init=False)
-    missing: int = field(default=0, init=False)
-    duplicate: int = field(default=0, init=False)
-    unexpected: int = field(default=0, init=False)
-    changed: int = field(default=0, init=False)
-    unchecked: int = field(default=0, init=False)
-    given_up: int = field(default=0, init=False)
-    lenient: int = field(default=0, init=False)
+    counts: Counter[str] = field(default_factory=Counter, init=False)
+    """By the names that `PartitionResult` has for them."""
     _window: Window = field(default=Window(0, 0, ()), init=False)
     _segment: int = field(default=0, init=False)
     _outcomes_by_offset: OutcomesByOffset = field(default_factory=dict, init=False)
@@ -122,19 +104,14 @@ class Comparison:
 
     def result(self) -> PartitionResult:
         """Report outcomes and offsets outside all windows, and return the counts of the partition."""
-        if self.rows + self.letters < self.subject.outcomes:
+        if self.counts["rows"] + self.counts["letters"] < self.subject.outcomes:
             self._find_strays(self._read_spans)
         for start, end in self.subject.unread_spans:
             self._report_unread_span(start, end)
-        counts = {
-            count_field.name: getattr(self, count_field.name)
-            for count_field in fields(PartitionResult)
-            if hasattr(self, count_field.name)
-        }
         place, segments = (self.subject.topic, self.subject.partition), self.subject.segments
         expired = length(clip(segments, 0, self._low))
         self.rules.left_out.first_held[place] = self.subject.log[1] if self.subject.is_compacted else self._low
-        return PartitionResult(*place, covered=length(segments), expired=expired, **counts)
+        return add_counts(PartitionResult(*place, covered=length(segments), expired=expired), self.counts)
 
     @property
     def _low(self) -> int:
@@ -169,10 +146,10 @@ class Comparison:
         self._read_spans.append((self._window.start, self._window.end))
         if self.subject.outcomes:
             offset_range = self.subject.offset_range(self._window.start, self._window.end)
-            self.rows += self.outcomes.rows(
+            self.counts["rows"] += self.outcomes.rows(
                 offset_range, self._outcomes_by_offset, with_values=self._window.end > self.subject.log[0]
             )
-            self.letters += self.outcomes.letters(offset_range, self._outcomes_by_offset)
+            self.counts["letters"] += self.outcomes.letters(offset_range, self._outcomes_by_offset)
         return True
 
     def take(self, message: Message, offset: int) -> None:
@@ -181,7 +158,7 @@ class Comparison:
         while self._segment < len(segments) and offset >= segments[self._segment].end:
             self._segment += 1
         if self._segment < len(segments) and offset >= segments[self._segment].start:
-            self.records += 1
+            self.counts["records"] += 1
             outcomes, passes = self._outcomes_by_offset.pop(offset, ()), segments[self._segment].passes
             if self.unread_code(message) is None:
                 self._compare_record(message, offset, outcomes, passes)
@@ -207,35 +184,33 @@ class Comparison:
         return self._outcomes_by_offset.keys()
 
     def count_unhanded(self, routed_offsets: Sequence[int], handed_offsets: Sequence[int]) -> None:
-        """Count records of the window that have no outcome here and are meant for other tables.
-
-        Args:
-            routed_offsets: Offsets of records that were handed to some tables only, ascending.
-            handed_offsets: Those of them that were handed to this one, ascending.
+        """Count records of the window that have no outcome here and are meant for other tables. Both lists ascend: of records
+        that were handed to some tables only, and of those of them that were handed to this one.
         """
         for segment in self._window.segments:
             (start, end), (first, last) = _index_range(routed_offsets, segment), _index_range(handed_offsets, segment)
             count = (end - start) - (last - first)
-            self.records += count
+            self.counts["records"] += count
             for n in segment.passes if count else ():
                 if not self.rules.is_counted(n):
-                    self.filtered += count
+                    self.counts["filtered"] += count
                 elif self.subject.given_up or self.rules.left_out.remaining(n) < count:
                     handed_here = set(handed_offsets[first:last])
                     self._classify_missing(
                         [offset for offset in routed_offsets[start:end] if offset not in handed_here], n
                     )
                 else:
-                    self.filtered += self.rules.left_out.count_allowed(n, count)
+                    self.rules.left_out.counted[n] += count
+                    self.counts["filtered"] += count
 
     def _classify_missing(self, offsets: Sequence[int], n: int) -> None:
         """Count each of these records without outcome as given up, as filtered, or as missing."""
         allowed = self.rules.left_out.allowed.get(n, 0)
         for offset in offsets:
             if any(start <= offset < end and n < repair for start, end, repair in self.subject.given_up):
-                self.given_up += 1
+                self.counts["given_up"] += 1
             elif self.rules.left_out.count_if_allowed(n):
-                self.filtered += 1
+                self.counts["filtered"] += 1
             else:
                 self._report(
                     "missing", offset, n, f"a row or a dead letter: batch {n} left out {allowed} others", "nothing"
@@ -269,7 +244,7 @@ class Comparison:
         self._report_duplicates(offset, n, batch_outcomes)
         for outcome in batch_outcomes:
             if outcome.code != code and (code == _UNREADABLE or is_lenient):
-                self.unchecked += 1  # another client could unpack it, or another file allowed larger records
+                self.counts["unchecked"] += 1  # another client could unpack it, or another file allowed larger records
             elif outcome.code != code:
                 self._report("changed", offset, n, f"a dead letter {code}", _describe_outcome(outcome))
             elif code == _TOO_LARGE:
@@ -278,11 +253,11 @@ class Comparison:
     def _judge_absence(self, message: Message, offset: int, n: int) -> None:
         value, is_counted, rules = message.value(), self.rules.is_counted(n), self.rules.for_batch(n)
         if not is_counted and rules.filters_record(value, self.subject.topic, message):
-            self.filtered += 1
+            self.counts["filtered"] += 1
         elif self._is_given_up(message, offset, n):
-            self.given_up += 1
+            self.counts["given_up"] += 1
         elif (is_counted or value is None or rules.may_leave_out(message)) and self.rules.left_out.count_if_allowed(n):
-            self.filtered += 1
+            self.counts["filtered"] += 1
         else:
             allowed = self.rules.left_out.allowed.get(n, 0) if is_counted else 0
             left_out_note = f": batch {n} left out {allowed} others" if allowed else ""
@@ -318,7 +293,7 @@ class Comparison:
     def _report_other_batches(self, passes: Passes, offset: int, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             if outcome.batch in self.rules.unrecorded:
-                self.unchecked += 1
+                self.counts["unchecked"] += 1
             elif outcome.batch not in passes:
                 readers = f"an outcome of batch {', '.join(map(str, passes))} only" if passes else "nothing"
                 self._report("unexpected", offset, outcome.batch, readers, _describe_outcome(outcome))
@@ -333,7 +308,7 @@ class Comparison:
                 batch_outcomes = [outcome for outcome in offset_outcomes if outcome.batch == n]
                 self._report_duplicates(offset, n, batch_outcomes)
                 if offset < low or (self.subject.is_compacted and offset < high):
-                    self.unchecked += len(batch_outcomes)
+                    self.counts["unchecked"] += len(batch_outcomes)
                     continue
                 for outcome in batch_outcomes:
                     self._report(
@@ -345,7 +320,7 @@ class Comparison:
         for start, end in gaps(spans, *self.subject.bounds):
             for table, offset, n in self.outcomes.offsets(self.subject.offset_range(start, end)):
                 if n in self.rules.unrecorded:
-                    self.unchecked += 1
+                    self.counts["unchecked"] += 1
                     continue
                 self._report(
                     "unexpected", offset, n, "nothing: the ledger knows no batch that read it", f"one in {table}"
@@ -369,7 +344,7 @@ class Comparison:
 
     def _judge_cells(self, value: bytes, stamp: int | None, offset: int, outcome: Outcome, stored: Cells) -> None:
         """Compare a row of a batch under another pipeline file or other columns: only cells that both know are compared."""
-        self.lenient += 1
+        self.counts["lenient"] += 1
         row, may_be_null = self.rules.for_batch(outcome.batch).cells(value, self.subject.topic, outcome.batch)
         if isinstance(row, Bad):
             return  # the other file may have had another format
@@ -437,7 +412,7 @@ class Comparison:
         self._report("changed", offset, outcome.batch, expected, actual)
 
     def _report(self, kind: Kind, offset: int, n: int | None, expected: str, actual: str, times: int = 1) -> None:
-        setattr(self, kind, getattr(self, kind) + times)
+        self.counts[kind] += times
         self.findings.add(Difference(kind, expected, actual, self.subject.topic, self.subject.partition, offset, n))
 
 

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,12 +81,7 @@ class TopicState:
 
 
 class Source:
-    """The Kafka cluster of a pipeline.
-
-    Args:
-        name: Its name in the settings file.
-        settings: How to reach it.
-    """
+    """The Kafka cluster of a pipeline."""
 
     def __init__(self, name: str, settings: ClusterSettings) -> None:
         self.name = name
@@ -104,12 +100,9 @@ class Source:
             Retryable: It does not answer.
             Terminal: It does not let us in.
         """
-        doing = f"asking Kafka cluster {self.name} for its id"
-        try:
+        with self.asking(f"asking Kafka cluster {self.name} for its id"):
             admin = self._admin()  # keep a reference: a client that is garbage-collected drops its pending requests
             cluster: str = admin.describe_cluster(request_timeout=ANSWER_SECONDS).result().cluster_id
-        except KafkaException as error:
-            raise self.fault(error, doing) from error
         return cluster
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicState]:
@@ -122,13 +115,8 @@ class Source:
         if not names:
             return {}
         doing = f"asking Kafka cluster {self.name} for topics {', '.join(names)}"
-        consumer = self.consumer()
-        try:
+        with self.asking(doing), closing(self.consumer()) as consumer:
             return self._states(consumer, names)
-        except KafkaException as error:
-            raise self.fault(error, doing) from error
-        finally:
-            consumer.close()
 
     def _states(self, consumer: Consumer, names: Sequence[str]) -> dict[str, TopicState]:
         admin, states = self._admin(), {}
@@ -164,13 +152,9 @@ class Source:
             Terminal: It does not let us in.
         """
         queries = [TopicPartition(topic, partition, milliseconds) for topic, partition in partitions]
-        consumer = self.consumer()
-        try:
+        doing = f"asking Kafka cluster {self.name} for offsets at an instant"
+        with self.asking(doing), closing(self.consumer()) as consumer:
             answers = consumer.offsets_for_times(queries, timeout=ANSWER_SECONDS) if queries else []
-        except KafkaException as error:
-            raise self.fault(error, f"asking Kafka cluster {self.name} for offsets at an instant") from error
-        finally:
-            consumer.close()
         return {(a.topic, a.partition): a.offset if a.offset >= 0 else None for a in answers}
 
     def consumer(self) -> Consumer:
@@ -179,19 +163,9 @@ class Source:
         Raises:
             Terminal: The cluster's properties are not valid.
         """
-        try:
-            return Consumer(
-                {
-                    **_DEFAULTS,
-                    **_BOUNDS,
-                    **self._properties,
-                    **_REQUIRED,
-                    **self._callbacks(),
-                    "stats_cb": self._store_statistics,
-                }
-            )
-        except KafkaException as error:
-            raise self.fault(error, f"Kafka cluster {self.name}") from error
+        own = {**_REQUIRED, **self._callbacks(), "stats_cb": self._store_statistics}
+        with self.asking(f"Kafka cluster {self.name}"):
+            return Consumer({**_DEFAULTS, **_BOUNDS, **self._properties, **own})
 
     def _admin(self) -> AdminClient:
         return AdminClient({**_DEFAULTS, **self._properties, **self._callbacks()})
@@ -211,6 +185,14 @@ class Source:
 
     def _record_error(self, error: KafkaError) -> None:
         self._client_errors[error.code()] = error.str()
+
+    @contextmanager
+    def asking(self, doing: str) -> Iterator[None]:
+        """Run a block that asks the cluster; errors of the client become Frazil's, with `doing` as their coordinates."""
+        try:
+            yield
+        except KafkaException as error:
+            raise self.fault(error, doing) from error
 
     def fault(self, error: KafkaException | KafkaError, doing: str) -> FrazilError:
         """The Frazil error for an error of the client."""
@@ -239,11 +221,6 @@ def _with_safe_headers(message: Message) -> Message:
 class PartitionReader:
     """Reads ascending ranges of one partition; ranges that touch are read in one go.
 
-    Args:
-        source: The cluster.
-        topic: Topic.
-        partition: Partition number.
-
     Attributes:
         log_start: First offset that Kafka still held when a range was found to begin before it; 0 if none did.
     """
@@ -268,10 +245,8 @@ class PartitionReader:
             Terminal: The cluster does not let us in.
         """
         place = TopicPartition(self._topic, self._partition)
-        try:
+        with self._source.asking(f"asking {self._name()} for its offsets"):
             low, high = self._open_consumer().get_watermark_offsets(place, timeout=ANSWER_SECONDS)
-        except KafkaException as error:
-            raise self._source.fault(error, f"asking {self._name()} for its offsets") from error
         return low, high
 
     def read(self, start: int, end: int) -> Iterator[Message]:
@@ -281,10 +256,6 @@ class PartitionReader:
         record at or beyond `end`, or the end of the partition, which counts transaction markers and aborted records. Each
         offset of a record batch that the client can't unpack comes as a message with that error. Headers with a name that
         is not UTF-8 are left out.
-
-        Args:
-            start: First offset.
-            end: One past the last; at most the last stable offset.
 
         Raises:
             Retryable: Nothing arrives any more, or the log ends before `end`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from frazil.verify.facts.coverage import final_removals, rolled_back_batches
+from frazil.verify.facts.coverage import Key, final_removals, rolled_back_batches
 from frazil.verify.facts.ledger import (
     READ_KINDS,
     REPAIR_KINDS,
@@ -16,21 +16,15 @@ from frazil.verify.facts.ledger import (
     next_offsets,
     unrecorded_batches,
 )
-from frazil.verify.facts.result import Difference
+from frazil.verify.facts.result import Difference, ledger_difference
 from frazil.verify.reading import Bounds
-
-Key = tuple[str, int]
 
 
 def ledger_differences(
     batches: Sequence[Batch], exploded: Collection[int] = (), *, is_merged: bool = False
 ) -> Iterator[Difference]:
-    """Contradictions within the ledger.
-
-    Args:
-        batches: All batches.
-        exploded: Numbers of those that may have made several rows of a record.
-        is_merged: Whether changes are merged into the destination's rows: then no batch removes any.
+    """Contradictions within the ledger. Batches among `exploded` may have made several rows of a record. Where changes are
+    merged into rows no batch removes any.
     """
     yield from _number_differences(batches)
     for batch in batches:
@@ -40,35 +34,31 @@ def ledger_differences(
     yield from _position_differences(batches)
 
 
-def _ledger_difference(n: int, expected: str, actual: str) -> Difference:
-    return Difference("ledger", expected, actual, batch=n)
-
-
 def _number_differences(batches: Sequence[Batch]) -> Iterator[Difference]:
     lost = unrecorded_batches(batches)
     if batches and batches[0].kind not in ("start", "reset") and not lost:
-        yield _ledger_difference(
+        yield ledger_difference(
             batches[0].n, "the ledger to begin with the batch of kind start", f"kind {batches[0].kind}"
         )
     for before, batch in pairwise(batches):
         # A rewind takes a number above every table's: one may have held a batch that the ledger never saw.
         is_hole = not lost.issuperset(range(before.n + 1, batch.n))
         if is_hole and batch.kind not in ("rewind", "reset"):
-            yield _ledger_difference(
+            yield ledger_difference(
                 batch.n, f"batch {before.n + 1} after batch {before.n}", "no row of it in the ledger"
             )
 
 
 def _row_differences(batch: Batch) -> Iterator[Difference]:
     if len(batch.ids) > 1:
-        yield _ledger_difference(batch.n, "one batch of this number", f"several: {', '.join(batch.ids)}")
+        yield ledger_difference(batch.n, "one batch of this number", f"several: {', '.join(batch.ids)}")
     if len(set(batch.tables)) < len(batch.tables):
-        yield _ledger_difference(batch.n, "one ledger row per table", f"rows for {', '.join(batch.tables)}")
+        yield ledger_difference(batch.n, "one ledger row per table", f"rows for {', '.join(batch.tables)}")
     is_due_per_role = {"destination": True, "dead_letters": batch.dead > 0} if batch.kind in READ_KINDS else {}
     for role in (role for role, is_due in is_due_per_role.items() if is_due and role not in batch.rows):
-        yield _ledger_difference(batch.n, f"a ledger row for the {role} table", "none")
+        yield ledger_difference(batch.n, f"a ledger row for the {role} table", "none")
     if batch.position.n != batch.n:
-        yield _ledger_difference(batch.n, f"a position of batch {batch.n}", f"one of batch {batch.position.n}")
+        yield ledger_difference(batch.n, f"a position of batch {batch.n}", f"one of batch {batch.position.n}")
 
 
 def _count_differences(batch: Batch, *, explodes: bool) -> Iterator[Difference]:
@@ -76,12 +66,12 @@ def _count_differences(batch: Batch, *, explodes: bool) -> Iterator[Difference]:
         return
     if batch.read != batch.written + batch.dead + batch.filtered:
         outcomes = f"{batch.written} written + {batch.dead} dead + {batch.filtered} filtered"
-        yield _ledger_difference(batch.n, f"an outcome for each of {batch.read} records read", outcomes)
+        yield ledger_difference(batch.n, f"an outcome for each of {batch.read} records read", outcomes)
     if (span := sum(r.end - r.start for r in batch.ranges)) < batch.read:
-        yield _ledger_difference(batch.n, f"at least {batch.read} offsets for {batch.read} records", f"{span} offsets")
+        yield ledger_difference(batch.n, f"at least {batch.read} offsets for {batch.read} records", f"{span} offsets")
     for role, count in (("destination", batch.written), ("dead_letters", batch.dead)):
         if batch.rows.get(role, count) != count and not (explodes and role == "destination" and batch.has_more_rows):
-            yield _ledger_difference(batch.n, f"{count} rows in its {role} table", f"{batch.rows[role]}")
+            yield ledger_difference(batch.n, f"{count} rows in its {role} table", f"{batch.rows[role]}")
 
 
 def _replay_differences(batch: Batch, *, is_merged: bool) -> Iterator[Difference]:
@@ -91,7 +81,7 @@ def _replay_differences(batch: Batch, *, is_merged: bool) -> Iterator[Difference
         expected = [] if is_merged and role == "destination" else read
         removed = [(r.topic, r.partition, r.start, r.end) for r in batch.removals.get(role, ())]
         if sorted(removed, key=repr) != sorted(expected, key=repr):
-            yield _ledger_difference(
+            yield ledger_difference(
                 batch.n, f"{expected} taken out of its {role} table, as read again", f"{removed} taken out"
             )
 
@@ -154,20 +144,15 @@ def _ranges_per_partition(ranges: Iterable[Range]) -> dict[Key, list[Range]]:
 def closing_differences(
     last: Batch, table: str, summary: Position | None, mirrored: Position | None
 ) -> Iterator[Difference]:
-    """Whether the closing table holds the position that the ledger knows as the last one.
-
-    Args:
-        last: The last batch of the ledger.
-        table: The closing table.
-        summary: The position in the snapshots of main; None once they are expired.
-        mirrored: The one in the table property.
+    """Whether the closing table holds the position that the ledger knows as the last one. `summary` is the position in the
+    snapshots of main, None once they are expired; `mirrored` is the one in the table property.
     """
     for name, position in (("newest snapshot that carries a position", summary), ("property", mirrored)):
         if position is None and name != "property":
             continue
         if position is None or position.body != last.position.body:
             actual = "none" if position is None else f"n={position.n}, epoch={position.epoch}, {dict(position.topics)}"
-            yield _ledger_difference(last.n, f"the position of batch {last.n} in the {name} of {table}", actual)
+            yield ledger_difference(last.n, f"the position of batch {last.n} in the {name} of {table}", actual)
 
 
 def total_differences(

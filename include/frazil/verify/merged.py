@@ -12,23 +12,18 @@ from confluent_kafka import Message
 
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.pipeline.models.value import Column
-from frazil.pipeline.syntax.types import Primitive
 from frazil.verify.compare import Comparison, micros
-from frazil.verify.facts.coverage import Passes
+from frazil.verify.facts.coverage import Key, Passes
 from frazil.verify.facts.ledger import REPAIR_KINDS, Batch, Range
 from frazil.verify.facts.result import Difference, Findings, Kind, PartitionResult, add_counts
 from frazil.verify.model import ExpectedRow, Model, RecordPlace, TableRow
 from frazil.verify.outcomes import OffsetRange, Outcome, Outcomes, OutcomesByOffset
 from frazil.verify.rules import Rules
 from frazil.verify.tables import ScannedTable, scan
-from frazil.verify.values.canonical import Digest, column_values, digest
+from frazil.verify.values.canonical import LONG, Digest, column_values, digest, null_empty_values
 from frazil.verify.values.cdc_expectation import RowChange
 from frazil.verify.values.column_readers import Bad
-from frazil.verify.values.evolved_schema import has_undeclared_columns, null_empty_values
-
-Key = tuple[str, int]
-
-_LONG = Primitive("long")
+from frazil.verify.values.evolved_schema import has_undeclared_columns
 
 
 @dataclass
@@ -50,7 +45,7 @@ class MergedComparison(Comparison):
         if changes is None or isinstance(changes, Bad):
             self._judge_absence(message, offset, n)
         elif not changes:
-            self.filtered += 1
+            self.counts["filtered"] += 1
         else:
             place = RecordPlace(topic, self.subject.partition, offset, n)
             stamp = micros(message)
@@ -85,7 +80,6 @@ class MergedTableCheck:
     Attributes:
         destination: The table, as the file has it.
         columns: Those of it that can be read.
-        table: The table.
         rules: How records become changes.
         logs: Per partition the first offset from which on Kafka holds every record.
         live: Topics that are still what the position knows -> first batch number of their present incarnation.
@@ -107,7 +101,7 @@ class MergedTableCheck:
         read = [*column_names, *own, names.timestamp, *([] if mark is None else [mark])]
         for batch in scan(self.table, None, list(dict.fromkeys(read))):
             cells = [column_values(batch.column(name), self.columns[name].parsed) for name in column_names]
-            stamps = column_values(batch.column(names.timestamp), _LONG)
+            stamps = column_values(batch.column(names.timestamp), LONG)
             marks = [False] * batch.num_rows if mark is None else batch.column(mark).to_pylist()
             places = [batch.column(name).to_pylist() for name in own]
             for index, (topic, partition, offset, n) in enumerate(zip(*places, strict=True)):
@@ -134,11 +128,7 @@ class MergedTableCheck:
 
 @dataclass(frozen=True)
 class MergedCheck(MergedTableCheck):
-    """Compares the model of a merged table with its rows.
-
-    Attributes:
-        batches: The ledger.
-    """
+    """Compares the model of a merged table with its rows."""
 
     batches: Mapping[int, Batch] = field(default_factory=dict)
     _ranges: dict[int, dict[Key, list[Range]]] = field(default_factory=dict, init=False)
@@ -262,7 +252,7 @@ class HistoryComparison(Comparison):
             ):
                 super()._compare_record(message, offset, batch_outcomes, (n,))
             elif not changes and not batch_outcomes:
-                self.filtered += 1
+                self.counts["filtered"] += 1
             else:
                 stamp = micros(message)
                 expected = Counter(

@@ -7,7 +7,6 @@ read here); and where keys are read, each whose last record has a value must hav
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,22 +15,14 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Message
 
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
-from frazil.pipeline.syntax.types import Primitive
 from frazil.verify.compare import Comparison, micros
 from frazil.verify.facts.coverage import Passes
 from frazil.verify.facts.result import Kind, PartitionResult, shorten
 from frazil.verify.merged import MergedTableCheck
-from frazil.verify.model import RecordPlace, key_hash
+from frazil.verify.model import RecordPlace, SpilledRows, key_hash
 from frazil.verify.outcomes import Outcome
 from frazil.verify.values.column_readers import ColumnReaders
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
-
-Key = tuple[str, int]
-
-_FLUSH_SIZE: Final = 10_000
-"""Records and rows that are written to the database at once."""
-
-_LONG: Final = Primitive("long")
 
 _NUMBER_SIZES: Final = {"short": 2, "int": 4, "long": 8}
 """Formats of keys that are one number, and their sizes."""
@@ -71,8 +62,6 @@ SELECT topic, part, off, batch FROM (
 WHERE places = 1 AND kind = 'value' AND NOT EXISTS (SELECT 1 FROM found WHERE raw = last.key)
 """
 
-_SELECT_DUPLICATE_KEYS = "SELECT shown, topic, part, off, batch, count(*) FROM found GROUP BY key HAVING count(*) > 1"
-
 
 class PlacedRow(NamedTuple):
     """A row of the table, joined with the record that it names.
@@ -97,47 +86,29 @@ class PlacedRow(NamedTuple):
     later: int | None
 
 
-@dataclass
-class PlaceStore:
-    """Collects records and rows, in any order, and joins them, in an SQLite database that spills to disk."""
+class PlaceStore(SpilledRows):
+    """Collects records and rows, in any order, and joins them."""
 
-    _database: sqlite3.Connection = field(default_factory=lambda: sqlite3.connect(""))
-    _records: list[Sequence[Any]] = field(default_factory=list)
-    _rows: list[Sequence[Any]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._database.executescript(_CREATE_TABLES)
-
-    def close(self) -> None:
-        """Let go of the database, and of its file."""
-        self._database.close()
+    def __init__(self) -> None:
+        super().__init__(_CREATE_TABLES)
 
     def add_record(
         self, place: RecordPlace, stamp: int | None, kind: str, key: tuple[Any, ...] | None, *, counts: bool
     ) -> None:
         """Add a record; `counts` says whether it surely changed the row of its key, if the key is known."""
         hashed = None if key is None else key_hash(key)
-        self._records.append((*place, stamp, kind, hashed, counts))
-        if len(self._records) >= _FLUSH_SIZE:
-            self._flush()
+        self._add(
+            "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*place, stamp, kind, hashed, counts)
+        )
 
     def add_row(self, key: tuple[Any, ...], place: RecordPlace, stamp: int | None, *, is_deleted: bool) -> None:
         """Add a row of the table."""
-        self._rows.append((shorten(repr(key)), key_hash(key), *place, stamp, is_deleted))
-        if len(self._rows) >= _FLUSH_SIZE:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._database.executemany("INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._records)
-        self._database.executemany("INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", self._rows)
-        self._records.clear()
-        self._rows.clear()
+        row = (shorten(repr(key)), key_hash(key), *place, stamp, is_deleted)
+        self._add("INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", row)
 
     def rows(self, *, are_keys_read: bool) -> Iterator[PlacedRow]:
-        """All rows with their records. To be called once, after all additions.
-
-        Args:
-            are_keys_read: Whether records were added with keys of rows; otherwise with raw bytes, and a row gets those of its record.
+        """All rows with their records. To be called once, after all additions. Records were added with keys of rows
+        (`are_keys_read`), or with raw bytes: then a row gets those of its record.
         """
         self._flush()
         self._database.execute("UPDATE found SET raw = key" if are_keys_read else _COPY_RECORD_KEYS)
@@ -150,11 +121,6 @@ class PlaceStore:
     def records_without_row(self) -> Iterator[RecordPlace]:
         """The last record of each key without row, where that record has a value; to be called after `rows`."""
         return (RecordPlace(*place) for place in self._database.execute(_SELECT_RECORDS_WITHOUT_ROW))
-
-    def duplicate_keys(self) -> Iterator[tuple[str, RecordPlace, int]]:
-        """Keys with more than one row, the record of one of them, and how many; to be called after `rows`."""
-        for shown, *place, count in self._database.execute(_SELECT_DUPLICATE_KEYS):
-            yield shown, RecordPlace(*place), count
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +208,7 @@ class PlacedComparison(Comparison):
         is_dead = {outcome.batch for outcome in outcomes}.issuperset(passes)
         kind = "letter" if is_dead else "tombstone" if value is None else "value"
         is_left_out = self.rules.for_batch(n).filters_record(value, self.subject.topic)
-        self.filtered += is_left_out and not outcomes
+        self.counts["filtered"] += is_left_out and not outcomes
         counts = not outcomes and not is_left_out and n not in self.rules.unknown_file_batches
         key = self.certainty.key(message.key())
         place = RecordPlace(self.subject.topic, self.subject.partition, offset, n)

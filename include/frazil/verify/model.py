@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -86,6 +86,8 @@ _SELECT_ROWS_WITHOUT_CHANGE = (
     "SELECT shown, topic, part, off, batch FROM found f WHERE NOT EXISTS (SELECT 1 FROM wanted w WHERE w.key = f.key)"
 )
 
+_INSERT_ROW = "INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
 _SELECT_DUPLICATE_KEYS = "SELECT shown, topic, part, off, batch, count(*) FROM found GROUP BY key HAVING count(*) > 1"
 
 
@@ -96,6 +98,35 @@ class RecordPlace(NamedTuple):
     partition: int
     offset: int
     batch: int | None
+
+
+class SpilledRows:
+    """What is collected to be joined, rows of the table in `found` among it, in an SQLite database that spills to disk."""
+
+    def __init__(self, tables: str) -> None:
+        self._database = sqlite3.connect("")
+        self._database.executescript(tables)
+        self._waiting: dict[str, list[Sequence[Any]]] = {}
+
+    def close(self) -> None:
+        """Let go of the database, and of its file."""
+        self._database.close()
+
+    def _add(self, statement: str, values: Sequence[Any]) -> None:
+        waiting = self._waiting.setdefault(statement, [])
+        waiting.append(values)
+        if len(waiting) >= _FLUSH_SIZE:
+            self._flush()
+
+    def _flush(self) -> None:
+        for statement, values in self._waiting.items():
+            self._database.executemany(statement, values)
+        self._waiting.clear()
+
+    def duplicate_keys(self) -> Iterator[tuple[str, RecordPlace, int]]:
+        """Keys with more than one row, the record of one of them, and how many; to be called after rows and records were joined."""
+        for shown, *place, count in self._database.execute(_SELECT_DUPLICATE_KEYS):
+            yield shown, RecordPlace(*place), count
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +168,11 @@ class ExpectedRow:
     is_late: bool
 
 
-@dataclass
-class Model:
+class Model(SpilledRows):
     """Collects changes of records and rows of the table, and yields for each key the expected and the present row."""
 
-    _database: sqlite3.Connection = field(default_factory=lambda: sqlite3.connect(""))
-    _changes: list[Sequence[Any]] = field(default_factory=list)
-    _rows: list[Sequence[Any]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._database.executescript(_CREATE_TABLES)
-
-    def close(self) -> None:
-        """Let go of the database, and of its file."""
-        self._database.close()
+    def __init__(self) -> None:
+        super().__init__(_CREATE_TABLES)
 
     def add_change(self, place: RecordPlace, stamp: int | None, changes: Iterable[tuple[RowChange, bytes]]) -> None:
         """Add the changes of a record, each with the hash of its values. Records of a partition must come in their order."""
@@ -160,28 +182,14 @@ class Model:
             if change.op == "truncate":
                 self._database.execute(_UPSERT_TRUNCATE, (topic, partition, order, offset, n, time, time))
                 continue
-            self._changes.append(
-                (
-                    *(key_hash(change.key), topic, partition, shorten(repr(change.key)), order, offset, number),
-                    *(change.op, digest, n, time, time),
-                )
-            )
-        if len(self._changes) >= _FLUSH_SIZE:
-            self._flush()
+            key = (key_hash(change.key), topic, partition, shorten(repr(change.key)))
+            self._add(_UPSERT_CHANGE, (*key, order, offset, number, change.op, digest, n, time, time))
 
     def add_row(self, key: tuple[Any, ...], order: Any, stamp: int | None, table_row: TableRow) -> None:
         """Add a row of the table, with its value of `order_by`, and the timestamp of its record."""
         topic, partition, offset, batch = table_row.place
         rest = (_sortable(order), offset, table_row.digest, batch, table_row.is_deleted, _ordering_time(order, stamp))
-        self._rows.append((key_hash(key), topic, partition, shorten(repr(key)), *rest))
-        if len(self._rows) >= _FLUSH_SIZE:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._database.executemany(_UPSERT_CHANGE, self._changes)
-        self._database.executemany("INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._rows)
-        self._changes.clear()
-        self._rows.clear()
+        self._add(_INSERT_ROW, (key_hash(key), topic, partition, shorten(repr(key)), *rest))
 
     def expected_rows(self) -> Iterator[ExpectedRow]:
         """Each key that a record changed; a key with several rows comes several times. To be called once, after all additions."""
@@ -200,11 +208,6 @@ class Model:
         """Rows whose key no record changed; to be called after `expected_rows`."""
         for shown, *place in self._database.execute(_SELECT_ROWS_WITHOUT_CHANGE):
             yield shown, RecordPlace(*place)
-
-    def duplicate_keys(self) -> Iterator[tuple[str, RecordPlace, int]]:
-        """Keys with more than one row, the record of one of them, and how many; to be called after `expected_rows`."""
-        for shown, *place, count in self._database.execute(_SELECT_DUPLICATE_KEYS):
-            yield shown, RecordPlace(*place), count
 
 
 def key_hash(key: tuple[Any, ...]) -> bytes:

@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from frazil.pipeline.syntax.types import ColumnType, Primitive
+from frazil.pipeline.syntax.types import ColumnType
 from frazil.verify.facts.result import Difference
 from frazil.verify.tables import ScannedTable, offset_filter, scan
-from frazil.verify.values.canonical import Digest, column_values, digest
-from frazil.verify.values.evolved_schema import null_empty_values
+from frazil.verify.values.canonical import LONG, Digest, column_values, digest, null_empty_values
 
-_LONG = Primitive("long")
 _KEY_AND_VALUE = ("key", "value")
 _PAYLOAD = "frazil.payload"
 """Header of a dead letter that does not keep its record; docs/dead-letters.md has its form."""
@@ -84,13 +82,8 @@ class RowReading:
 
 
 class Outcomes:
-    """Reads outcomes from the destination and the dead letters.
-
-    Args:
-        destination: The table of rows.
-        letters: The dead letters.
-        reading: How rows of a batch are read, by its number.
-        columns: All columns that any reading compares.
+    """Reads outcomes from the destination and the dead letters. `reading` says by the number of a batch how its rows are read,
+    and `columns` are all that any of these compares.
     """
 
     def __init__(
@@ -134,7 +127,7 @@ class Outcomes:
             code, headers, key, value = (
                 batch.column(name).to_pylist() for name in ("code", "headers", *_KEY_AND_VALUE)
             )
-            stamps = column_values(batch.column(self._letters.columns.timestamp), _LONG)
+            stamps = column_values(batch.column(self._letters.columns.timestamp), LONG)
             places = self._places(self._letters, batch)
             for offset, n, why, *record in zip(
                 *places, code, key, value, map(header_pairs, headers), stamps, strict=True
@@ -179,7 +172,7 @@ class Outcomes:
         columns = [column_values(batch.column(name), column_type) for name, column_type in reading.types.items()]
         if reading.is_grown:
             columns = [[null_empty_values(value) for value in values] for values in columns]
-        stamps = column_values(batch.column(self._destination.columns.timestamp), _LONG)
+        stamps = column_values(batch.column(self._destination.columns.timestamp), LONG)
         return list(zip(*columns, stamps, strict=True))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,9 @@ from confluent_kafka import Message
 from frazil.error_codes import BAD_ARGUMENT
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.verify.compare import Comparison
-from frazil.verify.facts.coverage import Window, union_of_segments, windows
+from frazil.verify.facts.coverage import Key, Window, union_of_segments, windows
 from frazil.verify.kafka import PartitionReader, Source
-
-Key = tuple[str, int]
+from frazil.verify.values.json_document import EPOCH
 
 Bounds = Mapping[Key, tuple[int, int | None]]
 """Partition -> first offset, and one past the last; None means no upper bound."""
@@ -25,7 +24,6 @@ Logs = Mapping[Key, tuple[int, int]]
 """Partition -> first offset that Kafka holds, and the last stable one (exclusive)."""
 
 _NO_OFFSETS = (0, 0)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bounds(logs: Logs, start_text: str | None, end_text: str | None, source: Source) -> Bounds:
@@ -95,7 +93,7 @@ def _milliseconds(text: str) -> int:
             next_step=_SHAPE,
         ) from error
     utc = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-    return max(0, -((_EPOCH - utc) // timedelta(milliseconds=1)))
+    return max(0, -((EPOCH - utc) // timedelta(milliseconds=1)))
 
 
 _SHAPE = 'a file of offsets reads {"orders": {"0": 1200, "1": 1180}}'
@@ -163,14 +161,8 @@ def read_once(
 ) -> int:
     """Hand every record in order to the comparisons that need it, and return how many records there were.
 
-    Other comparisons only count the record: where many tables share a topic, the work grows with records, not tables.
-
-    Args:
-        comparisons: Destination -> its comparison of this partition.
-        reader: Kafka.
-        log: First offset that Kafka holds, and the last stable one (exclusive).
-        router: How records are routed; None: all are handed to all.
-        window_size: Approximate number of outcomes that all comparisons hold in memory at once.
+    Other comparisons only count the record: where many tables share a topic, the work grows with records, not tables. All
+    comparisons together hold about `window_size` outcomes in memory at once.
     """
     low, high = log
     size, count = max(min(MIN_WINDOW, window_size), window_size // max(1, len(comparisons))), 0
@@ -179,42 +171,28 @@ def read_once(
     ):
         active = {name: each for name, each in comparisons.items() if each.begin(window.start, window.end)}
         messages = reader.read(max(window.start, low), min(window.end, high))
-        count += (
-            _hand_to_all(active.values(), messages, window)
-            if router is None
-            else _hand_by_route(active, messages, window, router)
-        )
+        count += _hand_out(active, messages, window, router)
         for comparison in active.values():
             comparison.end()
     return count
 
 
-def _hand_to_all(comparisons: Iterable[Comparison], messages: Iterable[Message], window: Window) -> int:
-    receivers, count, covered = tuple(comparisons), 0, _Covered(window)
-    for message in messages:
-        offset = message.offset() or 0
-        count += covered.has(offset)
-        for comparison in receivers:
-            comparison.take(message, offset)
-    return count
-
-
-def _hand_by_route(
-    comparisons: Mapping[str, Comparison], messages: Iterable[Message], window: Window, router: RecordRouter
+def _hand_out(
+    comparisons: Mapping[str, Comparison], messages: Iterable[Message], window: Window, router: RecordRouter | None
 ) -> int:
     holders: dict[int, list[str]] = {}
     for name, comparison in comparisons.items():
-        for offset in comparison.offsets:
+        for offset in comparison.offsets if router is not None else ():
             holders.setdefault(offset, []).append(name)
     routed_offsets: list[int] = []
     offsets_per_table: dict[str, list[int]] = {name: [] for name in comparisons}
-    count, covered = 0, _Covered(window)
+    first, count = [*comparisons.values()][:1], 0
     for message in messages:
         offset = message.offset() or 0
-        count += covered.has(offset)
+        count += window.has(offset)
         # A record without readable payload is one dead letter for all tables, so every table must look at it.
-        is_unread = bool(comparisons) and next(iter(comparisons.values())).unread_code(message) is not None
-        tables = None if is_unread else router(message)
+        is_for_all = router is None or any(each.unread_code(message) is not None for each in first)
+        tables = None if router is None or is_for_all else router(message)
         if tables is None:
             for comparison in comparisons.values():
                 comparison.take(message, offset)
@@ -226,16 +204,3 @@ def _hand_by_route(
     for name, comparison in comparisons.items():
         comparison.count_unhanded(routed_offsets, offsets_per_table[name])
     return count
-
-
-class _Covered:
-    """Tells whether a batch read an offset of a window; must be called with ascending offsets."""
-
-    def __init__(self, window: Window) -> None:
-        self._segments: Sequence[tuple[int, int]] = [(segment.start, segment.end) for segment in window.segments]
-        self._index = 0
-
-    def has(self, offset: int) -> bool:
-        while self._index < len(self._segments) and offset >= self._segments[self._index][1]:
-            self._index += 1
-        return self._index < len(self._segments) and offset >= self._segments[self._index][0]

@@ -16,11 +16,7 @@ _NOT_FOUND = 404
 
 
 class Registries:
-    """The registries of a project.
-
-    Args:
-        settings: How to reach them, by name.
-    """
+    """The registries of a project."""
 
     def __init__(self, settings: Mapping[str, RegistrySettings]) -> None:
         self._settings = settings

@@ -23,7 +23,7 @@ from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles
 from frazil.verify.outcomes import RowReading
 from frazil.verify.values.cdc_expectation import ChangeReader, unread_changes
 from frazil.verify.values.column_readers import Bad, Expectation
-from frazil.verify.values.evolved_schema import ColumnChanges, EvolvedExpectation, has_undeclared_columns
+from frazil.verify.values.evolved_schema import ColumnChanges, has_undeclared_columns
 from frazil.verify.values.routes import RouteToTable, route_to_table
 from frazil.verify.values.typed_expectation import LEFT_OUT, SchemasOf, TypedExpectation, is_typed, untyped_because
 
@@ -52,7 +52,7 @@ class FilteredCounts:
 
     def count_if_allowed(self, n: int) -> bool:
         """Whether batch `n` may have filtered one more record without outcome. Counts the record if so."""
-        if self.counted[n] >= self.allowed.get(n, 0):
+        if self.remaining(n) <= 0:
             return False
         self.counted[n] += 1
         return True
@@ -61,17 +61,9 @@ class FilteredCounts:
         """How many more records without outcome batch `n` may have filtered."""
         return self.allowed.get(n, 0) - self.counted[n]
 
-    def count_allowed(self, n: int, count: int) -> int:
-        """Count several records as filtered by batch `n`; the caller has checked `room`."""
-        self.counted[n] += count
-        return count
-
     def differences(self, whole_batches: Sequence[Batch], counted_batches: Collection[int]) -> Iterator[Difference]:
-        """Batches that filtered fewer records than the ledger says: some of the filtered records have an outcome.
-
-        Args:
-            whole_batches: Batches whose outcomes all exist and were all compared.
-            counted_batches: Numbers of the batches whose records were counted here.
+        """Batches that filtered fewer records than the ledger says: some of the filtered records have an outcome. Outcomes of
+        these batches all exist and were all compared; of `counted_batches` the filtered records were counted here.
         """
         for batch in whole_batches:
             is_complete = all(self.first_held.get((r.topic, r.partition), r.end) <= r.start for r in batch.ranges)
@@ -119,7 +111,7 @@ class Rules:
         types: Types of the columns that are compared.
     """
 
-    expectation: Expectation | EvolvedExpectation | ChangeReader | TypedExpectation | NoExpectation
+    expectation: Expectation | ChangeReader | TypedExpectation | NoExpectation
     columns: tuple[str, ...]
     filters: bool
     unknown_file_batches: frozenset[int] = frozenset()
@@ -155,7 +147,7 @@ class Rules:
     @cached_property
     def reading(self) -> RowReading:
         """How rows of its batches are read."""
-        is_grown = isinstance(self.expectation, EvolvedExpectation)
+        is_grown = isinstance(self.expectation, Expectation) and self.expectation.is_grown
         return RowReading(self.types, self.lenient, is_grown, isinstance(self.expectation, TypedExpectation))
 
     @cached_property
@@ -208,16 +200,7 @@ def rules_of(
     earlier: Mapping[int, ColumnChanges] | None = None,
     former: FormerFiles = NO_FORMER_FILES,
 ) -> Rules:
-    """The rules of a pipeline file for what these batches landed in one destination.
-
-    Args:
-        pipeline: The pipeline.
-        batches: The ledger.
-        table: Name of the destination.
-        columns: Its columns that are compared.
-        earlier: Number of a batch that may have landed while the table had other columns -> how they changed since.
-        former: Former pipeline files that batches ran under.
-    """
+    """The rules of a pipeline file for what these batches landed in one destination."""
     older = frozenset(batch.n for batch in batches if batch.config != pipeline.outcome_fingerprint)
     may_explode = exploding_batches(pipeline, batches, former.files)
     exploded = frozenset(batch.n for batch in batches if batch.has_more_rows and batch.n in may_explode)
@@ -281,14 +264,14 @@ def _rules(
 
 def _expectation(
     pipeline: Pipeline, table: str, columns: Mapping[str, Column], schemas: SchemasOf
-) -> Expectation | EvolvedExpectation | ChangeReader | TypedExpectation:
+) -> Expectation | ChangeReader | TypedExpectation:
     destination = pipeline.destination(table)
+    in_orc = destination.file_format == "orc"
     if is_typed(pipeline):
-        return TypedExpectation(pipeline, columns, schemas, in_orc=destination.file_format == "orc")
+        return TypedExpectation(pipeline, columns, schemas, in_orc=in_orc)
     if destination.is_merged or destination.is_history:
         return ChangeReader(destination, columns, pipeline.value)
-    expected = Expectation(columns, pipeline.value, in_orc=destination.file_format == "orc")
-    return EvolvedExpectation(expected) if has_undeclared_columns(destination) else expected
+    return Expectation(columns, pipeline.value, in_orc=in_orc, is_grown=has_undeclared_columns(destination))
 
 
 def unread_because(pipeline: Pipeline) -> str | None:

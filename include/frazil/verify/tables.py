@@ -37,8 +37,10 @@ from frazil.verify.facts.result import Difference
 from frazil.verify.facts.snapshot_facts import (
     SnapshotFacts,
     altered_reasons,
+    ancestry,
     repeated_rows,
     restore_roles,
+    summary_of,
     with_configs,
 )
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles, former_files, present_names
@@ -63,17 +65,8 @@ _TOPICS, _CLOSING = "frazil.topics.", "frazil.closing."
 _LEDGER_COLUMNS = (
     *("n", "batch", "kind", "role", "table", "config", "rows", "position"),
     *("records_read", "records_written", "records_dead", "records_filtered"),
-    *(
-        "ranges",
-        "skipped",
-        "removed",
-        "abandoned",
-        "dead_codes",
-        "table_written",
-        "table_dead",
-        "table_ranges",
-        "snapshot_id",
-    ),
+    *("ranges", "skipped", "removed", "abandoned", "dead_codes", "table_written", "table_dead", "table_ranges"),
+    "snapshot_id",
 )
 
 
@@ -94,8 +87,6 @@ class Tables:
     Attributes:
         destination: The table of rows.
         closing: Name of the closing table: a destination, or the ledger.
-        letters: The dead letters.
-        batches: The ledger.
         summary: Position in the snapshots of the closing table, None once they are expired.
         property_position: Position in its property.
         finished_by_mark: Number of the last finished batch by the property of the ledger table; None without it.
@@ -124,6 +115,11 @@ class Tables:
     closing_snapshots: SnapshotFacts = field(default_factory=lambda: SnapshotFacts(""))
 
     @property
+    def positions(self) -> tuple[Position | None, Position | None]:
+        """The position by the snapshots of the closing table, and the one in its property."""
+        return self.summary, self.property_position
+
+    @property
     def n(self) -> int | None:
         """Number of the last batch by the closing table."""
         position = self.summary or self.property_position
@@ -139,28 +135,40 @@ NO_REFERENCES: Final = References({}, {})
 
 
 @dataclass(frozen=True)
-class LedgerReads:
-    """Cache of ledger reads by metadata location: all destinations share the same ledger.
+class LedgerRead:
+    """What a ledger says of a pipeline.
 
     Attributes:
-        references: What references in pipeline files stand for.
-        schemas: Knows the registries that formats need.
-        rows: Rows of the pipeline, each with the hash of the pipeline file that its snapshot names.
-        of_table: (location, table) -> rows as they are written.
+        rows: Each with the hash of the pipeline file that its snapshot names.
+        written: Table -> its rows as they are written.
         former: Former pipeline files that its batches ran under.
         impossible_rows: Differences within the ledger: several rows of one batch and table, or role `left` for a destination.
     """
 
+    rows: list[dict[str, Any]]
+    written: Mapping[str, list[dict[str, Any]]]
+    former: Mapping[str, Pipeline | str]
+    impossible_rows: Sequence[Difference]
+
+
+@dataclass(frozen=True)
+class LedgerReads:
+    """Reads of the ledger by metadata location: all destinations share the same ledger.
+
+    Attributes:
+        references: What references in pipeline files stand for.
+        schemas: Knows the registries that formats need.
+        by_location: The reads, the last one last.
+    """
+
     references: References = NO_REFERENCES
     schemas: SchemasOf = no_registry
-    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    former: dict[str, dict[str, Pipeline | str]] = field(default_factory=dict)
-    of_table: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
-    impossible_rows: dict[str, list[Difference]] = field(default_factory=dict)
+    by_location: dict[str, LedgerRead] = field(default_factory=dict)
 
-    def rows_of(self, table: str) -> list[dict[str, Any]]:
-        """Rows of a table in the ledger that was read last."""
-        return self.of_table.get((next(reversed(self.rows)), table), [])
+    @property
+    def last(self) -> LedgerRead:
+        """The ledger that was read last."""
+        return self.by_location[next(reversed(self.by_location))]
 
 
 def open_tables(
@@ -172,13 +180,6 @@ def open_tables(
 ) -> Tables:
     """Load the tables as one destination sees them, again if a run ended a batch in between.
 
-    Args:
-        pipeline: The pipeline.
-        settings: Its catalogs.
-        name: The destination.
-        columns: Its columns that name the record of a row.
-        reads: Cache of ledger reads; new reads are added.
-
     Raises:
         Terminal: A table is missing, or does not have the declared columns.
         Retryable: The catalog or the storage is not available now, or runs don't stop landing batches.
@@ -187,10 +188,8 @@ def open_tables(
     tables = _load(catalogs, pipeline, name, columns, reads)
     for _ in range(ROUNDS):
         # A concurrent run may land letters between our loads; they would have no batch. So check that the position stands.
-        if tables.n == tables.finished and _latest_position(catalogs, pipeline, tables.closing) == (
-            tables.summary,
-            tables.property_position,
-        ):
+        is_whole = tables.n == tables.finished
+        if is_whole and _positions(catalogs.table(tables.closing), pipeline, tables.closing) == tables.positions:
             return tables
         tables = _load(catalogs, pipeline, name, columns, reads)
     if tables.n == tables.finished:
@@ -230,18 +229,10 @@ def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColum
     closes = {name: destination, pipeline.ledger_table: ledger}.get(closing) or catalogs.table(closing)
     positions = _positions(closes, pipeline, closing)
     decided = SnapshotFacts.from_metadata(closing, closes.metadata, pipeline.name)
-    if location not in reads.rows:
-        written = list(_ledger_rows(ledger, pipeline))
-        for row in written:
-            reads.of_table.setdefault((location, row["table"]), []).append(row)
-        reads.impossible_rows[location] = list(repeated_rows(written))
-        reads.rows[location] = with_configs(written, decided)
-        hashes, created = {row["config"] for row in reads.rows[location]}, _created_tables(ledger, pipeline)
-        reads.former[location] = former_files(ledger, pipeline, hashes, reads.references, created)
-        files = reads.former[location] | {pipeline.outcome_fingerprint: pipeline}
-        named = {config: file.tables for config, file in files.items() if not isinstance(file, str)}
-        reads.impossible_rows[location] += restore_roles(reads.rows[location], named)
-    rows = reads.rows[location]
+    if location not in reads.by_location:
+        reads.by_location[location] = _read_ledger(ledger, pipeline, decided, reads.references)
+    read = reads.by_location[location]
+    rows = read.rows
     batches = read_batches(destination_view(rows, name), pipeline.ledger_table)
     facts, undone = SnapshotFacts.from_metadata(name, destination.metadata, pipeline.name), rolled_back_batches(batches)
     return Tables(
@@ -259,11 +250,24 @@ def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColum
         _foreign_topics(destination.metadata, pipeline, name),
         compared_columns(declared, destination.schema(), pipeline.value),
         earlier_schemas(rows, name, destination.metadata) if has_undeclared_columns(declared) else {},
-        FormerFiles(reads.former[location], destination.schema(), present_names(destination.metadata), reads.schemas),
-        list(facts.differences(reads.of_table.get((location, name), ()), undone)),
-        reads.impossible_rows[location],
+        FormerFiles(read.former, destination.schema(), present_names(destination.metadata), reads.schemas),
+        list(facts.differences(read.written.get(name, ()), undone)),
+        read.impossible_rows,
         decided,
     )
+
+
+def _read_ledger(ledger: Table, pipeline: Pipeline, decided: SnapshotFacts, references: References) -> LedgerRead:
+    every_row = list(_ledger_rows(ledger, pipeline))
+    written: dict[str, list[dict[str, Any]]] = {}
+    for row in every_row:
+        written.setdefault(row["table"], []).append(row)
+    rows = with_configs(every_row, decided)
+    hashes = {row["config"] for row in rows}
+    former = former_files(ledger, pipeline, hashes, references, _created_tables(ledger, pipeline))
+    files = {**former, pipeline.outcome_fingerprint: pipeline}
+    named = {config: file.tables for config, file in files.items() if not isinstance(file, str)}
+    return LedgerRead(rows, written, former, [*repeated_rows(every_row), *restore_roles(rows, named)])
 
 
 def other_contradictions(tables: Tables, pipeline: Pipeline, reads: LedgerReads) -> Iterator[Difference]:
@@ -274,7 +278,7 @@ def other_contradictions(tables: Tables, pipeline: Pipeline, reads: LedgerReads)
     if tables.closing == pipeline.ledger_table:
         snapshot_facts.append(tables.closing_snapshots)
     for facts in snapshot_facts:
-        yield from facts.differences(reads.rows_of(facts.table), undone)
+        yield from facts.differences(reads.last.written.get(facts.table, ()), undone)
     yield from altered_reasons(letters.metadata, partial(_rows_of_snapshot, letters, tables.letters.name))
 
 
@@ -288,10 +292,6 @@ def _rows_of_snapshot(table: Table, name: str, snapshot: int, columns: Sequence[
         scanned = ScannedTable(past, name, LETTER_COLUMNS)
         for batch in scan(scanned, None, [column for column in columns if column in present]):
             yield from ({**absent, **row} for row in batch.to_pylist())
-
-
-def _latest_position(catalogs: Catalogs, pipeline: Pipeline, closing: str) -> tuple[Position | None, Position | None]:
-    return _positions(catalogs.table(closing), pipeline, closing)
 
 
 def _positions(closes: Table, pipeline: Pipeline, table: str) -> tuple[Position | None, Position | None]:
@@ -319,17 +319,13 @@ def _ledger_rows(ledger: Table, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
 
 def _in_snapshots(closes: Table, key: str, table: str) -> Position | None:
     """The position of the newest snapshot of main that carries one; None if an orphan removal deleted its manifest file."""
-    metadata = closes.metadata
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    head = metadata.current_snapshot()
-    while head is not None:
-        if head.summary is not None and (text := head.summary.additional_properties.get(key)) is not None:
-            where = f"snapshot {head.snapshot_id} of {table}"
-            path = head.summary.additional_properties.get(_MANIFEST)
+    for head in ancestry(closes.metadata):
+        summary = summary_of(head)
+        if (text := summary.get(key)) is not None:
+            where, path = f"snapshot {head.snapshot_id} of {table}", summary.get(_MANIFEST)
             if json.loads(text).get("v") == 1:  # older snapshots carry the whole position
                 return parse_position(text, where)
             return None if path is None else _in_manifest(closes, path, where)
-        head = None if head.parent_snapshot_id is None else by_id.get(head.parent_snapshot_id)
     return None
 
 

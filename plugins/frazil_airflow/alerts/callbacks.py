@@ -8,7 +8,7 @@ them. Only callbacks write them, only the monitor sends: so nobody is told twice
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,11 +23,9 @@ from frazil.pipeline.models.alerts import AlertSettings
 from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil_airflow.alerts.notification_log import Store, Variables
-from frazil_airflow.project.pipelines import REPLAY_PREFIX, REPORT_PREFIX
+from frazil_airflow.alerts.notification_log import Variables
+from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT
 from frazil_airflow.project.secrets import load_project
-
-Callback = Callable[[Mapping[str, Any]], None]
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +81,7 @@ def forget_failure(context: Mapping[str, Any]) -> None:
         Variables().delete(variable)
 
 
-def last_failure(store: Store, place: str) -> Failure | None:
+def last_failure(store: Variables, place: str) -> Failure | None:
     """Return what the last failed run of a DAG left; None if there is nothing, or nothing that can be read."""
     text = store.get(note_of(place))
     if text is None:
@@ -121,8 +119,8 @@ def tell_of_late_run(pipeline: str) -> None:
     Raises:
         RuntimeError: A channel was not told.
     """
-    from frazil.alerts.book import update_page
     from frazil.alerts.notice import Notice
+    from frazil.alerts.notification_log import update_page
     from frazil_airflow.alerts.notification_log import late_variable, page_of, send_due
 
     project, now, store = load_project(), datetime.now(UTC), Variables()
@@ -135,7 +133,7 @@ def tell_of_late_run(pipeline: str) -> None:
         _log.info("the monitor looked at %s, it tells whether the table is stale", looked_at)
         return
     cause = (
-        f"A run of ingest__{pipeline} has not ended within its promise, and the monitor, which would know more, is not at"
+        f"A run of {INGEST}{pipeline} has not ended within its promise, and the monitor, which would know more, is not at"
         f" work: its last look was {looked_at or 'never'}."
     )
     title = f"{pipeline}: a run is late"
@@ -163,9 +161,9 @@ def _note(context: Mapping[str, Any], message: str, *, final: bool) -> None:
 def _chore(dag: str) -> ChoreKind | None:
     """What a DAG beside ingestion fails at; None of ingestion itself."""
     chores: dict[str, ChoreKind] = {
-        "maintain__": "failed_maintenance",
-        REPORT_PREFIX: "failed_report",
-        REPLAY_PREFIX: "failed_replay",
+        MAINTAIN: "failed_maintenance",
+        REPORT: "failed_report",
+        REPLAY: "failed_replay",
     }
     return next((kind for prefix, kind in chores.items() if dag.startswith(prefix)), None)
 

@@ -19,7 +19,7 @@ from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.sdk import Connection
 from airflow.sdk.log import mask_secret
 
-from frazil.alerts import words
+from frazil.alerts import messages
 from frazil.alerts.notice import Notice
 from frazil.pipeline.models.alerts import Alerts, ChannelSettings, channels_for
 from frazil.project import Project
@@ -93,7 +93,7 @@ def notifier(
     connection = channel.connection
     match channel.type:
         case "smtp":
-            mail = words.mail(notice)
+            mail = messages.mail(notice)
             return MailNotifier(
                 smtp_conn_id=connection,
                 from_email=channel.sender,
@@ -106,17 +106,17 @@ def notifier(
         case "slack":
             return SlackWebhookNotifier(
                 slack_webhook_conn_id=connection,
-                text=words.slack_text(notice),
-                blocks=words.slack_blocks(notice),
+                text=messages.slack_text(notice),
+                blocks=messages.slack_blocks(notice),
                 unfurl_links=False,
                 timeout=TIMEOUT_SECONDS,
             )
         case "pagerduty":
-            return IncidentNotifier(pagerduty_events_conn_id=connection, **words.pagerduty_event(notice))
+            return IncidentNotifier(pagerduty_events_conn_id=connection, **messages.pagerduty_event(notice))
         case "webhook":
             return HttpNotifier(
                 http_conn_id=connection,
-                json=words.webhook_body(notice),
+                json=messages.webhook_body(notice),
                 headers={"Content-Type": "application/json"},
                 extra_options={"timeout": TIMEOUT_SECONDS},
             )
@@ -202,12 +202,7 @@ _log = logging.getLogger(__name__)
 def send(project: Project, notice: Notice, channels: Collection[str] | None = None) -> dict[str, str | None]:
     """Send a notice through the channels that are told of it. A channel that fails keeps no other from being told.
 
-    Nothing is remembered here: whoever calls twice tells twice.
-
-    Args:
-        project: Settings and pipelines.
-        notice: What to tell. A pipeline that there is no file of is told of to all channels.
-        channels: Names of those to tell; None: all that are told of it.
+    Nothing is remembered here: whoever calls twice tells twice. A pipeline that there is no file of is told of to all channels.
 
     Returns:
         Channel -> None, or why it was not sent, without secrets. Those that the settings don't have are left out.

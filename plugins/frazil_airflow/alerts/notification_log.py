@@ -1,4 +1,4 @@
-"""The book of what people were told, in Airflow Variables, and sending what is due by it.
+"""The log of what people were told, in Airflow Variables, and sending what is due by it.
 
 A pipeline's page is one Variable, which the monitor alone writes, one task at a time. It lives in Airflow's database and so
 survives restarts; a task may not touch that database otherwise. What late runs tell while no monitor is at work has a page
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from airflow.sdk import Variable
 
@@ -17,27 +17,11 @@ from frazil.pipeline.models.maintenance import parse_age
 from frazil.project import Project
 
 if TYPE_CHECKING:
-    from frazil.alerts.book import Page
-
-
-class Store(Protocol):
-    """Texts by name."""
-
-    def get(self, name: str) -> str | None:
-        """Return the text; None if there is none."""
-
-    def names(self, prefix: str) -> list[str]:
-        """Return the names that begin so."""
-
-    def set(self, name: str, text: str, description: str) -> None:
-        """Keep a text; people see it with its description in Airflow's UI."""
-
-    def delete(self, name: str) -> None:
-        """Forget a text."""
+    from frazil.alerts.notification_log import Page
 
 
 class Variables:
-    """Airflow's Variables."""
+    """Texts by name: Airflow's Variables, which people see with their descriptions in its UI."""
 
     def get(self, name: str) -> str | None:
         """Return the value; None if there is no such variable."""
@@ -65,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 def variable_of(pipeline: str) -> str:
-    """Return the name of the Airflow Variable that is a pipeline's page of the book."""
+    """Return the name of the Airflow Variable that is a pipeline's page of the log."""
     return _PREFIX + pipeline
 
 
@@ -74,25 +58,19 @@ def late_variable(pipeline: str) -> str:
     return _LATE_PREFIX + pipeline
 
 
-def pages(store: Store) -> set[str]:
+def pages(store: Variables) -> set[str]:
     """Return the names of the pipelines that have a page."""
     return {name.removeprefix(prefix) for prefix in (_PREFIX, _LATE_PREFIX) for name in store.names(prefix)}
 
 
-def page_of(store: Store, pipeline: str, variable: str | None = None) -> Page:
-    """Return a pipeline's page of the book: empty if there is none, or it can't be read.
-
-    Args:
-        store: Where it is.
-        pipeline: The pipeline.
-        variable: Its Variable, if it is another one than the monitor's.
-    """
+def page_of(store: Variables, pipeline: str, variable: str | None = None) -> Page:
+    """Return a pipeline's page of the log: empty if there is none, or it can't be read."""
     name = variable or variable_of(pipeline)
     return _page(name, store.get(name))
 
 
 def _page(name: str, text: str | None) -> Page:
-    from frazil.alerts.book import Page, from_json
+    from frazil.alerts.notification_log import Page, from_json
 
     if text is None:
         return Page()
@@ -103,22 +81,22 @@ def _page(name: str, text: str | None) -> Page:
         return Page()
 
 
-def whole_page(store: Store, pipeline: str, late: str | None) -> Page:
+def whole_page(store: Variables, pipeline: str, late: str | None) -> Page:
     """Return the page with what late runs told, as the text of their page says."""
-    from frazil.alerts.book import merge_pages
+    from frazil.alerts.notification_log import merge_pages
 
     return merge_pages(page_of(store, pipeline), _page(late_variable(pipeline), late))
 
 
-def delete_late_page(store: Store, pipeline: str, late: str | None) -> None:
+def delete_late_page(store: Variables, pipeline: str, late: str | None) -> None:
     """Delete the page of late runs, unless another one wrote to it since its text was read: the next look takes that over."""
     if late is not None and store.get(late_variable(pipeline)) == late:
         store.delete(late_variable(pipeline))
 
 
-def store_page(store: Store, pipeline: str, page: Page) -> None:
+def store_page(store: Variables, pipeline: str, page: Page) -> None:
     """Store a page without sending anything."""
-    from frazil.alerts.book import to_json
+    from frazil.alerts.notification_log import to_json
 
     store.set(variable_of(pipeline), to_json(page), _SAID)
 
@@ -128,24 +106,17 @@ def send_due(
     pipeline: str,
     page: Page,
     now: datetime,
-    store: Store,
+    store: Variables,
     *,
     variable: str | None = None,
 ) -> list[str]:
-    """Send the messages that are due on a page, and store the page.
-
-    Args:
-        project: Settings, and who is told of the pipeline.
-        pipeline: Its name; all channels are told of one that there is no file of.
-        page: Its page, turned.
-        now: The time.
-        store: Where the page is kept.
-        variable: As in `page_of`.
+    """Send the messages that are due on a page, and store the page. All channels are told of a pipeline that there is no file
+    of.
 
     Returns:
         Why channels were not told, one line each.
     """
-    from frazil.alerts.book import due_messages, record_attempt, to_json
+    from frazil.alerts.notification_log import due_messages, record_attempt, to_json
     from frazil.pipeline.models.alerts import Alerts, channels_for
     from frazil_airflow.alerts.channels import send
 
@@ -173,7 +144,7 @@ def send_due(
     return problems
 
 
-def delete_variables(store: Store, *variables: str) -> None:
+def delete_variables(store: Variables, *variables: str) -> None:
     """Delete Variables that may be there."""
     for name in variables:
         if store.get(name) is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from typing import Literal, get_args
+
+Kind = Literal["ingest", "maintain", "letters", "replay", "capture", "monitor"]
 
 
-def load(*kinds: Literal["ingest", "maintain", "letters", "replay", "capture", "monitor"]) -> None:
+def load(*kinds: Kind) -> None:
     """Make the project's DAGs, or only some kinds of them, while Airflow parses the file that calls, and so registers them there.
 
     A task's process only builds the DAG it belongs to. Pipelines that no DAG can be made of are left out: an error would take
@@ -20,24 +22,29 @@ def load(*kinds: Literal["ingest", "maintain", "letters", "replay", "capture", "
     from frazil.errors import Terminal
     from frazil.project import Project
     from frazil_airflow.dags.captures import capture_dags
-    from frazil_airflow.dags.dead_letter_replay import replay_dags
-    from frazil_airflow.dags.dead_letter_reports import letter_dags
-    from frazil_airflow.dags.factory import ingest_dags
-    from frazil_airflow.dags.maintenance import maintain_dags
+    from frazil_airflow.dags.dead_letter_replay import replay_dag
+    from frazil_airflow.dags.dead_letter_reports import letter_dag
+    from frazil_airflow.dags.factory import ingest_dag
+    from frazil_airflow.dags.maintenance import maintain_dag
     from frazil_airflow.dags.monitor import monitor_dags
-    from frazil_airflow.project.pipelines import refuse_broken
+    from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT, refuse_broken, wanted_pipelines
 
     project, only = Project.load(), get_parsing_context().dag_id
     makers = {
-        "ingest": ingest_dags,
-        "maintain": maintain_dags,
-        "letters": letter_dags,
-        "replay": replay_dags,
-        "capture": capture_dags,
-        "monitor": monitor_dags,
+        "ingest": (INGEST, ingest_dag),
+        "maintain": (MAINTAIN, maintain_dag),
+        "letters": (REPORT, letter_dag),
+        "replay": (REPLAY, replay_dag),
     }
-    for kind in kinds or makers:
-        makers[kind](project, only=only)
+    for kind in kinds or get_args(Kind):
+        if kind == "capture":
+            capture_dags(project, only)
+        elif kind == "monitor":
+            monitor_dags(project, only)
+        else:
+            prefix, make = makers[kind]
+            for pipeline in wanted_pipelines(project, prefix, only):
+                make(project, pipeline)
     if not kinds and only is None:
         try:
             refuse_broken(project)

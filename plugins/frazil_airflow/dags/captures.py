@@ -12,19 +12,15 @@ from frazil.capture.order import CaptureOrder
 from frazil.error_codes import FILES_OUTDATED
 from frazil.pipeline.settings.capture import Capture, FileCapture, unknown_in_capture
 from frazil.project import Project
-from frazil_airflow.dags.dag_defaults import dag_arguments
-from frazil_airflow.dags.timetable import timetable
+from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.secrets import load_project, load_project_for_job
 from frazil_airflow.tasks.operators import SparkJobOperator
 
+_PREFIX = "capture__"
+
 CAPTURE_TIMEOUT = timedelta(hours=2)
 """Bounds a task that hangs. What takes longer loses no work: committed transactions stay, the next try goes on."""
-
-
-def capture_dag_id(capture: str) -> str:
-    """Return the id of a capture's DAG."""
-    return f"capture__{capture}"
 
 
 def capture_dags(project: Project, only: str | None = None) -> list[DAG]:
@@ -32,7 +28,7 @@ def capture_dags(project: Project, only: str | None = None) -> list[DAG]:
     return [
         capture_dag(project, capture)
         for name, capture in sorted(project.captures.usable.items())
-        if only in (None, capture_dag_id(name)) and not any(unknown_in_capture(capture, project.settings))
+        if only in (None, f"{_PREFIX}{name}") and not any(unknown_in_capture(capture, project.settings))
     ]
 
 
@@ -41,7 +37,7 @@ def capture_dag(project: Project, capture: Capture) -> DAG:
     shared = dag_arguments("capture")
     shared["default_args"] |= {"owner": capture.owner}
     with DAG(
-        capture_dag_id(capture.name),
+        f"{_PREFIX}{capture.name}",
         description=capture.description or f"Captures into topic {capture.topic}",
         doc_md=_doc(capture),
         schedule=timetable(capture.schedule),
@@ -68,12 +64,7 @@ def _task(project: Project, capture: Capture) -> BaseOperator:
 
 
 class CaptureFilesOperator(BaseOperator):
-    """Capture files in the task's own process, on whichever machine that is: it must see the files.
-
-    Args:
-        capture: Name of the capture.
-        kwargs: As for every operator.
-    """
+    """Capture files in the task's own process, on whichever machine that is: it must see the files."""
 
     def __init__(self, *, capture: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -90,6 +81,7 @@ class CaptureFilesOperator(BaseOperator):
             Retryable: Another try goes on behind what was committed.
         """
         from frazil.capture.run import capture_files
+        from frazil_airflow.outputs.run_summary import write_note
 
         shutdown.end_with_parent()  # without its worker Airflow starts another try, beside this one
         with terminal_is_final():
@@ -98,17 +90,12 @@ class CaptureFilesOperator(BaseOperator):
             if not isinstance(chosen, FileCapture):
                 raise _other_kind(self.capture)
             result = capture_files(project, chosen, _order(context), self.log.info)
-        _note(context, result.summary)
+        write_note(context["dag_run"], result.summary)
         return result.to_json()
 
 
 class CaptureRowsOperator(SparkJobOperator):
-    """Capture a database in a Spark job.
-
-    Args:
-        capture: Name of the capture.
-        kwargs: As for a Spark job.
-    """
+    """Capture a database in a Spark job."""
 
     def __init__(self, *, capture: str, **kwargs: Any) -> None:
         super().__init__(pipeline=capture, plan_json="", asset_name="", **kwargs)
@@ -123,11 +110,12 @@ class CaptureRowsOperator(SparkJobOperator):
             AirflowFailException, AirflowException: As of every job.
         """
         from frazil.capture.run import CaptureResult
+        from frazil_airflow.outputs.run_summary import write_note
 
         self.plan_json = _order(context).to_json()
         done = super().execute(context)
         if done is not None:
-            _note(context, CaptureResult.from_json(done).summary)
+            write_note(context["dag_run"], CaptureResult.from_json(done).summary)
         return done
 
     def run_of(self, context: Context) -> str:
@@ -155,15 +143,7 @@ def _order(context: Context) -> CaptureOrder:
     return CaptureOrder(context["run_id"], "airflow")
 
 
-def _note(context: Context, text: str) -> None:
-    from frazil_airflow.outputs.run_summary import write_note
-
-    run: Any = context["dag_run"]
-    write_note(run.dag_id, run.run_id, text)
-
-
 def _other_kind(capture: str) -> Exception:
-
     return FILES_OUTDATED.terminal(
         f"capture {capture} is of another kind than when its DAG was parsed", next_step="run it again in a minute"
     )

@@ -17,10 +17,11 @@ from frazil.error_codes import BAD_ARGUMENT, NAME_UNKNOWN
 from frazil.errors import Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
+from frazil.records.model.dead_letter import DeadCode
 from frazil_airflow.dags.dag_defaults import dag_arguments
 from frazil_airflow.outputs.assets import landings_alias
 from frazil_airflow.project.failures import terminal_is_final
-from frazil_airflow.project.pipelines import REPLAY_PREFIX, wanted_pipelines
+from frazil_airflow.project.pipelines import REPLAY
 from frazil_airflow.project.run_request import AirflowRun, started_by
 from frazil_airflow.project.secrets import load_project
 
@@ -35,47 +36,6 @@ if TYPE_CHECKING:
 CODES, TOPICS, SINCE, UNTIL = "codes", "topics", "since", "until"
 REASON, DRY_RUN = "reason", "dry_run"
 
-ALL_CODES = (
-    "RECORD_TOO_LARGE",
-    "UNREADABLE_BATCH",
-    "INVALID_HEADERS",
-    "NULL_VALUE",
-    "EMPTY_VALUE",
-    "INVALID_UTF8",
-    "INVALID_JSON",
-    "NOT_AN_OBJECT",
-    "TOO_DEEP",
-    "TOO_MANY_NAMES",
-    "TOO_WIDE",
-    "DUPLICATE_KEY",
-    "INVALID_WIRE",
-    "UNKNOWN_SCHEMA",
-    "SCHEMA_NOT_ASKED_FOR",
-    "UNUSABLE_SCHEMA",
-    "INVALID_AVRO",
-    "INVALID_PROTOBUF",
-    "SCHEMA_VIOLATION",
-    "INVALID_ENVELOPE",
-    "INVALID_DELIMITED",
-    "INVALID_SCALAR",
-    "INVALID_KEY",
-    "TRANSFORM_FAILED",
-    "UNROUTED",
-    "TABLE_NOT_MADE",
-    "UNKNOWN_FIELD",
-    "NOT_FINITE",
-    "LONE_SURROGATE",
-    "WRONG_TYPE",
-    "OUT_OF_RANGE",
-    "LOSSY_CAST",
-    "INVALID_TIME",
-    "INVALID_TEXT",
-    "MISSING_REQUIRED",
-    "TOO_MANY_PARTITIONS",
-    "PARTITION_TOO_LONG",
-)
-"""As in `frazil.records.model.dead_letter`, which loads more than a DAG file may."""
-
 _INSTANT = r"^(\s*|\s*\d{1,6}[smhd]\s*|\s*\d{4}-\d{2}-\d{2}([T ]\S+)?\s*)$"
 """An instant, or how long ago, as far as a pattern can tell: the rest is checked before anything is done."""
 
@@ -86,12 +46,13 @@ _INSTANTS = (
 
 def params(pipeline: Pipeline) -> dict[str, Param]:
     """Return the fields of the form."""
+    codes = [code.value for code in DeadCode]
     return {
         CODES: Param(
             [],
             type="array",
-            items={"type": "string", "enum": list(ALL_CODES)},
-            examples=list(ALL_CODES),
+            items={"type": "string", "enum": codes},
+            examples=codes,
             title="Codes",
             description="Only letters of these reason codes. Empty: of all.",
         ),
@@ -123,13 +84,7 @@ def params(pipeline: Pipeline) -> dict[str, Param]:
 
 
 def choice_of(filled_in: Mapping[str, Any], pipeline: Pipeline, topics: Sequence[str], now: datetime) -> LetterChoice:
-    """Return the letters that are chosen.
-
-    Args:
-        filled_in: The form.
-        pipeline: The pipeline.
-        topics: Further topics that it has read, though its file names them no more.
-        now: The time, UTC.
+    """Return the letters that are chosen. `topics` are those that the pipeline has read, though its file names them no more.
 
     Raises:
         Terminal: A value can't be what was meant.
@@ -178,20 +133,10 @@ REPLAY_TIMEOUT = timedelta(hours=2)
 _log = logging.getLogger(__name__)
 
 
-def replay_dag_id(pipeline: str) -> str:
-    """Return the id of the DAG that lands a pipeline's dead letters."""
-    return f"{REPLAY_PREFIX}{pipeline}"
-
-
-def replay_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the replay DAG of every pipeline; `only` is the id of the one that is wanted."""
-    return [replay_dag(project, pipeline) for pipeline in wanted_pipelines(project, replay_dag_id, only)]
-
-
 def replay_dag(project: Project, pipeline: Pipeline) -> DAG:
     """Make the replay DAG of a pipeline. Its task knows the pipeline from here, so that no form names another one."""
     with DAG(
-        replay_dag_id(pipeline.name),
+        f"{REPLAY}{pipeline.name}",
         description=f"Lands dead letters of {pipeline.name} that are good under its present file",
         doc_md=_doc(pipeline.name),
         schedule=None,
@@ -214,12 +159,6 @@ def replay_dag(project: Project, pipeline: Pipeline) -> DAG:
 
 def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> dict[str, Any]:
     """Land what is good now, and tell the events of the tables that got rows; or only look.
-
-    Args:
-        name: The pipeline.
-        dag_run: The run.
-        params: The form.
-        outlet_events: Airflow's events of the task.
 
     Returns:
         What became of the letters.
@@ -250,7 +189,7 @@ def replay(name: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_
             project, pipeline, request.run
         )  # with what an earlier try landed: events come of successes only
     _log.info("%s", summary)
-    write_note(replay_dag_id(name), dag_run.run_id, summary)
+    write_note(dag_run, summary)
     if not replayed_letters.tried and not result.batches:
         raise AirflowSkipException(summary)
     _tell_landed(outlet_events, pipeline, result, request.reason)
@@ -276,7 +215,7 @@ def _chosen(project: Project, pipeline: Pipeline, params: Mapping[str, Any]) -> 
 
 def _request(name: str, dag_run: AirflowRun, params: Mapping[str, Any]) -> RunRequest:
     """An ingest run of the same pipeline may have the same id: Airflow's are unique in their DAG only."""
-    return RunRequest(f"{replay_dag_id(name)}:{dag_run.run_id}", started_by(dag_run), reason=params[REASON])
+    return RunRequest(f"{REPLAY}{name}:{dag_run.run_id}", started_by(dag_run), reason=params[REASON])
 
 
 def _landed_before(

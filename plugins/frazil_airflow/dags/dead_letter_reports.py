@@ -14,11 +14,10 @@ from frazil.error_codes import NOTICE_UNDELIVERED
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
-from frazil_airflow.dags.dag_defaults import dag_arguments
-from frazil_airflow.dags.timetable import timetable
+from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.links import ReportLink, report_address
 from frazil_airflow.project.failures import terminal_is_final
-from frazil_airflow.project.pipelines import REPLAY_PREFIX, REPORT_PREFIX, wanted_pipelines
+from frazil_airflow.project.pipelines import REPLAY, REPORT
 from frazil_airflow.project.secrets import load_project
 
 if TYPE_CHECKING:
@@ -32,10 +31,6 @@ class LetterReportOperator(BaseOperator):
     """Sum up the dead letters since the last report, keep the report, and tell people of it if it is due.
 
     A report that was kept and not told, because a run ended in between, is told by the next try or run.
-
-    Args:
-        pipeline: Name of the pipeline.
-        kwargs: As for any operator.
     """
 
     operator_extra_links = (ReportLink(),)
@@ -87,7 +82,7 @@ def _say(run: Any, summary: str) -> None:
     from frazil_airflow.outputs.run_summary import write_note
 
     _log.info("%s", summary)
-    write_note(run.dag_id, run.run_id, summary)
+    write_note(run, summary)
 
 
 def _send_report(project: Project, pipeline: Pipeline, report: KeptReport) -> tuple[KeptReport, list[str]]:
@@ -147,24 +142,14 @@ RUN_TIMEOUT = timedelta(hours=2)
 """Bounds a whole run with all tries."""
 
 
-def letters_dag_id(pipeline: str) -> str:
-    """Return the id of the DAG that reports a pipeline's dead letters."""
-    return f"{REPORT_PREFIX}{pipeline}"
-
-
-def letter_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the report DAG of every pipeline that wants one; `only` is the id of the one that is wanted."""
-    return [
-        letter_dag(project, pipeline, reporting.schedule)
-        for pipeline in wanted_pipelines(project, letters_dag_id, only)
-        if (reporting := pipeline.dead_letters.report) is not False
-    ]
-
-
-def letter_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
-    """Make the report DAG of a pipeline."""
+def letter_dag(project: Project, pipeline: Pipeline) -> DAG | None:
+    """Make the report DAG of a pipeline, if its file wants one."""
+    reporting = pipeline.dead_letters.report
+    if reporting is False:
+        return None
+    schedule = reporting.schedule
     with DAG(
-        letters_dag_id(pipeline.name),
+        f"{REPORT}{pipeline.name}",
         description=f"Reports new dead letters of {pipeline.name}",
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),
@@ -192,5 +177,5 @@ frazil dead-letters list {pipeline.name}
 frazil dead-letters report {pipeline.name} --since 7d
 ```
 
-`{pipeline.dead_letters_table}` holds the letters; DAG `{REPLAY_PREFIX}{pipeline.name}` lands those that are good now.
+`{pipeline.dead_letters_table}` holds the letters; DAG `{REPLAY}{pipeline.name}` lands those that are good now.
 """

@@ -12,12 +12,11 @@ from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import deadline
-from frazil_airflow.dags.dag_defaults import dag_arguments
+from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.dags.docs import doc_md
 from frazil_airflow.dags.priority import FairOrder
-from frazil_airflow.dags.timetable import timetable
 from frazil_airflow.outputs.assets import completeness_alias, completeness_asset, destination_assets, waiting_asset
-from frazil_airflow.project.pipelines import wanted_pipelines
+from frazil_airflow.project.pipelines import INGEST
 from frazil_airflow.project.run_request import params
 from frazil_airflow.tasks import ingest_tasks
 from frazil_airflow.tasks.connect_operators import SparkConnectIngestOperator
@@ -42,20 +41,10 @@ _PLAN_JSON = "{{ ti.xcom_pull(task_ids='plan') }}"
 _FOUND_JSON = "{{ ti.xcom_pull(task_ids='ingest') }}"
 
 
-def dag_id(pipeline: str) -> str:
-    """Return the id of a pipeline's DAG."""
-    return f"ingest__{pipeline}"
-
-
-def ingest_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the DAG of every pipeline that one can be made of; `only` is the id of the one that is wanted."""
-    return [ingest_dag(project, pipeline) for pipeline in wanted_pipelines(project, dag_id, only)]
-
-
 def ingest_dag(project: Project, pipeline: Pipeline) -> DAG:
     """Make the DAG of a pipeline."""
     with DAG(
-        dag_id(pipeline.name),
+        f"{INGEST}{pipeline.name}",
         description=pipeline.description or f"Lands {pipeline.source.described}",
         doc_md=doc_md(pipeline),
         schedule=_schedule(pipeline),
@@ -85,7 +74,7 @@ def _schedule(pipeline: Pipeline) -> BaseTimetable:
     if pipeline.trigger is None:
         return ticks
     return AssetOrTimeSchedule(
-        timetable=ticks, assets=[waiting_asset(pipeline, dag_id(pipeline.name), pipeline.trigger)]
+        timetable=ticks, assets=[waiting_asset(pipeline, f"{INGEST}{pipeline.name}", pipeline.trigger)]
     )
 
 
@@ -148,7 +137,7 @@ def _catch_up_task(pipeline: Pipeline, records: int) -> BaseOperator:
     return CatchUpOperator(
         task_id="catch_up",
         pipeline=pipeline.name,
-        dag_id=dag_id(pipeline.name),
+        dag_id=f"{INGEST}{pipeline.name}",
         records=records,
         doc_md=f"Starts the next run at once if {records:,} records or more wait by now.",
         execution_timeout=RECORD_TIMEOUT,

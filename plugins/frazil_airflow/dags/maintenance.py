@@ -16,11 +16,10 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
-from frazil_airflow.dags.dag_defaults import dag_arguments
-from frazil_airflow.dags.timetable import timetable
+from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.assets import destination_assets
 from frazil_airflow.project.failures import terminal_is_final
-from frazil_airflow.project.pipelines import wanted_pipelines
+from frazil_airflow.project.pipelines import MAINTAIN
 from frazil_airflow.project.secrets import load_project
 from frazil_airflow.tasks.connect_operators import SparkConnectMaintainOperator
 from frazil_airflow.tasks.operators import SparkMaintainOperator
@@ -40,8 +39,9 @@ def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) ->
     """
     from frazil.maintain.need import Order
     from frazil.maintain.run import preview as looked
+    from frazil.monitor.samples import maintenance_samples
     from frazil.run.state.context import RunContext
-    from frazil_airflow.outputs.metrics import emit_maintenance
+    from frazil_airflow.outputs.metrics import emit
     from frazil_airflow.outputs.run_summary import write_note
 
     order = Order(params["table"], tuple(params["steps"]), params["force"])
@@ -51,13 +51,11 @@ def look_at_tables(pipeline: str, *, dag_run: Any, params: Mapping[str, Any]) ->
     for table in preview.tables:
         for line in table.lines:
             _log.info("%s", line)
-    emit_maintenance(preview)
+    emit(maintenance_samples(preview))
     due = preview.with_status("due")
     if params["dry_run"] or not due:
         scores = ", ".join(f"{table.table} {table.before.score}" for table in preview.tables)
-        write_note(
-            dag_run.dag_id, dag_run.run_id, f"{len(due)} steps due, nothing done; health: {scores or 'no table yet'}"
-        )
+        write_note(dag_run, f"{len(due)} steps due, nothing done; health: {scores or 'no table yet'}")
         return None
     return order.to_json()
 
@@ -71,15 +69,16 @@ def report_outcome(pipeline: str, done: str, *, dag_run: Any) -> dict[str, Any]:
     import json
 
     from frazil.maintain.result import MaintenanceResult
-    from frazil_airflow.outputs.metrics import emit_maintenance
+    from frazil.monitor.samples import maintenance_samples
+    from frazil_airflow.outputs.metrics import emit
     from frazil_airflow.outputs.run_summary import write_note
 
     result = MaintenanceResult.from_json(done)
     for table in result.tables:
         for line in table.lines:
             _log.info("%s", line)
-    emit_maintenance(result)
-    write_note(dag_run.dag_id, dag_run.run_id, result.summary)
+    emit(maintenance_samples(result))
+    write_note(dag_run, result.summary)
     failed = result.with_status("failed")
     if failed:
         raise AirflowFailException(
@@ -100,20 +99,6 @@ STEPS = ("position_deletes", "compaction", "manifests", "expiry", "orphans", "st
 
 _ORDER = "{{ ti.xcom_pull(task_ids='look') }}"
 _DONE = "{{ ti.xcom_pull(task_ids='maintain') }}"
-
-
-def maintain_dag_id(pipeline: str) -> str:
-    """Return the id of a pipeline's maintenance DAG."""
-    return f"maintain__{pipeline}"
-
-
-def maintain_dags(project: Project, only: str | None = None) -> list[DAG]:
-    """Make the maintenance DAG of every pipeline that has a schedule for it, and an engine; `only` is the id of the one that is wanted."""
-    return [
-        maintain_dag(project, pipeline, schedule)
-        for pipeline in wanted_pipelines(project, maintain_dag_id, only)
-        if (schedule := maintenance_schedule(project, pipeline))
-    ]
 
 
 def maintenance_schedule(project: Project, pipeline: Pipeline) -> str | None:
@@ -139,11 +124,14 @@ def _maintain_task(pipeline: Pipeline, engine: EngineSettings) -> BaseOperator:
     return SparkMaintainOperator(conn_id=engine.connection, driver_memory=engine.driver_memory, **shared)
 
 
-def maintain_dag(project: Project, pipeline: Pipeline, schedule: str) -> DAG:
-    """Make the maintenance DAG of a pipeline."""
+def maintain_dag(project: Project, pipeline: Pipeline) -> DAG | None:
+    """Make the maintenance DAG of a pipeline, if it has a schedule for it, and an engine."""
+    schedule = maintenance_schedule(project, pipeline)
+    if schedule is None:
+        return None
     engine = project.engine_entry(pipeline.maintenance_engine)
     with DAG(
-        maintain_dag_id(pipeline.name),
+        f"{MAINTAIN}{pipeline.name}",
         description=f"Keeps the tables of {pipeline.name} in shape",
         doc_md=_doc(pipeline, schedule),
         schedule=timetable(parse_interval(schedule)),

@@ -20,7 +20,6 @@ from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import last_failure, note_of
 from frazil_airflow.alerts.notification_log import (
-    Store,
     Variables,
     delete_late_page,
     delete_variables,
@@ -32,17 +31,13 @@ from frazil_airflow.alerts.notification_log import (
     variable_of,
     whole_page,
 )
-from frazil_airflow.dags.dag_defaults import dag_arguments
-from frazil_airflow.dags.dead_letter_replay import replay_dag_id
-from frazil_airflow.dags.dead_letter_reports import letters_dag_id
-from frazil_airflow.dags.factory import dag_id
-from frazil_airflow.dags.maintenance import maintain_dag_id, maintenance_schedule
-from frazil_airflow.dags.timetable import timetable
-from frazil_airflow.project.pipelines import broken_pipelines, sound_pipelines
+from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
+from frazil_airflow.dags.maintenance import maintenance_schedule
+from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT, broken_pipelines, sound_pipelines
 from frazil_airflow.project.secrets import load_project
 
 if TYPE_CHECKING:
-    from frazil.alerts.book import Page
+    from frazil.alerts.notification_log import Page
     from frazil.monitor.condition import Condition, Runs
 
 
@@ -51,14 +46,14 @@ MISSED = 3
 moment, removes none."""
 
 
-def notify_of_broken_files(project: Project, now: datetime, store: Store) -> list[str]:
+def notify_of_broken_files(project: Project, now: datetime, store: Variables) -> list[str]:
     """Tell people of pipelines whose file no DAG can be made of: they stop without a failed run.
 
     Returns:
         Why channels were not told, and which files nobody could be told of, one line each.
     """
-    from frazil.alerts.book import update_page
     from frazil.alerts.notice import Notice
+    from frazil.alerts.notification_log import update_page
 
     problems_told = []
     sound = {pipeline.name for pipeline in sound_pipelines(project)}
@@ -74,7 +69,7 @@ def notify_of_broken_files(project: Project, now: datetime, store: Store) -> lis
     return problems_told
 
 
-def close_unwatched(project: Project, now: datetime, store: Store) -> list[str]:
+def close_unwatched(project: Project, now: datetime, store: Variables) -> list[str]:
     """Tell people that troubles of pipelines that nobody watches any more are over, and forget these pipelines.
 
     Returns:
@@ -97,16 +92,16 @@ def close_unwatched(project: Project, now: datetime, store: Store) -> list[str]:
     return problems
 
 
-def _close(project: Project, name: str, why: str, now: datetime, store: Store) -> list[str]:
-    from frazil.alerts.book import close_page
+def _close(project: Project, name: str, why: str, now: datetime, store: Variables) -> list[str]:
+    from frazil.alerts.notification_log import close_page
 
     late = store.get(late_variable(name))
     page = close_page(whole_page(store, name, late), now, f"{why} Nobody watches it.")
     problems = send_due(project, name, page, now, store)
     delete_late_page(store, name, late)  # or it would be over at each look anew
     if not page_of(store, name).entries:
-        notes = (dag_id(name), maintain_dag_id(name), letters_dag_id(name), replay_dag_id(name))
-        delete_variables(store, *map(note_of, notes), variable_of(name))
+        notes = (note_of(f"{prefix}{name}") for prefix in (INGEST, MAINTAIN, REPORT, REPLAY))
+        delete_variables(store, *notes, variable_of(name))
     return problems
 
 
@@ -209,32 +204,28 @@ def _as_answered(looks: Iterable[Future[Condition]]) -> Iterator[Future[Conditio
         yield from [look_future for look_future in waiting if look_future.done()]  # while others were told of
 
 
-def _handle_look(project: Project, pipeline: Pipeline, look_future: Future[Condition], store: Store) -> list[str]:
+def _handle_look(project: Project, pipeline: Pipeline, look_future: Future[Condition], store: Variables) -> list[str]:
     from frazil.monitor.freshness import promise_of
-    from frazil_airflow.outputs.metrics import emit_condition
+    from frazil.monitor.samples import condition_samples
+    from frazil_airflow.outputs.metrics import emit
 
     error = look_future.exception()
     if error is not None:
         return [f"{pipeline.name} could not be looked at: {type(error).__name__}: {error}"]
     condition = look_future.result()
-    emit_condition(condition, promise_of(pipeline, condition.read_at))  # first: a channel that is away keeps none back
+    emit(condition_samples(condition, promise_of(pipeline, condition.read_at)))  # first: a channel may be away
     return send_notices(project, pipeline, condition, datetime.now(UTC), store)
 
 
-def send_notices(project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Store) -> list[str]:
+def send_notices(
+    project: Project, pipeline: Pipeline, condition: Condition, now: datetime, store: Variables
+) -> list[str]:
     """Send the notices that a condition calls for, and record them on the pipeline's page.
-
-    Args:
-        project: Settings.
-        pipeline: Who is told of it, and from which figures on.
-        condition: How it is doing.
-        now: The time.
-        store: Where the book is, and what failed runs left.
 
     Returns:
         Why channels were not told, one line each.
     """
-    from frazil.alerts.book import update_page
+    from frazil.alerts.notification_log import update_page
     from frazil.alerts.rules import judge
 
     settings = project.settings.alerts
@@ -246,11 +237,11 @@ def send_notices(project: Project, pipeline: Pipeline, condition: Condition, now
     linked = {kind: notice and replace(notice, link=_link(pipeline, kind, runs)) for kind, notice in judged.items()}
     page = update_page(page, linked, now)
     problems = send_due(project, pipeline.name, page, now, store)
-    delete_late_page(store, pipeline.name, late)  # it is in the book now
+    delete_late_page(store, pipeline.name, late)  # it is in the log now
     return problems
 
 
-def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Store, page: Page) -> tuple[Page, Any]:
+def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Variables, page: Page) -> tuple[Page, Any]:
     from frazil.alerts.rules import Case
     from frazil.monitor.freshness import promise_of, span_at
 
@@ -260,21 +251,21 @@ def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Sto
     # A look at least in each, or nothing can be compared.
     span = span_at(pipeline.every, condition.read_at, 2 * parse_age(settings.every))
     page = page.with_unread(condition.lag, span, alerts.growing_intervals + 2)
-    promised = promise_of(pipeline, condition.read_at).seconds
+    promised = promise_of(pipeline, condition.read_at)
     return page, Case(
         condition=condition,
         alerts=alerts,
         promise=timedelta.max if promised is None else timedelta(seconds=promised),
         interval=span.length,
         fewest=page.finished,
-        failure=last_failure(store, dag_id(name)),
+        failure=last_failure(store, f"{INGEST}{name}"),
         chores={
             # Without such a DAG no later run would end them.
-            "failed_maintenance": last_failure(store, maintain_dag_id(name))
+            "failed_maintenance": last_failure(store, f"{MAINTAIN}{name}")
             if maintenance_schedule(project, pipeline)
             else None,
-            "failed_report": last_failure(store, letters_dag_id(name)) if pipeline.dead_letters.report else None,
-            "failed_replay": last_failure(store, replay_dag_id(name)),
+            "failed_report": last_failure(store, f"{REPORT}{name}") if pipeline.dead_letters.report else None,
+            "failed_replay": last_failure(store, f"{REPLAY}{name}"),
         },
     )
 
@@ -286,8 +277,8 @@ def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
     base = conf.get("api", "base_url", fallback=None)
     if not base:
         return None
-    chores = {"failed_maintenance": maintain_dag_id, "failed_report": letters_dag_id, "failed_replay": replay_dag_id}
-    dag = chores.get(kind, dag_id)(pipeline.name)
+    chores = {"failed_maintenance": MAINTAIN, "failed_report": REPORT, "failed_replay": REPLAY}
+    dag = f"{chores.get(kind, INGEST)}{pipeline.name}"
     failed: Sequence[str] = ("failed_run", "tolerance", "conflict")
     tail = f"/runs/{quote(runs.last_run)}" if kind in failed and runs.last_run else ""
     return f"{base.rstrip('/')}/dags/{dag}{tail}"

@@ -56,12 +56,7 @@ def landings_alias(pipeline: str) -> AssetAlias:
 
 
 def tell_complete(events: OutletEventAccessors, extra: Mapping[str, Any]) -> None:
-    """Add the event to those of a task with that outlet.
-
-    Args:
-        events: Airflow's events of the task.
-        extra: The extra, ``pipeline`` and ``complete_through`` in it.
-    """
+    """Add the event to those of a task with that outlet. The extra has ``pipeline`` and ``complete_through`` in it."""
     pipeline = extra["pipeline"]
     events[completeness_alias(pipeline)].add(completeness_asset(pipeline), extra=dict(extra))
 

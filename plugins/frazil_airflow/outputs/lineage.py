@@ -17,7 +17,7 @@ from frazil_airflow.project.secrets import load_project
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    from frazil.report.lineage import Column, Lineage, TableWritten, TopicRead
+    from frazil.report.lineage import Lineage, TableWritten, TopicRead
 
 
 _FOR_SPARK = "airflow.providers.openlineage.utils.spark"
@@ -57,21 +57,17 @@ class IngestLineage:
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
         """Return the topics of the plan, and the destinations that are there."""
-        from frazil.report.lineage import planned_lineage
-
-        project = load_project()
-        return operator_lineage(
-            planned_lineage(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
-        )
+        return self._lineage(has_landed=False)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002, the provider's signature
         """Return what was read and written, with counts; also after a failure: finished batches stay."""
-        from frazil.report.lineage import landed_lineage
+        return self._lineage(has_landed=True)
 
-        project = load_project()
-        return operator_lineage(
-            landed_lineage(project, project.pipeline(self.pipeline), RunPlan.from_json(self.plan_json))
-        )
+    def _lineage(self, *, has_landed: bool) -> OperatorLineage[Any, Any]:
+        from frazil.report.lineage import run_lineage
+
+        project, plan = load_project(), RunPlan.from_json(self.plan_json)
+        return operator_lineage(run_lineage(project, project.pipeline(self.pipeline), plan, has_landed=has_landed))
 
 
 def operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
@@ -117,16 +113,20 @@ def _output(table: TableWritten) -> Any:
     return OutputDataset(table.name.namespace, table.name.name, facets=facets, outputFacets=of_run)
 
 
-def _fields(columns: Iterable[Column]) -> list[Any]:
+def _fields(columns: Iterable[Any]) -> list[Any]:
+    """Columns with their types in Iceberg's words; those of a struct are told one by one."""
     from openlineage.client.facet_v2 import schema_dataset
 
-    return [
-        schema_dataset.SchemaDatasetFacetFields(
-            name=column.name,
-            type=column.type,
-            description=column.doc,
-            ordinal_position=number,
-            fields=_fields(column.fields),
+    facets = []
+    for number, column in enumerate(columns, 1):
+        inner = getattr(column.field_type, "fields", ())
+        facets.append(
+            schema_dataset.SchemaDatasetFacetFields(
+                name=column.name,
+                type="struct" if inner else str(column.field_type),
+                description=column.doc,
+                ordinal_position=number,
+                fields=_fields(inner),
+            )
         )
-        for number, column in enumerate(columns, 1)
-    ]
+    return facets

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.types import TaskInstanceKey
 
-from frazil_airflow.project.pipelines import REPORT_PREFIX
+from frazil_airflow.project.pipelines import REPORT
 
 
 class TableLink(BaseOperatorLink):
@@ -27,7 +27,7 @@ REPORTS = "/frazil_reports"
 
 def report_address(pipeline: str, name: str) -> str:
     """Return where a kept report is shown, on Airflow's server."""
-    return f"{REPORTS}/{REPORT_PREFIX}{quote(pipeline)}/{quote(name)}"
+    return f"{REPORTS}/{REPORT}{quote(pipeline)}/{quote(name)}"
 
 
 class ReportLink(BaseOperatorLink):

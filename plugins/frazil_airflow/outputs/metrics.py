@@ -8,37 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability.stats import Stats, normalize_name_for_stats
 
 from frazil.monitor.metrics import Sample
-from frazil.monitor.samples import of_condition, of_maintenance, of_run
-
-if TYPE_CHECKING:
-    from frazil.maintain.result import MaintenanceResult
-    from frazil.monitor.condition import Condition
-    from frazil.monitor.state import Promise
-    from frazil.run.batches.result import RunResult
 
 
-def emit_run(result: RunResult) -> None:
-    """Send what a run did. Once per run: counters add up."""
-    _emit(of_run(result))
-
-
-def emit_maintenance(result: MaintenanceResult) -> None:
-    """Send how tables stand after maintenance looked at them, and what it did."""
-    _emit(of_maintenance(result))
-
-
-def emit_condition(condition: Condition, promise: Promise) -> None:
-    """Send how a pipeline stands, and the word for it. Gauges: they hold until the next time."""
-    _emit(of_condition(condition, promise))
-
-
-def _emit(samples: Iterable[Sample]) -> None:
+def emit(samples: Iterable[Sample]) -> None:
+    """Send values. Counters add up: those of a run are sent once per run."""
     tagged = carries_tags()
     for sample in samples:
         tags = {name: normalize_name_for_stats(value, log_warning=False) for name, value in sample.tags.items()}

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 
 from frazil.errors import Retryable, Terminal
 from frazil.report.letter_reports import open_report
-from frazil_airflow.project.pipelines import REPORT_PREFIX
+from frazil_airflow.project.pipelines import REPORT
 from frazil_airflow.project.secrets import load_project
 
 HEADERS = {
@@ -39,11 +39,11 @@ def show(dag_id: str, name: str) -> HTMLResponse:
     Raises:
         HTTPException: There is no such report, or the storage can't be read now.
     """
-    if not dag_id.startswith(REPORT_PREFIX):  # another DAG that may be seen says nothing of this pipeline's reports
+    if not dag_id.startswith(REPORT):  # another DAG that may be seen says nothing of this pipeline's reports
         raise HTTPException(HTTPStatus.NOT_FOUND, f"{dag_id} reports no dead letters")
     try:
         project = load_project()
-        page = open_report(project, project.pipeline(dag_id.removeprefix(REPORT_PREFIX)), name)
+        page = open_report(project, project.pipeline(dag_id.removeprefix(REPORT)), name)
     except Terminal as error:
         raise HTTPException(HTTPStatus.NOT_FOUND, error.message_with_code) from error
     except Retryable as error:

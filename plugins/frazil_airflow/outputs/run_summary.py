@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from frazil.monitor.condition import Runs
     from frazil.run.batches.dry_run import DryRun
+    from frazil.runtime.airflow_api import AirflowApi
 
 
 _NOTE_MARK = "Frazil: "
@@ -39,12 +40,6 @@ def event_facts(
     """Return what the events of the tables say of a run.
 
     Snapshot ids are text: they have 64 bits, and JSON numbers are only safe up to 53.
-
-    Args:
-        result: What the run did.
-        mode: ingest, replay, or dead_letters.
-        reason: Why somebody asked for it.
-        complete_through: Through which instant the pipeline is complete, if the run has reached the end of its topics.
     """
     return {
         "pipeline": result.pipeline,
@@ -129,24 +124,24 @@ CONNECTION = "frazil_api"
 _log = logging.getLogger(__name__)
 
 
-def write_note(dag_id: str, run_id: str, summary: str) -> None:
-    """Put a line into the note of a run. The data has landed by now, so a note that fails is a warning."""
+def write_note(run: Any, summary: str) -> None:
+    """Put a line into the note of Airflow's run. The data has landed by now, so a note that fails is a warning."""
     try:
         login = Connection.get(CONNECTION)
     except AirflowNotFoundException:
         _log.info("the run gets no note: there is no Airflow connection %r", CONNECTION)
         return
     try:
-        _write(login, dag_id, run_id, summary)
+        with _api(login) as api:
+            api.note(run.dag_id, run.run_id, with_facts(api.run(run.dag_id, run.run_id).note, summary))
     except FrazilError as error:
         _log.warning("the run gets no note: %s", error)
 
 
-def _write(login: Connection, dag_id: str, run_id: str, summary: str) -> None:
+def _api(login: Connection) -> AirflowApi:
     from frazil.runtime.airflow_api import AirflowApi
 
-    with AirflowApi(address(login), login.login or "", login.password or "") as api:
-        api.note(dag_id, run_id, with_facts(api.run(dag_id, run_id).note, summary))
+    return AirflowApi(address(login), login.login or "", login.password or "")
 
 
 def address(login: Connection) -> str:
@@ -159,11 +154,9 @@ def address(login: Connection) -> str:
 def runs_of(pipelines: Sequence[Pipeline]) -> Mapping[str, Runs]:
     """Return what Airflow knows of the runs of pipelines; nothing without its API, then the tables tell."""
     from frazil.monitor.airflow_runs import told_by
-    from frazil.runtime.airflow_api import AirflowApi
 
     try:
-        login = Connection.get(CONNECTION)
-        with AirflowApi(address(login), login.login or "", login.password or "") as api:
+        with _api(Connection.get(CONNECTION)) as api:
             return told_by(api, [pipeline.name for pipeline in pipelines])
     except AirflowNotFoundException:
         _log.info("there is no Airflow connection %r: the tables tell how runs went", CONNECTION)

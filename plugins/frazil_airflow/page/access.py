@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT
 
 if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
@@ -13,32 +15,10 @@ if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
 
-_PREFIXES = ("ingest__", "maintain__", "dead_letters__", "replay_dead_letters__")
-
 LETTERS_KIND = "dead_letters"
 """Kind of the batches that it makes."""
 
 _CLEARED = re.compile(r"#\d+$")
-
-
-def ingest_of(pipeline: str) -> str:
-    """Id of the DAG that ingests."""
-    return f"ingest__{pipeline}"
-
-
-def maintain_of(pipeline: str) -> str:
-    """Id of the DAG that keeps its tables in shape."""
-    return f"maintain__{pipeline}"
-
-
-def letters_of(pipeline: str) -> str:
-    """Id of the DAG that reports its dead letters."""
-    return f"dead_letters__{pipeline}"
-
-
-def replay_letters_of(pipeline: str) -> str:
-    """Id of the DAG that lands its dead letters."""
-    return f"replay_dead_letters__{pipeline}"
 
 
 def run_of(pipeline: str, kind: str, run: str) -> tuple[str, str]:
@@ -50,25 +30,15 @@ def run_of(pipeline: str, kind: str, run: str) -> tuple[str, str]:
     if kind == LETTERS_KIND:
         dag_id, _, run_id = run.partition(":")
         return dag_id, run_id
-    return ingest_of(pipeline), _CLEARED.sub("", run)
+    return f"{INGEST}{pipeline}", _CLEARED.sub("", run)
 
 
 def pipeline_of(dag_id: str) -> str | None:
     """The pipeline that a DAG belongs to, by its id; None if it is of no one pipeline."""
-    return next((dag_id.removeprefix(prefix) for prefix in _PREFIXES if dag_id.startswith(prefix)), None)
-
-
-class Access(Protocol):
-    """What a person may do."""
-
-    def readable(self) -> frozenset[str]:
-        """Ids of the DAGs that he may read."""
-
-    def startable(self, dag_ids: Iterable[str]) -> frozenset[str]:
-        """Those of these DAGs that he may start a run of."""
-
-    def may_read_logs(self, dag_id: str) -> bool:
-        """Whether he may read the task logs of a DAG, and so what its tasks saw of records."""
+    return next(
+        (dag_id.removeprefix(prefix) for prefix in (INGEST, MAINTAIN, REPORT, REPLAY) if dag_id.startswith(prefix)),
+        None,
+    )
 
 
 @dataclass(frozen=True)
@@ -106,12 +76,12 @@ class AirflowAccess:
         )
 
 
-def visible(access: Access, pipelines: Iterable[str]) -> tuple[str, ...]:
+def visible(access: AirflowAccess, pipelines: Iterable[str]) -> tuple[str, ...]:
     """Names of the pipelines whose ingest DAG he may read, sorted."""
     readable = access.readable()
-    return tuple(sorted(name for name in pipelines if ingest_of(name) in readable))
+    return tuple(sorted(name for name in pipelines if f"{INGEST}{name}" in readable))
 
 
-def may_see(access: Access, pipeline: str) -> bool:
+def may_see(access: AirflowAccess, pipeline: str) -> bool:
     """Whether he may read the ingest DAG of a pipeline."""
-    return ingest_of(pipeline) in access.readable()
+    return f"{INGEST}{pipeline}" in access.readable()

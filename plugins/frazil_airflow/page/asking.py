@@ -13,13 +13,14 @@ from fastapi import Depends, HTTPException
 
 from frazil.monitor.batches import Series
 from frazil.monitor.condition import Condition, Runs, State
-from frazil.monitor.state import Promise, state_of
+from frazil.monitor.state import state_of
 from frazil.monitor.watch import REFRESH_SECONDS
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil_airflow.page.access import Access, AirflowAccess, ingest_of, may_see, visible
-from frazil_airflow.page.project_source import Source, shared_source
+from frazil_airflow.page.access import AirflowAccess, may_see, visible
+from frazil_airflow.page.project_source import ProjectSource, shared_source
 from frazil_airflow.page.runs import RecentRuns
 from frazil_airflow.page.words import ago
+from frazil_airflow.project.pipelines import INGEST
 
 RUNS = RecentRuns()
 """For the whole process."""
@@ -54,26 +55,26 @@ class PipelineView:
         return self.read_at is not None
 
 
-def source() -> Source:
+def source() -> ProjectSource:
     """Where to read; one for the whole process."""
     return shared_source()
 
 
-def access(user: GetUserDep) -> Access:
+def access(user: GetUserDep) -> AirflowAccess:
     """What the person may do."""
     return AirflowAccess(user)
 
 
-SourceDep = Annotated[Source, Depends(source)]
-AccessDep = Annotated[Access, Depends(access)]
+SourceDep = Annotated[ProjectSource, Depends(source)]
+AccessDep = Annotated[AirflowAccess, Depends(access)]
 
 
 @dataclass(frozen=True)
 class PageRequest:
     """One request: who asks, and where to read."""
 
-    source: Source
-    access: Access
+    source: ProjectSource
+    access: AirflowAccess
     session: SessionDep
 
     def standings(self) -> list[PipelineView]:
@@ -105,20 +106,20 @@ class PageRequest:
         """
         pipeline = self.source.pipelines().get(name)
         if pipeline is None or not may_see(self.access, name):
-            raise HTTPException(404, f"There is no pipeline {name}, or you may not see its DAG {ingest_of(name)}")
+            raise HTTPException(404, f"There is no pipeline {name}, or you may not see its DAG {INGEST}{name}")
         return pipeline
 
     def _standings(self, names: Iterable[str]) -> list[PipelineView]:
         names = tuple(names)
-        runs = RUNS.find(self.session, [ingest_of(name) for name in names])
+        runs = RUNS.find(self.session, [f"{INGEST}{name}" for name in names])
         pipelines = self.source.pipelines()
-        return [self._judged(pipelines[name], runs.get(ingest_of(name), Runs())) for name in names]
+        return [self._judged(pipelines[name], runs.get(f"{INGEST}{name}", Runs())) for name in names]
 
     def _judged(self, pipeline: Pipeline, runs: Runs) -> PipelineView:
         now = datetime.now(UTC)
         read = self.source.condition(pipeline.name)
         condition = _as_of(read or Condition(pipeline.name, pipeline.owner, now), runs, now)
-        state, why = state_of(condition, Promise(self.source.promised(pipeline.name)))
+        state, why = state_of(condition, self.source.promised(pipeline.name))
         read_at = read.read_at if read is not None else None
         series = self.source.series(pipeline.name)
         return PipelineView(pipeline, condition, read_at, state, _with_age(state, why, read_at, now), series)

@@ -19,12 +19,13 @@ from frazil.errors import FrazilError, Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.model.dead_letter import DeadCode
 from frazil.report.dead_letters import DeadLetter, LetterMark, WholeLetter, declared_names
+from frazil.report.dead_letters_page import meaning, remedy
 from frazil.report.letter_reports import KeptReport
 from frazil_airflow.outputs.links import report_address
-from frazil_airflow.page.access import ingest_of, letters_of
 from frazil_airflow.page.asking import AskingDep, PageRequest
 from frazil_airflow.page.pipeline_routes import common_context
 from frazil_airflow.page.rendering import render
+from frazil_airflow.project.pipelines import INGEST, REPORT
 
 MOST = 16_384
 """Bytes that are shown; a page with megabytes in it helps nobody."""
@@ -222,14 +223,14 @@ def letter(
         more_letters=len(whole) - len(pieces),
         payload=pipeline.dead_letters.payload,
         shows_records=shows_records,
-        ingest=ingest_of(name),
+        ingest=f"{INGEST}{name}",
         **common_context(asking, pipeline, "letters"),
     )
 
 
 def _shows_records(asking: PageRequest, name: str) -> bool:
     """Whether the person may see keys, values and headers, and messages, which quote them."""
-    return asking.access.may_read_logs(ingest_of(name))
+    return asking.access.may_read_logs(f"{INGEST}{name}")
 
 
 def _without_records(pipeline: Pipeline, letters: Iterable[DeadLetter]) -> tuple[DeadLetter, ...]:
@@ -264,7 +265,7 @@ def _period(since: str, until: str) -> tuple[datetime | None, datetime | None]:
 
 def _reports(asking: PageRequest, name: str) -> tuple[list[tuple[KeptReport, str]], str]:
     """The newest reports with their addresses, for who may open them; or why they can't be listed."""
-    if not asking.access.may_read_logs(letters_of(name)):
+    if not asking.access.may_read_logs(f"{REPORT}{name}"):
         return [], ""
     try:
         return [(report, report_address(name, report.name)) for report in asking.source.reports(name, REPORTS)], ""
@@ -273,8 +274,7 @@ def _reports(asking: PageRequest, name: str) -> tuple[list[tuple[KeptReport, str
 
 
 def _advice(code: str) -> dict[str, str]:
-    dead_code = next((candidate for candidate in DeadCode if candidate == code), None)
-    return {"meaning": dead_code.meaning if dead_code else "", "remedy": dead_code.remedy if dead_code else ""}
+    return {"meaning": meaning(code), "remedy": remedy(code)}
 
 
 def _mark(text: str) -> LetterMark | None:

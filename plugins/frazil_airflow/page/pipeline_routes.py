@@ -15,9 +15,10 @@ from frazil.errors import FrazilError
 from frazil.monitor.batches import BatchPage
 from frazil.monitor.state import STATES
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil_airflow.page.access import ingest_of, maintain_of, pipeline_of, replay_letters_of
+from frazil_airflow.page.access import pipeline_of
 from frazil_airflow.page.asking import AskingDep, PageRequest, PipelineView
 from frazil_airflow.page.rendering import render
+from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY
 
 PAGE_SIZE = 50
 
@@ -174,10 +175,10 @@ def _starts(asking: PageRequest, pipeline: Pipeline) -> list[dict[str, str]]:
     """What this person may start."""
     name = pipeline.name
     offers = (
-        (ingest_of(name), "Ingest", "{}"),
-        (ingest_of(name), "Replay", '{"mode": "replay"}'),
-        (maintain_of(name), "Maintain", "{}"),
-        (replay_letters_of(name), "Replay dead letters", "{}"),
+        (f"{INGEST}{name}", "Ingest", "{}"),
+        (f"{INGEST}{name}", "Replay", '{"mode": "replay"}'),
+        (f"{MAINTAIN}{name}", "Maintain", "{}"),
+        (f"{REPLAY}{name}", "Replay dead letters", "{}"),
     )
     readable = asking.access.readable()
     allowed = asking.access.startable({dag_id for dag_id, _, _ in offers if dag_id in readable})

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from threading import BoundedSemaphore, Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from frazil.error_codes import CATALOG_UNREACHABLE
 from frazil.errors import FrazilError
@@ -33,52 +33,6 @@ if TYPE_CHECKING:
     from frazil.report.table_past import SchemaVersion, Snapshots
 
 
-class Source(Protocol):
-    """What the page asks. Every method may be called by several threads at once.
-
-    Those that read tables may take their time, and raise FrazilError: they are asked before the database of Airflow is, whose
-    connections would wait with them.
-    """
-
-    def pipelines(self) -> Mapping[str, Pipeline]:
-        """Pipelines by name, as their files say now."""
-
-    def broken(self) -> Mapping[str, str]:
-        """Files that can't be used, by their names without the ending, and why: their DAGs are not made any more."""
-
-    def condition(self, name: str) -> Condition | None:
-        """The condition that was read last, without what Airflow knows; None before the first. Never waits."""
-
-    def promised(self, name: str) -> float | None:
-        """How long a record may wait, in seconds."""
-
-    def tables(self, name: str) -> tuple[str, ...]:
-        """Its destinations: of its file, and, as read last, those that it made because records name them. Never waits."""
-
-    def series(self, name: str) -> Series:
-        """Rows and dead letters over the last day, as read last. Never waits."""
-
-    def batches(self, name: str, start: int, limit: int) -> BatchPage:
-        """Finished batches, the newest first, without the first `start`."""
-
-    def letters(
-        self, name: str, choice: LetterChoice, state: LetterState, after: LetterMark | None, limit: int
-    ) -> Listing | None:
-        """Dead letters behind a mark; None if the pipeline has no table for them yet."""
-
-    def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
-        """Every letter of one record."""
-
-    def reports(self, name: str, most: int) -> Sequence[KeptReport]:
-        """The newest kept reports on its dead letters."""
-
-    def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
-        """Snapshots of a table, the newest first; None if the table is not there."""
-
-    def schema_changes(self, name: str, table: str) -> Sequence[SchemaVersion] | None:
-        """How the schema of a table changed; None if the table is not there."""
-
-
 FORSAKEN_SECONDS = 300.0
 """When nobody asked for so long, no condition is read any more: a page that is not looked at costs nothing."""
 
@@ -97,7 +51,11 @@ CONNECTIONS_SECONDS = 60.0
 
 
 class ProjectSource:
-    """The project of this process. Conditions are there once its watch was started."""
+    """The project of this process. Conditions are there once its watch was started. Several threads may ask at once.
+
+    What reads tables may take its time, and raises FrazilError: it is asked before Airflow's database is, whose connections would
+    wait with it.
+    """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -132,7 +90,7 @@ class ProjectSource:
 
     def promised(self, name: str) -> float | None:
         """How long a record may wait, in seconds."""
-        return promise_of(self.pipelines()[name], datetime.now(UTC)).seconds
+        return promise_of(self.pipelines()[name], datetime.now(UTC))
 
     def tables(self, name: str) -> tuple[str, ...]:
         """Its destinations: of its file, and, as read last, those that it made because records name them."""
@@ -147,60 +105,53 @@ class ProjectSource:
 
     def batches(self, name: str, start: int, limit: int) -> BatchPage:
         """Finished batches, the newest first, without the first `start`."""
-        project = self._files.project()
-        with self._seated():
-            return self.watch.ledgers.load(project, project.pipeline(name)).page(start, limit)
+        with self._seated(name) as (project, pipeline):
+            return self.watch.ledgers.load(project, pipeline).page(start, limit)
 
     def letters(
         self, name: str, choice: LetterChoice, state: LetterState, after: LetterMark | None, limit: int
     ) -> Listing | None:
         """Dead letters behind a mark; None if the pipeline has no table for them yet."""
-        project = self._files.project()
-        pipeline = project.pipeline(name)
-        with self._seated():
+        with self._seated(name) as (project, pipeline):
             rows = self._letter_rows(project, pipeline)
             return dead_letters.list_letters(project, pipeline, choice, state, limit, after, rows)
 
     def letter(self, name: str, place: Place) -> tuple[WholeLetter, ...]:
         """Every letter of one record."""
-        project = self._files.project()
-        pipeline = project.pipeline(name)
-        with self._seated():
+        with self._seated(name) as (project, pipeline):
             return dead_letters.find_letters(project, pipeline, place, rows=self._letter_rows(project, pipeline))
 
     def reports(self, name: str, most: int) -> list[KeptReport]:
         """The newest kept reports on its dead letters."""
-        project = self._files.project()
-        with self._seated():
-            return letter_reports.list_reports(project, project.pipeline(name), most)
+        with self._seated(name) as (project, pipeline):
+            return letter_reports.list_reports(project, pipeline, most)
 
     def snapshots(self, name: str, table: str, start: int, limit: int) -> Snapshots | None:
         """Snapshots of a table, the newest first; None if the table is not there."""
-        project = self._files.project()
-        with self._seated():
-            return table_past.snapshots(project, project.with_auto_created(project.pipeline(name)), table, start, limit)
+        with self._seated(name) as (project, pipeline):
+            return table_past.snapshots(project, project.with_auto_created(pipeline), table, start, limit)
 
     def schema_changes(self, name: str, table: str) -> tuple[SchemaVersion, ...] | None:
         """How the schema of a table changed, the newest first; None if the table is not there."""
-        project = self._files.project()
-        with self._seated():
-            return table_past.schema_versions(
-                project, project.with_auto_created(project.pipeline(name)), table, MOST_SCHEMAS
-            )
+        with self._seated(name) as (project, pipeline):
+            return table_past.schema_versions(project, project.with_auto_created(pipeline), table, MOST_SCHEMAS)
 
     def _letter_rows(self, project: Project, pipeline: Pipeline) -> LetterRows:
         """Of a long ledger, what is new only; opened when it is asked, behind the table of letters."""
         return lambda: self.watch.ledgers.load(project, pipeline).letter_rows()
 
     @contextmanager
-    def _seated(self) -> Iterator[None]:
+    def _seated(self, name: str) -> Iterator[tuple[Project, Pipeline]]:
+        """The project and a pipeline of it, to one of a few requests at a time."""
+        project = self._files.project()
+        pipeline = project.pipeline(name)
         if not self._seats.acquire(timeout=SEAT_SECONDS):
             raise CATALOG_UNREACHABLE.retryable(
                 f"the page is busy: {SEATS} requests wait for a catalog or a storage",
                 next_step="open it again in a moment; if it stays so, look whether the catalog answers",
             )
         try:
-            yield
+            yield project, pipeline
         finally:
             self._seats.release()
 

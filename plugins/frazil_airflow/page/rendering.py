@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from frazil.monitor.state import STATES
+from frazil.report.dead_letters_page import template_environment
 from frazil_airflow.page import words
 from frazil_airflow.page.access import run_of
 
@@ -63,13 +64,7 @@ def _home(root: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("frazil_airflow.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment("frazil_airflow.page")
     environment.filters |= {
         "number": words.number,
         "short": words.short,

@@ -26,7 +26,6 @@ class RecentRuns:
 
     Attributes:
         max_age: Seconds for which an answer is told again.
-        clock: Tells seconds.
     """
 
     max_age: float = KEPT_SECONDS

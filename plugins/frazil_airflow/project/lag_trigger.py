@@ -33,10 +33,8 @@ _log = logging.getLogger(__name__)
 
 @lru_cache(maxsize=1)
 def _shared(connections: frozenset[tuple[str, str]]) -> ProjectFiles:
-    """The project of all triggers of a process: hundreds of them share the connections of its catalogs.
-
-    Args:
-        connections: Variables with what its settings take from Airflow's connections.
+    """The project of all triggers of a process: hundreds of them share the connections of its catalogs. What its settings take
+    from Airflow's connections comes as variables.
     """
     from frazil.monitor.project_files import ProjectFiles
 
@@ -48,13 +46,6 @@ class LagTrigger(BaseEventTrigger):
 
     What it is made with names the pipeline and says how much; addresses and secrets are read from the settings where it
     runs, and again when a file of the project changes. A failure never ends it: it looks again later and later.
-
-    Args:
-        pipeline: Name of the pipeline.
-        dag_id: Its DAG.
-        records: Records that must wait.
-        size: Bytes that must wait.
-        every: Seconds between two looks.
     """
 
     def __init__(self, pipeline: str, dag_id: str, records: int | None, size: int | None, every: float) -> None:

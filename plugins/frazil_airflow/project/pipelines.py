@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from frazil.error_codes import PIPELINE_FILE_INVALID
@@ -13,11 +12,9 @@ from frazil.pipeline.settings.capture import unknown_in_capture
 from frazil.pipeline.settings.settings import unknown_names
 from frazil.project import Project
 
-REPORT_PREFIX = "dead_letters__"
-"""Begins the id of a DAG that reports a pipeline's dead letters."""
-
-REPLAY_PREFIX = "replay_dead_letters__"
-"""Begins the id of a DAG that lands a pipeline's dead letters. Each pipeline has its own, because Airflow grants rights per DAG."""
+INGEST, MAINTAIN, REPORT, REPLAY = "ingest__", "maintain__", "dead_letters__", "replay_dead_letters__"
+"""Ids of a pipeline's DAGs, each before the pipeline's name. The last one lands dead letters; it is one per pipeline because Airflow
+grants rights per DAG."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +22,6 @@ class Broken:
     """A pipeline that no DAG is made of.
 
     Attributes:
-        complaint: What is wrong.
         owner: Whose it is; None if nobody can tell.
     """
 
@@ -38,18 +34,11 @@ def sound_pipelines(project: Project) -> list[Pipeline]:
     return [pipeline for _, pipeline in sorted(project.pipelines.usable.items()) if not problems(project, pipeline)]
 
 
-def wanted_pipelines(project: Project, dag_id: Callable[[str], str], only: str | None) -> list[Pipeline]:
-    """Return the pipelines that one can be made of, or the one of a single DAG: then no other file is read.
-
-    Args:
-        project: Settings and pipelines.
-        dag_id: Gives the id of a pipeline's DAG, which ends with its name.
-        only: Id of the one DAG that is wanted; None for all.
-    """
+def wanted_pipelines(project: Project, prefix: str, only: str | None) -> list[Pipeline]:
+    """Return the pipelines that a DAG can be made of; if `only` is the id of a single DAG, its pipeline: then no other file is read."""
     if only is None:
         return sound_pipelines(project)
-    name = only.removeprefix(dag_id(""))
-    pipeline = project.pipelines.find(name) if only == dag_id(name) else None
+    pipeline = project.pipelines.find(only.removeprefix(prefix)) if only.startswith(prefix) else None
     return [] if pipeline is None or problems(project, pipeline) else [pipeline]
 
 

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
 from frazil import shutdown
 from frazil.batch.plan import RunPlan
-from frazil.project import Project
 from frazil_airflow.outputs.lineage import IngestLineage
 from frazil_airflow.outputs.links import TableLink
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.secrets import load_project_for_job
 from frazil_airflow.tasks import ingest_tasks
 
-if TYPE_CHECKING:
-    from frazil.pipeline.models.pipeline_file import Pipeline
-
 
 class SparkConnectJobOperator(BaseOperator):
-    """Run a job of a pipeline whose session is on a spark connect server, in a process of its own, and wait for it.
-
-    Args:
-        pipeline: Name of the pipeline.
-        plan_json: The plan, a template that takes it from the plan task.
-        asset_name: Name of the table's asset, for the link on the task's page.
-        kwargs: As for every operator.
-    """
+    """Run a job of a pipeline whose session is on a spark connect server, in a process of its own, and wait for it."""
 
     operator_extra_links = (TableLink(),)
     template_fields = ("plan_json",)
@@ -50,10 +39,9 @@ class SparkConnectJobOperator(BaseOperator):
         """
         shutdown.end_with_parent()  # without its worker Airflow starts another try, beside this one
         with terminal_is_final():
-            project = load_project_for_job()
-            return self.carry_out(project, project.pipeline(self.pipeline), context["run_id"])
+            return self.carry_out(context["run_id"])
 
-    def carry_out(self, project: Project, pipeline: Pipeline, run_id: str) -> str | None:
+    def carry_out(self, run_id: str) -> str | None:
         """Do the job."""
         raise NotImplementedError
 
@@ -65,15 +53,7 @@ class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
     """
 
     def execute(self, context: Context) -> str | None:
-        """Run them; in a session, wait for records first.
-
-        Returns:
-            Of a dry run what it found, of a session what it tells when it ends, as JSON; else None.
-
-        Raises:
-            AirflowFailException: A person must act; the message says what to do.
-            Retryable, OutcomeUnknown: Another try reads the tables and carries on.
-        """
+        """Run them; in a session, wait for records first. Returns and raises what `SparkConnectJobOperator` and a session do."""
         if ingest_tasks.handed_plan(self.plan_json).until is not None:
             return self._stay(context["outlet_events"])
         if ingest_tasks.is_for_spark(self.pipeline, self.plan_json):
@@ -81,11 +61,9 @@ class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
         shutdown.end_with_parent()  # as above
         return ingest_tasks.ingest_inline(self.pipeline, self.plan_json)
 
-    def carry_out(self, project: Project, pipeline: Pipeline, run_id: str) -> str | None:  # noqa: ARG002, the plan has it
+    def carry_out(self, run_id: str) -> str | None:  # noqa: ARG002, the plan has it
         """Run them on the server."""
-        from frazil.spark.submit.submission import run_spark
-
-        return run_spark(project, pipeline, RunPlan.from_json(self.plan_json), self.log.info)
+        return self._submit(RunPlan.from_json(self.plan_json))
 
     def _stay(self, outlet_events: Any) -> str:
         from frazil.spark.submit.watch import STOP_SECONDS
@@ -106,8 +84,10 @@ class SparkConnectIngestOperator(IngestLineage, SparkConnectJobOperator):
 class SparkConnectMaintainOperator(SparkConnectJobOperator):
     """Do the maintenance that is due on a spark connect server. Its return value is what was done, as JSON."""
 
-    def carry_out(self, project: Project, pipeline: Pipeline, run_id: str) -> str | None:
+    def carry_out(self, run_id: str) -> str | None:
         """Do it."""
         from frazil.spark.submit.submission import maintenance_run, run_maintenance
 
+        project = load_project_for_job()
+        pipeline = project.pipeline(self.pipeline)
         return run_maintenance(project, pipeline, maintenance_run(run_id), self.plan_json, self.log.info)

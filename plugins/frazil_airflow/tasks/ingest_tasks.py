@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -48,22 +47,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A plan; without one, the instant through which the pipeline is complete, if that is known."""
-
-    plan: RunPlan | None
-    complete_through: str | None = None
-
-
 def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outlet_events: Any) -> str | None:
-    """Fix what the run reads, after finishing what a crash left; a dry run finishes nothing.
-
-    Args:
-        pipeline: Name of the pipeline.
-        dag_run: Airflow's run.
-        params: The fields of the form.
-        outlet_events: Airflow's events: with nothing new, that of how far the pipeline is complete.
+    """Fix what the run reads, after finishing what a crash left; a dry run finishes nothing. With nothing new, an event tells
+    how far the pipeline is complete.
 
     Returns:
         The plan JSON, or None when there is nothing to read: then Airflow skips the rest and the run succeeds.
@@ -78,12 +64,12 @@ def plan(pipeline: str, *, dag_run: AirflowRun, params: Mapping[str, Any], outle
         chosen_pipeline, request = project.pipeline(pipeline), request_of(dag_run, params)
         if is_session(chosen_pipeline, dag_run):
             return _session(chosen_pipeline, request, dag_run.run_after)
-        planned = _planned(project, chosen_pipeline, request)
-    if planned.plan is None:
-        if planned.complete_through is not None:
-            _tell_complete(outlet_events, pipeline, dag_run.run_id, planned.complete_through)
+        planned, complete_through = _planned(project, chosen_pipeline, request)
+    if planned is None:
+        if complete_through is not None:
+            _tell_complete(outlet_events, pipeline, dag_run.run_id, complete_through)
         return None
-    chosen = limit_records(planned.plan, params[MAX_RECORDS])
+    chosen = limit_records(planned, params[MAX_RECORDS])
     _log.info("%s offsets of %s partitions to read", f"{chosen.records:,}", len(chosen.ranges))
     return chosen.to_json()
 
@@ -96,20 +82,20 @@ def _session(pipeline: Pipeline, request: RunRequest, due: datetime) -> str:
     return order.to_json()
 
 
-def _planned(project: Project, pipeline: Pipeline, request: RunRequest) -> _Found:
+def _planned(project: Project, pipeline: Pipeline, request: RunRequest) -> tuple[RunPlan | None, str | None]:
+    """A plan; without one, the instant through which the pipeline is complete, if that is known."""
     from frazil.run.batches.dry_run import plan_dry_run
     from frazil.run.batches.plan import plan_run
 
     if request.mode == "dry_run":
         looked_at = plan_dry_run(project, pipeline, request, _log.info)
-        if looked_at.ranges:
-            return _Found(looked_at)
-        _log.info("nothing to look at: the range holds no offsets")
-        return _Found(None)
+        if not looked_at.ranges:
+            _log.info("nothing to look at: the range holds no offsets")
+        return looked_at if looked_at.ranges else None, None
     planned = plan_run(project, pipeline, request, _log.info)
     if planned.plan is None:
         _log.info("%s", _nothing(request, planned))
-    return _Found(planned.plan, planned.complete_through)
+    return planned.plan, planned.complete_through
 
 
 def _tell_complete(outlet_events: Any, pipeline: str, run_id: str, through: str) -> None:
@@ -179,13 +165,7 @@ def is_for_spark(pipeline: str, plan_json: str) -> bool:
 
 
 def stay(pipeline: str, order: str, outlet_events: Any, submit: Submit | None = None) -> str:
-    """Land batches until a session ends.
-
-    Args:
-        pipeline: Name of the pipeline.
-        order: What the session is started with, as JSON.
-        outlet_events: Airflow's events: of how far the pipeline is complete.
-        submit: Does a plan in a Spark job, which stays if the plan says until when.
+    """Land batches until a session ends. `submit` does a plan in a Spark job, which stays if the plan says until when.
 
     Returns:
         What the session tells when it ends, as JSON.
@@ -228,21 +208,16 @@ def _engine_of_jobs(session: Session) -> str:
 
 
 def record(pipeline: str, plan_json: str, outcome: str, *, dag_run: Any, outlet_events: Any) -> dict[str, Any]:
-    """Report what the run did: the extra of the table's asset event, the run's note, the log, and the return value.
-
-    Args:
-        pipeline: Name of the pipeline.
-        plan_json: The plan.
-        outcome: What a dry run found, or a session told when it ended, as JSON.
-        dag_run: Airflow's run.
-        outlet_events: Airflow's events of the tables, and of how far the pipeline is complete.
+    """Report what the run did: the extra of the table's asset event, the run's note, the log, and the return value. The
+    outcome, as JSON, is what a dry run found, or what a session told when it ended.
 
     Raises:
         AirflowSkipException: There is nothing to announce: a dry run, or another run landed these records meanwhile.
         AirflowFailException: A person must act; the message says what to do.
     """
+    from frazil.monitor.samples import run_samples
     from frazil.run.batches.result import run_result
-    from frazil_airflow.outputs.metrics import emit_run
+    from frazil_airflow.outputs.metrics import emit
     from frazil_airflow.outputs.run_summary import facts_of, sentence, told_of_tables, write_note
 
     with terminal_is_final():
@@ -263,13 +238,13 @@ def record(pipeline: str, plan_json: str, outcome: str, *, dag_run: Any, outlet_
     if facts[THROUGH] is not None and not is_session:  # which told it when it ended
         _tell_complete(outlet_events, pipeline, planned.run, facts[THROUGH])
     _log.info("%s", sentence(facts))
-    write_note(dag_run.dag_id, dag_run.run_id, sentence(facts))
+    write_note(dag_run, sentence(facts))
     with terminal_is_final():
         # A run that was cleared plans again under its id: what its first plan landed was counted then. Last, so that another
         # try of this task counts nothing twice.
-        emit_run(
-            run_result(project, chosen_pipeline, planned.run, planned.planned_at) if dag_run.clear_number else result
-        )
+        if dag_run.clear_number:
+            result = run_result(project, chosen_pipeline, planned.run, planned.planned_at)
+        emit(run_samples(result))
     return facts
 
 
@@ -280,7 +255,7 @@ def _record_look(outcome: str, dag_run: Any) -> NoReturn:
     look = DryRun.from_json(outcome)
     for line in (look_sentence(look), *look.remarks, *sample_lines(look)):
         _log.info("%s", line)
-    write_note(dag_run.dag_id, dag_run.run_id, look_sentence(look))
+    write_note(dag_run, look_sentence(look))
     raise AirflowSkipException(look_sentence(look))
 
 
@@ -293,12 +268,6 @@ class CatchUpOperator(TriggerDagRunOperator):
     The next run is queued until this one ends: never two at once. It does the same at its end, so runs follow each other
     until the pipeline is caught up. It is not started for a run that was asked to do less than all (limits, a replay, a dry
     run, a backfill), nor while another run is queued, which goes on from here just as well.
-
-    Args:
-        pipeline: Name of the pipeline.
-        dag_id: Its DAG.
-        records: Records that must wait.
-        kwargs: As for any operator.
     """
 
     def __init__(self, *, pipeline: str, dag_id: str, records: int, **kwargs: Any) -> None:

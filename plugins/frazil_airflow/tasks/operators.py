@@ -204,15 +204,7 @@ class AutoIngestOperator(SparkIngestOperator):
     doc_md = "Runs the planned batches in this task's process if they are few, else as a Spark job."
 
     def execute(self, context: Context) -> str | None:  # type: ignore[override]  # as above
-        """Choose the engine, and run the batches.
-
-        Returns:
-            Of a dry run what it found, of a session what it tells when it ends, as JSON; else None.
-
-        Raises:
-            AirflowFailException, AirflowException: As of every job.
-            Retryable, OutcomeUnknown: Another try reads the tables and carries on.
-        """
+        """Choose the engine, and run the batches. Returns and raises what `SparkIngestOperator` does."""
         if ingest_tasks.is_for_spark(self.pipeline, self.plan_json):
             return super().execute(context)
         shutdown.end_with_parent()  # as above
@@ -220,13 +212,7 @@ class AutoIngestOperator(SparkIngestOperator):
 
 
 class InlineIngestOperator(IngestLineage, BaseOperator):
-    """Run the planned batches in the task's own process: the `inline` engine.
-
-    Args:
-        pipeline: Name of the pipeline.
-        plan_json: The plan, a template that takes it from the plan task.
-        kwargs: As for every operator.
-    """
+    """Run the planned batches in the task's own process: the `inline` engine."""
 
     template_fields = ("plan_json",)
 
@@ -236,15 +222,7 @@ class InlineIngestOperator(IngestLineage, BaseOperator):
         self.plan_json = plan_json
 
     def execute(self, context: Context) -> str | None:
-        """Run them.
-
-        Returns:
-            Of a dry run what it found, of a session what it tells when it ends, as JSON; else None.
-
-        Raises:
-            AirflowFailException: A person must act; the message says what to do.
-            Retryable, OutcomeUnknown: Another try reads the tables and carries on.
-        """
+        """Run them. Returns and raises what `SparkIngestOperator` does, and no AirflowException of a job."""
         shutdown.end_with_parent()  # as above
         if ingest_tasks.handed_plan(self.plan_json).until is not None:
             return ingest_tasks.stay(self.pipeline, self.plan_json, context["outlet_events"])
@@ -264,11 +242,7 @@ class SparkMaintainOperator(SparkJobOperator):
         return maintenance_run(context["run_id"])
 
     def submission(self) -> Submission:
-        """Return how the job is started.
-
-        Raises:
-            Terminal: There is no such pipeline, or jars or a Java are missing.
-        """
+        """Return how the job is started."""
         from frazil.spark.submit.submission import maintenance_submission
 
         project = load_project_for_job()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frazil.batch.target import RunRequest
-from frazil.report.lineage import Lineage, landed_lineage, planned_lineage
+from frazil.report.lineage import Lineage, run_lineage
 from frazil.run.batches.dry_run import plan_dry_run
 from frazil.run.batches.ingest import ingest
 from frazil.run.batches.plan import plan_run
@@ -32,7 +32,7 @@ def test_retry_of_cleared_run_does_not_count_earlier_batches(shop: MakeShop) -> 
     orders = shop(partitions=1)
     orders.produce_orders(range(7))
     first = ran(orders, "scheduled__1")
-    told_of_first = landed_lineage(orders.project, orders.pipeline, first)
+    told_of_first = run_lineage(orders.project, orders.pipeline, first, has_landed=True)
     orders.produce_orders(range(7, 10))
     orders.produce([b"no JSON"])
     second = ran(orders, "scheduled__1")
@@ -45,7 +45,7 @@ def test_retry_of_cleared_run_does_not_count_earlier_batches(shop: MakeShop) -> 
     assert (part.files["shop.orders"], len(part.phases)) == (1, 1)
     assert part.bytes["shop.orders"] > 0
     assert rows(told_of_first) == {"shop.orders": 7}
-    told = landed_lineage(orders.project, orders.pipeline, second)
+    told = run_lineage(orders.project, orders.pipeline, second, has_landed=True)
     assert rows(told) == {"shop.orders": 3, "shop.orders__dead_letters": 1}
     (topic,) = told.topics
     assert (topic.name.name, topic.records) == (orders.topic, 4)
@@ -58,11 +58,11 @@ def test_lineage_names_only_written_tables(shop: MakeShop) -> None:
     plan = plan_run(orders.project, orders.pipeline, RunRequest("first")).plan
     look = plan_dry_run(orders.project, orders.pipeline, RunRequest("look", mode="dry_run"), lambda _: None)
 
-    planned = planned_lineage(orders.project, orders.pipeline, plan)
+    planned = run_lineage(orders.project, orders.pipeline, plan, has_landed=False)
 
     assert [topic.name.name for topic in planned.topics] == [orders.topic]
     assert planned.topics[0].name.namespace == f"kafka://{orders.cluster.bootstrap_servers}"
     assert all(table.rows is None for table in planned.tables)
-    for of_look in (planned_lineage, landed_lineage):
-        told = of_look(orders.project, orders.pipeline, look)
+    for has_landed in (False, True):
+        told = run_lineage(orders.project, orders.pipeline, look, has_landed=has_landed)
         assert ([topic.name.name for topic in told.topics], told.tables) == ([orders.topic], ())

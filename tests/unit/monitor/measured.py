@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from frazil.batch.facts import UnknownFields
 from frazil.maintain.result import Figures, MaintenanceResult, StepOutcome, TableOutcome
 from frazil.monitor.condition import Condition, Freshness, Retention, Runs, TopicLag
-from frazil.monitor.state import Promise
 from frazil.run.batches.result import RunResult
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -34,7 +33,7 @@ RUN = RunResult(
     ),
 )
 
-PROMISE = Promise(600.0)
+PROMISE = 600.0
 
 BEFORE = Figures(score=60, files=40, bytes=4_000, small_files=38, delete_files=2, manifests=9, snapshots=30)
 AFTER = Figures(score=98, files=2, bytes=3_900, small_files=1, delete_files=0, manifests=1, snapshots=21)

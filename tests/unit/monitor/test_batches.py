@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from threading import Event, Thread
@@ -170,18 +169,6 @@ def test_upgrade_leaves_an_open_page_working(ledgers: Ledgers, project: Project,
 
     assert [batch_of_page.n for batch_of_page in look(ledgers, project).page().batches] == [1, 0]
     assert counts(look(ledgers, project)) == (2, 200)
-
-
-def test_schema_changes_are_listed_newest_first(ledgers: Ledgers, project: Project, write: Write) -> None:
-    """What batches changed of tables is told, the newest first."""
-    change = [{"path": ["price"], "kind": "add", "type": "double"}]
-    changed = batch(3)
-    changed[0]["schema_changes"] = json.dumps(change)
-    write([batch(2), changed, batch(4)])
-
-    (table_change,) = look(ledgers, project).schema_changes(BEGIN, BEGIN + DAY)
-
-    assert (table_change.n, table_change.table, table_change.changes) == (3, "shop.orders", tuple(change))
 
 
 def test_page_of_a_compacted_ledger_takes_little_memory(

@@ -10,16 +10,16 @@ import pytest
 from frazil.monitor import metrics
 from frazil.monitor.condition import Condition, Freshness
 from frazil.monitor.metrics import CATALOGUE, Metric, Sample
-from frazil.monitor.samples import of_condition, of_maintenance, of_run
+from frazil.monitor.samples import condition_samples, maintenance_samples, run_samples
 from frazil.monitor.state import STATES, state_of
 from tests.unit.monitor.measured import CONDITION, MAINTENANCE, NOW, PROMISE, RUN
 
 each_metric = pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
 
 SAMPLES = {
-    "run": of_run(RUN),
-    "maintenance": of_maintenance(MAINTENANCE),
-    "condition": of_condition(CONDITION, PROMISE),
+    "run": run_samples(RUN),
+    "maintenance": maintenance_samples(MAINTENANCE),
+    "condition": condition_samples(CONDITION, PROMISE),
 }
 SENT = [(source, sample) for source, samples in SAMPLES.items() for sample in samples]
 
@@ -68,7 +68,7 @@ def test_unit_is_named_once_in_prometheus():
 
 def test_records_are_counted_once():
     """Outcomes add up to what was read; dead letters are told by code, rows by table."""
-    samples = list(of_run(RUN))
+    samples = list(run_samples(RUN))
 
     assert values(samples, metrics.RUN_RECORDS) == {("written",): 9, ("dead",): 2, ("filtered",): 1}
     assert sum(values(samples, metrics.RUN_RECORDS).values()) == RUN.read
@@ -78,7 +78,7 @@ def test_records_are_counted_once():
 
 def test_phases_of_several_batches_are_separate_measurements():
     """Each batch is a measurement of its own: an average over a run hides the slow one."""
-    samples = list(of_run(RUN))
+    samples = list(run_samples(RUN))
 
     assert [(sample.tags["phase"], sample.value) for sample in samples if sample.metric is metrics.BATCH_PHASE] == [
         *(("stage", 1.5), ("audit", 0.01), ("decide", 0.05), ("forward", 0.1)),
@@ -89,12 +89,12 @@ def test_phases_of_several_batches_are_separate_measurements():
 
 def test_run_that_landed_nothing_has_no_figures():
     """Rivals may land what it planned: its zeros say nothing, and its duration is none."""
-    assert list(of_run(replace(RUN, batches=0))) == []
+    assert list(run_samples(replace(RUN, batches=0))) == []
 
 
 def test_tables_are_measured_after_maintenance():
     """Figures are those after it; a step that was not due was not tried."""
-    samples = list(of_maintenance(MAINTENANCE))
+    samples = list(maintenance_samples(MAINTENANCE))
 
     assert values(samples, metrics.TABLE_HEALTH) == {("shop.orders",): 98}
     assert values(samples, metrics.TABLE_FIGURES["files"]) == {("shop.orders",): 2}
@@ -106,7 +106,7 @@ def test_tables_are_measured_after_maintenance():
 
 def test_unknown_figures_are_not_sent():
     """A lag of 0 because Kafka could not be asked would end an alert."""
-    samples = list(of_condition(Condition("orders", "ana", NOW, unreadable="no broker answers"), PROMISE))
+    samples = list(condition_samples(Condition("orders", "ana", NOW, unreadable="no broker answers"), PROMISE))
 
     assert [sample.tags["state"] for sample in samples if sample.metric is metrics.STATE and sample.value] == [
         "Degraded"
@@ -120,7 +120,7 @@ def test_unknown_figures_are_not_sent():
 
 def test_most_urgent_partition_speaks_for_its_topic():
     """The least time left and the least headroom count, and retention must suit the partition that needs most."""
-    samples = list(of_condition(CONDITION, PROMISE))
+    samples = list(condition_samples(CONDITION, PROMISE))
 
     assert values(samples, metrics.RETENTION_LEFT) == {("orders.eu",): -20.0}
     assert values(samples, metrics.RETENTION_HEADROOM) == {("orders.eu",): -4, ("orders.us",): 900}
@@ -132,14 +132,14 @@ def test_pipeline_has_exactly_one_state():
     """The one that page and terminal show is 1, all others are 0: an old word does not stay."""
     word, _ = state_of(CONDITION, PROMISE)
 
-    assert values(list(of_condition(CONDITION, PROMISE)), metrics.STATE) == {
+    assert values(list(condition_samples(CONDITION, PROMISE)), metrics.STATE) == {
         (state,): int(state == word) for state in STATES
     }
 
 
 def test_ages_are_sent_as_durations():
     """A gauge of an instant is of no use without the clock of whoever reads it."""
-    samples = list(of_condition(replace(CONDITION, freshness=Freshness(p95=5.0)), PROMISE))
+    samples = list(condition_samples(replace(CONDITION, freshness=Freshness(p95=5.0)), PROMISE))
 
     assert values(samples, metrics.COMMIT_AGE) == {(): 90.0}
     assert values(samples, metrics.COMPLETE_AGE) == {(): 30.0}

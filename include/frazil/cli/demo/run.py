@@ -16,7 +16,7 @@ from frazil.generators import DEMO_BROKEN_PER_THOUSAND, GENERATORS
 from frazil.kafka.write.produce import produce
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.report.reconcile import Landing, landing
+from frazil.report.landing import Landing, landing
 from frazil.runtime import airflow_login
 from frazil.runtime.airflow_api import AirflowApi
 from frazil.runtime.home import Home

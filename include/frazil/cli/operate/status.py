@@ -19,7 +19,7 @@ from frazil.cli.output.options import Json
 from frazil.devstack import stack
 from frazil.error_codes import BAD_ARGUMENT
 from frazil.monitor.condition import Condition
-from frazil.monitor.state import NOTHING, STATES, Promise, spoken, state_of
+from frazil.monitor.state import STATES, spoken, state_of
 from frazil.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _AROUND = 4
 """Lines of a screen that are no pipelines: the head, what does not fit, the sum, and the cursor's."""
 
 Conditions = Mapping[str, Condition | None]
-Promises = Mapping[str, Promise]
+Promises = Mapping[str, float | None]
 
 
 def lines(conditions: Conditions, promises: Promises, width: int, height: int | None = None) -> Group:
@@ -58,7 +58,7 @@ def lines(conditions: Conditions, promises: Promises, width: int, height: int | 
         width: Columns of the terminal.
         height: Its lines; what does not fit is counted. None: all.
     """
-    judged = {name: _judged(condition, promises.get(name, NOTHING)) for name, condition in conditions.items()}
+    judged = {name: _judged(condition, promises.get(name)) for name, condition in conditions.items()}
     names = sorted(judged, key=lambda name: (_urgency(judged[name][0]), name))
     shown = names if height is None else names[: max(1, height - _AROUND)]
     table = _table(width, has_why=_has_why(width, height))
@@ -80,12 +80,12 @@ def facts(conditions: Conditions, promises: Promises, home: Home) -> dict[str, A
     """The embedded stack and the pipelines in JSON's terms."""
     pipelines = {}
     for name, condition in conditions.items():
-        state, why = _judged(condition, promises.get(name, NOTHING))
+        state, why = _judged(condition, promises.get(name))
         pipelines[name] = {"state": state, "why": why} | ({} if condition is None else condition.to_body())
     return {**stack.status(home).to_json(), "pipelines": pipelines}
 
 
-def _judged(condition: Condition | None, promise: Promise) -> tuple[str, str]:
+def _judged(condition: Condition | None, promise: float | None) -> tuple[str, str]:
     return (_READING, "") if condition is None else state_of(condition, promise)
 
 

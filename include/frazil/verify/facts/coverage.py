@@ -113,27 +113,24 @@ class Window:
     end: int
     segments: tuple[Segment, ...]
 
+    def has(self, offset: int) -> bool:
+        """Whether a batch read an offset of it."""
+        index = bisect_right(self.segments, offset, key=lambda s: s.end)
+        return index < len(self.segments) and self.segments[index].start <= offset
+
 
 def windows(segments: Segments, size: int) -> Iterator[Window]:
     """Cut segments into windows of at most `size` offsets; neighbours share one, with the small gaps between them."""
     pieces: list[Segment] = []
-    for piece in _pieces(segments, size):
-        if pieces and piece.end - pieces[0].start > size:
-            yield _window(pieces)
-            pieces = []
-        pieces.append(piece)
-    if pieces:
-        yield _window(pieces)
-
-
-def _pieces(segments: Segments, size: int) -> Iterator[Segment]:
     for segment in segments:
         for start in range(segment.start, segment.end, size):
-            yield replace(segment, start=start, end=min(segment.end, start + size))
-
-
-def _window(pieces: Sequence[Segment]) -> Window:
-    return Window(pieces[0].start, pieces[-1].end, tuple(pieces))
+            piece = replace(segment, start=start, end=min(segment.end, start + size))
+            if pieces and piece.end - pieces[0].start > size:
+                yield Window(pieces[0].start, pieces[-1].end, tuple(pieces))
+                pieces = []
+            pieces.append(piece)
+    if pieces:
+        yield Window(pieces[0].start, pieces[-1].end, tuple(pieces))
 
 
 def gaps(spans: Sequence[tuple[int, int]], start: int, end: int | None) -> list[tuple[int, int | None]]:
@@ -160,10 +157,6 @@ def coverage(batches: Sequence[Batch], position: Position) -> dict[Key, Segments
     A replay deletes the outcomes of its range and reads it again; a backward reset deletes all outcomes from its offset
     on. Then an offset has one pass. A backward reset that allowed duplicates deletes nothing: each read adds a pass, and
     outcomes differ by the batch number that they carry.
-
-    Args:
-        batches: All batches of the ledger.
-        position: The last position: which topics there are, and since which batch.
     """
     covered: dict[Key, Segments] = {
         (name, number): [] for name, topic in position.topics.items() for number in range(len(topic.next))
@@ -295,11 +288,6 @@ def unread_spans(
 
     Given up are offsets that a batch recorded as skipped, that a forward reset jumped over, or that were read by batches
     whose ledger rows are recorded as lost. A later batch that moves the position back must read them again.
-
-    Args:
-        batches: All batches of the ledger.
-        covered: Segments that have outcomes.
-        position: The last position.
     """
     duties: dict[Key, _Duty] = {}
     undone, lost = rolled_back_batches(batches), unrecorded_batches(batches)

@@ -91,12 +91,7 @@ def letters_filter(
     letters: Table, name: str, unlanded: BooleanExpression, absent: Collection[int]
 ) -> BooleanExpression:
     """Filter for letters that are outcomes of a destination: its own, and those of whole records, unless they became rows.
-
-    Args:
-        letters: The dead letters.
-        name: The destination.
-        unlanded: Filter for letters that did not become rows.
-        absent: Numbers of batches that did not know the destination.
+    Letters of batches that did not know the destination (`absent`) are not.
     """
     column_names = {column.name for column in letters.schema().fields}
     parts: list[BooleanExpression] = []

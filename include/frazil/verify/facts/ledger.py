@@ -64,7 +64,6 @@ class Batch:
     """One batch, put together from its rows of the ledger.
 
     Attributes:
-        n: Batch number.
         ids: Ids of the batches that claim the number; one, if all is well.
         kind: start, ingest, replay, dead_letters, reset, rewind, repair, or settle of an older Frazil.
         config: Hash of the pipeline file it ran under.
@@ -150,11 +149,7 @@ _EDITED_HINT = "was it edited by hand? frazil history PIPELINE shows the positio
 
 
 def read_batches(rows: Iterable[Mapping[str, Any]], ledger: str) -> list[Batch]:
-    """The batches of a pipeline, by number.
-
-    Args:
-        rows: Rows of the ledger, as mappings. Columns that older versions did not write may be missing.
-        ledger: Name of the ledger, for messages.
+    """The batches of a pipeline, by number. Columns that older versions did not write may be missing.
 
     Raises:
         Terminal: A row can't be read.
@@ -233,10 +228,6 @@ def destination_view(rows: Iterable[Row], table: str) -> Iterator[Row]:
 
     Records that a batch wrote to other tables only count as filtered here. While the table was no destination, the
     records of a batch count as skipped.
-
-    Args:
-        rows: Rows of the ledger.
-        table: Name of the destination.
     """
     for batch_rows, is_member in _rows_per_batch(rows, table):
         if _is_only_destination(batch_rows, table):

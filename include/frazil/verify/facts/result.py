@@ -28,11 +28,7 @@ class Difference:
     Attributes:
         kind: `missing`: a record without outcome. `duplicate`: more than one. `unexpected`: an outcome without its
             record. `changed`: values that are not the record's. `ledger`: the books contradict each other.
-        expected: What must be there.
-        actual: What is there.
         topic: Topic of the record, None for the books.
-        partition: Its partition.
-        offset: Its offset.
         batch: Number of the batch it is about.
         table: Of several destinations, the one it is about.
     """
@@ -62,17 +58,19 @@ class Difference:
         return {"found" if name == "actual" else name: value for name, value in asdict(self).items()}
 
 
+def ledger_difference(n: int, expected: str, actual: str) -> Difference:
+    """What the ledger has wrong of a batch."""
+    return Difference("ledger", expected, actual, batch=n)
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
     """What was compared in one partition, and how much of it differs.
 
     Attributes:
-        topic: Topic.
-        partition: Partition number.
         covered: Offsets that batches read, gaps of Kafka included.
         records: Committed records that Kafka holds of them.
         rows: Rows of the destination.
-        letters: Dead letters.
         filtered: Records without outcome on purpose.
         missing: Records without outcome.
         duplicate: Outcomes beyond the first.
@@ -115,7 +113,6 @@ class Verification:
     """What a verification found.
 
     Attributes:
-        pipeline: Name of the pipeline.
         n: Last finished batch; None if the ledger has none.
         partitions: Per topic partition, in order.
         differences: The first differences, ledger first.
@@ -123,7 +120,6 @@ class Verification:
         older_incarnation: Rows and dead letters of topics as they were before they were recreated, or that are gone.
         foreign: Rows of the destination that carry no Kafka columns, or are of topics of another pipeline: written by
             somebody else.
-        seconds: How long it took.
         records: Records compared, each once, however many tables it is meant for.
         values_compared: Whether rows were held against the values of their records. If not, only places were: that each
             record has its one outcome, a dead letter its bytes, and each batch as many of each as the ledger says.

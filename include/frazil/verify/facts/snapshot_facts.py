@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from frazil.verify.facts.ledger import REPAIR_KINDS, RESTART_KINDS, Batch
-from frazil.verify.facts.result import Difference, shorten
+from frazil.verify.facts.result import Difference, ledger_difference, shorten
 
 Row = Mapping[str, Any]
 Record = tuple[str, int, int]
@@ -49,7 +49,6 @@ class SnapshotFacts:
     """The batches that the snapshots of one table name.
 
     Attributes:
-        table: Name of the table.
         latest_snapshots: Batch number -> id and summary of its newest snapshot in the current history.
         batch_per_snapshot: Id of each snapshot, rolled-back ones included -> number of the batch that wrote it.
     """
@@ -62,9 +61,9 @@ class SnapshotFacts:
     def from_metadata(cls, table: str, metadata: TableMetadata, pipeline: str) -> SnapshotFacts:
         """Read the summaries of the current snapshot and its ancestors, the newest first."""
         latest_snapshots: dict[int, tuple[int, Mapping[str, str]]] = {}
-        for snapshot in _ancestry(metadata):
+        for snapshot in ancestry(metadata):
             if (n := _batch_number(snapshot, pipeline)) is not None:
-                latest_snapshots.setdefault(n, (snapshot.snapshot_id, _summary(snapshot)))
+                latest_snapshots.setdefault(n, (snapshot.snapshot_id, summary_of(snapshot)))
         return cls(
             table,
             latest_snapshots,
@@ -84,11 +83,8 @@ class SnapshotFacts:
             )
 
     def differences(self, rows: Iterable[Row], undone: Collection[int]) -> Iterator[Difference]:
-        """Contradictions between ledger rows of this table and its snapshots.
-
-        Args:
-            rows: Ledger rows of the pipeline.
-            undone: Numbers of batches that a rewind undid: their snapshots may exist or not.
+        """Contradictions between ledger rows of this table and its snapshots. Snapshots of batches that a rewind undid may
+        exist or not.
         """
         table_rows = [row for row in rows if row["table"] == self.table and row["role"] != "left"]
         # Before a repair the table may have lost batches, and its snapshots may name others.
@@ -105,26 +101,22 @@ class SnapshotFacts:
                 continue  # the next batch is a rewind or reset: the rollback before it removed this snapshot
             elif snapshot_id is not None and (self.batch_per_snapshot.get(snapshot_id, n) != n or n > first):
                 why = "its history does not have" if self.batch_per_snapshot.get(snapshot_id) == n else "is none"
-                yield self._ledger_difference(
+                yield ledger_difference(
                     n, f"a snapshot of batch {n} in {self.table}", f"snapshot {snapshot_id}, which {why}"
                 )
 
     def _differences_of_row(self, row: Row, snapshot: int, summary: Mapping[str, str]) -> Iterator[Difference]:
         n, where = row["n"], f"as snapshot {snapshot} of {self.table} says"
         if row["snapshot_id"] != snapshot and (row["snapshot_id"] is not None or row["rows"]):
-            yield self._ledger_difference(
+            yield ledger_difference(
                 n, f"snapshot {snapshot} of {self.table}, which batch {n} is in", f"{row['snapshot_id']}"
             )
         for column, key in _SUMMARY_KEYS.items():
             if key in summary and str(row[column]) != summary[key]:
-                yield self._ledger_difference(n, f"{column} {summary[key]}, {where}", f"{row[column]}")
+                yield ledger_difference(n, f"{column} {summary[key]}, {where}", f"{row[column]}")
         skipped, skipped_in_summary = row.get("skipped") or "[]", summary.get("frazil.skipped", "[]")
         if _PIPELINE_KEY in summary and json.loads(skipped) != json.loads(skipped_in_summary):
-            yield self._ledger_difference(n, f"skipped {skipped_in_summary}, {where}", shorten(skipped))
-
-    @staticmethod
-    def _ledger_difference(n: int, expected: str, actual: str) -> Difference:
-        return Difference("ledger", expected, actual, batch=n)
+            yield ledger_difference(n, f"skipped {skipped_in_summary}, {where}", shorten(skipped))
 
 
 def with_configs(rows: Iterable[Row], snapshots: SnapshotFacts) -> list[dict[str, Any]]:
@@ -138,11 +130,8 @@ def with_configs(rows: Iterable[Row], snapshots: SnapshotFacts) -> list[dict[str
 
 
 def restore_roles(rows: Iterable[dict[str, Any]], tables: Mapping[str, Collection[str]]) -> Iterator[Difference]:
-    """Report ledger rows with role `left` whose table is still a destination, and set their role to `destination`.
-
-    Args:
-        rows: Ledger rows of the pipeline; they are changed.
-        tables: Hash of a pipeline file -> the destinations that it names.
+    """Report ledger rows with role `left` whose table is still a destination, and set their role to `destination`. `tables` has
+    the destinations that a pipeline file names, by its hash.
     """
     for row in rows:
         if row["role"] == "left" and row["table"] in tables.get(row["config"], ()):
@@ -162,11 +151,8 @@ def repeated_rows(rows: Iterable[Row]) -> Iterator[Difference]:
 def altered_reasons(
     metadata: TableMetadata, read: Callable[[int, Sequence[str]], Iterable[Row]]
 ) -> Iterator[Difference]:
-    """Dead letters whose reason was altered when somebody other than Frazil rewrote the table.
-
-    Args:
-        metadata: Metadata of the table of dead letters.
-        read: Reads columns of a snapshot by its id.
+    """Dead letters whose reason was altered when somebody other than Frazil rewrote the table. `read` reads columns of a
+    snapshot by its id.
     """
     columns = ("topic", "partition", "offset", "_frazil_batch", *_REASON)
     for before, after in _foreign_rewrites(metadata):
@@ -192,8 +178,8 @@ def _foreign_rewrites(metadata: TableMetadata) -> Iterator[tuple[int, int]]:
     """Ids of the snapshots before and after a rewrite by others. A rewrite may be several snapshots: one deletes, one appends."""
     newest: Snapshot | None = None  # the newest of consecutive snapshots by others
     is_rewrite = False
-    for snapshot in _ancestry(metadata):
-        summary = _summary(snapshot)
+    for snapshot in ancestry(metadata):
+        summary = summary_of(snapshot)
         operation = None if snapshot.summary is None else snapshot.summary.operation
         if _PIPELINE_KEY in summary or any(key.startswith(_MARK_PREFIX) for key in summary):
             if newest is not None and is_rewrite:
@@ -204,7 +190,8 @@ def _foreign_rewrites(metadata: TableMetadata) -> Iterator[tuple[int, int]]:
             is_rewrite = is_rewrite or operation is not Operation.APPEND
 
 
-def _ancestry(metadata: TableMetadata) -> Iterator[Snapshot]:
+def ancestry(metadata: TableMetadata) -> Iterator[Snapshot]:
+    """The current snapshot and those before it, the newest first."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     snapshot = metadata.current_snapshot()
     while snapshot is not None:
@@ -212,13 +199,14 @@ def _ancestry(metadata: TableMetadata) -> Iterator[Snapshot]:
         snapshot = None if snapshot.parent_snapshot_id is None else by_id.get(snapshot.parent_snapshot_id)
 
 
-def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """What a snapshot says of itself."""
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def _batch_number(snapshot: Snapshot, pipeline: str) -> int | None:
     """Number of the batch that wrote a snapshot; None where another pipeline or somebody else did."""
-    mark = _summary(snapshot).get(_MARK_PREFIX + pipeline)
+    mark = summary_of(snapshot).get(_MARK_PREFIX + pipeline)
     return None if mark is None else int(json.loads(mark)["n"])
 
 
@@ -227,12 +215,8 @@ def code_differences(
 ) -> Iterator[Difference]:
     """Batches whose dead letters per code contradict the ledger's counts.
 
-    For a record with letters of several tables the ledger counts one of their codes: each count lies between bounds.
-
-    Args:
-        batches: Batches whose dead letters are all still there.
-        letters: Batch number, record, code and attempts of each dead letter.
-        differing: Numbers of batches that are reported already: they are not judged again.
+    For a record with letters of several tables the ledger counts one of their codes: each count lies between bounds. Batches
+    whose letters are not all there any more must not be given, nor are those judged that are reported already (`differing`).
     """
     ledger_codes = {
         batch.n: batch.dead_codes for batch in batches if batch.n not in differing and batch.dead_codes is not None

@@ -29,6 +29,7 @@ from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, S
 Digest = bytes
 """8 bytes: two different values collide once in 10^19 times, and nobody chooses values to collide."""
 
+LONG = Primitive("long")
 _BYTES = 8
 _UUID = pa.binary(16)
 _EXACT = Context(prec=MAX_PREC)
@@ -116,3 +117,11 @@ def _null_or(convert: Convert | None) -> Convert:
     if convert is None:
         return lambda value: value
     return lambda value: None if value is None else convert(value)
+
+
+def null_empty_values(value: Any) -> Any:
+    """A canonical value with null in place of lists, maps and structs that hold nothing but nulls."""
+    if not isinstance(value, tuple):
+        return value
+    parts = tuple(null_empty_values(part) for part in value)
+    return None if all(part is None for part in parts) else parts

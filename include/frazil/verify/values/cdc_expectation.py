@@ -6,16 +6,18 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
 from frazil.pipeline.models.changes import FACTS, Changes
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline, Value
 from frazil.pipeline.models.value import Column
 from frazil.pipeline.syntax.types import ColumnType, Primitive
+from frazil.verify.values.canonical import null_empty_values
 from frazil.verify.values.column_readers import Bad, ColumnReaders
-from frazil.verify.values.evolved_schema import has_undeclared_columns, null_empty_values
-from frazil.verify.values.json_document import NumberText, Unfit, decoder_of, object_of
+from frazil.verify.values.evolved_schema import has_undeclared_columns
+from frazil.verify.values.json_document import EPOCH, NumberText, Unfit, decoder_of, object_of
+from frazil.verify.values.readers import NUMBER
 
 Op = Literal["upsert", "delete", "truncate"]
 Row = dict[str, Any]
@@ -23,8 +25,6 @@ Row = dict[str, Any]
 
 Fields: TypeAlias = Collection[str]
 """Names of the fields of a row that columns read."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,12 +241,11 @@ def _instant(number: Any, milliseconds: int) -> str | None:
     if type(number) is not NumberText or not re.fullmatch("-?[0-9]+", number):
         raise Unfit("no time")
     try:
-        return (_EPOCH + timedelta(milliseconds=int(number) * milliseconds)).isoformat()
+        return (EPOCH + timedelta(milliseconds=int(number) * milliseconds)).isoformat()
     except OverflowError as error:
         raise Unfit("no time") from error
 
 
-_NUMBER_TEXT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _COUNTED = {"int", "long", "float", "double", "decimal"}
 
 
@@ -279,11 +278,6 @@ class RowChange:
 
 class ChangeReader:
     """Reads the changes in records, in place of an expectation of one row per record.
-
-    Args:
-        destination: The table that rows are merged into.
-        columns: Those of it that are compared.
-        value: What the pipeline file says of values.
 
     Raises:
         Terminal: A default is no value of its column.
@@ -328,10 +322,8 @@ class ChangeReader:
 
     def _row_changes(self, change: Change, changes: Changes) -> Iterator[RowChange]:
         for image in change.images:
-            if not self._is_grown:
+            if not self._is_grown or change.op in {"upsert", "delete"}:
                 self._require_readable(image or {}, changes)
-            elif change.op in {"upsert", "delete"}:
-                self._require_readable_key(self._typed(image or {}, changes))
         if change.op == "truncate":
             yield RowChange("truncate", (), self._order({}, change.facts), self._sparse_row((), {}, change.facts))
         elif change.op is not None:
@@ -359,23 +351,17 @@ class ChangeReader:
     def _require_readable(self, image: Row, changes: Changes) -> None:
         """Refuse a field of an image that does not fit its column, also where the image does not decide the row.
 
-        Not called where records bring columns: of other images only the key is read.
+        Where records bring columns, only key and order of other images are read: other fields may fit no column.
         """
-        if changes.format == "canal":  # all of it text, of which only what counts must be what its column takes
+        if self._is_grown:
+            needed, image = {*self._destination.identifier, self._destination.order_by}, self._typed(image, changes)
+        elif changes.format == "canal":  # all of it text, of which only what counts must be what its column takes
             require_texts(image, *self._types)
             return
-        document = self._nullable_readers.document(image)
-        for read_cell, is_fact in zip(self._nullable_readers.cell_readers, self._is_fact, strict=True):
-            if not is_fact:
-                read_cell(document)
-
-    def _require_readable_key(self, image: Row) -> None:
-        """Refuse an image whose key or order does not fit its column; other fields may, because records bring columns."""
-        document = self._nullable_readers.document(image)
-        needed = {*self._destination.identifier, self._destination.order_by}
-        for name, read_cell, is_fact in zip(
-            self._names, self._nullable_readers.cell_readers, self._is_fact, strict=True
-        ):
+        else:
+            needed = {*self._names}
+        document, readers = self._nullable_readers.document(image), self._nullable_readers.cell_readers
+        for name, read_cell, is_fact in zip(self._names, readers, self._is_fact, strict=True):
             if name in needed and not is_fact:
                 read_cell(document)
 
@@ -431,6 +417,6 @@ class ChangeReader:
 def _from_text(value: Any, column_type: ColumnType) -> Any:
     if type(value) is not str or not isinstance(column_type, Primitive):
         return value
-    if column_type.name in _COUNTED and _NUMBER_TEXT.fullmatch(value):
+    if column_type.name in _COUNTED and NUMBER.fullmatch(value):
         return NumberText(value)
     return {"true": True, "false": False}.get(value, value) if column_type.name == "boolean" else value

@@ -13,6 +13,7 @@ from typing import Any
 
 from frazil.error_codes import FIELDS_UNFIT
 from frazil.pipeline.models.value import Column, Value
+from frazil.verify.values.canonical import null_empty_values
 from frazil.verify.values.json_document import (
     LAST_COUNTS,
     Unfit,
@@ -33,7 +34,6 @@ class Document:
     """A JSON value of a record, prepared for the columns.
 
     Attributes:
-        whole: The whole object.
         fields: Its fields, by case-folded names where names match in any case.
         unknown_fields: Fields that no column reads, if the pipeline file says what to do with them.
     """
@@ -77,11 +77,6 @@ def column_reader(column: Column, value: Value, *, in_orc: bool = False) -> Read
 
 class ColumnReaders:
     """Reads the columns out of values as the pipeline file says.
-
-    Args:
-        columns: Name -> column, in the order of the columns.
-        value: What the file says of values as a whole.
-        in_orc: Whether the columns are in ORC files.
 
     Raises:
         Terminal: A default is no value of its column.
@@ -200,17 +195,22 @@ class Bad:
 class Expectation:
     """Reads values into the declared columns.
 
-    Args:
-        columns: Name -> column, in the order in which values are returned.
-        value: What the pipeline file says of values.
-        in_orc: Whether the columns are in ORC files.
+    Where records add columns (`is_grown`) a value without type, such as `[]`, counts as null: it was stored only if the table
+    already had the column when the record was staged, which is not known here.
 
     Raises:
         Terminal: A default is no value of its column.
     """
 
-    def __init__(self, columns: Mapping[str, Column], value: Value = _DEFAULTS, *, in_orc: bool = False) -> None:
-        self._declared, self._value = columns, value
+    def __init__(
+        self,
+        columns: Mapping[str, Column],
+        value: Value = _DEFAULTS,
+        *,
+        in_orc: bool = False,
+        is_grown: bool = False,
+    ) -> None:
+        self._declared, self._value, self.is_grown = columns, value, is_grown
         any_case = value.field_names == "case_insensitive"
         self._decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=any_case)
         self._lenient = decoder_of(once=False, any_case=any_case)
@@ -227,11 +227,13 @@ class Expectation:
                 return (storable(document_of(raw, self._decoder)),) * len(self._declared)
             whole = object_of(raw, self._decoder)
             if self._column_readers is None:
-                return tuple([_cell(whole.get(name), required, read) for name, required, read in self._columns])
-            document = self._column_readers.document(whole)
-            return tuple([read_cell(document) for read_cell in self._column_readers.cell_readers])
+                cells = [_cell(whole.get(name), required, read) for name, required, read in self._columns]
+            else:
+                document = self._column_readers.document(whole)
+                cells = [read_cell(document) for read_cell in self._column_readers.cell_readers]
         except Unfit as unfit:
             return Bad(str(unfit))
+        return tuple(map(null_empty_values, cells) if self.is_grown else cells)
 
     def cells(self, raw: bytes) -> tuple[Any, ...] | Bad:
         """The values that another pipeline file must have made of this record; `Bad` where that depends on its options.
@@ -244,7 +246,8 @@ class Expectation:
             document = self._of_any_file.document(object_of(raw, self._lenient))
         except Unfit as unfit:
             return Bad(str(unfit))
-        return tuple(_cell_or_bad(document, read_cell) for read_cell in self._of_any_file.cell_readers)
+        cells = [_cell_or_bad(document, read_cell) for read_cell in self._of_any_file.cell_readers]
+        return tuple(map(null_empty_values, cells) if self.is_grown else cells)
 
     @cached_property
     def _of_any_file(self) -> ColumnReaders:

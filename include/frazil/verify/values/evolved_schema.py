@@ -16,7 +16,7 @@ from frazil.pipeline.models.changes import DELETED
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.pipeline.models.value import Column, Value
 from frazil.pipeline.syntax.types import VARIANT, parse_type
-from frazil.verify.values.column_readers import Bad, Expectation, InferredColumn, RescuedColumn
+from frazil.verify.values.column_readers import InferredColumn, RescuedColumn
 
 Row = Mapping[str, Any]
 
@@ -111,11 +111,6 @@ def earlier_schemas(rows: Iterable[Row], table: str, metadata: TableMetadata) ->
     """Number of each batch that may have landed under another schema -> the columns that changed since.
 
     The snapshot of the batch names its schema. If the snapshot is expired, any former schema is possible.
-
-    Args:
-        rows: Rows of the ledger.
-        table: Name of the destination.
-        metadata: Metadata of the destination.
     """
     present = metadata.schema()
     changes_per_schema = {schema.schema_id: _changes_between(schema, present) for schema in metadata.schemas}
@@ -174,33 +169,3 @@ def _inner(iceberg_type: IcebergType) -> tuple[NestedField, ...]:
             return iceberg_type.key_field, iceberg_type.value_field
         case _:
             return ()
-
-
-class EvolvedExpectation:
-    """Expectation for a table whose columns records add: a value without type, such as `[]`, counts as null.
-
-    Such a value was stored only if the table already had the column when the record was staged, which is not known here.
-    """
-
-    def __init__(self, expectation: Expectation) -> None:
-        self._expectation = expectation
-
-    def row(self, raw: bytes) -> tuple[Any, ...] | Bad:
-        """The canonical values of the row that this record must be, or why it must be a dead letter."""
-        return _without_empties(self._expectation.row(raw))
-
-    def cells(self, raw: bytes) -> tuple[Any, ...] | Bad:
-        """The values that another pipeline file, or an earlier schema, must have made of this record."""
-        return _without_empties(self._expectation.cells(raw))
-
-
-def _without_empties(row: tuple[Any, ...] | Bad) -> tuple[Any, ...] | Bad:
-    return row if isinstance(row, Bad) else tuple(null_empty_values(value) for value in row)
-
-
-def null_empty_values(value: Any) -> Any:
-    """A canonical value with null in place of lists, maps and structs that hold nothing but nulls."""
-    if not isinstance(value, tuple):
-        return value
-    parts = tuple(null_empty_values(part) for part in value)
-    return None if all(part is None for part in parts) else parts

@@ -10,7 +10,7 @@ import io
 import struct
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -19,7 +19,7 @@ from uuid import UUID
 from frazil.pipeline.models.value import Decoding, Key
 from frazil.pipeline.syntax.types import parse_type
 from frazil.verify.values.avro import avro_reader
-from frazil.verify.values.json_document import NumberText, Unfit, decoder_of, document_of, object_of
+from frazil.verify.values.json_document import EPOCH, NumberText, Unfit, decoder_of, document_of, object_of
 from frazil.verify.values.native import (
     BARE,
     EXACT,
@@ -44,16 +44,8 @@ class TombstoneError(Exception):
     """A value that counts as a tombstone, such as an envelope without payload."""
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Decode | None:
-    """The reader of a format; None for one that another package brings.
-
-    Args:
-        decoding: What the pipeline file says of values, or of keys.
-        schemas: Reads schemas of the registry by id.
-    """
+    """The reader of a format; None for one that another package brings. `schemas` reads schemas of the registry by id."""
     header = "__key_schema_id" if isinstance(decoding, Key) else "__value_schema_id"
     if decoding.format in ("avro", "protobuf", "json-schema"):
         make_reader = {"avro": avro_reader, "protobuf": protobuf_reader, "json-schema": _json_schema}[decoding.format]
@@ -230,7 +222,7 @@ _CONNECT_NESTED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 def _since_epoch(**unit: int) -> Callable[[Any, Any], Any]:
     step = timedelta(**unit)
-    return lambda _, value: _EPOCH + int(value) * step
+    return lambda _, value: EPOCH + int(value) * step
 
 
 def _wall_time(**unit: int) -> Callable[[Any, Any], Any]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
+from datetime import UTC, datetime
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation, Overflow, Underflow
 from functools import lru_cache
 from itertools import accumulate
 from math import isinf
 from struct import Struct
 from typing import Any, NoReturn
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Unfit(ValueError):
@@ -232,12 +235,8 @@ def _depth(text: str) -> int:
 
 
 def folded_fields(fields: dict[str, Any], names: Collection[str], *, once: bool) -> dict[str, Any]:
-    """The named fields, whatever their case. Of fields that differ in case only, the last one counts.
-
-    Args:
-        fields: An object.
-        names: Names of fields, case-folded.
-        once: Whether two fields that differ in case only make the value unfit.
+    """The named fields, whatever their case. Of fields that differ in case only, the last one counts. Names must be
+    case-folded. With `once`, two fields that differ in case only make the value unfit.
     """
     matches: dict[str, Any] = {}
     for name, item in fields.items():

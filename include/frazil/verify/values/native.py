@@ -6,7 +6,6 @@ Where the value can't be derived here, `UnjudgedError` is raised: the cell is na
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -19,8 +18,8 @@ from uuid import UUID
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 from frazil.verify.values import timestamps
 from frazil.verify.values.canonical import empty_list, sorted_entries
-from frazil.verify.values.json_document import Misfit, NumberText, Unfit, micros_of_units, scaled_integer
-from frazil.verify.values.readers import Options, Read, reader
+from frazil.verify.values.json_document import EPOCH, Misfit, NumberText, Unfit, micros_of_units, scaled_integer
+from frazil.verify.values.readers import NUMBER, Options, Read, kept_in_orc, list_reader, reader, truth
 
 UNKNOWN: Final = type("Unknown", (), {"__repr__": lambda _: "unknown"})()
 """A field whose value can't be derived here."""
@@ -82,11 +81,9 @@ class LineText(str):
     __slots__ = ()
 
 
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _COUNTED: Final = {"int", "long", "float", "double", "decimal"}
 _TIMES: Final = {"time", "timestamp", "timestamptz"}
 _SURE_OF_JSON: Final = {"boolean", "int", "long", "double", "decimal", "date", "timestamptz", "uuid"}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SINGLE: Final = Struct("<f")
 
 
@@ -123,9 +120,9 @@ def _read_line_text(value: str, column_type: ColumnType, options: Options, read:
     if not isinstance(column_type, Primitive):
         raise Unfit("a text")
     if column_type.name in _COUNTED or (
-        column_type.name in _TIMES and options.unit is not None and _NUMBER.fullmatch(value)
+        column_type.name in _TIMES and options.unit is not None and NUMBER.fullmatch(value)
     ):
-        if not _NUMBER.fullmatch(value):
+        if not NUMBER.fullmatch(value):
             raise UnjudgedError("a text that is no number of JSON's form")
         return read(NumberText(value))
     if column_type.name == "boolean":
@@ -138,7 +135,7 @@ def _read_line_text(value: str, column_type: ColumnType, options: Options, read:
 def _reader(column_type: ColumnType, options: Options) -> Read:
     match column_type:
         case ListOf(element):
-            return _list(_reader(element, options), empty_list(element))
+            return _refuse_unknown(list_reader(_reader(element, options), empty_list(element)))
         case MapOf(key, value):
             return _map(_reader(key, options), _reader(value, options))
         case StructOf(fields):
@@ -158,17 +155,6 @@ def _refuse_unknown(read: Read) -> Read:
 
 def _optional(value: Any, read: Read) -> Any:
     return None if value is None else read(value)
-
-
-def _list(read: Read, empty: tuple[()] | None) -> Read:
-    def read_list(value: Any) -> Any:
-        if value is UNKNOWN:
-            raise UnjudgedError("a part that is not read here")
-        if not isinstance(value, list):
-            raise Misfit("not a list")
-        return tuple([_optional(part, read) for part in value]) or empty
-
-    return read_list
 
 
 def _map(read_key: Read, read: Read) -> Read:
@@ -198,7 +184,7 @@ def _primitive(column_type: Primitive, options: Options) -> Read:
         case Primitive("string"):
             return lambda value: _string(value, options)
         case Primitive("timestamp" | "timestamptz" | "time" as name):
-            return lambda value: _require_kept_in_orc(_time(value, name, options), name, options)
+            return kept_in_orc(lambda value: _time(value, name, options), name, options)
         case Primitive(name):
             return _PRIMITIVES[name]
 
@@ -290,7 +276,7 @@ def _uuid(value: Any) -> Any:
 
 def _date(value: Any) -> int:
     if isinstance(value, date) and not isinstance(value, datetime):
-        return (value - _EPOCH.date()).days
+        return (value - EPOCH.date()).days
     return _read_text(value, timestamps.day_number)
 
 
@@ -309,12 +295,12 @@ def _read_text(value: Any, read: Callable[[str], int]) -> int:
 
 def _time(value: Any, name: str, options: Options) -> int:
     if isinstance(value, time) and name == "time":
-        return (datetime.combine(_EPOCH, value, UTC) - _EPOCH) // timedelta(microseconds=1)
+        return (datetime.combine(EPOCH, value, UTC) - EPOCH) // timedelta(microseconds=1)
     if isinstance(value, datetime) and name != "time":
         if value.tzinfo is None and name == "timestamptz":
             raise UnjudgedError("a time without zone")
         instant = value.replace(tzinfo=UTC) if value.tzinfo is None else value
-        return (instant - _EPOCH) // timedelta(microseconds=1)
+        return (instant - EPOCH) // timedelta(microseconds=1)
     if isinstance(value, int) and not isinstance(value, bool) and options.unit is not None:
         first, last = timestamps.DAY_BOUNDS if name == "time" else timestamps.BOUNDS
         return micros_of_units(str(value), options.unit, first, last)
@@ -324,20 +310,8 @@ def _time(value: Any, name: str, options: Options) -> int:
     return _read_text(value, int)
 
 
-def _require_kept_in_orc(micros: int, name: str, options: Options) -> int:
-    if options.in_orc and name != "time" and timestamps.is_lost_in_orc(micros):
-        raise Unfit("a time that ORC files don't keep")
-    return micros
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise Misfit("not true or false")
-    return value
-
-
 _PRIMITIVES: Final[Mapping[str, Read]] = {
-    "boolean": _truth,
+    "boolean": truth,
     "int": lambda value: _whole(value, 32),
     "long": lambda value: _whole(value, 64),
     "float": _single,
@@ -362,13 +336,13 @@ def python_value(column_type: ColumnType, value: Any) -> Any:  # noqa: C901, PLR
         case Primitive("decimal", (_, scale)):
             return Decimal(value).scaleb(-scale, EXACT)
         case Primitive("date"):
-            return _EPOCH.date() + timedelta(days=value)
+            return EPOCH.date() + timedelta(days=value)
         case Primitive("timestamptz"):
-            return _EPOCH + timedelta(microseconds=value)
+            return EPOCH + timedelta(microseconds=value)
         case Primitive("timestamp"):
-            return (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=None)
+            return (EPOCH + timedelta(microseconds=value)).replace(tzinfo=None)
         case Primitive("time"):
-            return (_EPOCH + timedelta(microseconds=value)).time()
+            return (EPOCH + timedelta(microseconds=value)).time()
         case Primitive("uuid"):
             return UUID(bytes=value)
     return value

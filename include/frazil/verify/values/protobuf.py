@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -17,18 +17,12 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from frazil.verify.values.json_document import Unfit
+from frazil.verify.values.json_document import EPOCH, Unfit
 from frazil.verify.values.native import UNKNOWN, Fields, Schema, UnjudgedError, zigzag
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def protobuf_reader(schema: Schema, message: str | None) -> Callable[[bytes], Fields]:
-    """Make the reader of a schema's values.
-
-    Args:
-        schema: Its text, and the files that it imports.
-        message: Name of the message; None if numbers in front of each value lead to it.
+    """Make the reader of a schema's values. Without the name of a message, numbers in front of each value lead to it.
 
     Raises:
         UnjudgedError: It does not compile here, or has no such message.
@@ -181,7 +175,7 @@ _WRAPPERS: Final = {
 def _timestamp(value: Any) -> datetime:
     if value.nanos % 1_000:
         raise Unfit("parts of a microsecond")
-    return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1_000)
+    return EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1_000)
 
 
 _KNOWN_MESSAGES: Final[Mapping[str, Callable[[Any], Any]]] = {

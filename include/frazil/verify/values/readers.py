@@ -63,7 +63,7 @@ def reader(column_type: ColumnType, options: Options = NO_OPTIONS) -> Read:
     """The reader of a column's type."""
     match column_type:
         case ListOf(element):
-            return _list_reader(reader(element, options), empty_list(element))
+            return list_reader(reader(element, options), empty_list(element))
         case MapOf(key, value):
             return _map_reader(key, reader(key, options), reader(value, options))
         case StructOf(fields):
@@ -81,12 +81,14 @@ def _primitive_reader(column_type: Primitive, options: Options) -> Read:
         case Primitive("string") if options.casts:
             return _string_as_sent
         case Primitive("time" | "timestamp" | "timestamptz" as name):
-            return _time_reader(name, options)
+            return kept_in_orc(_any_time_reader(name, options), name, options)
         case Primitive(name):
             return _PRIMITIVES[name]
 
 
-def _list_reader(read: Read, empty: tuple[()] | None) -> Read:
+def list_reader(read: Read, empty: tuple[()] | None) -> Read:
+    """The reader of a list; one without elements becomes `empty`."""
+
     def read_list(value: Any) -> tuple[Any, ...] | None:
         if not isinstance(value, list):
             raise Misfit("not a list")
@@ -133,7 +135,7 @@ def _entries(key: ColumnType, value: Any) -> list[tuple[Any, Any]]:
     raise Unfit("neither an object nor a list of entries")
 
 
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _COUNTED = {"int", "long", "float", "double", "decimal", "time", "timestamp", "timestamptz"}
 
 
@@ -141,7 +143,7 @@ def _key_value(key: ColumnType, name: str) -> Any:
     """The JSON value of a map key that is written as the name of a field."""
     if key == Primitive("boolean"):
         return {"true": True, "false": False}.get(name, name)
-    is_number = isinstance(key, Primitive) and key.name in _COUNTED and _NUMBER.fullmatch(name)
+    is_number = isinstance(key, Primitive) and key.name in _COUNTED and NUMBER.fullmatch(name)
     return NumberText(name) if is_number else name
 
 
@@ -182,7 +184,8 @@ def null_if_misfit(read: Read) -> Read:
     return read_or_null
 
 
-def _boolean(value: Any) -> bool:
+def truth(value: Any) -> bool:
+    """The value, which must be true or false."""
     if not isinstance(value, bool):
         raise Misfit("not true or false")
     return value
@@ -248,8 +251,8 @@ def _moment(read: Callable[[str], int]) -> Read:
     return read_moment
 
 
-def _time_reader(name: str, options: Options) -> Read:
-    read = _any_time_reader(name, options)
+def kept_in_orc(read: Read, name: str, options: Options) -> Read:
+    """The same reader of times, which refuses those that ORC files don't keep if the column is in such files."""
     if name == "time" or not options.in_orc:
         return read
 
@@ -270,14 +273,14 @@ def _any_time_reader(name: str, options: Options) -> Read:
         return read
 
     def read_time(value: Any) -> Any:
-        is_text = options.casts and type(value) is str and _NUMBER.fullmatch(value)
+        is_text = options.casts and type(value) is str and NUMBER.fullmatch(value)
         return micros_of_units(value, unit, first, last) if is_text or type(value) is NumberText else read(value)
 
     return read_time
 
 
 _PRIMITIVES: dict[str, Read] = {
-    "boolean": _boolean,
+    "boolean": truth,
     "int": lambda value: integer(value, 32),
     "long": lambda value: integer(value, 64),
     "float": single,

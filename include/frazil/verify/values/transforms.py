@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from math import isfinite
 from struct import Struct
@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from frazil.pipeline.syntax.patterns import matches
 from frazil.pipeline.transforms.transforms import Step
-from frazil.verify.values.json_document import Unfit
+from frazil.verify.values.json_document import EPOCH, Unfit
 from frazil.verify.values.native import BARE, UNKNOWN, Fields, Json, LineText, UnjudgedError
+from frazil.verify.values.readers import NUMBER
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,6 @@ class Record:
     Attributes:
         value: Fields of the value.
         key: Fields of the key; None without one.
-        topic: Its topic.
-        partition: Its partition.
-        offset: Its offset.
         micros: Kafka's timestamp.
         headers: Names of its headers.
     """
@@ -68,19 +66,21 @@ def _applies(step: Step, record: Record) -> bool:
     return True  # RecordIsTombstone is only allowed negated, and none gets here
 
 
-def _target_fields(step: Any, record: Record) -> Fields | None:
-    return record.key if step.target == "key" else record.value
+def _on_target(change: Callable[[Any, Fields, Record], Fields]) -> Apply:
+    """A step that changes fields of the value or of the key, as it says. A record without key stays as it is."""
+
+    def apply(step: Any, record: Record) -> Record:
+        fields = record.key if step.target == "key" else record.value
+        if fields is None:
+            return record
+        changed = change(step, fields, record)
+        return replace(record, key=changed) if step.target == "key" else replace(record, value=changed)
+
+    return apply
 
 
-def _with_fields(step: Any, record: Record, fields: Fields) -> Record:
-    return replace(record, key=fields) if step.target == "key" else replace(record, value=fields)
-
-
-def _insert_field(step: Any, record: Record) -> Record:
-    fields = _target_fields(step, record)
-    if fields is None:
-        return record
-    instant = None if record.micros is None else _EPOCH + timedelta(microseconds=record.micros)
+def _insert_field(step: Any, fields: Fields, record: Record) -> Fields:
+    instant = None if record.micros is None else EPOCH + timedelta(microseconds=record.micros)
     facts = (
         (step.topic_field, record.topic),
         (step.partition_field, record.partition),
@@ -94,29 +94,21 @@ def _insert_field(step: Any, record: Record) -> Record:
             if fact is None and name.endswith("!"):
                 raise Unfit("a fact that is not there")
             extended[name.rstrip("!?")] = fact
-    return _with_fields(step, record, extended)
+    return extended
 
 
-def _replace_field(step: Any, record: Record) -> Record:
-    fields = _target_fields(step, record)
-    if fields is None:
-        return record
+def _replace_field(step: Any, fields: Fields, _: Record) -> Fields:
     names = [name for name in fields if name not in step.exclude and (not step.include or name in step.include)]
-    return _with_fields(step, record, {step.renames.get(name, name): fields[name] for name in names})
+    return {step.renames.get(name, name): fields[name] for name in names}
 
 
-def _cast(step: Any, record: Record) -> Record:
-    fields = _target_fields(step, record)
-    if fields is None:
-        return record
+def _cast(step: Any, fields: Fields, _: Record) -> Fields:
     spec = {BARE: step.spec} if isinstance(step.spec, str) else step.spec
     cast = {name: _cast_to(kind, fields[name]) for name, kind in spec.items() if fields.get(name) is not None}
-    return _with_fields(step, record, {**fields, **cast})
+    return {**fields, **cast}
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
-_FRACTION: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _SINGLE: Final = Struct("<f")
 
 
@@ -136,7 +128,7 @@ def _cast_to(kind: str, value: Any) -> Any:
             return value == "true"
     elif kind.startswith("int"):
         return _cast_to_int(value, int(kind.removeprefix("int")))
-    elif isinstance(value, bool | int | float | Decimal) or (isinstance(value, str) and _FRACTION.fullmatch(value)):
+    elif isinstance(value, bool | int | float | Decimal) or (isinstance(value, str) and NUMBER.fullmatch(value)):
         number = float(value)
         return number if kind == "float64" else _SINGLE.unpack(_SINGLE.pack(number))[0]
     raise UnjudgedError(f"Cast to {kind}")
@@ -148,7 +140,7 @@ def _cast_to_int(value: Any, bits: int) -> int:
     if isinstance(value, str) and not _WHOLE.fullmatch(value):
         raise UnjudgedError("Cast of a text that is no whole number")
     if isinstance(value, datetime) and value.tzinfo is not None:
-        value = (value - _EPOCH) // timedelta(milliseconds=1)
+        value = (value - EPOCH) // timedelta(milliseconds=1)
     if not isinstance(value, bool | int | float | Decimal | str):
         raise UnjudgedError("Cast to a whole number")
     if isinstance(value, float | Decimal) and not isfinite(value):
@@ -159,12 +151,9 @@ def _cast_to_int(value: Any, bits: int) -> int:
     return number
 
 
-def _extract_field(step: Any, record: Record) -> Record:
-    fields = _target_fields(step, record)
-    if fields is None:
-        return record
+def _extract_field(step: Any, fields: Fields, _: Record) -> Fields:
     value = _nested_field(fields, step.field, is_path=step.field_syntax_version == "V2")
-    return _with_fields(step, record, value if isinstance(value, dict) else {BARE: value})
+    return value if isinstance(value, dict) else {BARE: value}
 
 
 def _nested_field(fields: Fields, name: str, *, is_path: bool) -> Any:
@@ -182,13 +171,6 @@ def _nested_field(fields: Fields, name: str, *, is_path: bool) -> Any:
     return value
 
 
-def _hoist_field(step: Any, record: Record) -> Record:
-    fields = _target_fields(step, record)
-    if fields is None:
-        return record
-    return _with_fields(step, record, {step.field: fields[BARE] if fields.keys() == {BARE} else fields})
-
-
 def _value_to_key(step: Any, record: Record) -> Record:
     if lacking := [name for name in step.fields if name not in record.value]:
         raise Unfit(f"no field {lacking[0]}")
@@ -201,23 +183,24 @@ def _copy_value(step: Any, record: Record) -> Record:
     return replace(record, value={**record.value, step.target_field: record.value[step.source_field]})
 
 
-def _header_from(step: Any, record: Record) -> Record:
-    fields = _target_fields(step, record) or {}
-    remaining = (
-        fields
-        if step.operation == "copy"
-        else {name: value for name, value in fields.items() if name not in step.fields}
-    )
+_drop_fields = _on_target(
+    lambda step, fields, _: {name: value for name, value in fields.items() if name not in step.fields}
+)
+
+
+def _header_from(step: Any, record: Record) -> Record | None:
     with_headers = replace(record, headers=record.headers | {*step.headers})
-    return with_headers if _target_fields(step, record) is None else _with_fields(step, with_headers, dict(remaining))
+    return with_headers if step.operation == "copy" else _drop_fields(step, with_headers)
 
 
 APPLIED: Final[Mapping[str, Apply]] = {
-    "InsertField": _insert_field,
-    "ReplaceField": _replace_field,
-    "Cast": _cast,
-    "ExtractField": _extract_field,
-    "HoistField": _hoist_field,
+    "InsertField": _on_target(_insert_field),
+    "ReplaceField": _on_target(_replace_field),
+    "Cast": _on_target(_cast),
+    "ExtractField": _on_target(_extract_field),
+    "HoistField": _on_target(
+        lambda step, fields, _: {step.field: fields.get(BARE) if fields.keys() == {BARE} else fields}
+    ),
     "ValueToKey": _value_to_key,
     "CopyValue": _copy_value,
     "Filter": lambda _, __: None,

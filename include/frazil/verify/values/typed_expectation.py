@@ -79,14 +79,7 @@ def _is_special(column: Column) -> bool:
 
 @dataclass
 class TypedExpectation:
-    """Reads records into columns.
-
-    Args:
-        pipeline: The pipeline.
-        columns: Name -> column, in the order in which values are returned.
-        schemas: Reads schemas of registries.
-        in_orc: Whether the columns are in ORC files.
-    """
+    """Reads records into columns."""
 
     pipeline: Pipeline
     columns: Mapping[str, Column]

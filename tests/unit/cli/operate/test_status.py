@@ -12,7 +12,6 @@ from rich.console import Console
 
 from frazil.cli.operate.status import facts, lines
 from frazil.monitor.condition import Condition, Freshness
-from frazil.monitor.state import Promise
 from frazil.runtime.home import Home
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -22,7 +21,7 @@ FINE = Condition(
 )  # fmt: skip
 LATE = replace(FINE, pipeline="late", lag=91_000, lag_seconds=7_260.0)
 REFUSED = replace(FINE, pipeline="refused", refusal="topic orders was recreated: " + "the position says otherwise " * 9)
-PROMISES = {name: Promise(900) for name in ("orders", "late", "refused")}
+PROMISES = dict.fromkeys(("orders", "late", "refused"), 900.0)
 
 
 def drawn(conditions: dict[str, Condition | None], width: int, height: int | None = None) -> list[str]:

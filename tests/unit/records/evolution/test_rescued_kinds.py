@@ -17,9 +17,9 @@ from frazil.pipeline.models.pipeline_file import Destination, Value
 from frazil.records.model.column import type_name
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import FormatSpec
-from frazil.verify.values.canonical import column_values
+from frazil.verify.values.canonical import column_values, null_empty_values
 from frazil.verify.values.column_readers import Bad, Expectation, RescuedColumn
-from frazil.verify.values.evolved_schema import compared_columns, null_empty_values
+from frazil.verify.values.evolved_schema import compared_columns
 from tests.unit.records.cdc.growing import grown
 from tests.unit.records.cdc.landing import TABLE, pipeline
 from tests.unit.records.evolution.evolving import Landed, land, spec, transformed

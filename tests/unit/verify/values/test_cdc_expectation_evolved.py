@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from frazil.pipeline.models.pipeline_file import Destination
 from frazil.pipeline.models.value import Column
 from frazil.records.model.column import type_name
-from frazil.verify.values.canonical import column_values
+from frazil.verify.values.canonical import column_values, null_empty_values
 from frazil.verify.values.cdc_expectation import ChangeReader
 from frazil.verify.values.column_readers import Bad
-from frazil.verify.values.evolved_schema import null_empty_values
 from tests.unit.records.cdc.growing import grown
 from tests.unit.records.cdc.landing import TABLE, pipeline
 from tests.unit.verify.values.test_cdc_expectation import FORMATS

@@ -31,13 +31,12 @@ from frazil.iceberg.patches.variant import VariantType
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.value import Value
 from frazil.verify.rules import rules_of
+from frazil.verify.values.canonical import null_empty_values
 from frazil.verify.values.column_readers import Bad, Expectation
 from frazil.verify.values.evolved_schema import (
     ColumnChanges,
-    EvolvedExpectation,
     compared_columns,
     earlier_schemas,
-    null_empty_values,
 )
 
 SCHEMA = Schema(
@@ -105,7 +104,7 @@ def test_lost_value_of_an_inferred_column_is_noticed() -> None:
     schema = Schema(
         NestedField(1, "a", LongType()), NestedField(2, "b", ListType(3, StringType(), element_required=False))
     )
-    grown = EvolvedExpectation(Expectation(compared_columns(destination, schema, Value())))
+    grown = Expectation(compared_columns(destination, schema, Value()), is_grown=True)
 
     assert grown.row(json.dumps({"a": 1, "b": [], "c": 2}).encode()) == (1, None)
     assert grown.row(json.dumps({"a": 1, "b": ["x"]}).encode()) == (1, ("x",))

@@ -1,6 +1,6 @@
-"""The book of what was said already, per pipeline: what each channel was told, what is still to tell, and when again.
+"""The log of notifications, per pipeline: what each channel was told, what is still to tell, and when again.
 
-A page of the book is plain data, and a look at a pipeline turns it: `due_messages` says what is to be sent now and notes the try,
+A page of the log is plain data, and a look at a pipeline turns it: `due_messages` says what is to be sent now and notes the try,
 which is stored *before* anything is sent; `record_attempt` notes what came of it. So whoever dies in between sends once more, after
 a while that grows with every try: never lost, never for ever. One monitor at a time writes (Airflow sees to that); where a
 zombie wrote an older page over a newer one, a notice comes once too often, none is missing.
@@ -9,10 +9,12 @@ zombie wrote an older page over a newer one, a notice comes once too often, none
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
 
 from frazil.alerts.notice import Notice
 from frazil.monitor.freshness import Span
@@ -49,7 +51,7 @@ class ChannelState:
         left_at: Since when it is told of this kind no more; None while it is.
     """
 
-    told_at: datetime | None = None
+    told_at: Annotated[datetime | None, Field(alias="at")] = None
     severity: Severity | None = None
     tries: int = 0
     tried_at: datetime | None = None
@@ -92,7 +94,6 @@ class Page:
     """What is known of a pipeline's notices.
 
     Attributes:
-        looked_at: The last look.
         entries: Kind -> trouble.
         fewest: The fewest unread records of each span between runs, the newest last: (begin in seconds since 1970, records).
         missed: Looks, one after another, at which there was no such pipeline.
@@ -138,8 +139,7 @@ def update_page(page: Page, judged: Mapping[str, Notice | None], now: datetime) 
             entries[kind] = _with_trouble(before, notice, now)
         elif before is not None and before.over_at is None:
             entries[kind] = _end_trouble(before, now)
-    open_entries = {kind: entry for kind, entry in entries.items() if not _is_done(entry)}
-    return replace(page, looked_at=now, entries=open_entries, missed=0)
+    return replace(_with_entries(page, entries), looked_at=now, missed=0)
 
 
 def close_page(page: Page, now: datetime, why: str) -> Page:
@@ -177,8 +177,11 @@ def _end_trouble(before: Entry, now: datetime) -> Entry:
     return replace(before, over_at=now, channels=channel_states)
 
 
-def _is_done(entry: Entry) -> bool:
-    return entry.over_at is not None and not entry.channels
+def _with_entries(page: Page, entries: Mapping[str, Entry]) -> Page:
+    """The page with these troubles, but for those that are over and that all know to be."""
+    return replace(
+        page, entries={kind: entry for kind, entry in entries.items() if not entry.over_at or entry.channels}
+    )
 
 
 def due_messages(
@@ -202,8 +205,7 @@ def due_messages(
         messages += [Message(name, _message(entry, states.get(name, ChannelState()), now)) for name in names_due]
         states |= {name: states.get(name, ChannelState()).tried(now) for name in names_due}
         entries[kind] = replace(entry, channels=states)
-    open_entries = {kind: entry for kind, entry in entries.items() if not _is_done(entry)}
-    return replace(page, entries=open_entries), tuple(messages)
+    return _with_entries(page, entries), tuple(messages)
 
 
 def _informed_channels(entry: Entry, hearers: Sequence[str], now: datetime) -> Iterator[tuple[str, ChannelState]]:
@@ -252,14 +254,15 @@ def record_attempt(page: Page, message: Message, now: datetime, *, was_sent: boo
         states.pop(message.channel, None)
     else:
         states[message.channel] = ChannelState(now, message.notice.severity)
-    entries = {**page.entries, kind: replace(entry, channels=states)}
-    return replace(page, entries={name: trouble for name, trouble in entries.items() if not _is_done(trouble)})
+    return _with_entries(page, {**page.entries, kind: replace(entry, channels=states)})
+
+
+_PAGE = TypeAdapter(Page)
 
 
 def to_json(page: Page) -> str:
     """As JSON."""
-    body = asdict(page, dict_factory=_written)
-    return json.dumps(body, default=lambda instant: instant.isoformat(), sort_keys=True)
+    return json.dumps(_PAGE.dump_python(page, by_alias=True), default=datetime.isoformat, sort_keys=True)
 
 
 def from_json(text: str) -> Page:
@@ -268,43 +271,4 @@ def from_json(text: str) -> Page:
     Raises:
         ValueError: It is no page.
     """
-    try:
-        raw = json.loads(text)
-        entries = {kind: _entry(entry) for kind, entry in raw["entries"].items()}
-        fewest = tuple((int(n), int(lag)) for n, lag in raw["fewest"])
-        return Page(_instant(raw["looked_at"]), entries, fewest, int(raw.get("missed", 0)))
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"not a page of the book: {error!r}") from error
-
-
-def _entry(raw: Mapping[str, Any]) -> Entry:
-    channels = {name: ChannelState(**_read_channel(channel)) for name, channel in raw["channels"].items()}
-    entry_fields = dict(_timed(_known(Entry, raw)))
-    return Entry(**{**entry_fields, "notice": Notice(**_known(Notice, raw["notice"])), "channels": channels})
-
-
-_WRITTEN_TOLD_AT: Final = "at"
-"""Key of `ChannelState.told_at` in the stored page, whose form stays."""
-
-
-def _written(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    return {_WRITTEN_TOLD_AT if name == "told_at" else name: value for name, value in pairs}
-
-
-def _known(kind: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field_of_class.name for field_of_class in fields(kind)}
-    return {name: value for name, value in raw.items() if name in names}
-
-
-def _read_channel(raw: Mapping[str, Any]) -> dict[str, Any]:
-    renamed = {"told_at" if name == _WRITTEN_TOLD_AT else name: value for name, value in raw.items()}
-    return dict(_timed(_known(ChannelState, renamed)))
-
-
-def _timed(raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in raw.items():
-        yield name, _instant(value) if name in ("told_at", "tried_at", "left_at", "since", "over_at") else value
-
-
-def _instant(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+    return _PAGE.validate_json(text, strict=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.alerts import words
+from frazil.alerts import messages
 from frazil.alerts.notice import Notice
 
 NOTICE = Notice("pizzas", "ops", "stale", "critical", "pizzas: stale", "late", "frazil lag pizzas", "http://x/y")
@@ -18,20 +18,20 @@ NOTICE = Notice("pizzas", "ops", "stale", "critical", "pizzas: stale", "late", "
 def test_record_text_leaves_messages_valid_in_every_channel(cause: str, title: str):
     """Whatever it holds: subjects are one line, HTML has no tag of it, and every size is one that servers take."""
     notice = replace(NOTICE, cause=cause, title=title, owner=title)
-    mail, blocks = words.mail(notice), words.slack_blocks(notice)
+    mail, blocks = messages.mail(notice), messages.slack_blocks(notice)
 
     assert mail.subject.isprintable()
-    assert len(words.title(notice)) <= words.MAX_TITLE
-    assert mail.html.count("<") == words.mail(NOTICE).html.count("<")
-    assert "<" not in words.slack_text(notice)
+    assert len(messages.title(notice)) <= messages.MAX_TITLE
+    assert mail.html.count("<") == messages.mail(NOTICE).html.count("<")
+    assert "<" not in messages.slack_text(notice)
     assert all(len(json.dumps(block, ensure_ascii=False)) < 3_600 for block in blocks)
-    assert all(line.isprintable() for line in words.cause(notice).splitlines())
-    json.dumps([words.webhook_body(notice), words.pagerduty_event(notice)])
+    assert all(line.isprintable() for line in messages.cause(notice).splitlines())
+    json.dumps([messages.webhook_body(notice), messages.pagerduty_event(notice)])
 
 
 def test_notice_is_sent_with_its_html_and_text():
     """A notice that brings its HTML is sent with it, and with the text beside."""
-    mail = words.mail(replace(NOTICE, html="<h1>Report</h1>"))
+    mail = messages.mail(replace(NOTICE, html="<h1>Report</h1>"))
 
     assert mail.html == "<h1>Report</h1>"
     assert "frazil lag pizzas" in mail.text
@@ -41,16 +41,16 @@ def test_each_report_opens_an_incident_of_its_own():
     """Each report opens one of its own: an incident that nobody closed would swallow the next."""
     first, second = (replace(NOTICE, kind="dead_letters", report=name) for name in ("20261121", "20261122"))
 
-    assert words.pagerduty_event(first)["dedup_key"] == "frazil/dead_letters/pizzas/20261121"
-    assert words.pagerduty_event(second)["dedup_key"] != words.pagerduty_event(first)["dedup_key"]
+    assert messages.pagerduty_event(first)["dedup_key"] == "frazil/dead_letters/pizzas/20261121"
+    assert messages.pagerduty_event(second)["dedup_key"] != messages.pagerduty_event(first)["dedup_key"]
 
 
 def test_recovery_reads_as_resolved():
     """The first word says that it is over, and an incident is resolved by the key that opened it."""
     over = replace(NOTICE, recovered=True)
 
-    assert words.mail(over).subject == "[Frazil] recovered: pizzas: stale"
-    assert words.webhook_body(over)["status"] == "recovered"
-    opened, resolved = words.pagerduty_event(NOTICE), words.pagerduty_event(over)
+    assert messages.mail(over).subject == "[Frazil] recovered: pizzas: stale"
+    assert messages.webhook_body(over)["status"] == "recovered"
+    opened, resolved = messages.pagerduty_event(NOTICE), messages.pagerduty_event(over)
     assert (opened["action"], resolved["action"]) == ("trigger", "resolve")
     assert opened["dedup_key"] == resolved["dedup_key"]

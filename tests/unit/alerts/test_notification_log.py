@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.alerts.book import (
+from frazil.alerts.notice import Notice
+from frazil.alerts.notification_log import (
     GIVE_UP,
     LONGEST_WAIT,
     PATIENCE,
@@ -24,7 +25,6 @@ from frazil.alerts.book import (
     to_json,
     update_page,
 )
-from frazil.alerts.notice import Notice
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 LOOK = timedelta(minutes=2)
@@ -274,9 +274,7 @@ def test_working_channel_gets_one_notice_per_begin_and_end(story: list[tuple[boo
     assert changes.count(True) <= counts["warning"] <= changes.count(True) + lasted // REMIND
 
 
-@pytest.mark.parametrize(
-    "text", ["", "null", "[]", "{}", '{"entries": 3}', '{"entries": {}, "looked_at": 1, "fewest": []}']
-)
+@pytest.mark.parametrize("text", ["", "null", "[]", '{"entries": 3}', '{"entries": {}, "looked_at": 1, "fewest": []}'])
 def test_edited_page_that_is_unreadable_is_an_error(text: str):
     """It is an error that the caller sees."""
     with pytest.raises(ValueError, match=r"."):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from frazil.alerts.book import Page
+from frazil.alerts.notification_log import Page
 from frazil.monitor.freshness import Span, span_at
 from frazil.pipeline.syntax.interval import Interval
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from frazil.alerts.notice import Notice
-from frazil.report.dead_letters_page import visible
+from frazil.report.dead_letters_page import template_environment, visible
 
 SOURCE = "frazil"
 
@@ -100,15 +100,7 @@ def _preformatted(text: str) -> dict[str, Any]:
 
 
 def _rendered(template: str, notice: Notice) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("frazil.alerts"),
-        autoescape=template.endswith(".html.j2"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment("frazil.alerts")
     environment.filters["visible"] = visible
     return environment.get_template(template).render(notice=notice, title=title(notice), cause=cause(notice))
 
