@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,10 +17,18 @@ def _passes(name: str, allow: tuple[str, ...], deny: tuple[str, ...]) -> bool:
     return allowed and not any(matches(pattern, name) for pattern in deny)
 
 
+RoutePart = Literal["value", "header"]
+
+_PART: Final = (
+    "`header`: not a field of the value, but the header of that name decides, the last one, as text in UTF-8."
+)
+
+
 class StaticRoute(Model):
     """Tables by the value of a field, as the pipeline file lists them."""
 
     field: str = Field(min_length=1, description="Field of the value, after transforms: a name or a path, `data.kind`.")
+    part: RoutePart = Field("value", description=_PART)
     tables: dict[TableName, Expression] = Field(
         min_length=1,
         description="Destination -> regular expression that must match the whole value. A record goes to every"
@@ -32,6 +40,7 @@ class FieldRoute(Model):
     """The value of a field names the table."""
 
     name: str = Field(min_length=1, description="Field of the value, after transforms: a name or a path, `data.table`.")
+    part: RoutePart = Field("value", description=_PART)
     allow: tuple[Expression, ...] = Field(
         (),
         description="Regular expressions, of which one must match the whole name. None listed: every destination. With"
@@ -105,6 +114,12 @@ class Route(Model):
         if self.field is not None and not self.field.allow:
             raise AtKey("field.allow", "is required with create: records name the tables, and must not do so freely")
         return self
+
+    @property
+    def part(self) -> RoutePart:
+        """Part of the record that has the field that decides; the topic counts as one of the value."""
+        by_field = self.static or self.field
+        return "value" if by_field is None else by_field.part
 
     def lets(self, table: str) -> bool:
         """Whether records may go to a table that was made, as far as its name says."""

@@ -161,7 +161,7 @@ class TypedDecoder:
         # Only the exact decoder checks names that repeat or differ in case only, also in fields that no column reads.
         self._takes_extra: Final = not self._counts_names and spec.fold is None
         self._ignores_extra: Final = spec.unknown_fields == "ignore"
-        self._known_names: Final = {*(field.name for field in fields), *spec.key_names}
+        self._known_names: Final = {*(field.name for field in fields), *spec.known_names}
         self._decoders: Final[dict[tuple[bool, bool], _ObjectDecoder]] = {}
         root = pa.struct(fields)
         self._has_doubles: Final = _has_doubles(root)

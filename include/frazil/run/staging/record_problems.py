@@ -216,7 +216,8 @@ _NAMED = 20
 def unfilled_columns(spec: RecordSpec, half: str, shapes: Sequence[pa.Schema]) -> Iterator[str]:
     """Columns that would be null in every row, since no value, or key, of these shapes has their field: one line each."""
     for column in spec.column_specs:
-        if (column.name in spec.of_key) == (half == "key") and not column.has_default:
+        is_other = column.name in spec.of_header or (column.name in spec.of_key) != (half == "key")
+        if not is_other and not column.has_default:
             absent = [
                 _absent_field(column.steps, fields, any_case=spec.field_names == "case_insensitive")
                 for fields in shapes

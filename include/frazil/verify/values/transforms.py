@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from frazil.pipeline.syntax.patterns import matches
 from frazil.pipeline.transforms.transforms import Step
+from frazil.verify.values.header_cells import Headers
 from frazil.verify.values.json_document import Unfit
 from frazil.verify.values.native import BARE, UNKNOWN, Fields, Json, LineText, UnjudgedError
 
@@ -28,7 +29,7 @@ class Record:
         partition: Its partition.
         offset: Its offset.
         micros: Kafka's timestamp.
-        headers: Names of its headers.
+        headers: Its headers by name, of several the last one.
     """
 
     value: Fields
@@ -37,7 +38,7 @@ class Record:
     partition: int
     offset: int
     micros: int | None
-    headers: frozenset[str] = field(default_factory=frozenset)
+    headers: Headers = field(default_factory=dict)
 
 
 Apply = Callable[[Any, Record], Record | None]
@@ -65,7 +66,19 @@ def _applies(step: Step, record: Record) -> bool:
             return matches(when.pattern, record.topic) != bool(when.negate)
         case "HasHeaderKey":
             return (when.name in record.headers) != bool(when.negate)
+        case "HeaderMatches":
+            return _header_matches(when, record) != bool(when.negate)
     return True  # RecordIsTombstone is only allowed negated, and none gets here
+
+
+def _header_matches(when: Any, record: Record) -> bool:
+    content = record.headers.get(when.name)
+    if isinstance(content, UnjudgedError):
+        raise content
+    try:
+        return content is not None and matches(when.pattern, content.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _target_fields(step: Any, record: Record) -> Fields | None:
@@ -202,14 +215,18 @@ def _copy_value(step: Any, record: Record) -> Record:
 
 
 def _header_from(step: Any, record: Record) -> Record:
-    fields = _target_fields(step, record) or {}
-    remaining = (
-        fields
-        if step.operation == "copy"
-        else {name: value for name, value in fields.items() if name not in step.fields}
-    )
-    with_headers = replace(record, headers=record.headers | {*step.headers})
-    return with_headers if _target_fields(step, record) is None else _with_fields(step, with_headers, dict(remaining))
+    fields = _target_fields(step, record)
+    if fields is None:
+        return record
+    names = zip(step.headers, step.fields, strict=True)
+    added = {header: _header_content(fields.get(name)) for header, name in names}
+    is_moved = step.operation != "copy"
+    remaining = {name: value for name, value in fields.items() if not (is_moved and name in step.fields)}
+    return _with_fields(step, replace(record, headers={**record.headers, **added}), remaining)
+
+
+def _header_content(value: Any) -> bytes | UnjudgedError | None:
+    return value.encode() if type(value) is str else None if value is None else UnjudgedError("a header of a field")
 
 
 APPLIED: Final[Mapping[str, Apply]] = {
@@ -222,8 +239,12 @@ APPLIED: Final[Mapping[str, Apply]] = {
     "CopyValue": _copy_value,
     "Filter": lambda _, __: None,
     "HeaderFrom": _header_from,
-    "InsertHeader": lambda step, record: replace(record, headers=record.headers | {step.header}),
-    "DropHeaders": lambda step, record: replace(record, headers=record.headers - {*step.headers}),
+    "InsertHeader": lambda step, record: replace(
+        record, headers={**record.headers, step.header: step.value_literal.encode()}
+    ),
+    "DropHeaders": lambda step, record: replace(
+        record, headers={name: content for name, content in record.headers.items() if name not in step.headers}
+    ),
     "SetSchemaMetadata": lambda _, record: record,
 }
 """Name -> implementation of the steps that verify can apply."""
