@@ -10,7 +10,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.schema_change import unfit_because
+from frazil.batch.schema_change import PLAIN_VALUE, VALUE, unfit_because
 from frazil.error_codes import RECORD_REFUSED
 from frazil.errors import Terminal
 from frazil.records.casting.nested import index_of_name
@@ -54,6 +54,7 @@ class FieldRoute:
         allow: Expressions of which one must match the whole name; none: any name will do.
         deny: Expressions of which none may match it.
         lower_case: Whether the value is made lower-case before it is a name.
+        table: Name of the table with `VALUE` for the value; None: the value is the name.
         part: Part of the record that has the field.
     """
 
@@ -61,6 +62,7 @@ class FieldRoute:
     allow: tuple[str, ...]
     deny: tuple[str, ...] = ()
     lower_case: bool = False
+    table: str | None = None
     part: RoutePart = "value"
 
 
@@ -293,7 +295,7 @@ def _field_names(rule: FieldRoute) -> Callable[[Sequence[str]], Iterable[str | N
     allow, deny = ([WholeMatch(pattern) for pattern in patterns] for patterns in (rule.allow, rule.deny))
 
     def names_of(values: Sequence[str]) -> list[str | None]:
-        names = pa.array([value.lower() if rule.lower_case else value for value in values], pa.string())
+        names = pa.array([_table_name(rule, value) for value in values], pa.string())
         refused = _any_holds(deny, names)
         if allow:
             refused = pc.or_(refused, pc.invert(_any_holds(allow, names)))
@@ -301,6 +303,13 @@ def _field_names(rule: FieldRoute) -> Callable[[Sequence[str]], Iterable[str | N
         return table_names
 
     return names_of
+
+
+def _table_name(rule: FieldRoute, value: str) -> str | None:
+    name = value.lower() if rule.lower_case else value
+    if rule.table is None:
+        return name
+    return rule.table.replace(VALUE, name) if PLAIN_VALUE.fullmatch(name) else None
 
 
 def _topic_names(rule: TopicRoute) -> Callable[[Sequence[str]], Iterable[str | None]]:
@@ -398,6 +407,9 @@ def _unrouted_reason(route: Route, text: str | None) -> Reason:
         return Reason(DeadCode.UNROUTED, "expected a text to find the table by, found none", path)
     shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
     unfit_reason = unfit_because(text) if route.new is not None and not by_topic else None
+    if isinstance(route.rule, FieldRoute) and route.rule.table is not None:
+        is_plain = PLAIN_VALUE.fullmatch(text) is not None
+        unfit_reason = None if is_plain else "is no part of a name: it has more than letters, digits, '_' and '-'"
     suffix = f", which {unfit_reason}" if unfit_reason else ""
     if by_topic:
         return Reason(DeadCode.UNROUTED, f"expected a topic that a destination is for, found {shown!r}")

@@ -251,7 +251,9 @@ def route_of(
     new = None if spec is None else NewTables(spec, refused or {}, rest)
     if route.field is not None:
         by_field = route.field
-        field_route = FieldRoute(_path(by_field.name, part), by_field.allow, by_field.deny, by_field.lower_case, part)
+        field_route = FieldRoute(
+            _path(by_field.name, part), by_field.allow, by_field.deny, by_field.lower_case, by_field.table, part
+        )
         return Route(field_route, route.otherwise, new, histories)
     topic = route.topic
     topic_route = TopicRoute({}) if topic is None else TopicRoute(topic.rename, topic.deny)

@@ -102,6 +102,10 @@ def _by_field(route: Route, text: str) -> set[str]:
     if route.field is None:
         return set()
     text = text.lower() if route.field.lower_case else text
+    if route.field.table is not None:
+        if not text.replace("_", "a").replace("-", "a").isalnum():
+            return set()
+        text = route.field.table.replace("{value}", text)
     allowed = not route.field.allow or any(matches(pattern, text) for pattern in route.field.allow)
     denied = any(matches(pattern, text) for pattern in route.field.deny)
     return {text} if allowed and not denied else set()
