@@ -60,6 +60,29 @@ destinations:
     columns: {id: {type: long, required: true}}
     changes: {format: op_column, op: op, values: {insert: [I], delete: [D]}}
 """
+HEADERS = """
+destinations:
+  - table: shop.NAME
+    write: upsert
+    append_history: shop.NAME_log
+    identifier: [id]
+    order_by: at
+    columns:
+      id: {type: long, required: true}
+      name: string
+      at: {type: long, part: header, required: true}
+      trace: {type: binary, part: header}
+"""
+CDC_HEADERS = """
+destinations:
+  - table: shop.NAME
+    write: cdc
+    deletes: DELETES
+    append_history: shop.NAME_log
+    identifier: [id]
+    columns: {id: {type: long, required: true}, name: string, trace: {type: string, part: header}}
+    changes: {format: op_column, op: op, values: {insert: [I], delete: [D]}}
+"""
 
 Sent = Sequence[tuple[bytes | None, bytes | None]]
 
@@ -141,6 +164,45 @@ def test_tombstone_deletes_its_row_and_verify_reports_remaining_row(lab: Lab) ->
     [stays] = [of for of in lab.verified("people").differences if of.table == "shop.people"]
     assert (stays.kind, stays.offset) == ("changed", 1)
     assert "as offset 4 left it" in stays.expected
+
+
+def test_header_orders_changes_and_fills_columns_of_a_merged_table(lab: Lab) -> None:
+    topic = lab.pipeline("ordered", HEADERS)
+    sent = [(1, "a", b"5"), (1, "late", b"4"), (2, "b", b"1"), (2, "c", b"10"), (3, "d", None)]
+    values = [(json.dumps({"id": key, "name": name}).encode(), at) for key, name, at in sent]
+    headers = [((("at", at), ("trace", b"\xff"), ("trace", at)) if at else ()) for _, at in values]
+    produce(
+        lab.cluster,
+        topic,
+        [OutgoingRecord(None, value, more) for (value, _), more in zip(values, headers, strict=True)],
+    )
+
+    lab.run("ordered", topic, [])
+
+    rows = lab.spark.table("lake.shop.ordered").orderBy("id").collect()
+    assert [(row.id, row.name, row.at, bytes(row.trace)) for row in rows] == [(1, "a", 5, b"5"), (2, "c", 10, b"10")]
+    found = lab.verified("ordered")
+    assert found.is_clean, list(map(str, found.differences))
+    assert found.values_compared
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_headers_of_changes_are_verified(lab: Lab, deletes: str) -> None:
+    topic = lab.pipeline(f"told_{deletes}", CDC_HEADERS.replace("DELETES", deletes))
+    sent = [("I", 1, b"t1"), ("I", 2, b"t2"), ("I", 1, b"t3"), ("D", 2, b"t4"), ("I", 3, b"\xff"), ("D", 4, b"t5")]
+    records = [
+        OutgoingRecord(None, json.dumps({"op": op, "id": key, "name": f"n{key}"}).encode(), (("trace", trace),))
+        for op, key, trace in sent
+    ]
+    for part in (records[:3], records[3:]):
+        produce(lab.cluster, topic, part)
+        lab.run(f"told_{deletes}", topic, [])
+
+    row = lab.spark.table(f"lake.shop.told_{deletes}").where("id = 1").collect()[0]
+    assert (row.name, row.trace) == ("n1", "t3")
+    found = lab.verified(f"told_{deletes}")
+    assert found.is_clean, list(map(str, found.differences))
+    assert found.values_compared
 
 
 def test_changes_of_another_format_are_verified_without_their_values(lab: Lab) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frazil.batch.facts import ClusterFacts, Counts, Range, Staged, TableCounts, TopicPartition
 from frazil.batch.plan import RunPlan
@@ -12,6 +12,10 @@ from frazil.errors import Terminal
 
 TOO_MANY_DEAD = "too many dead letters, nothing was published"
 """Begins the error of a batch with more dead letters than tolerated; alerts know it by these words."""
+
+
+TABLE_NOT_MADE = "TABLE_NOT_MADE"
+"""Code of dead letters whose table is not there, and was not made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,17 @@ def audit(
             next_step="this is a fault of Frazil or of its reader, not of the data: please report these numbers",
         )
     too_many = exceeded(staged.total, staged.dead_codes, tolerance)
-    if too_many and tolerance.fails:
+    if too_many and tolerance.fails and not _waits_for_tables(staged, tolerance):
         raise _too_many(f"{too_many}{_first_of(staged)}")
     return too_many
+
+
+def _waits_for_tables(staged: Staged, tolerance: Tolerance) -> bool:
+    """Whether there are too many dead letters only because a run makes so many tables: letters of the others can be replayed."""
+    unmade, total = staged.dead_codes.get(TABLE_NOT_MADE, 0), staged.total
+    is_within_count = tolerance.max_count is None or total.dead <= tolerance.max_count
+    rate_excess = exceeded(replace(total, dead=total.dead - unmade), staged.dead_codes, tolerance)
+    return bool(unmade) and is_within_count and rate_excess is None
 
 
 def _too_many(figures: str) -> Terminal:

@@ -96,6 +96,12 @@ NAMES_TOLD: Final = 1_000
 _FORM = re.compile(r"[\w-]+(\.[\w-]+)+")
 _LONGEST: Final = 255
 
+VALUE: Final = "{value}"
+"""Stands in a name of tables for the value of the field that routes."""
+
+PLAIN_VALUE: Final = re.compile(r"[\w-]+")
+"""Such a value: without a dot it stays in its namespace, and no two of them make one name."""
+
 _OWN: Final = ("__ledger", "__dead_letters")
 """What names of tables that Frazil keeps for itself end with, whichever pipeline they are of."""
 

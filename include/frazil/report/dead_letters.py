@@ -300,11 +300,11 @@ def _whole(row: dict[str, Any], taken_back: frozenset[int], row_of: Callable[[De
 def declared_names(pipeline: Pipeline) -> DeclaredNames:
     """Names of fields that the pipeline file itself declares: no registry, schema file or table is asked."""
     value = DeclaredNames()
-    key = value.child(["key"])  # as paths of reasons about keys begin
+    key, header = value.child(["key"]), value.child(["header"])  # as paths of reasons about them begin
     for destination in pipeline.destinations:
         for field in declared_columns(destination) if destination.columns else ():
             if (column := destination.columns.get(field.name)) is not None:
-                half = key if column.part == "key" else value
+                half = {"value": value, "key": key, "header": header}[column.part]
                 half.child(column.source or (field.name,)).add_type(field.type)
     for decoding, half in ((pipeline.value, value), (pipeline.key, key)):
         fields = None if decoding is None else decoding.fields

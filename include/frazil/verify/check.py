@@ -122,7 +122,8 @@ def _unjudged_cells(check: _Check) -> dict[str, tuple[int, str]]:
     """Column -> number of cells whose expected value could not be derived, and the reason for the first one."""
     per_column: dict[str, tuple[int, str]] = {}
     for rules in () if check.rules is None else check.rules.per_file:
-        cells = rules.expectation.unjudged if isinstance(rules.expectation, TypedExpectation) else {}
+        typed = rules.expectation.unjudged if isinstance(rules.expectation, TypedExpectation) else {}
+        cells = typed if rules.headers is None else {**typed, **rules.headers.unjudged}
         for name, (more, why) in cells.items():
             count, first = per_column.get(name, (0, why))
             per_column[name] = count + more, first
@@ -209,13 +210,16 @@ def _record_router(pipeline: Pipeline, tasks: Sequence[_Task]) -> RecordRouter |
         frozenset(
             name
             for name, task in task_of_table.items()
-            if not all(rules.filters_record(value, "") for rules in task.rules.per_file)
+            if not all(rules.filters_absent(value) for rules in task.rules.per_file)
         )
         for value in (None, b"")
     )
     read = [
         (route, _filters_unrouted(file)) for route, file in routes if route is not None and unread_because(file) is None
     ]
+    # A value that can't be decoded is a dead letter of the whole record, before anything routes it.
+    decoders = [rules.expectation for rules in tasks[0].rules.per_file]
+    typed = [expectation for expectation in decoders if isinstance(expectation, TypedExpectation)]
     if not read:
         return lambda _: placed
 
@@ -223,9 +227,11 @@ def _record_router(pipeline: Pipeline, tasks: Sequence[_Task]) -> RecordRouter |
         value = message.value()
         if not value:
             return bare if value is None else empty
+        if any(expectation.is_broken(message) is not False for expectation in typed):
+            return None
         names = placed
         for route, filters_unrouted in read:
-            routed = route(message.topic() or "", value)
+            routed = route(message.topic() or "", value, message)
             if routed is None or not (routed or filters_unrouted):
                 return None
             names |= routed

@@ -41,7 +41,8 @@ class MergedComparison(Comparison):
     def _add_changes(self, message: Message, offset: int, n: int) -> None:
         value, topic = message.value(), self.subject.topic
         rules = self.rules.for_batch(n)
-        changes = None if not value or rules.filters_record(value, topic) else rules.row(value, topic)
+        is_absent = not value or rules.filters_record(value, topic, message)
+        changes = None if is_absent or value is None else rules.row(value, topic, message)
         if changes is None or isinstance(changes, Bad):
             self._judge_absence(message, offset, n)
         elif not changes:
@@ -241,10 +242,10 @@ class HistoryComparison(Comparison):
         value, topic = message.value(), self.subject.topic
         for n in passes:
             batch_outcomes, rules = [outcome for outcome in outcomes if outcome.batch == n], self.rules.for_batch(n)
-            if rules.unread is not None or not value or rules.filters_record(value, topic):
+            if rules.unread is not None or not value or rules.filters_record(value, topic, message):
                 super()._compare_record(message, offset, batch_outcomes, (n,))
                 continue
-            changes = rules.row(value, topic)
+            changes = rules.row(value, topic, message)
             if (
                 n in rules.unknown_file_batches
                 or isinstance(changes, Bad)

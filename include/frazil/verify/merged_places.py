@@ -207,7 +207,7 @@ class PlacedComparison(Comparison):
         value, n = message.value(), passes[-1]
         is_dead = {outcome.batch for outcome in outcomes}.issuperset(passes)
         kind = "letter" if is_dead else "tombstone" if value is None else "value"
-        is_left_out = self.rules.for_batch(n).filters_record(value, self.subject.topic)
+        is_left_out = self.rules.for_batch(n).filters_record(value, self.subject.topic, message)
         self.counts["filtered"] += is_left_out and not outcomes
         counts = not outcomes and not is_left_out and n not in self.rules.unknown_file_batches
         key = self.certainty.key(message.key())

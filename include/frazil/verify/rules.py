@@ -24,6 +24,7 @@ from frazil.verify.outcomes import RowReading
 from frazil.verify.values.cdc_expectation import ChangeReader, unread_changes
 from frazil.verify.values.column_readers import Bad, Expectation
 from frazil.verify.values.evolved_schema import ColumnChanges, has_undeclared_columns
+from frazil.verify.values.header_cells import HeaderCells, headers_of
 from frazil.verify.values.routes import RouteToTable, route_to_table
 from frazil.verify.values.typed_expectation import LEFT_OUT, SchemasOf, TypedExpectation, is_typed, untyped_because
 
@@ -129,6 +130,7 @@ class Rules:
     in_orc: bool = False
     former: Mapping[int, Rules] = field(default_factory=dict)
     types: Mapping[str, ColumnType] = field(default_factory=dict)
+    headers: HeaderCells | None = None
 
     def for_batch(self, n: int | None) -> Rules:
         """The rules that batch `n` ran under."""
@@ -155,37 +157,48 @@ class Rules:
         """Most bytes of a record that is too large for no pipeline file."""
         return min(rules.max_record_bytes for rules in self.per_file)
 
-    def filters_record(self, value: bytes | None, topic: str, message: Message | None = None) -> bool:
-        """Whether a record has no outcome in this table by design. Without the message, by value and topic alone."""
-        if value is None:
-            return self.filters
+    def filters_absent(self, value: bytes | None) -> bool:
+        """Whether a record without value, or with an empty one, has no outcome in this table by design."""
+        return self.filters if value is None else self.filters_empty and not value
+
+    def filters_record(self, value: bytes | None, topic: str, message: Message) -> bool:
+        """Whether a record has no outcome in this table by design."""
         if self.unread is not None or not value:
-            return self.filters_empty and not value
-        route = "here" if self.route_target is None else self.route_target(topic, value)
+            return self.filters_absent(value)
+        route = "here" if self.route_target is None else self.route_target(topic, value, message)
         if route == "elsewhere" or (route == "nowhere" and self.filters_unrouted):
-            return True
-        is_typed = isinstance(self.expectation, TypedExpectation) and message is not None
-        return is_typed and self.row(value, topic, message) is LEFT_OUT
+            # A value that can't be decoded is a dead letter of the whole record, before anything routes it.
+            return self.is_broken(message) is not True
+        return isinstance(self.expectation, TypedExpectation) and self.row(value, topic, message) is LEFT_OUT
+
+    def is_broken(self, message: Message) -> bool | None:
+        """Whether no table can decode a record that has a value; None if that can't be derived."""
+        return isinstance(self.expectation, TypedExpectation) and self.expectation.is_broken(message)
 
     def may_leave_out(self, message: Message) -> bool:
         """Whether a transform may filter the record, which can't be derived here: then the ledger's count decides."""
         return isinstance(self.expectation, TypedExpectation) and self.expectation.may_leave_out(message)
 
-    def row(self, value: bytes, topic: str, message: Message | None = None) -> tuple[Any, ...] | Bad:
+    def row(self, value: bytes, topic: str, message: Message) -> tuple[Any, ...] | Bad:
         """The row that a record must be, or why it must be a dead letter."""
-        if self.route_target is not None and self.unread is None and self.route_target(topic, value) != "here":
+        if self.route_target is not None and self.unread is None and self.route_target(topic, value, message) != "here":
             return Bad("it is not meant for this table")
-        if isinstance(self.expectation, TypedExpectation) and message is not None:
+        if isinstance(self.expectation, TypedExpectation):
             return self.expectation.record(message)
-        return self.expectation.row(value)
+        row = self.expectation.row(value)
+        return row if self.headers is None else self.headers.join(row, headers_of(message))
 
-    def cells(self, value: bytes, topic: str, n: int | None) -> tuple[tuple[Any, ...] | Bad, tuple[bool, ...]]:
+    def cells(
+        self, value: bytes, topic: str, message: Message, n: int | None
+    ) -> tuple[tuple[Any, ...] | Bad, tuple[bool, ...]]:
         """The values of a record for a batch under another file or other columns, and which of them may be null."""
         if n is not None and n in self.earlier and n not in self.unknown_file_batches:
-            row, added = self.row(value, topic), self.earlier[n].added
+            row, added = self.row(value, topic, message), self.earlier[n].added
             if not isinstance(row, Bad):
                 return row, tuple(name in added for name in self.columns)
-        return self.expectation.cells(value), (True,) * len(self.columns)
+        row = self.expectation.cells(value)
+        row = row if self.headers is None else self.headers.join_known(row, headers_of(message))
+        return row, (True,) * len(self.columns)
 
     def is_counted(self, n: int) -> bool:
         """Whether only the ledger knows how many records a batch filtered."""
@@ -258,8 +271,16 @@ def _rules(
         ),
         max_record_bytes=pipeline.limits.max_record_bytes,
         in_orc=destination.file_format == "orc",
+        headers=_header_cells(pipeline, table, columns) if unread is None else None,
         types=types | (LOG_TYPES if destination.is_history and types else {}),
     )
+
+
+def _header_cells(pipeline: Pipeline, table: str, columns: Mapping[str, Column]) -> HeaderCells | None:
+    if not any(column.part == "header" for column in columns.values()):
+        return None
+    destination = pipeline.destination(table)
+    return HeaderCells(columns, pipeline.value, destination.order_by, in_orc=destination.file_format == "orc")
 
 
 def _expectation(

@@ -134,3 +134,45 @@ def test_name_that_the_catalog_refuses_leaves_room_for_others(shop: Callable[...
     orders.run()
     assert auto_created(orders) == ("shop.b",)
     assert_clean(orders)
+
+
+def test_run_lands_what_its_number_of_new_tables_allows(shop: Callable[..., Any]) -> None:
+    """By plain values: the first tables get their records, the others wait as dead letters, and a replay makes their tables."""
+    plain = shop(partitions=1)
+    text = shops.file_of(plain, most=3).replace("tolerance: all", "tolerance: {min_records: 1}")
+    orders = plain.with_pipeline(text.replace("name: to, allow", 'name: to, table: "shop.{value}", allow'))
+    fill(orders, *((number, f"T{number % 6}") for number in range(12)), (12, "../T1"))
+
+    result = orders.run()
+
+    assert "TABLE_NOT_MADE 6" in result.tolerance_exceeded[0]
+    assert auto_created(orders) == ("shop.T0", "shop.T1", "shop.T2")
+    assert ids(orders, auto_created(orders)) == {"shop.T0": [0, 6], "shop.T1": [1, 7], "shop.T2": [2, 8]}
+    assert [code for _, code in letters(orders)] == ["TABLE_NOT_MADE"] * 6 + ["UNROUTED"]
+    assert_clean(orders)
+
+    replay_dead_letters(scope(orders), LetterChoice(), request())
+
+    assert ids(orders, ("shop.T3", "shop.T4", "shop.T5")) == {f"shop.T{at}": [at, at + 6] for at in (3, 4, 5)}
+    assert letters(orders) == [(12, "UNROUTED")]
+    assert_clean(orders)
+
+
+@pytest.mark.parametrize("point", [Failpoint.CREATED, Failpoint.AUDITED])
+def test_killed_run_makes_the_tables_of_plain_values_once(
+    shop: Callable[..., Any], at_failpoint: At, point: Failpoint
+) -> None:
+    plain = shop(partitions=1)
+    orders = plain.with_pipeline(
+        shops.file_of(plain).replace("name: to, allow", 'name: to, table: "shop.{value}", allow')
+    )
+    fill(orders, (1, "PushEvent"), (2, "ForkEvent"), (3, "a.b"))
+    at_failpoint(point)
+    with pytest.raises(Killed):
+        orders.run()
+
+    orders.run()
+
+    assert ids(orders, ("shop.PushEvent", "shop.ForkEvent")) == {"shop.PushEvent": [1], "shop.ForkEvent": [2]}
+    assert letters(orders) == [(2, "UNROUTED")]
+    assert_clean(orders)

@@ -131,6 +131,29 @@ def test_batch_just_above_the_limit_is_refused(count: int, of: int, tolerance: T
         audit(ranges, whole, ("rows",), "letters", tolerance)
 
 
+@pytest.mark.parametrize(
+    ("others", "tolerance", "is_published"),
+    [
+        (0, Tolerance(0.1, 1000, None), True),
+        (100, Tolerance(0.1, 1000, None), True),
+        (101, Tolerance(0.1, 1000, None), False),
+        (0, Tolerance(0.1, 1000, 499), False),
+        (0, Tolerance(1, 0, 0), False),
+    ],
+)
+def test_records_of_tables_that_are_not_made_count_by_their_number_alone(
+    others: int, tolerance: Tolerance, is_published: bool
+) -> None:
+    ranges, whole = dead(500 + others, 1000)
+    whole = replace(whole, dead_codes={"TABLE_NOT_MADE": 500, "bad_json": others})
+
+    if not is_published:
+        with pytest.raises(Terminal, match="nothing was published"):
+            audit(ranges, whole, ("rows",), "letters", tolerance)
+        return
+    assert "TABLE_NOT_MADE 500" in str(audit(ranges, whole, ("rows",), "letters", tolerance))
+
+
 def test_first_bad_record_is_named() -> None:
     """Whoever is called at night wants to look at one: the first by its coordinates, whatever its code."""
     ranges, whole = dead(2, 10)

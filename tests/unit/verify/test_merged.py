@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Message
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -79,7 +80,7 @@ def checked(
     rules = rules_of(declared, [], TABLE, to.columns, earlier)
     model = Model()
     for offset, sent in list(enumerate(SENT))[low:]:
-        told = rules.row(json.dumps(sent).encode(), "orders")
+        told = rules.row(json.dumps(sent).encode(), "orders", Message())
         assert not isinstance(told, Bad)
         of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in told]
         model.add_change(RecordPlace("orders", 0, offset, 7), MICROS, of)

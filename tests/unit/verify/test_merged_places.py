@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Message
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -119,7 +120,7 @@ def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 
     if rules.unread is None:
         model = Model()
         for row in batch.to_pylist()[low:]:
-            told = () if row["value"] is None else rules.row(row["value"], "orders")
+            told = () if row["value"] is None else rules.row(row["value"], "orders", Message())
             assert not isinstance(told, Bad)
             of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in told]
             model.add_change(RecordPlace("orders", 0, row["offset"], 7), MICROS, of)
@@ -128,7 +129,7 @@ def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 
     places, certainty = PlaceStore(), Certainty.from_pipeline(declared, to)
     for row in batch.to_pylist()[low:]:
         value = row["value"]
-        is_left_out, kind = rules.filters_record(value, "orders"), "tombstone" if value is None else "value"
+        is_left_out, kind = rules.filters_record(value, "orders", Message()), "tombstone" if value is None else "value"
         place = RecordPlace("orders", 0, row["offset"], 7)
         places.add_record(place, MICROS, kind, certainty.key(row["key"]), counts=not is_left_out)
     PlacedCheck(to, to.columns, kafka, rules, *rest, certainty=certainty).results(places, result)

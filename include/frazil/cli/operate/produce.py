@@ -1,6 +1,7 @@
 """`frazil produce`: send made-up records, or the lines of a file, to a topic."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -28,6 +29,9 @@ Broken = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Equal seeds make up equal records.", show_default="another each time")]
 Lines = Annotated[Path | None, typer.Option(metavar="LINES", help="Send the lines of this file, one record each.")]
+Headers = Annotated[
+    list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="Header of each record. May be repeated.")
+]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Records per second.", show_default="as fast as possible")]
 Partitions = Annotated[
     int | None,
@@ -48,6 +52,7 @@ def produce(  # noqa: PLR0913 - the options of a command
     broken_per_thousand: Broken = 0,
     seed: Seed = None,
     file: Lines = None,
+    header: Headers = None,
     rate: Rate = None,
     partitions: Partitions = None,
     cluster: ClusterName = "local",
@@ -59,7 +64,11 @@ def produce(  # noqa: PLR0913 - the options of a command
     """
     from frazil.project import Project
 
-    records = _records(generate, count, seed, broken_per_thousand, file)
+    headers = tuple(map(_header, header or ()))
+    records = (
+        replace(record, headers=(*record.headers, *headers))
+        for record in _records(generate, count, seed, broken_per_thousand, file)
+    )
     target = Project.load().cluster(cluster)
     with Progress() as progress:
         if partitions is None and generate is not None:
@@ -103,6 +112,13 @@ def ensure_topic(cluster: "Cluster", topic: str, partitions: int) -> bool:
         # Missing, or refused for a reason that creating it meets again and names.
         return create_topic(cluster, topic, partitions)
     return False
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, is_given, content = text.partition("=")
+    if not is_given:
+        raise typer.BadParameter(f"expected NAME=TEXT, found {text!r}", param_hint="--header")
+    return name, content.encode()
 
 
 def _records(

@@ -112,8 +112,9 @@ def _without_source(pipeline: Pipeline) -> Iterator[str]:
                 f"{key}.columns.{name}.part: keys are not decoded: declare how under key, or let the transform"
                 " ValueToKey make them"
             )
-        if of_key and len(of_key) == len(destination.columns) and destination.evolves == "none":
-            yield f"{key}.columns: all are of the key: at least one must be of the value"
+        parts = {column.part for column in destination.columns.values()}
+        if parts and "value" not in parts and destination.evolves == "none":
+            yield f"{key}.columns: all are of the {' or a '.join(sorted(parts))}: at least one must be of the value"
 
 
 def _with_schema(path: Path, half: str, decoding: Decoding) -> Decoding:

@@ -125,6 +125,9 @@ def merge_problems(destination: TableTemplate) -> Iterator[str]:
         yield "write: cdc needs changes: how records tell of changes"
     if destination.write not in ("cdc", "history") and destination.changes is not None:
         yield "changes is for write: cdc and history"
+    headers = [name for name, column in destination.columns.items() if column.part == "header" and column.required]
+    if destination.changes is not None and headers:
+        yield f"columns.{headers[0]}.required: a deleted row may have no more than its key, so no header can be required"
     yield from _identifier_problems(destination)
     if destination.is_merged:
         yield from _merged_problems(destination)
@@ -154,6 +157,8 @@ def _identifier_problems(destination: TableTemplate) -> Iterator[str]:
             yield f"identifier names {name!r}, which is no declared column of {destination.title}{_alone(destination)}"
         elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNFIT_KEYS:
             yield f"identifier names {name!r}, of type {column.type}: rows can't be told apart by it"
+        elif column.part == "header":
+            yield f"identifier names {name!r}, which is a header: a key must be of the value or of the record's key"
         elif not column.required:
             yield f"identifier names {name!r}, which is not required: write required: true in columns.{name}"
 
@@ -183,8 +188,9 @@ def _order_problems(destination: TableTemplate, name: str) -> Iterator[str]:
         yield f"order_by names {name!r}, which is no declared column of {destination.title}{_alone(destination)}"
     elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNORDERED:
         yield f"order_by names {name!r}, of type {column.type}: earlier and later can't be told by it"
-    elif destination.write == "cdc" and column.part == "key":
-        yield f"order_by names {name!r}, which is of the key: it must be of the value, which each change has"
+    elif (destination.write == "cdc" and column.part == "key") or (destination.changes and column.part == "header"):
+        part = "the key" if column.part == "key" else "a header"
+        yield f"order_by names {name!r}, which is of {part}: it must be of the value, which each change has"
 
 
 def _alone(destination: TableTemplate) -> str:

@@ -54,7 +54,8 @@ class DeadLetters(Model):
     tolerance: Tolerance | Literal["none", "all"] = Field(
         default_factory=Tolerance,
         description="How many a batch may have: `none` (the first one is one too many), `all`, or limits. Records count, each"
-        " once, however many of the destinations it does not fit.",
+        " once, however many of the destinations it does not fit. Where only records with code `TABLE_NOT_MADE` exceed `max_rate`, the run"
+        " publishes, and says so.",
     )
     on_exceed: Literal["fail", "dead_letter_and_alert"] = Field(
         "fail",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from frazil.batch.schema_change import PLAIN_VALUE, VALUE
 from frazil.pipeline.models.destination import Create
 from frazil.pipeline.syntax.patterns import Expression, matches, refuse_unknown_groups
 from frazil.pipeline.syntax.strict import AtKey, Model, TableName
@@ -17,10 +19,20 @@ def _passes(name: str, allow: tuple[str, ...], deny: tuple[str, ...]) -> bool:
     return allowed and not any(matches(pattern, name) for pattern in deny)
 
 
+RoutePart = Literal["value", "header"]
+
+_TEMPLATE: Final = re.compile(r"[\w-]+(\.[\w-]+)*\.[\w-]*\{value\}[\w-]*")
+
+_PART: Final = (
+    "`header`: not a field of the value, but the header of that name decides, the last one, as text in UTF-8."
+)
+
+
 class StaticRoute(Model):
     """Tables by the value of a field, as the pipeline file lists them."""
 
     field: str = Field(min_length=1, description="Field of the value, after transforms: a name or a path, `data.kind`.")
+    part: RoutePart = Field("value", description=_PART)
     tables: dict[TableName, Expression] = Field(
         min_length=1,
         description="Destination -> regular expression that must match the whole value. A record goes to every"
@@ -32,17 +44,41 @@ class FieldRoute(Model):
     """The value of a field names the table."""
 
     name: str = Field(min_length=1, description="Field of the value, after transforms: a name or a path, `data.table`.")
+    part: RoutePart = Field("value", description=_PART)
     allow: tuple[Expression, ...] = Field(
         (),
         description="Regular expressions, of which one must match the whole name. None listed: every destination. With"
         " `create` there must be some: records must not be able to make tables anywhere.",
     )
     deny: tuple[Expression, ...] = Field((), description="Regular expressions, of which none may match it.")
+    table: str | None = Field(
+        None,
+        description="Name of the destination with `{value}` in its last part, such as `events.{value}`, where the value is no whole name."
+        " A value with anything but letters, digits, `_` and `-` in it names none.",
+    )
     lower_case: bool = Field(
         False,
         description="Whether the value is made lower-case before it names a table, as Kafka Connect's sink does. Then no"
         " destination may have capitals: no record would go there.",
     )
+
+    @field_validator("table")
+    @classmethod
+    def _value_is_in_the_last_part(cls, table: str | None) -> str | None:
+        if table is not None and not _TEMPLATE.fullmatch(table):
+            raise ValueError(
+                f"expected a name with {{value}} once, in its last part: events.{{value}}, found {table!r}"
+            )
+        return table
+
+    def names(self, table: str) -> bool:
+        """Whether some value, as it is or in lower case, names a table."""
+        if self.table is None:
+            return not self.lower_case or table == table.lower()
+        before, _, behind = self.table.partition(VALUE)
+        value = table.removeprefix(before).removesuffix(behind)
+        is_named = table == f"{before}{value}{behind}" and PLAIN_VALUE.fullmatch(value) is not None
+        return is_named and (not self.lower_case or value == value.lower())
 
 
 class TopicRoute(Model):
@@ -106,24 +142,30 @@ class Route(Model):
             raise AtKey("field.allow", "is required with create: records name the tables, and must not do so freely")
         return self
 
+    @property
+    def part(self) -> RoutePart:
+        """Part of the record that has the field that decides; the topic counts as one of the value."""
+        by_field = self.static or self.field
+        return "value" if by_field is None else by_field.part
+
     def lets(self, table: str) -> bool:
         """Whether records may go to a table that was made, as far as its name says."""
         if self.field is not None:
-            return _passes(table, self.field.allow, self.field.deny)
+            is_named = self.field.table is None or self.field.names(table)
+            return is_named and _passes(table, self.field.allow, self.field.deny)
         return self.topic is not None and _passes(table, (), self.topic.deny)
 
     def refuse_unreached(self, tables: Iterable[str]) -> None:
         """Refuse destinations that no record can name.
 
         Raises:
-            AtKey: They are not in lower case, and the names in records become so.
+            AtKey: They are not in lower case, and the names in records become so; or they don't fit `table`.
         """
-        if self.field is None or not self.field.lower_case:
+        if self.field is None or not (lost := [name for name in tables if not self.field.names(name)]):
             return
-        if lost := [name for name in tables if name != name.lower()]:
-            raise AtKey(
-                "route.field.lower_case", f"no record goes to {', '.join(lost)}: lower-case names are no others"
-            )
+        if self.field.table is not None:
+            raise AtKey("route.field.table", f"no record goes to {', '.join(lost)}: no value makes that name")
+        raise AtKey("route.field.lower_case", f"no record goes to {', '.join(lost)}: lower-case names are no others")
 
     @property
     def tables(self) -> Iterable[str]:

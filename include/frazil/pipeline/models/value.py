@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.syntax.strict import AtKey, Model
-from frazil.pipeline.syntax.types import VARIANT, ColumnType, holds, parse_type
+from frazil.pipeline.syntax.types import VARIANT, ColumnType, Primitive, holds, parse_type
 from frazil.records.formats import FORMATS, WITH_SCHEMA
 
 _GROUP = "frazil.formats"
@@ -199,8 +199,10 @@ class Column(Model):
         " the top level down, such as `[customer, address, zip]`. `[]` takes the whole value, or the whole key, as JSON: into"
         " a column of type string or variant.",
     )
-    part: Literal["value", "key"] = Field(
-        "value", description="Whether it takes a field of the value or of the key, which `key` of the file decodes."
+    part: Literal["value", "key", "header"] = Field(
+        "value",
+        description="Whether it takes a field of the value, a field of the key, which `key` of the file decodes, or a header:"
+        " the last one of its name. Types binary and fixed take its bytes, all others its text in UTF-8.",
     )
     default: Any = Field(
         None,
@@ -249,6 +251,12 @@ class Column(Model):
             raise AtKey("type", f"{self.type}: a variant is a column of its own, with from: []")
         if self.source == () and self.has_default:
             raise AtKey("default", "from: [] takes the whole value, which is never missing: a default has no meaning")
+        if self.part == "header" and not isinstance(self.parsed, Primitive):
+            raise AtKey(
+                "type", f"{self.type}: a header is bytes or a text: write string, binary or another simple type"
+            )
+        if self.part == "header" and self.source is not None and len(self.source) != 1:
+            raise AtKey("from", "expected the name of one header: a header has no fields")
         words = set(_WORD.findall(self.type))
         if self.unit is not None and not words & {"time", "timestamp", "timestamptz"}:
             raise AtKey("unit", f"is for time, timestamp and timestamptz; the type is {self.type}")

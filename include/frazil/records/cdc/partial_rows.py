@@ -44,7 +44,7 @@ class PartialFitter:
             value_spec.columns,
             unknown_fields=spec.unknown_fields,
             rescued_column=spec.rescued_column,
-            known_names=spec.of_key,
+            known_names=value_spec.known_names,
             case_insensitive=spec.field_names == "case_insensitive",
             text_casts=text_casts,
         )

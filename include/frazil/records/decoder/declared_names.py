@@ -21,7 +21,8 @@ HIDDEN: Final = "…"
 """Stands for what is hidden: the key of a map, or the rest of a path."""
 
 _KEY: Final = "key"
-"""Where the paths of reasons about keys begin."""
+_HEADER: Final = "header"
+"""Where the paths of reasons about keys and headers begin."""
 
 _INDEX = re.compile(r"\[\d{1,7}\]")
 """No list is longer, and a longer number may be part of a name."""
@@ -49,8 +50,10 @@ class DeclaredNames:
         value_names = cls()
         for spec in specs:
             key_names = value_names.child([_KEY])
+            header_names = value_names.child([_HEADER])
             for column in spec.column_specs:
-                names = key_names if column.name in spec.of_key else value_names
+                is_header, is_key = column.name in spec.of_header, column.name in spec.of_key
+                names = header_names if is_header else key_names if is_key else value_names
                 names.child(column.steps).add_type(column.type)
             for format_spec, json_fields, names in (
                 (spec.format, spec.fields, value_names),

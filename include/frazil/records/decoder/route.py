@@ -10,7 +10,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.batch.schema_change import unfit_because
+from frazil.batch.schema_change import PLAIN_VALUE, VALUE, unfit_because
 from frazil.error_codes import RECORD_REFUSED
 from frazil.errors import Terminal
 from frazil.records.casting.nested import index_of_name
@@ -21,6 +21,8 @@ from frazil.records.transforms.patterns import WholeMatch
 
 Otherwise = Literal["dead_letter", "filter", "fail"]
 """What becomes of a record that no table is for."""
+
+RoutePart = Literal["value", "header"]
 
 _GROUP: Final = re.compile(r"\\(?:g<(?P<name>\w+)>|(?P<number>[1-9]\d?))")
 
@@ -33,12 +35,14 @@ class StaticRoute:
     """A record goes to every table whose expression matches the whole value of a field.
 
     Attributes:
-        field: Names from the root of the value to the field.
+        field: Names from the root of the value to the field; one name, if it is a header.
         tables: Table -> regular expression.
+        part: Part of the record that has the field.
     """
 
     field: tuple[str, ...]
     tables: Mapping[str, str]
+    part: RoutePart = "value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +50,20 @@ class FieldRoute:
     """The value of a field names the table.
 
     Attributes:
-        field: Names from the root of the value to the field.
+        field: Names from the root of the value to the field; one name, if it is a header.
         allow: Expressions of which one must match the whole name; none: any name will do.
         deny: Expressions of which none may match it.
         lower_case: Whether the value is made lower-case before it is a name.
+        table: Name of the table with `VALUE` for the value; None: the value is the name.
+        part: Part of the record that has the field.
     """
 
     field: tuple[str, ...]
     allow: tuple[str, ...]
     deny: tuple[str, ...] = ()
     lower_case: bool = False
+    table: str | None = None
+    part: RoutePart = "value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +117,20 @@ class Route:
 
     @property
     def field(self) -> tuple[str, ...] | None:
-        """Names from the root of the value to the routing field; None if the topic routes."""
-        return None if isinstance(self.rule, TopicRoute) else self.rule.field
+        """Names from the root of the value to the routing field; None if the topic or a header routes."""
+        return None if isinstance(self.rule, TopicRoute) or self.rule.part == "header" else self.rule.field
+
+    @property
+    def header(self) -> str | None:
+        """Name of the header that routes; None if none does."""
+        return None if isinstance(self.rule, TopicRoute) or self.rule.part == "value" else self.rule.field[0]
+
+    @property
+    def path(self) -> str:
+        """What routes, as the path of a reason."""
+        if isinstance(self.rule, TopicRoute):
+            return "topic"
+        return ".".join(self.rule.field if self.header is None else ("header", *self.rule.field))
 
 
 class Router:
@@ -194,14 +214,15 @@ class Router:
         refusal = None if self._route.new is None else self._route.new.refusal(name)
         if refusal is None and only is not None:
             refusal = f"the letter is of table {only}"
-        path = "" if self._route.field is None else ".".join(self._route.field)
+        path = "" if isinstance(self._route.rule, TopicRoute) else self._route.path
         return (
             None if refusal is None else Reason(DeadCode.TABLE_NOT_MADE, f"table {name} is not made: {refusal}", path)
         )
 
     def unrouted_error(self, record: Mapping[str, object]) -> Terminal:
         """Return the error for a record without a table. It names the record's offset, never its payload, which may be secret."""
-        routed_by = "its topic" if self._route.field is None else f"its field {'.'.join(self._route.field)}"
+        by_topic = isinstance(self._route.rule, TopicRoute)
+        routed_by = "its topic" if by_topic else f"its field {self._route.path}"
         return RECORD_REFUSED.terminal(
             f"topic {record['topic']}, partition {record['partition']}, offset {record['offset']}: {routed_by} names no destination"
             " for this record; nothing was published",
@@ -274,7 +295,7 @@ def _field_names(rule: FieldRoute) -> Callable[[Sequence[str]], Iterable[str | N
     allow, deny = ([WholeMatch(pattern) for pattern in patterns] for patterns in (rule.allow, rule.deny))
 
     def names_of(values: Sequence[str]) -> list[str | None]:
-        names = pa.array([value.lower() if rule.lower_case else value for value in values], pa.string())
+        names = pa.array([_table_name(rule, value) for value in values], pa.string())
         refused = _any_holds(deny, names)
         if allow:
             refused = pc.or_(refused, pc.invert(_any_holds(allow, names)))
@@ -282,6 +303,13 @@ def _field_names(rule: FieldRoute) -> Callable[[Sequence[str]], Iterable[str | N
         return table_names
 
     return names_of
+
+
+def _table_name(rule: FieldRoute, value: str) -> str | None:
+    name = value.lower() if rule.lower_case else value
+    if rule.table is None:
+        return name
+    return rule.table.replace(VALUE, name) if PLAIN_VALUE.fullmatch(name) else None
 
 
 def _topic_names(rule: TopicRoute) -> Callable[[Sequence[str]], Iterable[str | None]]:
@@ -374,12 +402,15 @@ _MAX_SHOWN: Final = 80
 
 def _unrouted_reason(route: Route, text: str | None) -> Reason:
     """Return why a record has no table; `text` is the text that routes it, or None."""
-    path = "topic" if route.field is None else ".".join(route.field)
+    path, by_topic = route.path, isinstance(route.rule, TopicRoute)
     if text is None:
         return Reason(DeadCode.UNROUTED, "expected a text to find the table by, found none", path)
     shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-    unfit_reason = unfit_because(text) if route.new is not None and route.field is not None else None
+    unfit_reason = unfit_because(text) if route.new is not None and not by_topic else None
+    if isinstance(route.rule, FieldRoute) and route.rule.table is not None:
+        is_plain = PLAIN_VALUE.fullmatch(text) is not None
+        unfit_reason = None if is_plain else "is no part of a name: it has more than letters, digits, '_' and '-'"
     suffix = f", which {unfit_reason}" if unfit_reason else ""
-    if route.field is None:
+    if by_topic:
         return Reason(DeadCode.UNROUTED, f"expected a topic that a destination is for, found {shown!r}")
     return Reason(DeadCode.UNROUTED, f"expected a value that a destination is for, found {shown!r}{suffix}", path)

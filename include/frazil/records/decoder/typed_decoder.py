@@ -23,7 +23,7 @@ from frazil.records.model.dead_letter import DeadCode, Reason
 from frazil.records.model.format import Decoded, Shaped
 from frazil.records.model.frame import Frame, Transform
 from frazil.records.model.outcome import FilterReason
-from frazil.records.model.positions import distinct_positions, take_records
+from frazil.records.model.positions import distinct_positions, take_distinct, take_records
 from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import UnknownFieldPairs
 from frazil.records.transforms.chain import chain, drop_dead_records
@@ -44,6 +44,7 @@ class TypedRows:
         value: The fields of the values.
         key: The fields of the keys; None if there are none.
         topic: The topics as transforms left them; None: as they were consumed.
+        headers: The headers as transforms left them; None if no column and no route reads them.
         raw: The bytes of the values; None if no table reads them.
     """
 
@@ -51,11 +52,12 @@ class TypedRows:
     value: pa.RecordBatch
     key: pa.RecordBatch | None = None
     topic: pa.StringArray | None = None
+    headers: pa.ListArray | None = None
     raw: pa.BinaryArray | None = None
 
     def take(self, rows: pa.Int64Array) -> TypedRows:
         """Return some of the rows."""
-        parts = (self.positions, self.value, self.key, self.topic, self.raw)
+        parts = (self.positions, self.value, self.key, self.topic, self.headers, self.raw)
         return TypedRows(*(None if part is None else part.take(rows) for part in parts))
 
 
@@ -66,10 +68,14 @@ class ShapedDecoder:
         specs: How records become rows, for each group of tables. Format, keys and transforms are the same for all.
         values: Decodes values.
         keys: Decodes keys; None if keys are not decoded.
+        reads_headers: Whether a column or the route reads headers.
     """
 
-    def __init__(self, specs: Sequence[RecordSpec], values: PayloadDecoder, keys: KeyDecoder | None) -> None:
+    def __init__(
+        self, specs: Sequence[RecordSpec], values: PayloadDecoder, keys: KeyDecoder | None, *, reads_headers: bool
+    ) -> None:
         spec = specs[0]
+        self._reads_headers: Final = reads_headers
         self._values: Final = values
         self._keys: Final = keys
         self._transforms: Final[Sequence[Transform]] = spec.transforms
@@ -112,15 +118,31 @@ class ShapedDecoder:
         if (
             keys is None and not self._transforms and not self._reads_raw
         ):  # only values matter: no frames of whole records
-            rows = [TypedRows(group.positions, group.columns) for group in decoded.groups if len(group.positions)]
+            rows = [
+                TypedRows(
+                    group.positions, group.columns, headers=self._headers(records.column("headers"), group.positions)
+                )
+                for group in decoded.groups
+                if len(group.positions)
+            ]
         else:
             frames = self._frames(records, decoded, keys, dead, filtered)
             rows = [
-                TypedRows(frame.positions, frame.value, frame.key, frame.topic, frame.records.column("value"))
+                TypedRows(
+                    frame.positions,
+                    frame.value,
+                    frame.key,
+                    frame.topic,
+                    frame.headers if self._reads_headers else None,
+                    frame.records.column("value"),
+                )
                 for frame in frames
             ]
         left_out = {FilterReason.TOMBSTONE: nulls, FilterReason.TRANSFORM: filtered}
         return rows, dead, left_out, decoded.unknown_fields
+
+    def _headers(self, headers: pa.ListArray, positions: pa.Int64Array) -> pa.ListArray | None:
+        return take_distinct(headers, positions) if self._reads_headers else None
 
     def _frames(
         self, records: pa.RecordBatch, decoded: Decoded, keys: DecodedKeys | None, dead: Dead, filtered: list[int]
@@ -238,7 +260,7 @@ def _fitter(spec: RecordSpec, requests: SchemaRequests) -> Fitter | EvolvingFitt
         of_value.columns,
         unknown_fields=spec.unknown_fields,
         rescued_column=spec.rescued_column,
-        known_names=spec.of_key,
+        known_names=of_value.known_names,
         case_insensitive=spec.field_names == "case_insensitive",
         text_casts=spec.format.is_text,
     )

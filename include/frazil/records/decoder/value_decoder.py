@@ -21,6 +21,7 @@ from frazil.records.evolution.inferred import InferredJson
 from frazil.records.evolution.json_values import EvolvingJson
 from frazil.records.evolution.schema_requests import SchemaRequests
 from frazil.records.formats.catalogue import open_format
+from frazil.records.formats.header_columns import HeaderColumns
 from frazil.records.formats.keys import DecodedKeys, KeyColumns, KeyDecoder
 from frazil.records.formats.payload_decoder import HalfName, PayloadDecoder
 from frazil.records.json.values import JsonValues
@@ -31,6 +32,7 @@ from frazil.records.model.positions import mask_without, take_distinct
 from frazil.records.model.rows import Block, in_order, no_rows
 from frazil.records.model.spec import RecordSpec
 from frazil.records.model.unknown_fields import NOTHING_UNKNOWN, UnknownFieldPairs
+from frazil.records.transforms.header_lists import header_texts
 from frazil.records.transforms.kinds.conditions import named_fields
 from frazil.records.transforms.kinds.nested import Flatten
 
@@ -76,12 +78,21 @@ class ValueDecoder:
     """
 
     def __init__(self, specs: Sequence[RecordSpec], route: Route | None = None, *, blocks: bool = True) -> None:
-        group_specs, self.tables_by_group = _tables_by_spec(specs)
-        first = specs[0]
+        whole_specs, self.tables_by_group = _tables_by_spec(specs)
+        # Values and keys are decoded and fitted as if columns of headers were not there: these are joined at the end.
+        group_specs = [spec.without_headers for spec in whole_specs]
+        first = specs[0].without_headers
+        self._header_columns: Final = [HeaderColumns(spec) if spec.of_header else None for spec in whole_specs]
+        self._deleted_header_columns: Final = [
+            HeaderColumns(spec, deletes=True) if spec.of_header and spec.tombstone == "delete" else None
+            for spec in whole_specs
+        ]
         self._group_specs: Final = group_specs
+        self._whole_specs: Final = whole_specs
         self._requests: Final = [SchemaRequests(spec.fold is not None) for spec in group_specs]
         self._has_route: Final = route is not None
         self._path: Final = None if route is None else route.field
+        self._route_header: Final = None if route is None else route.header
         self._fold: Final = first.field_names == "case_insensitive"
         self._keys: Final = (
             None
@@ -93,7 +104,12 @@ class ValueDecoder:
         self._shaped: Final = (
             None
             if is_direct and not any(spec.is_shaped for spec in group_specs)
-            else ShapedDecoder(group_specs, _typed_values(group_specs, self._path or (), blocks=blocks), self._keys)
+            else ShapedDecoder(
+                group_specs,
+                _typed_values(group_specs, self._path or (), blocks=blocks),
+                self._keys,
+                reads_headers=self._route_header is not None or any(spec.of_header for spec in whole_specs),
+            )
         )
         pairs = list(zip(group_specs, self._requests, strict=True))
         self._fitters: Final = [
@@ -181,7 +197,7 @@ class ValueDecoder:
         groups = [
             DecodedGroup(
                 frame.positions,
-                frame.topic if self._path is None else pa.nulls(len(frame), pa.string()),
+                self._tombstone_texts(frame),
                 partial(self._fit_tombstones, frame),
                 deletes=True,
             )
@@ -194,17 +210,28 @@ class ValueDecoder:
             return _NO_TEXTS
         if self._path is not None:
             return route_texts(rows.value, self._path, case_insensitive=self._fold)
+        if self._route_header is not None:
+            return header_texts(rows.headers, self._route_header)
         return records.column("topic").take(rows.positions) if rows.topic is None else rows.topic
 
+    def _tombstone_texts(self, frame: Frame) -> pa.StringArray:
+        if self._path is not None:
+            return pa.nulls(len(frame), pa.string())
+        return frame.topic if self._route_header is None else header_texts(frame.headers, self._route_header)
+
     def _fit_typed(self, typed: TypedRows, group: int, rows: pa.Int64Array | None) -> Fitted:
-        return self._fitters[group].fit(typed if rows is None else typed.take(rows))
+        chosen = typed if rows is None else typed.take(rows)
+        fitted, columns = self._fitters[group].fit(chosen), self._header_columns[group]
+        return fitted if columns is None else columns.join(fitted, chosen.headers)
 
     def _fit_tombstones(self, frame: Frame, group: int, rows: pa.Int64Array | None) -> Fitted:
-        fitter = self._deleted_row_fitters[group]
+        fitter, columns = self._deleted_row_fitters[group], self._deleted_header_columns[group]
         if fitter is None:  # a table that keeps every record: a tombstone deletes nothing there
-            no_deletes = no_rows(self._group_specs[group].change_schema)
+            no_deletes = no_rows(self._whole_specs[group].change_schema)
             return Fitted(no_deletes, pa.array([], pa.int64()), {}, NOTHING_UNKNOWN)
-        return fitter.fit(frame if rows is None else frame.take(rows))
+        chosen = frame if rows is None else frame.take(rows)
+        fitted = fitter.fit(chosen)
+        return fitted if columns is None else columns.join(fitted, chosen.headers)
 
     def _decode_json(self, records: pa.RecordBatch, present: pa.Int64Array) -> tuple[list[DecodedGroup], Dead]:
         """Decode the keys of JSON values and the field that routes them; each table then reads its columns from their bytes."""
@@ -219,6 +246,8 @@ class ValueDecoder:
                 dead = {present[index].as_py(): failed[index] for index in undecoded}
                 is_good = mask_without(len(present), undecoded)
                 texts, present = texts.filter(is_good), present.filter(is_good)
+        elif self._route_header is not None:
+            texts = header_texts(records.column("headers").take(present), self._route_header)
         elif self._has_route:
             texts = records.column("topic").take(present)
 
@@ -226,9 +255,11 @@ class ValueDecoder:
             chosen = present if rows is None else present.take(rows)
             block, unfit = self._json[group].rows(take_distinct(values, chosen))
             fitted = Fitted(block.rows, block.positions, unfit, block.unknown_fields)
-            if self._key_columns is None or key_rows is None:
-                return fitted
-            return replace(fitted, rows=self._key_columns.joined(block.rows, key_rows.take(block.positions)))
+            if self._key_columns is not None and key_rows is not None:
+                joined = self._key_columns.joined(block.rows, key_rows.take(block.positions))
+                fitted = replace(fitted, rows=joined)
+            columns = self._header_columns[group]
+            return fitted if columns is None else columns.join(fitted, records.column("headers").take(chosen))
 
         return [DecodedGroup(present, texts, fit)] if len(present) else [], dead
 

@@ -69,7 +69,7 @@ class EvolvingFitter:
             plain_spec.column_specs,
             plain_spec.columns,
             unknown_fields="fail" if spec.unknown_fields == "fail" else "ignore",
-            known_names=spec.key_names,
+            known_names=spec.known_names,
             case_insensitive=any_case,
             text_casts=self._text_casts,
         )

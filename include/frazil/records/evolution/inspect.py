@@ -136,7 +136,7 @@ class ObjectInspector:
         self._reserved_names: Final = {
             _key(name, self._fold) for name in (*spec.columns.names, *spec.evolution.reserved, spec.rescued_column)
         }
-        self._key_fields: Final = {_key(name, self._fold) for name in spec.key_names}
+        self._key_fields: Final = {_key(name, self._fold) for name in spec.known_names}
         self._takes_all: Final = bool(spec.whole_columns)
         self._column_budget: Final = column_budget(spec)
         self._reserved_file_names: Final = reserved_file_names(spec.columns)

@@ -78,7 +78,7 @@ class SchemaInspector:
         self._source_fields: Final = {self._key(column.steps[0]) for column in columns if column.steps}
         occupied = (*spec.columns.names, *spec.evolution.reserved, spec.rescued_column)
         self._reserved_names: Final = {self._key(name) for name in occupied}
-        self._key_fields: Final = {self._key(name) for name in spec.key_names}
+        self._key_fields: Final = {self._key(name) for name in spec.known_names}
         self._takes_all: Final = bool(spec.whole_columns)
         self._column_type: Final = partial(column_type, as_text=spec.evolution.as_text)
 

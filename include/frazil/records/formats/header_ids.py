@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from frazil.records.formats.wire import HEADS, message_path
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
-from frazil.records.model.kafka_schema import header_entries
+from frazil.records.model.kafka_schema import last_header
 
 HEADERS: Final = {"value": "__value_schema_id", "key": "__key_schema_id"}
 """Names of the headers by the half of the record that they are about."""
@@ -34,7 +34,8 @@ def prepend_schema_ids(
     Returns:
         As many values, and reasons (INVALID_WIRE) by position where the header names no schema.
     """
-    rows, header_values = _last_header(headers, name)
+    rows, header_values = last_header(headers, name)
+    rows, header_values = rows.filter(header_values.is_valid()), header_values.drop_null()
     if not len(rows):
         return data, {}
     distinct_heads = header_values.dictionary_encode()
@@ -48,19 +49,6 @@ def prepend_schema_ids(
     header_index = pc.index_in(pa.array(range(len(data)), pa.int64()), value_set=rows)
     heads = pc.fill_null(header_values.take(header_index), pa.scalar(b"", pa.binary()))
     return pc.binary_join_element_wise(heads, data, pa.scalar(b"", pa.binary())), dead
-
-
-def _last_header(headers: pa.ListArray, name: str) -> tuple[pa.Int64Array, pa.BinaryArray]:
-    """Return the rows that have the header, ascending, and its value."""
-    parents, entries = header_entries(headers)
-    has_name = pc.fill_null(pc.equal(pc.struct_field(entries, 0), name), False)  # noqa: FBT003 - a value
-    if not has_name.true_count:
-        return pa.array([], pa.int64()), pa.array([], pa.binary())
-    rows = parents.filter(has_name)
-    header_values = pc.struct_field(entries, 1).filter(has_name)
-    changes = pc.not_equal(rows.slice(0, len(rows) - 1), rows.slice(1))
-    is_last = pc.and_(pa.concat_arrays([changes, pa.array([True])]), header_values.is_valid())
-    return rows.filter(is_last), header_values.filter(is_last)
 
 
 def _fault(head: bytes, name: str, *, has_path: bool) -> Reason | None:

@@ -114,7 +114,7 @@ _UTF8_ONE_BY_ONE: Final = 256
 
 
 def utf8_texts(values: pa.BinaryArray) -> pa.StringArray:
-    """Return the values as text, null where they are not UTF-8."""
+    """Return the values as text, null where they are null or not UTF-8."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -124,8 +124,8 @@ def utf8_texts(values: pa.BinaryArray) -> pa.StringArray:
         return pa.concat_arrays([utf8_texts(values.slice(low, part)) for low in range(0, len(values), part)])
 
 
-def _utf8_or_none(value: bytes) -> str | None:
+def _utf8_or_none(value: bytes | None) -> str | None:
     try:
-        return value.decode()
+        return None if value is None else value.decode()
     except UnicodeDecodeError:
         return None

@@ -158,7 +158,7 @@ class ExactDecoder:
         self._repeated_keys: Final = spec.duplicate_keys == "last"
         self._fold: Final = spec.fold
         self._column_fields: Final = frozenset(self._key(column.steps[0]) for column in specs if column.steps)
-        self._known_fields: Final = self._column_fields | {self._key(name) for name in spec.key_names}
+        self._known_fields: Final = self._column_fields | {self._key(name) for name in spec.known_names}
         self._checks: Final = not spec.whole_columns
         self._wholes: Final = [column for column in columns.values() if isinstance(column, _WholeValue)]
         self._takes_any: Final = len(self._wholes) == len(spec.columns)

@@ -156,7 +156,7 @@ class TypedDecoder:
         # Only the exact decoder checks names that repeat or differ in case only, also in fields that no column reads.
         self._takes_extra: Final = not self._counts_names and (spec.fold is None or not fields)
         self._ignores_extra: Final = spec.unknown_fields == "ignore" or bool(self._wholes)
-        self._known_names: Final = {*(field.name for field in fields), *spec.key_names}
+        self._known_names: Final = {*(field.name for field in fields), *spec.known_names}
         self._decoders: Final[dict[tuple[bool, bool], ObjectDecoder]] = {}
         root = pa.struct(fields)
         self._has_doubles: Final = has_type(root, pa.float64())

@@ -245,7 +245,7 @@ class DeadCode(StrEnum):
     INVALID_TEXT = (
         "INVALID_TEXT",
         Stage.CONVERT,
-        ("The text is not in the form its type needs: base64 for binary and fixed, 8-4-4-4-12 digits for a uuid."),
+        "The text is not in the form its type needs: base64 for binary and fixed, 8-4-4-4-12 digits for a uuid. A header is no UTF-8.",
         "Mend the producer or declare the column as string.",
     )
     MISSING_REQUIRED = (

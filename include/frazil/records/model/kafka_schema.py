@@ -96,5 +96,18 @@ def header_entries(headers: pa.ListArray) -> tuple[pa.Int64Array, pa.StructArray
     return rows, headers.flatten()
 
 
+def last_header(headers: pa.ListArray, name: str) -> tuple[pa.Int64Array, pa.BinaryArray]:
+    """Return the rows that have a header of that name, ascending, and its value, perhaps null. Of several the last one counts."""
+    parents, entries = header_entries(headers)
+    has_name = pc.fill_null(pc.equal(pc.struct_field(entries, 0), name), False)  # noqa: FBT003 - a value
+    if not has_name.true_count:
+        return pa.array([], pa.int64()), pa.array([], pa.binary())
+    rows = parents.filter(has_name)
+    header_values = pc.struct_field(entries, 1).filter(has_name)
+    changes = pc.not_equal(rows.slice(0, len(rows) - 1), rows.slice(1))
+    is_last = pa.concat_arrays([changes, pa.array([True])])
+    return rows.filter(is_last), header_values.filter(is_last)
+
+
 def _shape(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -56,7 +56,8 @@ class RecordSpec:
         key: How keys are encoded; None means that they are not decoded.
         key_fields: What a JSON key holds.
         of_key: Names of the columns that take fields of the key.
-        key_names: Of values alone: the names of those columns. A field of the value by such a name is not unknown.
+        of_header: Names of the columns that take a header.
+        known_names: Of a part of the columns: names of those that are filled from elsewhere. A field by such a name is not unknown.
         transforms: What happens between decoding and the columns, in this order.
         defaults: Column name -> JSON value for a missing field.
         variants: Columns whose JSON texts become variants.
@@ -93,7 +94,8 @@ class RecordSpec:
     key: FormatSpec | None = None
     key_fields: pa.Schema | None = None
     of_key: frozenset[str] = frozenset()
-    key_names: frozenset[str] = frozenset()
+    of_header: frozenset[str] = frozenset()
+    known_names: frozenset[str] = frozenset()
     transforms: tuple[Transform, ...] = ()
     defaults: Mapping[str, object] = field(default_factory=dict)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -128,6 +130,7 @@ class RecordSpec:
             "units": self.units,
             "local times": self.local_times,
             "columns of the key": self.of_key,
+            "columns of headers": self.of_header,
         }
         for what, named in options.items():
             _refuse(f"{what} name unknown columns", sorted(set(named) - set(self.columns.names)))
@@ -147,7 +150,8 @@ class RecordSpec:
             () if fits else [name],
         )
         _refuse(
-            "rescued fields leave no room for the options of", {name} & {*self.defaults, *self.sources, *self.of_key}
+            "rescued fields leave no room for the options of",
+            {name} & {*self.defaults, *self.sources, *self.of_key, *self.of_header},
         )
 
     def _is_text(self, name: str) -> bool:
@@ -159,32 +163,41 @@ class RecordSpec:
             return []
         written: dict[tuple[bool, str], set[str]] = {}
         for column in self.column_specs:
-            for step in column.steps[:1]:
+            for step in () if column.name in self.of_header else column.steps[:1]:
                 written.setdefault((column.name in self.of_key, step.casefold()), set()).add(step)
         return [name for names in written.values() if len(names) > 1 for name in sorted(names)]
 
     @property
     def of_value(self) -> RecordSpec:
-        """The spec of the values alone, without the columns that come from keys."""
-        if self.key is None and not self.of_key:
+        """The spec of the values alone, without the columns that come from keys or headers."""
+        if self.key is None and not self.of_key and not self.of_header:
             return self
-        columns = pa.schema([column for column in self.columns if column.name not in self.of_key])
+        return replace(self._without(self.of_key | self.of_header), key=None, key_fields=None, merge=None)
+
+    @property
+    def without_headers(self) -> RecordSpec:
+        """The spec without the columns that come from headers: those of values and keys."""
+        if not self.of_header:
+            return self
+        merge = self.merge
+        if merge is not None and merge.order_by in self.of_header:
+            merge = replace(merge, order_by=None)
+        return replace(self._without(self.of_header), merge=merge)
+
+    def _without(self, names: frozenset[str]) -> RecordSpec:
+        """The spec without some columns, which are filled from elsewhere."""
+        remaining = frozenset(self.columns.names) - names
         return replace(
             self,
-            columns=columns,
-            key=None,
-            key_fields=None,
-            of_key=frozenset(),
-            key_names=self.of_key,
-            defaults=self._without_key_columns(self.defaults),
-            sources=self._without_key_columns(self.sources),
-            units=self._without_key_columns(self.units),
-            local_times=self._without_key_columns(self.local_times),
-            merge=None,
+            columns=pa.schema([column for column in self.columns if column.name in remaining]),
+            of_key=self.of_key & remaining,
+            of_header=self.of_header & remaining,
+            known_names=self.known_names | names,
+            defaults=_select(self.defaults, remaining),
+            sources=_select(self.sources, remaining),
+            units=_select(self.units, remaining),
+            local_times=_select(self.local_times, remaining),
         )
-
-    def _without_key_columns(self, options: Mapping[str, T]) -> dict[str, T]:
-        return {name: option for name, option in options.items() if name not in self.of_key}
 
     @property
     def is_shaped(self) -> bool:
@@ -221,6 +234,7 @@ class RecordSpec:
             evolution=None,
             unknown_fields="ignore",
             of_key=self.of_key & set(names),
+            of_header=self.of_header & set(names),
             variants=self.variants & set(names),
             defaults=_select(self.defaults, names),
             sources=_select(self.sources, names),

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.records.model.kafka_schema import HEADERS, header_entries
+from frazil.records.json.exact import utf8_texts
+from frazil.records.model.kafka_schema import HEADERS, header_entries, last_header
 
 
 def has_header(headers: pa.ListArray, name: str) -> pa.BooleanArray:
@@ -15,6 +16,24 @@ def has_header(headers: pa.ListArray, name: str) -> pa.BooleanArray:
     rows, entries = header_entries(headers)
     named = pc.fill_null(pc.equal(pc.struct_field(entries, 0), name), False)  # noqa: FBT003 - a value
     return pc.is_in(_row_numbers(len(headers)), value_set=rows.filter(named).unique())
+
+
+def header_texts(headers: pa.ListArray, name: str) -> pa.StringArray:
+    """Return the text of a header row by row, null where there is none, or none that is UTF-8."""
+    rows, values = last_header(headers, name)
+    return utf8_texts(values).take(pc.index_in(_row_numbers(len(headers)), value_set=rows))
+
+
+def text_maps(headers: pa.ListArray) -> pa.MapArray:
+    """Return the headers as maps of name -> text, null where it is not UTF-8. Of several of one name the last one counts."""
+    parents, entries = header_entries(headers)
+    is_named = pc.struct_field(entries, 0).is_valid()
+    parents, (names, values) = parents.filter(is_named), entries.filter(is_named).flatten()
+    places = pa.table({"row": parents, "name": names, "last": _row_numbers(len(parents))})
+    last = places.group_by(["row", "name"], use_threads=False).aggregate([("last", "max")])["last_max"].combine_chunks()
+    last = last.take(pc.array_sort_indices(last))
+    offsets = pc.search_sorted(parents.take(last), _row_numbers(len(headers) + 1), side="left").cast(pa.int32())
+    return pa.MapArray.from_arrays(offsets, names.take(last), utf8_texts(values.take(last)))
 
 
 def drop_headers(headers: pa.ListArray, names: Sequence[str]) -> pa.ListArray:

@@ -64,7 +64,7 @@ def _selected_fields(pipeline: Pipeline, destination: Destination) -> frozenset[
     paths = [
         (name,) if column.source is None else column.source
         for name, column in destination.columns.items()
-        if column.part != "key"
+        if column.part == "value"
     ]
     return None if () in paths else frozenset(path[0] for path in paths if path[0] != FACTS)
 
@@ -198,7 +198,7 @@ def _paths(
         column = destination.columns.get(field.name)
         path = (field.name,) if column is None or column.source is None else column.source
         is_rescued = destination.evolves != "none" and field.name == rescued
-        if (column is not None and column.part == "key") or path[:1] == (FACTS,) or is_rescued:
+        if (column is not None and column.part != "value") or path[:1] == (FACTS,) or is_rescued:
             continue
         if not path:
             raise BAD_SCHEMA.terminal(
@@ -284,8 +284,8 @@ _SHAPES: Final[Mapping[str, Callable[[Changes, Tree, bool], Tree]]] = {
 
 
 def routing_field(route: Route | None) -> tuple[str, str] | None:
-    """The key of a file that names the field that decides, and that field; None if the topic does, or nothing."""
-    if route is None or route.topic is not None:
+    """The key of a file that names the field that decides, and that field; None if the topic or a header does, or nothing."""
+    if route is None or route.topic is not None or route.part == "header":
         return None
     if route.static is not None:
         return "route.static.field", route.static.field

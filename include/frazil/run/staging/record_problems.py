@@ -182,7 +182,7 @@ def _about_new_tables(pipeline: Pipeline) -> Iterator[str]:
     route = pipeline.route
     if route is None or route.create is None:
         return
-    if route.field is not None and all(map(route.lets, _ANYWHERE)):
+    if route.field is not None and route.field.table is None and all(map(route.lets, _ANYWHERE)):
         yield "route.field.allow: lets records make tables in any namespace"
     columns = {destination.table: declared_columns(destination) for destination in pipeline.destinations}
     by_topic = route.topic is not None and not pipeline.transforms
@@ -216,7 +216,8 @@ _NAMED = 20
 def unfilled_columns(spec: RecordSpec, half: str, shapes: Sequence[pa.Schema]) -> Iterator[str]:
     """Columns that would be null in every row, since no value, or key, of these shapes has their field: one line each."""
     for column in spec.column_specs:
-        if (column.name in spec.of_key) == (half == "key") and not column.has_default:
+        is_other = column.name in spec.of_header or (column.name in spec.of_key) != (half == "key")
+        if not is_other and not column.has_default:
             absent = [
                 _absent_field(column.steps, fields, any_case=spec.field_names == "case_insensitive")
                 for fields in shapes

@@ -16,7 +16,7 @@ from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.pipeline.models.value import Decoding
 from frazil.pipeline.syntax.types import parse_type
 from frazil.pipeline.transforms.transforms import Step
-from frazil.records.decoder.route import FieldRoute, NewTables, Route, StaticRoute, TopicRoute
+from frazil.records.decoder.route import FieldRoute, NewTables, Route, RoutePart, StaticRoute, TopicRoute
 from frazil.records.model.column import type_name
 from frazil.records.model.evolution_policy import Evolution
 from frazil.records.model.format import JSON, FormatSpec, SchemaSource, decoded_type
@@ -91,7 +91,7 @@ def _refuse_paths(pipeline: Pipeline, specs: Mapping[str, RecordSpec]) -> None:
             f"{table}: {', '.join(spec.of_value.sources)}" for table, spec in specs.items() if spec.of_value.sources
         ]
         route = pipeline.route
-        if path_columns or (route is not None and route.topic is None):
+        if path_columns or (route is not None and route.topic is None and route.part == "value"):
             raise BAD_SCHEMA.terminal(
                 "several destinations, transforms or keys, and paths into the value: what the value holds must be declared",
                 next_step="declare the fields of the value: value.fields",
@@ -127,7 +127,8 @@ def record_spec(
     value, key, declared = pipeline.value, pipeline.key, destination.columns
     columns = merge_columns(destination, columns)
     of_key = frozenset(name for name, column in declared.items() if column.part == "key")
-    of_value = pa.schema([column for column in columns if column.name not in of_key])
+    of_header = frozenset(name for name, column in declared.items() if column.part == "header")
+    of_value = pa.schema([column for column in columns if column.name not in of_key | of_header])
     names = destination.kafka_columns
     is_shaped = bool(pipeline.transforms) or destination.changes is not None
     return RecordSpec(
@@ -137,6 +138,7 @@ def record_spec(
         key=None if key is None else format_of(key, schemas or {}),
         key_fields=_fields(key, of_value) if key is not None and key.format == JSON else None,
         of_key=of_key,
+        of_header=of_header,
         infers=infers_fields(pipeline),
         transforms=tuple(transform_of(step) for step in pipeline.transforms),
         defaults={name: column.default for name, column in declared.items() if column.has_default},
@@ -154,7 +156,7 @@ def record_spec(
         kafka_columns=KafkaColumns(**names.model_dump()) if names else None,
         merge=merge_spec(pipeline, destination),
         file_format=destination.file_format,
-        evolution=evolution(destination, of_key, columns, pipeline.limits.max_name_length),
+        evolution=evolution(destination, of_key | of_header, columns, pipeline.limits.max_name_length),
         declared=None if destination.evolves == "none" else frozenset(declared),
     )
 
@@ -230,21 +232,25 @@ def route_of(
     route, histories = pipeline.route, pipeline.histories
     if route is None:
         return None
+    part = route.part
     if route.static is not None:
-        static = StaticRoute(_path(route.static.field), route.static.tables)
+        static = StaticRoute(_path(route.static.field, part), route.static.tables, part)
         return Route(static, route.otherwise, histories=histories)
     spec = template_spec(pipeline, columns, schemas)
     new = None if spec is None else NewTables(spec, refused or {}, rest)
     if route.field is not None:
-        field_route = FieldRoute(_path(route.field.name), route.field.allow, route.field.deny, route.field.lower_case)
+        by_field = route.field
+        field_route = FieldRoute(
+            _path(by_field.name, part), by_field.allow, by_field.deny, by_field.lower_case, by_field.table, part
+        )
         return Route(field_route, route.otherwise, new, histories)
     topic = route.topic
     topic_route = TopicRoute({}) if topic is None else TopicRoute(topic.rename, topic.deny)
     return Route(topic_route, route.otherwise, new, histories)
 
 
-def _path(text: str) -> tuple[str, ...]:
-    return tuple(text.split("."))
+def _path(text: str, part: RoutePart) -> tuple[str, ...]:
+    return (text,) if part == "header" else tuple(text.split("."))
 
 
 def infers_fields(pipeline: Pipeline) -> bool:
@@ -257,11 +263,11 @@ def infers_fields(pipeline: Pipeline) -> bool:
 
 
 def evolution(
-    destination: Destination, of_key: Collection[str], columns: pa.Schema, max_name_length: int
+    destination: Destination, filled: Collection[str], columns: pa.Schema, max_name_length: int
 ) -> Evolution | None:
     """Which changes records may ask for of a destination; None: none.
 
-    The columns are those of its rows, as the table has them; those `of_key` take fields of the key.
+    The columns are those of its rows, as the table has them; those `filled` take fields of the key, or headers.
     """
     if destination.evolves == "none":
         return None
@@ -269,7 +275,7 @@ def evolution(
     declared = (field.name for field in destination.partition_fields if field.name != field.column)
     partitions = (*declared, *partition_names(columns))
     merging = (OP, PLACE, DELETED) if destination.is_merged else (OP,)  # the decoder's own, in every table
-    reserved = ENGINE_COLUMNS.union(of_key, destination.added_columns, partitions, merging)
+    reserved = ENGINE_COLUMNS.union(filled, destination.added_columns, partitions, merging)
     keys = (field.name for field in columns if IDENTIFIES in (field.metadata or {}))
     never_null = frozenset(filter(None, (*destination.identifier, *keys, destination.order_by)))
     return Evolution(

@@ -293,7 +293,9 @@ class ChangeReader:
         )
         optional = {name: column.model_copy(update={"required": False}) for name, column in columns.items()}
         self._nullable_readers = ColumnReaders(optional, value)
-        paths = {name: column.source or (name,) for name, column in columns.items()}
+        paths = {name: column.source or (name,) for name, column in columns.items() if column.part != "header"}
+        order_by = None if destination.order_by not in paths else destination.order_by
+        self._order_by = order_by  # None also if it is a header
         self._fields = frozenset(path[0] for path in paths.values())
         self._types = {path[0]: columns[name].parsed for name, path in paths.items() if len(path) == 1}
         self._is_fact = [(column.source or ())[:1] == (FACTS,) for column in columns.values()]
@@ -354,7 +356,7 @@ class ChangeReader:
         Where records bring columns, only key and order of other images are read: other fields may fit no column.
         """
         if self._is_grown:
-            needed, image = {*self._destination.identifier, self._destination.order_by}, self._typed(image, changes)
+            needed, image = {*self._destination.identifier, self._order_by}, self._typed(image, changes)
         elif changes.format == "canal":  # all of it text, of which only what counts must be what its column takes
             require_texts(image, *self._types)
             return
@@ -382,8 +384,8 @@ class ChangeReader:
         values = tuple(map(null_empty_values, values)) if self._is_grown else values
         cells = dict(zip(self._names, values, strict=True))
         key = tuple([cells[name] for name in self._destination.identifier])
-        order = None if self._destination.order_by is None else cells[self._destination.order_by]
-        if self._destination.order_by is not None and order is None:
+        order = None if self._order_by is None else cells[self._order_by]
+        if self._order_by is not None and order is None:
             raise Unfit("a change without order")
         return RowChange("upsert", key, order, values)
 
@@ -396,7 +398,7 @@ class ChangeReader:
         columns = zip(self._names, self._column_readers.cell_readers, self._is_fact, strict=True)
         return tuple(
             [
-                read_cell(document) if is_fact or name == self._destination.order_by else key_cells.get(name)
+                read_cell(document) if is_fact or name == self._order_by else key_cells.get(name)
                 for name, read_cell, is_fact in columns
             ]
         )
@@ -405,7 +407,7 @@ class ChangeReader:
         return tuple([self._cell(name, row, facts) for name in self._destination.identifier])
 
     def _order(self, row: Row, facts: Row) -> Any:
-        return None if self._destination.order_by is None else self._cell(self._destination.order_by, row, facts)
+        return None if self._order_by is None else self._cell(self._order_by, row, facts)
 
     def _cell(self, name: str, row: Row, facts: Row) -> Any:
         cell = self._column_readers.cell_readers[self._names.index(name)](self._document(row, facts))

@@ -88,10 +88,12 @@ class ColumnReaders:
         self._once = value.duplicate_keys == "dead_letter"
         self._fails = value.unknown_fields == "fail"
         rescued = value.rescued_column if value.unknown_fields == "rescue" else None
-        paths = {name: _path(name, column) for name, column in columns.items() if name != rescued}
-        self._known_names = {self._lookup_name(path[0]) for path in paths.values() if path}
+        headers = [name for name, column in columns.items() if column.part == "header"]  # the message has them
+        paths = {name: _path(name, column) for name, column in columns.items() if name not in (rescued, *headers)}
+        self._known_names = {self._lookup_name(path[0]) for path in [*paths.values(), *((n,) for n in headers)] if path}
         self._counts_unknown = value.unknown_fields != "ignore" and all(paths.values())
         readers_by_name = {name: self._cell_reader(name, columns[name], value, path) for name, path in paths.items()}
+        readers_by_name |= dict.fromkeys(headers, _no_cell)
         self.cell_readers: list[CellReader] = [readers_by_name.get(name, _rescued_fields) for name in columns]
 
     def document(self, whole: dict[str, Any]) -> Document:
@@ -147,6 +149,10 @@ class ColumnReaders:
 
 def _path(name: str, column: Column) -> Sequence[str]:
     return (name,) if column.source is None else column.source
+
+
+def _no_cell(_document: Document) -> None:
+    return None
 
 
 def _rescued_fields(document: Document) -> str | None:
@@ -264,7 +270,9 @@ class Expectation:
 
 def _is_plain(columns: Mapping[str, Column], value: Value) -> bool:
     """Whether each column reads the field of its own name, without options or defaults: then a fast path applies."""
-    as_named = all(column.source is None and not column.has_default for column in columns.values())
+    as_named = all(
+        column.part == "value" and column.source is None and not column.has_default for column in columns.values()
+    )
     return as_named and value.unknown_fields == "ignore" and value.field_names == "exact"
 
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from json import JSONDecoder
 from typing import Any, Literal
+
+from confluent_kafka import Message
 
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.route import Route
 from frazil.pipeline.syntax.patterns import matches, taken_up
+from frazil.verify.values.header_cells import header_text
 from frazil.verify.values.json_document import EACH_ONCE, LAST_COUNTS, NumberText, Unfit, object_of
 
 RouteTarget = Literal["here", "elsewhere", "nowhere"]
 """Whether a record is routed to this table, only to other tables, or to no table."""
 
-RouteToTable = Callable[[str, bytes], RouteTarget]
-"""Returns the target of a record by topic and value. A value that can't be read goes to every table, as a dead letter."""
+RouteToTable = Callable[[str, bytes, Message], RouteTarget]
+"""Returns the target of a record by topic and value, or by a header of the message. A value that can't be read goes to every
+table, as a dead letter."""
 
-TablesOf = Callable[[str, bytes], frozenset[str] | None]
-"""Returns the destinations of a record by topic and value; None if the value can't be read."""
+TablesOf = Callable[[str, bytes, Message], frozenset[str] | None]
+"""Returns the destinations of a record, likewise; None if the value can't be read."""
 
 _REMEMBERED = 10_000
 """Size of the cache of routed names: a field with ever new values must not fill the memory."""
@@ -35,6 +40,11 @@ def tables_of(pipeline: Pipeline) -> TablesOf | None:
     path = route.static.field if route.static is not None else route.field.name if route.field is not None else ""
     steps = path.split(".")
 
+    by_field = route.topic is None and route.part == "value"
+    # Of a record that can't be decoded there is one letter for all tables. A column of the whole value takes any JSON.
+    is_json = pipeline.value.format == "json" and len(tables) > 1
+    is_json &= all(column.source != () for table in pipeline.destinations for column in table.columns.values())
+
     @lru_cache(_REMEMBERED)
     def tables_of_name(text: str) -> frozenset[str]:
         names = _by_topic(route, text) if route.topic is not None else _by_field(route, text)
@@ -43,14 +53,16 @@ def tables_of(pipeline: Pipeline) -> TablesOf | None:
         names |= {log for log, table in histories.items() if table in names}
         return frozenset(names & tables)
 
-    def route_record(topic: str, raw: bytes) -> frozenset[str] | None:
-        if route.topic is not None:
-            return tables_of_name(topic)
-        try:
-            text = _text(object_of(raw, decoder), steps, folds=folds)
-        except Unfit:
-            return None
-        return frozenset() if text is None else tables_of_name(text)
+    def route_record(topic: str, raw: bytes, message: Message) -> frozenset[str] | None:
+        if by_field:
+            try:
+                text = _text(object_of(raw, decoder), steps, folds=folds)
+            except Unfit:
+                return None
+        else:
+            text = topic if route.topic is not None else header_text(message, path)
+        names = frozenset[str]() if text is None else tables_of_name(text)
+        return None if names and not by_field and is_json and _is_broken(raw, decoder) else names
 
     return route_record
 
@@ -61,11 +73,19 @@ def route_to_table(pipeline: Pipeline, table: str) -> RouteToTable | None:
     if route_record is None:
         return None
 
-    def route(topic: str, raw: bytes) -> RouteTarget:
-        tables = route_record(topic, raw)
+    def route(topic: str, raw: bytes, message: Message) -> RouteTarget:
+        tables = route_record(topic, raw, message)
         return "here" if tables is None or table in tables else "elsewhere" if tables else "nowhere"
 
     return route
+
+
+def _is_broken(raw: bytes, decoder: JSONDecoder) -> bool:
+    try:
+        object_of(raw, decoder)
+    except Unfit:
+        return True
+    return False
 
 
 def _by_topic(route: Route, topic: str) -> set[str]:
@@ -82,6 +102,10 @@ def _by_field(route: Route, text: str) -> set[str]:
     if route.field is None:
         return set()
     text = text.lower() if route.field.lower_case else text
+    if route.field.table is not None:
+        if not text.replace("_", "a").replace("-", "a").isalnum():
+            return set()
+        text = route.field.table.replace("{value}", text)
     allowed = not route.field.allow or any(matches(pattern, text) for pattern in route.field.allow)
     denied = any(matches(pattern, text) for pattern in route.field.deny)
     return {text} if allowed and not denied else set()

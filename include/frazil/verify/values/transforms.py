@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from frazil.pipeline.syntax.patterns import matches
 from frazil.pipeline.transforms.transforms import Step
+from frazil.verify.values.header_cells import Headers
 from frazil.verify.values.json_document import EPOCH, Unfit
 from frazil.verify.values.native import BARE, UNKNOWN, Fields, Json, LineText, UnjudgedError
 from frazil.verify.values.readers import NUMBER
@@ -26,7 +27,7 @@ class Record:
         value: Fields of the value.
         key: Fields of the key; None without one.
         micros: Kafka's timestamp.
-        headers: Names of its headers.
+        headers: Its headers by name, of several the last one.
     """
 
     value: Fields
@@ -35,7 +36,7 @@ class Record:
     partition: int
     offset: int
     micros: int | None
-    headers: frozenset[str] = field(default_factory=frozenset)
+    headers: Headers = field(default_factory=dict)
 
 
 Apply = Callable[[Any, Record], Record | None]
@@ -63,6 +64,8 @@ def _applies(step: Step, record: Record) -> bool:
             return matches(when.pattern, record.topic) != bool(when.negate)
         case "HasHeaderKey":
             return (when.name in record.headers) != bool(when.negate)
+        case "HeaderMatches":
+            return _header_matches(when, record) != bool(when.negate)
     return True  # RecordIsTombstone is only allowed negated, and none gets here
 
 
@@ -77,6 +80,16 @@ def _on_target(change: Callable[[Any, Fields, Record], Fields]) -> Apply:
         return replace(record, key=changed) if step.target == "key" else replace(record, value=changed)
 
     return apply
+
+
+def _header_matches(when: Any, record: Record) -> bool:
+    content = record.headers.get(when.name)
+    if isinstance(content, UnjudgedError):
+        raise content
+    try:
+        return content is not None and matches(when.pattern, content.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _insert_field(step: Any, fields: Fields, record: Record) -> Fields:
@@ -189,8 +202,17 @@ _drop_fields = _on_target(
 
 
 def _header_from(step: Any, record: Record) -> Record | None:
-    with_headers = replace(record, headers=record.headers | {*step.headers})
+    fields = record.key if step.target == "key" else record.value
+    if fields is None:
+        return record
+    names = zip(step.headers, step.fields, strict=True)
+    added = {header: _header_content(fields.get(name)) for header, name in names}
+    with_headers = replace(record, headers={**record.headers, **added})
     return with_headers if step.operation == "copy" else _drop_fields(step, with_headers)
+
+
+def _header_content(value: Any) -> bytes | UnjudgedError | None:
+    return value.encode() if type(value) is str else None if value is None else UnjudgedError("a header of a field")
 
 
 APPLIED: Final[Mapping[str, Apply]] = {
@@ -205,8 +227,12 @@ APPLIED: Final[Mapping[str, Apply]] = {
     "CopyValue": _copy_value,
     "Filter": lambda _, __: None,
     "HeaderFrom": _header_from,
-    "InsertHeader": lambda step, record: replace(record, headers=record.headers | {step.header}),
-    "DropHeaders": lambda step, record: replace(record, headers=record.headers - {*step.headers}),
+    "InsertHeader": lambda step, record: replace(
+        record, headers={**record.headers, step.header: step.value_literal.encode()}
+    ),
+    "DropHeaders": lambda step, record: replace(
+        record, headers={name: content for name, content in record.headers.items() if name not in step.headers}
+    ),
     "SetSchemaMetadata": lambda _, record: record,
 }
 """Name -> implementation of the steps that verify can apply."""

@@ -17,6 +17,7 @@ from frazil.pipeline.models.value import Column, Decoding
 from frazil.verify.values.column_readers import Bad, ColumnReaders, Document, column_default, options_of
 from frazil.verify.values.evolved_schema import has_undeclared_columns
 from frazil.verify.values.formats import Decode, TombstoneError, format_decoder
+from frazil.verify.values.header_cells import HeaderCells, headers_of
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
 from frazil.verify.values.native import Fields, Schema, UnjudgedError, native_reader
 from frazil.verify.values.transforms import Record, transform, unread_steps
@@ -58,8 +59,9 @@ def untyped_because(pipeline: Pipeline) -> Iterator[str]:
         elif has_undeclared_columns(destination):
             yield f"{destination.table}: columns that records bring, of records that are {how}"
     is_changed = value.format != "json" or bool(pipeline.transforms)
-    if is_changed and pipeline.route is not None and pipeline.route.topic is None:
-        yield f"records that are {how} go by a field"
+    route = pipeline.route
+    if is_changed and route is not None and route.topic is None and (route.part == "value" or pipeline.transforms):
+        yield f"records that are {how} go by a field or a header"
     if value.field_names != "exact" or (value.unknown_fields != "ignore" and is_changed):
         yield "value.field_names or value.unknown_fields decides about fields"
 
@@ -96,6 +98,8 @@ class TypedExpectation:
         self._key = None if key is None else self._decoder(key)
         of_value = {name: column for name, column in self.columns.items() if column.part == "value"}
         self._json = ColumnReaders(of_value, value, in_orc=self.in_orc) if self._is_json else None
+        self._headers = HeaderCells(self.columns, value, in_orc=self.in_orc)
+        self.unjudged = self._headers.unjudged
         self._json_decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=False)
         options = {name: options_of(column, value, in_orc=self.in_orc) for name, column in self.columns.items()}
         self._reads = {name: native_reader(column.parsed, options[name]) for name, column in self.columns.items()}
@@ -141,23 +145,45 @@ class TypedExpectation:
         filters = any(step.name == "Filter" for step in self.pipeline.transforms)
         return filters and not isinstance(row, Bad) and all(isinstance(cell, Bad) for cell in row)
 
+    def is_broken(self, message: Message) -> bool | None:
+        """Whether value or key can't be decoded, whatever the columns are; None if that can't be derived."""
+        headers = {
+            name: content if isinstance(content, bytes) else b"" for name, content in headers_of(message).items()
+        }
+        raw_key, raw = message.key(), message.value() or b""
+        try:
+            if raw_key is not None and self._key is not None:
+                self._key(bytes(raw_key), headers)
+            if self._value is None:
+                object_of(raw, self._json_decoder)
+            else:
+                self._value(raw, headers)
+        except Unfit:
+            return True
+        except UnjudgedError:
+            return None
+        except TombstoneError:
+            return False
+        return False
+
     def _record(self, message: Message) -> tuple[Any, ...] | Bad:
-        headers = message.headers() or []
-        pairs = headers.items() if isinstance(headers, dict) else headers
-        by_name = {name: text.encode() if isinstance(text, str) else text or b"" for name, text in pairs}
+        headers = headers_of(message)
+        by_name = {name: content if isinstance(content, bytes) else b"" for name, content in headers.items()}
         try:
             raw_key, raw = message.key(), message.value() or b""
             key = None if raw_key is None or self._key is None else self._key(bytes(raw_key), by_name)
             if self._json is not None:
-                return self._cells({}, key, self._json.document(self._own(object_of(raw, self._json_decoder))))
+                document = self._json.document(self._own(object_of(raw, self._json_decoder)))
+                return self._headers.join(self._cells({}, key, document), headers)
             if self._value is None:
                 return LEFT_OUT
             fields = self._value(raw, by_name)
             kind, milliseconds = message.timestamp()
             micros = None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1_000
             place = message.topic() or "", message.partition() or 0, message.offset() or 0
-            outcome = transform(Record(fields, key, *place, micros, frozenset(by_name)), self.pipeline.transforms)
-            return LEFT_OUT if outcome is None else self._cells(outcome.value, outcome.key, None)
+            outcome = transform(Record(fields, key, *place, micros, headers), self.pipeline.transforms)
+            cells = LEFT_OUT if outcome is None else self._cells(outcome.value, outcome.key, None)
+            return self._headers.join(cells, headers if outcome is None else outcome.headers)
         except TombstoneError:
             return Bad("no value") if self.pipeline.value.null_value == "dead_letter" else LEFT_OUT
         except UnjudgedError as error:
@@ -168,15 +194,17 @@ class TypedExpectation:
     def _own(self, whole: Fields) -> Fields:
         """Fields of a JSON value, without those whose names belong only to columns of the key."""
         value_names = {(column.source or (name,))[0] for name, column in self.columns.items() if column.part == "value"}
-        keys = {name for name, column in self.columns.items() if column.part == "key"} - value_names
+        keys = {name for name, column in self.columns.items() if column.part != "value"} - value_names
         return {name: value for name, value in whole.items() if name not in keys} if keys else whole
 
     def _cells(self, value: Fields, key: Fields | None, document: Document | None) -> tuple[Any, ...]:
         cell_readers = iter(() if self._json is None else self._json.cell_readers)
-        cells = []
+        cells: list[Any] = []
         for name, column in self.columns.items():
             try:
-                if document is not None and column.part == "value":
+                if column.part == "header":
+                    cells.append(None)  # joined at the end
+                elif document is not None and column.part == "value":
                     cells.append(next(cell_readers)(document))
                 else:
                     cells.append(self._cell(name, column, key if column.part == "key" else value))

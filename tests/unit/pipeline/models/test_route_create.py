@@ -121,3 +121,23 @@ def test_topic_without_a_namespace_is_a_warning() -> None:
     bare = pipeline(route={"field": None, "topic": {}})
     assert "orders names no table" in remarks(bare)[0]
     assert not remarks(pipeline(route={"field": None, "topic": {"rename": {"(.*)": r"shop.\1"}}}))
+
+
+@pytest.mark.parametrize(
+    "table", ["events", "{value}", "{value}.a", "a.b{value}.c", "a.{value}{value}", "a.b", "a.{type}", "a./{value}"]
+)
+def test_template_has_the_value_once_in_its_last_part(table: str) -> None:
+    with pytest.raises(ValidationError, match=r"expected a name with \{value\} once"):
+        pipeline(route={"field": {**FIELD, "table": table}})
+
+
+def test_listed_table_that_no_value_can_name_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"no record goes to shop\.b: no value makes that name"):
+        pipeline(("shop.a_log", "shop.b"), route={"field": {**FIELD, "table": "shop.{value}_log"}})
+
+
+def test_template_in_one_namespace_raises_no_remark() -> None:
+    anywhere = {"name": "to", "allow": [".*"]}
+
+    assert remarks(pipeline(route={"field": anywhere})) != ()
+    assert remarks(pipeline(route={"field": {**anywhere, "table": "shop.{value}"}})) == ()

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -74,7 +75,8 @@ def test_history_gets_the_records_of_its_table() -> None:
         assert {table: rows.num_rows for table, rows in outcomes.rows.items()} == {TABLE: 1, "shop.pets": 0, LOG: 1}
         meant = {table: route_to_table(made, table) for table in made.tables}
         found = {
-            table: None if tell is None else tell("orders", json.dumps(value).encode()) for table, tell in meant.items()
+            table: None if tell is None else tell("orders", json.dumps(value).encode(), Message())
+            for table, tell in meant.items()
         }
         assert found == {TABLE: "here", "shop.pets": "elsewhere", LOG: "here"}
 
@@ -100,7 +102,7 @@ def test_record_that_names_the_history_table_lands_nowhere(route: dict[str, Any]
     for table in made.tables:
         tell = route_to_table(made, table)
         assert tell is not None
-        assert tell(topic, value) == "nowhere"
+        assert tell(topic, value, Message()) == "nowhere"
 
 
 def test_history_table_named_in_a_route_gets_its_records() -> None:
@@ -116,7 +118,9 @@ def test_history_table_named_in_a_route_gets_its_records() -> None:
     value = event("c", None, ann(), {"table": "old"})
     assert {table: rows.num_rows for table, rows in landed(made, [value]).rows.items()} == {TABLE: 0, LOG: 1}
     meant = {table: route_to_table(made, table) for table in made.tables}
-    assert {of: tell("orders", json.dumps(value).encode()) for of, tell in meant.items() if tell is not None} == {
+    assert {
+        of: tell("orders", json.dumps(value).encode(), Message()) for of, tell in meant.items() if tell is not None
+    } == {
         TABLE: "elsewhere",
         LOG: "here",
     }

@@ -9,17 +9,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.batch.facts import Staged
 from frazil.batch.schema_change import NAMES_TOLD, unfit_because
 from frazil.errors import Terminal
+from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.records.decoder.decode import Decoder
-from frazil.records.decoder.route import FieldRoute, NewTables, Route, TopicRoute
+from frazil.records.decoder.route import FieldRoute, NewTables, Route, Router, TopicRoute
 from frazil.records.model.format import FormatSpec
 from frazil.records.model.outcome import Outcomes, TopicPartition
 from frazil.records.model.spec import RecordSpec
+from frazil.verify.values.routes import tables_of
 from tests.unit.records.kafka_batches import kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("id", pa.int64(), nullable=False)]))
@@ -156,3 +159,47 @@ def test_requested_table_does_not_depend_on_neighbours(names: list[str | None]) 
     alone = [decode([value(of)], new, ["shop.a.b"]) for of in names]
     assert set(together.new_tables) == {name for of in alone for name in of.new_tables}
     assert [code for _, code in codes(together)] == [code for of in alone for _, code in codes(of)]
+
+
+TEMPLATE = FieldRoute(("to",), (r"events\..*",), (r".*secret",), table="events.{value}_log")
+
+
+@pytest.mark.parametrize("to", ["PushEvent", "push-event", "x_1", "été", 7, True])
+def test_plain_value_names_its_table_by_a_template(to: Any) -> None:
+    name = f"events.{json.dumps(to) if not isinstance(to, str) else to}_log"
+
+    assert decode([value(to)], NewTables(SPEC), by=TEMPLATE).new_tables == (name,)
+    assert decode([value(to)], NewTables(SPEC), [name], by=TEMPLATE).rows[name].num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "to", ["", "a.b", "../a", "a/b", "a b", "a`", "a\n", "{value}", "a\u0000", "a\u0301", None, {"a": 1}, "a" * 255]
+)
+def test_value_that_is_no_part_of_a_name_is_a_dead_letter(to: Any) -> None:
+    found = decode([value(to), value("a")], NewTables(SPEC), ["events.a_log"], by=TEMPLATE)
+
+    assert codes(found) == [(100, "UNROUTED")]
+    assert found.rows["events.a_log"].num_rows == 1
+    assert found.new_tables == ()
+
+
+def test_values_in_lower_case_share_a_table_by_choice_only() -> None:
+    apart = decode([value("Push"), value("push")], NewTables(SPEC), by=TEMPLATE)
+    together = decode([value("Push"), value("push")], NewTables(SPEC), by=replace(TEMPLATE, lower_case=True))
+
+    assert apart.new_tables == ("events.Push_log", "events.push_log")
+    assert together.new_tables == ("events.push_log",)
+
+
+@given(st.text(max_size=6) | st.sampled_from(["a", "A-1", "a.b", "ß", "\u0130"]), st.booleans())
+def test_verify_routes_values_by_a_template_alike(to: str, lower: bool) -> None:
+    field = {"name": "to", "table": "events.{value}", "lower_case": lower}
+    tables = [{"table": f"events.{name}", "columns": {"id": "long"}} for name in ("a", "a-1", "ß")]
+    raw = {"name": "p", "source": {"topics": ["t"]}, "destinations": tables, "route": {"field": field}}
+    tell = tables_of(Pipeline.model_validate(raw))
+    rule = FieldRoute(("to",), (), lower_case=lower, table="events.{value}")
+    names = ("events.a", "events.a-1", "events.ß")
+    rows, _ = Router(Route(rule), names).rows_by_table(pa.array([to]))
+
+    assert tell is not None
+    assert tell("t", value(to), Message()) == {name for name, own in zip(names, rows, strict=True) if len(own)}

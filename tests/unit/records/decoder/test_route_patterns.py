@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ def test_other_expressions_decide_a_hostile_text_at_once() -> None:
         assert WholeMatch(HOSTILE).replaced(pa.array([TEXT]), ["x", 1]).to_pylist() == [TEXT]
         told = route_to_table(pipeline(route=route), TABLES[0])
         assert told is not None
-        assert told("events", json.dumps({"kind": TEXT}).encode()) == "nowhere"
+        assert told("events", json.dumps({"kind": TEXT}).encode(), Message()) == "nowhere"
 
 
 def test_lines_of_captures_get_their_keys_at_once(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import new_table_metadata
@@ -182,5 +183,5 @@ def test_lost_value_of_a_widened_column_is_noticed() -> None:
     widened = rules_of(pipeline, [], "a.b", columns, {1: ColumnChanges(frozenset({"price"}))})
 
     assert widened.lenient == {1}
-    assert widened.cells(b'{"price": 5}', "t", 1) == ((5,), (False,))
+    assert widened.cells(b'{"price": 5}', "t", Message(), 1) == ((5,), (False,))
     assert widened.always_present == (0,)

@@ -45,6 +45,26 @@ class HasHeaderKey(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
+class HeaderMatches(Predicate):
+    """Records with a header, as text in UTF-8, that an expression matches from end to end; of several the last one counts."""
+
+    name: str = option("Name of the header.", min_length=1)
+    pattern: str = option("Regular expression of RE2; named groups as Java spells them.", form="expression")
+
+    def prepare(self) -> None:
+        """Refuse what RE2 does not take."""
+        WholeMatch(self.pattern)
+
+    def holds(self, frame: Frame) -> pa.BooleanArray:
+        """Return per row whether it holds."""
+        from frazil.records.transforms.header_lists import header_texts
+
+        texts = header_texts(frame.headers, self.name).dictionary_encode()
+        matching = WholeMatch(self.pattern).holds(texts.dictionary).take(texts.indices)
+        return pc.fill_null(matching, fill_value=False)
+
+
+@dataclass(frozen=True, slots=True)
 class RecordIsTombstone(Predicate):
     """Records that came without value. None of them gets to transforms, so only its negation is allowed: all others."""
 

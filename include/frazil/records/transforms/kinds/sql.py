@@ -17,8 +17,8 @@ class Sql(TransformDefinition):
     """Makes the fields of each record by expressions of DuckDB's SQL.
 
     One row in, one row out. The expressions see the fields, and beside them `_kafka_topic` (as routed so far),
-    `_kafka_partition`, `_kafka_offset`, `_kafka_timestamp` and `_kafka_key` (text, null if it is not UTF-8), which `*` does not
-    stand for. Fields that are merely named keep their type. Times are in UTC. A row on which an expression fails becomes a dead
+    `_kafka_partition`, `_kafka_offset`, `_kafka_timestamp`, `_kafka_key` (text, null if it is not UTF-8) and `_kafka_headers` (a
+    map of name to such text, the last one of each name: `_kafka_headers['ce_type']`), which `*` does not stand for. Fields that are merely named keep their type. Times are in UTC. A row on which an expression fails becomes a dead
     letter; records of a shape that the expressions don't fit fail. Whole numbers wider than 64 bits become decimal(38, 0).
 
     `select` takes no aggregates, windows, subqueries, nor functions with another result each time, such as the time of day.

@@ -40,6 +40,7 @@ _STAR_PARTS: Final = ("columns", "replace_list", "rename_list", "qualified_exclu
 """Parts of a `*` that change which columns it makes, in a way that is not traced here."""
 
 ROW: Final = "_frazil_row"
+HEADERS: Final = "_kafka_headers"
 EXTRA_COLUMNS: Final = pa.schema(
     [
         ("_kafka_topic", pa.string()),
@@ -47,6 +48,7 @@ EXTRA_COLUMNS: Final = pa.schema(
         ("_kafka_offset", pa.int64()),
         ("_kafka_timestamp", TIMESTAMP),
         ("_kafka_key", pa.string()),
+        (HEADERS, pa.map_(pa.string(), pa.string())),
         (ROW, pa.int64()),
     ]
 )
@@ -104,6 +106,17 @@ def named_columns(select: str, where: str | None) -> frozenset[str] | None:
     names = [name for names in columns for name in names]
     return frozenset(
         name.casefold() for name in (*names, *(item["alias"] for item in explicit_items), *EXTRA_COLUMNS.names)
+    )
+
+
+@lru_cache(maxsize=64)
+def reads_headers(select: str, where: str | None) -> bool:
+    """Return whether expressions may read `HEADERS`: building it costs as much as there are headers."""
+    items = parse_select_list(select, f"SELECT {select}")
+    nodes = list(walk([items, [] if where is None else condition_of(where)]))
+    names = {name.lower() for node in nodes if node.get("class") == "COLUMN_REF" for name in node["column_names"]}
+    return not names.isdisjoint((HEADERS, RELATION)) or any(
+        node.get("class") == "POSITIONAL_REFERENCE" for node in nodes
     )
 
 

@@ -9,11 +9,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.error_codes import BAD_TRANSFORM
+from frazil.records.json.exact import utf8_texts
 from frazil.records.model.dead_letter import Reason
 from frazil.records.model.frame import Frame, Transformed
 from frazil.records.transforms.fields import batch_of, columns_of, failure, first_duplicate, reject_all, select
+from frazil.records.transforms.header_lists import text_maps
 from frazil.records.transforms.sql.engine import forget_connection, row_message, run
-from frazil.records.transforms.sql.plan import EXTRA_COLUMNS, ROW, Plan, UnfitShape, plan, refuse_names
+from frazil.records.transforms.sql.plan import (
+    EXTRA_COLUMNS,
+    HEADERS,
+    ROW,
+    Plan,
+    UnfitShape,
+    plan,
+    reads_headers,
+    refuse_names,
+)
 
 if TYPE_CHECKING:
     from frazil.records.transforms.kinds.sql import Sql
@@ -42,7 +53,9 @@ def apply_expressions(sql: Sql, frame: Frame) -> Transformed:
         )
     except UnfitShape as e:
         return reject_all(frame, e.message)
-    answer, failed = _answers(sql_plan, _rows(frame, input_columns), sql.memory_bytes)
+    has_headers = reads_headers(sql.select, sql.where)
+    rows = _rows(frame, input_columns, has_headers=has_headers)
+    answer, failed = _answers(sql_plan, rows, sql.memory_bytes)
     order = answer.column(ROW).combine_chunks()
     _refuse_other_rows(sql, order, len(frame) - len(failed))
     row_indices = pc.index_in(pa.array(range(len(frame)), pa.int64()), value_set=order)
@@ -82,32 +95,19 @@ def _reorder(values: pa.ChunkedArray, indices: pa.Int32Array, data_type: pa.Data
     )
 
 
-def _rows(frame: Frame, input_columns: list[tuple[pa.Field, pa.Array]]) -> pa.Table:
+def _rows(frame: Frame, input_columns: list[tuple[pa.Field, pa.Array]], *, has_headers: bool) -> pa.Table:
     records = frame.records
     added = [
         frame.topic,
         records.column("partition"),
         records.column("offset"),
         records.column("timestamp"),
-        _text(records.column("key")),
+        utf8_texts(records.column("key")),
+        text_maps(frame.headers) if has_headers else pa.nulls(len(frame), EXTRA_COLUMNS.field(HEADERS).type),
         pa.array(range(len(frame)), pa.int64()),
     ]
     columns = [*input_columns, *zip(EXTRA_COLUMNS, added, strict=True)]
     return pa.Table.from_batches([batch_of(columns, len(frame))])
-
-
-def _text(keys: pa.BinaryArray) -> pa.StringArray:
-    try:
-        return keys.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([_utf8(key) for key in keys.to_pylist()], pa.string())
-
-
-def _utf8(key: bytes | None) -> str | None:
-    try:
-        return None if key is None else key.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _answers(sql_plan: Plan, rows: pa.Table, memory: int) -> tuple[pa.Table, dict[int, Reason]]:
