@@ -18,6 +18,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 
 from frazil.error_codes import TABLE_MISSING
 from frazil.errors import FrazilError
+from frazil.extras import require_database
 from frazil.iceberg.catalog.folder import Folder
 from frazil.iceberg.catalog.table_properties import refuse_code
 from frazil.iceberg.errors import translated
@@ -263,6 +264,7 @@ class Lake:
 
 
 def _sql(name: str, properties: Mapping[str, str]) -> SharedSqlCatalog:
+    require_database(properties["uri"], f"catalog {name}")
     from frazil.iceberg.catalog.sql import open_sql
 
     return open_sql(name, properties)
