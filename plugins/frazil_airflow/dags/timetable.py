@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
-
 from frazil.pipeline.syntax.interval import Interval
+from frazil_airflow.compat import CronDataIntervalTimetable, DeltaDataIntervalTimetable
 
 _HOUR_MINUTES = 60
 _DAY_HOURS = 24

@@ -6,21 +6,23 @@ own names: `airflow.frazil.lag.records.orders`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow.sdk.configuration import conf
-from airflow.sdk.observability.stats import Stats, normalize_name_for_stats
-
 from frazil.monitor.metrics import Sample
 from frazil.monitor.samples import of_condition, of_maintenance, of_run
+from frazil_airflow.compat import Stats, conf
 
 if TYPE_CHECKING:
     from frazil.maintain.result import MaintenanceResult
     from frazil.monitor.condition import Condition
     from frazil.monitor.state import Promise
     from frazil.run.batches.result import RunResult
+
+_UNFIT = re.compile(r"[^a-zA-Z0-9_.-]")
+"""What Airflow lets no name of a metric hold."""
 
 
 def emit_run(result: RunResult) -> None:
@@ -41,7 +43,7 @@ def emit_condition(condition: Condition, promise: Promise) -> None:
 def _emit(samples: Iterable[Sample]) -> None:
     tagged = carries_tags()
     for sample in samples:
-        tags = {name: normalize_name_for_stats(value, log_warning=False) for name, value in sample.tags.items()}
+        tags = {name: _UNFIT.sub("_", value) for name, value in sample.tags.items()}
         name = sample.metric.name if tagged else full_name(sample.metric.name, tags.values())
         match sample.metric.kind:
             case "counter":
