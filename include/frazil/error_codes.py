@@ -55,7 +55,8 @@ PROGRAM_MISSING = ErrorCode(
     108,
     "A program, package or jar is missing",
     "Something that this command needs is not installed on this machine, or could not be fetched or built.",
-    "Parts of Frazil are optional: Airflow, Spark, Java, PostgreSQL and Go are installed for the commands that use them.",
+    "Parts of Frazil are optional: libraries of formats, catalogs and engines come with extras of the package (docs/install.md); Java,"
+    " PostgreSQL and Go are installed for the commands that use them.",
     "Install what the message names. If a download failed, check the network and run it again.",
 )
 STACK_FAILED = ErrorCode(

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
-from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.error_codes import BAD_ARGUMENT
+from frazil_airflow.compat import AirflowFailException
 from frazil_airflow.outputs.assets import THROUGH, completeness_asset
 
 

@@ -15,11 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from frazil.devstack.certificates import Authority
+from frazil.extras import require
 from frazil.runtime.files import PRIVATE_FILE, private_folder, write_atomically
 from frazil.runtime.home import LOOPBACK
+
+if TYPE_CHECKING:
+    from frazil.devstack.certificates import Authority
 
 SUPER_USER: Final = "broker"
 """Common name of the broker's own certificate. Who has it may do everything."""
@@ -58,6 +61,8 @@ class Secured:
     @property
     def authority(self) -> Authority:
         """Who signed the broker's certificate, and signs those of clients."""
+        from frazil.devstack.certificates import Authority
+
         return Authority.load(self.folder, _AUTHORITY)
 
     @property
@@ -129,6 +134,9 @@ class Secured:
 
 def secured(folder: Path, sasl: int, ssl: int, users: Iterable[str], keys: Path | None = None) -> Secured:
     """Make what a secured broker needs, or find it where an earlier call made it. New users get a password and a certificate."""
+    require("production", "a broker with certificates")
+    from frazil.devstack.certificates import Authority
+
     private_folder(folder)
     if not (folder / f"{_AUTHORITY}.pem").is_file():
         Authority.make("frazil").identity.store(folder, _AUTHORITY)

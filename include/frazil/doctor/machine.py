@@ -19,7 +19,15 @@ from frazil.runtime.java import INSTALL_HINT, NEWEST, OLDEST, find_java
 
 _PACKAGE: Final = "frazil"
 
-_EXTRAS: Final = {"spark": "pyspark", "airflow": "apache-airflow", "postgres": "psycopg2-binary"}
+_EXTRAS: Final = {
+    "airflow": "apache-airflow",
+    "avro": "fastavro",
+    "json-schema": "jsonschema-rs",
+    "postgres": "psycopg2-binary",
+    "protobuf": "grpcio-tools",
+    "spark": "pyspark",
+    "sql": "duckdb",
+}
 """Groups of packages that a machine has or has not, each with the one that tells: a worker needs no Airflow."""
 
 _SETS: Final = ("broker", "spark")

@@ -10,11 +10,11 @@ from typing import Final
 
 from frazil.doctor.finding import Check, Finding, ask_time, clock_finding, error_finding, findings_of
 from frazil.errors import Retryable, Terminal
+from frazil.extras import require
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.kafka.admin.observe import observe
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
-from frazil.registry.client import RegistrySchemas
 from frazil.runtime import port, spark_server
 from frazil.runtime.airflow_login import any_api, remote_url
 from frazil.spark.submit.server import managed_engine
@@ -96,6 +96,9 @@ def registry(project: Project, name: str) -> Iterator[Finding]:
     check = f"registry {name}"
 
     def ask() -> Iterator[Finding]:
+        require("registry", f"registry {name}")
+        from frazil.registry.client import RegistrySchemas
+
         asked_registry = project.registry(name)
         schemas = RegistrySchemas(asked_registry)
         try:

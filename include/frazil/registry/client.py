@@ -12,7 +12,7 @@ from typing import Final, TypeVar, cast
 from uuid import UUID
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.common._httpx_compat import httpx
+from confluent_kafka.schema_registry._sync.schema_registry_client import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from frazil.error_codes import REGISTRY_FAILED

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Final
 
 # The client takes the first of two HTTP libraries that is installed; this is the one it took.
-from confluent_kafka.schema_registry.common._httpx_compat import httpx
+from confluent_kafka.schema_registry._sync.schema_registry_client import httpx
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
 from frazil.error_codes import REGISTRY_FAILED

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from frazil.error_codes import BAD_ARGUMENT, NAME_UNKNOWN
+from frazil.extras import require
 from frazil.iceberg.commit.branch_table import BranchTable
 from frazil.iceberg.errors import translated
 from frazil.iceberg.patches.variant import unreadable
@@ -70,6 +71,7 @@ def query(project: Project, sql: str, *, catalog: str | None = None) -> pa.Table
         Terminal: The question is not valid, is no question, or names a table that isn't there.
         Retryable: The catalog or the storage can't be read now.
     """
+    require("sql", "a query")
     import duckdb
 
     lake = project.lake(catalog or _default(project))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.error_codes import AIRFLOW_FAILED
+from frazil.extras import require
 from frazil.runtime.files import PRIVATE_FILE, private_folder, write_atomically
 from frazil.runtime.home import Home
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 URL_VARIABLE = "FRAZIL_AIRFLOW_URL"
 PASSWORD_VARIABLE = "FRAZIL_AIRFLOW_PASSWORD"  # noqa: S105 - a name
 """With FRAZIL_AIRFLOW_USER: another Airflow than the home's own, for commands that talk to one."""
+
+_CLIENT = "Airflow's REST API"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ def any_api(home: Home) -> AirflowApi:
     Raises:
         Terminal: The password of the other one is not given; or Airflow was never started in this home.
     """
-    from frazil.runtime.airflow_api import AirflowApi  # comes with the `airflow` extra
+    require("airflow", _CLIENT)
+    from frazil.runtime.airflow_api import AirflowApi
 
     url = remote_url()
     if url is None:
@@ -93,7 +97,8 @@ def api(home: Home) -> AirflowApi:
     Raises:
         Terminal: Airflow was never started in this home.
     """
-    from frazil.runtime.airflow_api import AirflowApi  # comes with the `airflow` extra
+    require("airflow", _CLIENT)
+    from frazil.runtime.airflow_api import AirflowApi
 
     login = credentials(home)
     return AirflowApi(home.airflow_url, login.user, login.password)

@@ -5,6 +5,7 @@ PyIceberg alone waits forever, and lets the properties of a table choose the cla
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +16,6 @@ from confluent_kafka import KafkaError, KafkaException
 from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     ForbiddenError,
     NoSuchNamespaceError,
@@ -30,7 +30,6 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests import Session
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from frazil.error_codes import (
     CATALOG_REFUSED,
@@ -42,6 +41,7 @@ from frazil.error_codes import (
     TABLE_MISSING,
 )
 from frazil.errors import FrazilError, Terminal, quotable, without_values
+from frazil.extras import require_database
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import CatalogSettings
 
@@ -52,7 +52,6 @@ _WRAPPED = (
     NotInstalledError,
     OSError,
     RESTError,
-    SQLAlchemyError,
     ValidationError,
     ValidationException,
     ValueError,
@@ -68,7 +67,7 @@ _REFUSED = (
     PermissionError,
     UnauthorizedError,
 )
-_UNAVAILABLE = (DBAPIError, OSError, RESTError)
+_UNAVAILABLE = (OSError, RESTError)
 
 _ACCESS_DENIED = frozenset(
     {
@@ -95,7 +94,7 @@ def reading_tables(doing: str) -> Iterator[None]:
         yield
     except FrazilError:
         raise
-    except _WRAPPED as error:
+    except _wrapped() as error:
         lines = str(error).splitlines() or ["no message"]
         message = f"{doing}: {type(error).__name__}: {without_values(lines[0])}"
         if isinstance(error, FileNotFoundError):
@@ -105,13 +104,23 @@ def reading_tables(doing: str) -> Iterator[None]:
                 next_step="was it deleted by hand or by an orphan removal? Restore it from a backup of the storage",
             ) from quotable(error)
         is_refused = isinstance(error, _REFUSED) or "ACCESS_DENIED" in lines[0]  # as PyArrow says it of S3
-        if isinstance(error, _UNAVAILABLE) and not is_refused:
+        if isinstance(error, (*_UNAVAILABLE, *_loaded("DBAPIError"))) and not is_refused:
             raise CATALOG_UNREACHABLE.retryable(
                 message, next_step="try again; if it stays, look at the catalog and the storage"
             ) from quotable(error)
         raise CATALOG_REFUSED.terminal(
             message, next_step="check the catalog's entry in the settings file and its permissions"
         ) from quotable(error)
+
+
+def _wrapped() -> tuple[type[Exception], ...]:
+    return (*_WRAPPED, *_loaded("SQLAlchemyError"))
+
+
+def _loaded(name: str) -> tuple[type[Exception], ...]:
+    """An exception of SQLAlchemy, where a catalog in a database has loaded it; else nobody raises one."""
+    module = sys.modules.get("sqlalchemy.exc")
+    return () if module is None else (getattr(module, name),)
 
 
 def kafka_fault(
@@ -135,13 +144,6 @@ _CONNECT_SECONDS = 10.0
 
 _ANSWER_SECONDS = 60.0
 """Longest wait for the next part of an answer, unless the catalog's `rest.client.socket-timeout-ms` says otherwise."""
-
-
-class BoundSqlCatalog(SqlCatalog):
-    """A SQL catalog whose file-io has only properties of the settings, none of the table."""
-
-    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002 - PyIceberg's signature
-        return super()._load_file_io(EMPTY_DICT, location)
 
 
 class TimedRestCatalog(RestCatalog):
@@ -238,4 +240,17 @@ def _open_catalog(name: str, settings: CatalogSettings) -> Catalog:
     connection = {key: value for key, value in addresses.items() if value is not None}
     if settings.type == "rest":
         return TimedRestCatalog(name, **settings.properties, **connection)
-    return BoundSqlCatalog(name, **settings.properties, **connection)
+    return _open_database(name, {**settings.properties, **connection})
+
+
+def _open_database(name: str, properties: Mapping[str, str]) -> Catalog:
+    require_database(properties["uri"], f"catalog {name}")
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    class BoundSqlCatalog(SqlCatalog):
+        """A SQL catalog whose file-io has only properties of the settings, none of the table."""
+
+        def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002 - PyIceberg's signature
+            return super()._load_file_io(EMPTY_DICT, location)
+
+    return BoundSqlCatalog(name, **properties)

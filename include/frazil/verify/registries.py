@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-
-from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
-from confluent_kafka.schema_registry.error import SchemaRegistryError
+from typing import TYPE_CHECKING
 
 from frazil.error_codes import BAD_SETTING, REGISTRY_FAILED
+from frazil.extras import require
 from frazil.pipeline.settings.settings import RegistrySettings
 from frazil.verify.values.native import Schema, UnjudgedError
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
 
 _REFUSED = (401, 403)
 _NOT_FOUND = 404
@@ -25,13 +27,16 @@ class Registries:
         """The function that reads schemas of a registry by id.
 
         Raises:
-            Terminal: The settings don't know it.
+            Terminal: The settings don't know it, or the client's libraries are not installed.
         """
         if name not in self._settings:
             known_names = ", ".join(sorted(self._settings)) or "none"
             raise BAD_SETTING.terminal(
                 f"registry {name} is not in the settings file", next_step=f"known under registries: {known_names}"
             )
+        require("registry", f"registry {name}")
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
         registry = self._settings[name]
         client = SchemaRegistryClient({"url": registry.url, **registry.client_properties})
         return lambda number: _schema(client, name, number)
@@ -44,6 +49,8 @@ def _schema(client: SchemaRegistryClient, name: str, number: int) -> Schema:
         UnjudgedError: The registry does not have it, or does not show it.
         Retryable: It does not answer.
     """
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
     try:
         schema = client.get_schema(number)
         references: dict[str, str] = {}

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
-from airflow.sdk.exceptions import AirflowFailException
 from asgiref.sync import sync_to_async
 
 from frazil.alerts.failure import ChoreKind, Failure, failure, of_chore
@@ -24,6 +22,7 @@ from frazil.pipeline.models.maintenance import parse_age
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.alerts.notification_log import Variables
+from frazil_airflow.compat import AirflowFailException, AsyncCallback, named_deadline
 from frazil_airflow.project.pipelines import INGEST, MAINTAIN, REPLAY, REPORT
 from frazil_airflow.project.secrets import load_project
 
@@ -50,11 +49,11 @@ def deadline(project: Project, pipeline: Pipeline) -> DeadlineAlert | None:
     alerts = pipeline.alerts
     if project.settings.alerts is None or alerts is False or alerts.fresh_within is None:
         return None
-    return DeadlineAlert(
+    return named_deadline(
+        "fresh_within",
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
         interval=parse_age(alerts.fresh_within) + (pipeline.session or timedelta()),
         callback=AsyncCallback(missed_deadline, {"pipeline": pipeline.name}),
-        name="fresh_within",
     )
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
-
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.interval import Interval
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import forget_failure, note_failed_run, note_failed_task
+from frazil_airflow.compat import CronDataIntervalTimetable, DeltaDataIntervalTimetable
 
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 """No run is older. Fixed, because a moving one would be a new DAG version at every parse; what is read is decided by

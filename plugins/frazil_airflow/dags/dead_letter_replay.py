@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param
-from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil import shutdown
 from frazil.batch.target import RunRequest
@@ -18,6 +17,7 @@ from frazil.errors import Terminal
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil.records.model.dead_letter import DeadCode
+from frazil_airflow.compat import AirflowSkipException
 from frazil_airflow.dags.dag_defaults import dag_arguments
 from frazil_airflow.outputs.assets import landings_alias
 from frazil_airflow.project.failures import terminal_is_final

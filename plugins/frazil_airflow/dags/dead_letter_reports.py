@@ -7,13 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, BaseOperator, Context
-from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil.error_codes import NOTICE_UNDELIVERED
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
+from frazil_airflow.compat import AirflowSkipException, conf
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.links import ReportLink, report_address
 from frazil_airflow.project.failures import terminal_is_final

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
-from airflow.sdk import DAG, AssetOrTimeSchedule, BaseOperator
+from airflow.sdk import DAG, BaseOperator
 
 from frazil.pipeline.models.engines import AUTO_ENGINE, INLINE_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
 from frazil_airflow.alerts.callbacks import deadline
+from frazil_airflow.compat import AIRFLOW, HAS_ASSET_STATE, AssetOrTimeSchedule
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.dags.docs import doc_md
 from frazil_airflow.dags.priority import FairOrder
@@ -36,6 +38,8 @@ RECORD_TIMEOUT = timedelta(minutes=5)
 
 RUN_TIMEOUT = timedelta(hours=6, minutes=30)
 """Bounds a whole run with all tries, and the wait for a slot of the pool: another run may begin after it."""
+
+_log = logging.getLogger(__name__)
 
 _PLAN_JSON = "{{ ti.xcom_pull(task_ids='plan') }}"
 _FOUND_JSON = "{{ ti.xcom_pull(task_ids='ingest') }}"
@@ -72,6 +76,14 @@ def _side_by_side(pipeline: Pipeline) -> dict[str, Any]:
 def _schedule(pipeline: Pipeline) -> BaseTimetable:
     ticks = timetable(pipeline.schedule)
     if pipeline.trigger is None:
+        return ticks
+    if not HAS_ASSET_STATE:
+        _log.warning(
+            "pipeline %s: `trigger` is off, runs start by the schedule alone: Airflow %s.%s has no state store of assets,"
+            " 3.3 has one",
+            pipeline.name,
+            *AIRFLOW,
+        )
         return ticks
     return AssetOrTimeSchedule(
         timetable=ticks, assets=[waiting_asset(pipeline, f"{INGEST}{pipeline.name}", pipeline.trigger)]

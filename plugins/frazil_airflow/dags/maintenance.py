@@ -9,13 +9,13 @@ from typing import Any
 
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
 from airflow.sdk import DAG, BaseOperator, Param
-from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.pipeline.models.engines import AUTO_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import EngineSettings
 from frazil.pipeline.syntax.interval import parse_interval
 from frazil.project import Project
+from frazil_airflow.compat import AirflowFailException
 from frazil_airflow.dags.dag_defaults import dag_arguments, timetable
 from frazil_airflow.outputs.assets import destination_assets
 from frazil_airflow.project.failures import terminal_is_final

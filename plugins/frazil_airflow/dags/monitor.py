@@ -272,7 +272,7 @@ def _case(project: Project, pipeline: Pipeline, condition: Condition, store: Var
 
 def _link(pipeline: Pipeline, kind: str, runs: Runs) -> str | None:
     """Where to look in Airflow's UI; None where its address is not configured."""
-    from airflow.sdk.configuration import conf
+    from frazil_airflow.compat import conf
 
     base = conf.get("api", "base_url", fallback=None)
     if not base:

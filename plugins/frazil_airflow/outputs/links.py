@@ -5,8 +5,8 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
-from airflow.sdk.types import TaskInstanceKey
 
+from frazil_airflow.compat import TaskInstanceKey
 from frazil_airflow.project.pipelines import REPORT
 
 

@@ -6,20 +6,22 @@ own names: `airflow.frazil.lag.records.orders`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import timedelta
 
-from airflow.sdk.configuration import conf
-from airflow.sdk.observability.stats import Stats, normalize_name_for_stats
-
 from frazil.monitor.metrics import Sample
+from frazil_airflow.compat import Stats, conf
+
+_UNFIT = re.compile(r"[^a-zA-Z0-9_.-]")
+"""What Airflow lets no name of a metric hold."""
 
 
 def emit(samples: Iterable[Sample]) -> None:
     """Send values. Counters add up: those of a run are sent once per run."""
     tagged = carries_tags()
     for sample in samples:
-        tags = {name: normalize_name_for_stats(value, log_warning=False) for name, value in sample.tags.items()}
+        tags = {name: _UNFIT.sub("_", value) for name, value in sample.tags.items()}
         name = sample.metric.name if tagged else full_name(sample.metric.name, tags.values())
         match sample.metric.kind:
             case "counter":

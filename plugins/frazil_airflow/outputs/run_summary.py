@@ -8,13 +8,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
 
 from frazil.batch.facts import UnknownFields
 from frazil.batch.plan import RunPlan
 from frazil.errors import FrazilError
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.run.batches.result import RunResult
+from frazil_airflow.compat import AirflowNotFoundException
 from frazil_airflow.outputs.assets import destination_assets
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from frazil.errors import Terminal
+from frazil_airflow.compat import AirflowFailException
 
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
 """How the Spark provider's hook tells the exit code of spark-submit; it offers no attribute."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
 
 from frazil.pipeline.files.load import read_yaml
 from frazil.pipeline.files.references import connection_fields, connection_variable
 from frazil.project import Places, Project
+from frazil_airflow.compat import AirflowNotFoundException
 
 
 def load_project() -> Project:

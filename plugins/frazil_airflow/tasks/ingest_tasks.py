@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil import shutdown
 from frazil.batch.plan import RunPlan
@@ -23,6 +22,7 @@ from frazil.errors import FrazilError
 from frazil.pipeline.models.engines import AUTO_ENGINE
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.project import Project
+from frazil_airflow.compat import AirflowSkipException
 from frazil_airflow.outputs.assets import THROUGH, tell_complete
 from frazil_airflow.project.failures import terminal_is_final
 from frazil_airflow.project.run_request import (

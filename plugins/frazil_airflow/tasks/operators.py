@@ -6,13 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Connection, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from frazil import shutdown
 from frazil.batch.plan import RunPlan
 from frazil.error_codes import BAD_SETTING, PROGRAM_MISSING, RUN_FAILED
 from frazil.errors import Retryable, Stopped, Terminal, code_in, without_values
 from frazil.runtime.home import Home
+from frazil_airflow.compat import AirflowException, AirflowFailException, AirflowNotFoundException
 from frazil_airflow.outputs.lineage import IngestLineage, not_loaded_if_off
 from frazil_airflow.outputs.links import TableLink
 from frazil_airflow.project.failures import exit_code, job_lines, terminal_is_final

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import textwrap
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +23,7 @@ from frazil.spark.submit.class_archive import archive_options
 from frazil.spark.submit.shipped import job_file
 from tests.conftest import TopicFactory
 from tests.produce import produce
+from tests.wheel import Installed, build_wheel
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKED = {"include/frazil": "frazil", "plugins/frazil_airflow": "frazil_airflow", "spark_jobs": "frazil/spark_jobs"}
@@ -34,19 +31,6 @@ PACKED = {"include/frazil": "frazil", "plugins/frazil_airflow": "frazil_airflow"
 
 SCHEMAS = {"frazil/schemas/pipeline.schema.json", "frazil/schemas/settings.schema.json"}
 
-SETTINGS = """
-clusters: {local: {bootstrap_servers: "KAFKA"}}
-catalogs: {lake: {uri: "sqlite:///${local:home}/catalog.db", warehouse: "file://${local:home}/warehouse"}}
-engines: {spark: {master: "local[1]", connection: frazil_spark}}
-alerts: {channels: {desk: {type: slack, connection: desk}}}
-"""
-ORDERS = """
-name: orders
-engine: ENGINE
-start: earliest
-source: {topics: [TOPIC]}
-destinations: [{table: shop.orders, columns: {id: long}}]
-"""
 OPTIONAL = (
     "airflow",
     "boto3",
@@ -95,48 +79,6 @@ print("PROBE " + json.dumps({
 """
 
 
-@dataclass(frozen=True)
-class Installed:
-    """Where the wheel was unpacked, and a project that knows no checkout.
-
-    Attributes:
-        site: A folder of packages, as pip makes it.
-        project: Settings, one pipeline and a DAG file.
-    """
-
-    site: Path
-    project: Path
-
-    def python(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run the interpreter in a folder where nothing lies, with the wheel before everything else."""
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("FRAZIL_", "AIRFLOW"))}
-        own = {
-            "PYTHONPATH": str(self.site),
-            "FRAZIL_PROJECT": str(self.project),
-            "FRAZIL_JARS": str(Home.resolve().jars),
-            "AIRFLOW_HOME": str(self.project / "airflow"),
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        }
-        empty = self.project / "empty"
-        empty.mkdir(exist_ok=True)
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=empty,
-            env=inherited | own | env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-
-    def pipeline(self, engine: str, kafka: str, topic: str) -> None:
-        """Let the project have a pipeline over a topic."""
-        (self.project / "include" / "pipelines").mkdir(parents=True, exist_ok=True)
-        (self.project / "include" / "settings.yaml").write_text(SETTINGS.replace("KAFKA", kafka))
-        orders = ORDERS.replace("ENGINE", engine).replace("TOPIC", topic)
-        (self.project / "include" / "pipelines" / "orders.yaml").write_text(orders)
-
-
 def files(folder: Path) -> Iterator[Path]:
     """What a person wrote below a folder, relative to it."""
     for path in folder.rglob("*"):
@@ -146,19 +88,11 @@ def files(folder: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built and unpacked. From a copy: a build leaves files beside its sources."""
+    """The wheel, built and unpacked."""
     folder = tmp_path_factory.mktemp("wheel")
-    copy, site = folder / "copy", folder / "site"
-    for name in ("include", "plugins", "spark_jobs"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    build = f"from setuptools import build_meta; build_meta.build_wheel({str(folder)!r})"
-    done = subprocess.run([sys.executable, "-c", build], cwd=copy, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    with zipfile.ZipFile(next(folder.glob("frazil-*.whl"))) as wheel:
-        wheel.extractall(site)
-    return site
+    with zipfile.ZipFile(build_wheel(folder)) as wheel:
+        wheel.extractall(folder / "site")
+    return folder / "site"
 
 
 @pytest.fixture

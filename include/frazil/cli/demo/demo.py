@@ -19,6 +19,7 @@ from frazil.cli.output.progress import Progress
 from frazil.devstack import stack
 from frazil.devstack.parts import names
 from frazil.errors import EXIT_FAILED, FrazilError
+from frazil.extras import require
 from frazil.runtime import spark_server
 from frazil.runtime.files import write_atomically
 from frazil.runtime.home import Home
@@ -82,6 +83,7 @@ def demo(
     In a terminal the stack stays up until Ctrl-C; otherwise, or with DEMO_EXIT=1, it stops by itself. Ends with 1 if
     something failed or the counts differ. Only what the demo started is stopped; topics and tables stay.
     """
+    require("airflow", "the demo")
     from frazil.cli.demo.report import print_page, print_report
     from frazil.cli.demo.run import land_pizzas
     from frazil.cli.output.progress import Progress

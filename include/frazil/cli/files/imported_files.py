@@ -23,6 +23,7 @@ from frazil.connect.findings import Finding
 from frazil.connect.importing import ImportContext, ImportedConnector, Settings, import_all, with_values
 from frazil.connect.written import blanks, pipeline_text, settings_text
 from frazil.error_codes import BAD_FILE, BAD_SETTING
+from frazil.extras import require
 from frazil.pipeline.settings.catalogs import CatalogSettings
 from frazil.pipeline.settings.settings import ClusterSettings
 from frazil.project import Project, catalog_of
@@ -143,6 +144,8 @@ def _running(cluster: Cluster, standing: ConnectorProgress) -> list[str]:
 def _control_facts(cluster: Cluster, lake: Lake, standing: ConnectorProgress) -> ControlFacts:
     from frazil.iceberg.schema.sink_tables import committed_control_offsets
     from frazil.kafka.admin.consumer_group import group_offsets
+
+    require("avro", "the connector's control topic")
     from frazil.kafka.read.control_topic import announced_files
 
     topic = standing.control_topic

@@ -18,6 +18,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 
 from frazil.error_codes import TABLE_MISSING
 from frazil.errors import FrazilError
+from frazil.extras import require_database
 from frazil.iceberg.catalog.folder import Folder
 from frazil.iceberg.catalog.table_properties import refuse_code
 from frazil.iceberg.errors import translated
@@ -105,6 +106,7 @@ class Lake:
                 rest = BoundedRestCatalog(self.name, **properties)
                 rest.table_properties = self.table_properties
                 return rest
+            require_database(properties["uri"], f"catalog {self.name}")
             from frazil.iceberg.catalog.sql import open_sql
 
             sql = open_sql(self.name, properties)

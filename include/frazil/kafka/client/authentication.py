@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import KafkaError
-from cryptography import x509
 
 from frazil.error_codes import KAFKA_LOGIN_REFUSED
 from frazil.errors import FrazilError, Terminal
@@ -125,7 +124,9 @@ def _expired(cluster: Cluster) -> datetime | None:
     """When the client's own certificate expired; None if it did not, or can't be read here."""
     text = cluster.properties.get("ssl.certificate.pem")
     path = cluster.properties.get("ssl.certificate.location")
-    with suppress(OSError, ValueError):
+    with suppress(ImportError, OSError, ValueError):
+        from cryptography import x509
+
         pem = text.encode() if text else Path(path or "").read_bytes()
         ended = x509.load_pem_x509_certificate(pem).not_valid_after_utc
         return ended if ended < datetime.now(UTC) else None

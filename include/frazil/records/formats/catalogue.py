@@ -14,9 +14,10 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from frazil.error_codes import BAD_SCHEMA, BAD_TRANSFORM
+from frazil.extras import require
 from frazil.records.formats import FORMATS, SCALARS
 from frazil.records.formats.scalar import ScalarFormat
-from frazil.records.model.format import Format, FormatSpec, NamedSchema
+from frazil.records.model.format import Format, FormatSpec, NamedSchema, SchemaSource
 
 GROUP: Final = "frazil.formats"
 """Entry points of own formats."""
@@ -49,26 +50,39 @@ def open_format(spec: FormatSpec, *, blocks: bool = True) -> Format:
 
 
 def _with_schema(spec: FormatSpec, *, blocks: bool) -> Format:
-    from frazil.records.formats.avro.avro import AvroFormat
-    from frazil.records.formats.json_schema.json_schema import JsonSchemaFormat
-    from frazil.records.formats.protobuf.protobuf import ProtobufFormat
-
+    require(spec.name, f"format {spec.name}")
     if spec.source is not None:
-        if spec.name == "json-schema":
-            return JsonSchemaFormat(spec.source, validate=spec.validate, blocks=blocks)
-        return AvroFormat(spec.source) if spec.name == "avro" else ProtobufFormat(spec.source)
+        return _with_registry(spec, spec.source, blocks=blocks)
     if spec.schema is None or spec.name == "json-schema":
         raise BAD_SCHEMA.terminal(
             f"format {spec.name}: nothing says which schema the values have", next_step="name a registry"
         )
     if spec.name == "avro":
+        from frazil.records.formats.avro.avro import AvroFormat
+
         return AvroFormat.of_schema(spec.schema)
     if spec.message is None:
         raise BAD_SCHEMA.terminal(
             "format protobuf: the schema does not say which message", next_step="name it in value.message"
         )
+    from frazil.records.formats.protobuf.protobuf import ProtobufFormat
+
     imports = tuple(NamedSchema(*named) for named in spec.schema_imports)
     return ProtobufFormat.of_schema(spec.schema, spec.message, imports)
+
+
+def _with_registry(spec: FormatSpec, source: SchemaSource, *, blocks: bool) -> Format:
+    if spec.name == "json-schema":
+        from frazil.records.formats.json_schema.json_schema import JsonSchemaFormat
+
+        return JsonSchemaFormat(source, validate=spec.validate, blocks=blocks)
+    if spec.name == "avro":
+        from frazil.records.formats.avro.avro import AvroFormat
+
+        return AvroFormat(source)
+    from frazil.records.formats.protobuf.protobuf import ProtobufFormat
+
+    return ProtobufFormat(source)
 
 
 def _open_own(name: str) -> Format:

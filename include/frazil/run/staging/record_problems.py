@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from frazil.error_codes import PROGRAM_MISSING
 from frazil.errors import Terminal
 from frazil.iceberg.schema.schema import declared_columns
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
@@ -206,7 +207,8 @@ def _problems(key: str, attempt: Callable[[], Iterable[str]]) -> Iterator[str]:
         joint = "" if not key or key.endswith(".") else ": "
         yield from (f"{key}{joint}{problem}" for problem in attempt())
     except Terminal as error:
-        yield f"{key.rstrip('.')}: {error.message.removeprefix('record shape: ')}"
+        install = f": {error.next_step}" if error.code is PROGRAM_MISSING else ""
+        yield f"{key.rstrip('.')}: {error.message.removeprefix('record shape: ')}{install}"
 
 
 _NAMED = 20

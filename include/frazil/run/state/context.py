@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from frazil.batch.manifest import Operation
 from frazil.error_codes import SPARK_UNAVAILABLE
 from frazil.errors import Retryable
+from frazil.extras import require
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.catalog.table import Table
 from frazil.iceberg.commit.commit import Change
@@ -114,16 +115,19 @@ class RunContext:
         """The Schema Registries that the pipeline names, by name: one for values, another for keys, or one for both.
 
         Raises:
-            Terminal: The settings don't know it.
+            Terminal: The settings don't know it, or the client's libraries are not installed.
         """
-        from frazil.registry.client import shared_schemas
-
         record_formats = (self.pipeline.value, self.pipeline.key)
         names = {
             record_format.registry
             for record_format in record_formats
             if record_format is not None and record_format.registry is not None
         }
+        if not names:
+            return {}
+        require("registry", f"pipeline {self.pipeline.name}, with a Schema Registry,")
+        from frazil.registry.client import shared_schemas
+
         return {name: shared_schemas(self.project.registry(name)) for name in sorted(names)}
 
     def retention(self, table: str) -> Retention | None:

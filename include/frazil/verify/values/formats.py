@@ -16,9 +16,9 @@ from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
 
+from frazil.extras import require
 from frazil.pipeline.models.value import Decoding, Key
 from frazil.pipeline.syntax.types import parse_type
-from frazil.verify.values.avro import avro_reader
 from frazil.verify.values.json_document import EPOCH, NumberText, Unfit, decoder_of, document_of, object_of
 from frazil.verify.values.native import (
     BARE,
@@ -32,7 +32,6 @@ from frazil.verify.values.native import (
     UnjudgedError,
     python_value,
 )
-from frazil.verify.values.protobuf import protobuf_reader
 from frazil.verify.values.readers import reader
 
 Decode = Callable[[bytes, Mapping[str, bytes]], Fields]
@@ -48,7 +47,7 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
     """The reader of a format; None for one that another package brings. `schemas` reads schemas of the registry by id."""
     header = "__key_schema_id" if isinstance(decoding, Key) else "__value_schema_id"
     if decoding.format in ("avro", "protobuf", "json-schema"):
-        make_reader = {"avro": avro_reader, "protobuf": protobuf_reader, "json-schema": _json_schema}[decoding.format]
+        make_reader = _maker(decoding.format)
         if decoding.registry is None:
             schema = decoding.schema_ or "", decoding.schema_imports
             schema_reader = lru_cache(1)(lambda: _reader_or_refusal(lambda: make_reader(schema, decoding.message)))
@@ -60,6 +59,20 @@ def format_decoder(decoding: Decoding, schemas: Callable[[int], Schema]) -> Deco
         return lambda raw, _: read(raw, decoding)
     scalar = _SCALARS.get(decoding.format)
     return None if scalar is None else lambda raw, _: {BARE: scalar(raw)}
+
+
+def _maker(name: str) -> Callable[[Schema, str | None], Callable[[bytes], Fields]]:
+    """What makes the reader of a schema. The library of a format is loaded only where values have it."""
+    if name == "json-schema":
+        return _json_schema
+    require(name, f"format {name}")
+    if name == "avro":
+        from frazil.verify.values.avro import avro_reader
+
+        return avro_reader
+    from frazil.verify.values.protobuf import protobuf_reader
+
+    return protobuf_reader
 
 
 def _reader_or_refusal(schema_reader: Callable[[], Callable[[bytes], Fields]]) -> Callable[[bytes], Fields]:

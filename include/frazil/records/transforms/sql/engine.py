@@ -8,6 +8,7 @@ import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from frazil.extras import require
 from frazil.records import pa
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def forget_connection() -> None:
 
 @lru_cache(maxsize=16)
 def _connection(_process: int, _thread: int, memory: int) -> duckdb.DuckDBPyConnection:
+    require("sql", "an SQL expression")
     import duckdb
 
     database = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": f"{memory}B"})

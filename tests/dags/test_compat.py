@@ -1,0 +1,65 @@
+"""What differs between versions of Airflow stands in one module. `make test-full` runs a DAG under each of them (tests/integration/cli)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from airflow.sdk.definitions.deadline import DeadlineReference
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+from frazil_airflow import compat
+from tests.dags.conftest import Parse
+
+ROOT = Path(compat.__file__).parent
+
+
+def test_only_compat_names_what_moves_between_versions() -> None:
+    """A name that another module takes from Airflow directly is missing on the oldest version, and all DAGs with it."""
+    taken = [
+        (path.name, alias.name)
+        for path in ROOT.rglob("*.py")
+        if path.name != "compat.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("airflow.")
+        if not str(node.module).startswith("airflow.providers.")
+        for alias in node.names
+    ]
+
+    assert ("factory.py", "DAG") in taken
+    assert [place for place in taken if place[1] in compat.__all__] == []
+
+
+def test_pipeline_runs_by_its_schedule_alone_where_assets_have_no_state_store(
+    parse: Parse,
+    write_pipeline: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Before Airflow 3.3 a watcher can't note its last call: it would call a run for the same records again and again."""
+    monkeypatch.setattr("frazil_airflow.dags.factory.HAS_ASSET_STATE", False)
+    write_pipeline("orders", more="trigger: {records: 500}\n")
+
+    bag = parse()
+
+    assert bag.import_errors == {}
+    assert type(bag.dags["ingest__orders"].timetable).__name__ == CronDataIntervalTimetable.__name__
+    (line,) = [record.getMessage() for record in caplog.records if "`trigger` is off" in record.getMessage()]
+    assert line.startswith("pipeline orders: ")
+
+
+@pytest.mark.parametrize(("version", "name"), [((3, 1), None), ((3, 2), None), ((3, 3), "fresh_within")])
+def test_deadline_has_a_name_where_airflow_takes_one(
+    version: tuple[int, int], name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "AIRFLOW", version)
+    callback = compat.AsyncCallback("frazil_airflow.alerts.callbacks.missed_deadline")
+
+    deadline = compat.named_deadline(
+        "fresh_within", reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=timedelta(minutes=5), callback=callback
+    )
+
+    assert (deadline.name, deadline.interval) == (name, timedelta(minutes=5))

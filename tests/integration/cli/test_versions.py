@@ -1,0 +1,164 @@
+"""The wheel under each Airflow that it is for, and under none: in environments of their own, with packages of their release's day.
+
+Airflow's constraints name what was newest on the day of its release, so packages of that day are resolved here. Where the
+constraints themselves can be fetched, AIRFLOW_CONSTRAINTS names the file, without its line on PyIceberg (docs/install.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from frazil.kafka.client.cluster import Cluster
+from frazil.kafka.client.record import OutgoingRecord
+from tests.conftest import TopicFactory
+from tests.produce import produce
+from tests.wheel import Installed, build_wheel
+
+pytestmark = pytest.mark.timeout(900)
+
+RELEASES = {"3.1.8": "2026-03-12", "3.2.2": "2026-05-30", "3.3.2": "2026-09-18"}
+"""Versions of Airflow, the last of each minor one, and the day after its release."""
+
+PINNED = ("pyiceberg", "pyiceberg-core")
+"""Frazil names its PyIceberg, which may be newer than an Airflow."""
+
+EARLY = """
+name: early
+engine: inline
+start: earliest
+trigger: {records: 100}
+alerts: {fresh_within: 1h}
+source: {topics: [early]}
+destinations: [{table: shop.early, columns: {id: long}}]
+"""
+
+PROBE = """
+import json, logging, sys
+from importlib import import_module
+
+def first(*places):
+    for place in places:
+        module, _, name = place.rpartition(".")
+        try:
+            return getattr(import_module(module), name)
+        except (ImportError, AttributeError):
+            pass
+    raise ImportError(places)
+
+DagBag = first("airflow.dag_processing.dagbag.DagBag", "airflow.models.dagbag.DagBag")
+serialized = "airflow.serialization.serialized_objects."
+Serialized = first(serialized + "DagSerialization", serialized + "SerializedDAG")
+
+bag = DagBag(sys.argv[1])
+for dag in bag.dags.values():
+    Serialized.from_dict(Serialized.to_dict(dag))
+
+from frazil_airflow.plugin import FrazilPlugin
+
+apps = [app["url_prefix"] for app in FrazilPlugin().fastapi_apps]
+state = str(getattr(bag.dags["ingest__orders"].test(), "state", None))
+print("PROBE " + json.dumps({"dags": sorted(bag.dags), "errors": bag.import_errors, "apps": apps, "state": state}))
+"""
+
+Environment = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def environment(wheel: Path) -> Iterator[Environment]:
+    """Make an environment with the wheel in it; tells its interpreter. On the disk: one takes up to a GiB."""
+    with tempfile.TemporaryDirectory(prefix="frazil-versions-", dir="/var/tmp") as folder:
+        uv, interpreter = Path(sys.executable).with_name("uv"), Path(folder, "bin", "python")
+        index = os.environ.get("PIP_INDEX_URL")  # uv does not read pip's configuration
+        env = os.environ | {"UV_SYSTEM_CERTS": "true"} | ({"UV_DEFAULT_INDEX": index} if index else {})
+
+        def make(extras: str, *options: str) -> str:
+            for command in (
+                ["venv", "--clear", "--python", sys.executable, folder],
+                ["pip", "install", "--python", str(interpreter), f"{wheel}{extras}", *options],
+            ):
+                done = subprocess.run([uv, *command], env=env, capture_output=True, text=True, check=False)
+                assert done.returncode == 0, done.stderr
+            return str(interpreter)
+
+        yield make
+
+
+def site_of(interpreter: str) -> Path:
+    return next(Path(interpreter).parents[1].glob("lib/python3.*/site-packages"))
+
+
+@pytest.fixture
+def orders(broker: str, cluster: Cluster, topic: TopicFactory, tmp_path: Path) -> Callable[[str], Installed]:
+    """A project whose one topic has 20 records."""
+
+    def made(interpreter: str) -> Installed:
+        installed = Installed(site_of(interpreter), tmp_path, interpreter)
+        name = topic()
+        produce(cluster, name, [OutgoingRecord(None, json.dumps({"id": number}).encode()) for number in range(20)])
+        installed.pipeline("inline", broker, name)
+        return installed
+
+    return made
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", RELEASES)
+def test_dags_are_parsed_and_run_under_each_airflow(
+    version: str, environment: Environment, orders: Callable[[str], Installed]
+) -> None:
+    """A name that moved between versions takes every DAG away. `make test` knows the names: tests/dags/test_compat.py."""
+    constraints = os.environ.get("AIRFLOW_CONSTRAINTS")
+    day = [f"--exclude-newer={RELEASES[version]}", *(f"--exclude-newer-package={name}=false" for name in PINNED)]
+    limits = day if constraints is None else [f"--constraint={constraints}"]
+    installed = orders(environment("[airflow,sqlite]", f"apache-airflow=={version}", *limits))
+    (installed.project / "include" / "pipelines" / "early.yaml").write_text(EARLY)
+    folder = installed.project / "dags"
+    folder.mkdir()
+    (folder / "frazil.py").write_text("from frazil_airflow import dags\n\ndags.load()\n")
+
+    migrated = installed.python("-m", "airflow", "db", "migrate")
+    done = installed.python("-c", PROBE, str(folder), AIRFLOW__CORE__DAGS_FOLDER=str(folder))
+    verified = installed.python("-m", "frazil.cli", "verify", "orders")
+
+    assert migrated.returncode == 0, migrated.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    probe = json.loads(done.stdout.rpartition("PROBE ")[2])
+    kinds = ("dead_letters", "ingest", "maintain", "replay_dead_letters")
+    assert probe == {
+        "dags": sorted(["monitor", *(f"{kind}__{name}" for kind in kinds for name in ("early", "orders"))]),
+        "errors": {},
+        "apps": ["/frazil_reports", "/frazil"],
+        "state": "success",
+    }
+    assert ("`trigger` is off" in done.stdout + done.stderr) == (version < "3.3")
+    assert "orders: clean, 20 records" in verified.stdout + verified.stderr
+
+
+@pytest.mark.full
+def test_wheel_without_airflow_lands_records(environment: Environment, orders: Callable[[str], Installed]) -> None:
+    """The core and one extra, for the catalog. `make test` leaves the libraries out: tests/unit/test_extras.py."""
+    installed = orders(environment(""))
+    refused = installed.python("-m", "frazil.cli", "run", "orders")
+
+    environment("[sqlite]")
+    ran = installed.python("-m", "frazil.cli", "run", "orders")
+    verified = installed.python("-m", "frazil.cli", "verify", "orders")
+
+    assert refused.returncode == 78
+    assert "pip install 'frazil[sqlite]'" in refused.stderr
+    assert ran.returncode == 0, ran.stderr
+    assert "orders: clean, 20 records" in verified.stdout + verified.stderr
+    assert not any(site_of(installed.interpreter).glob("airflow"))

@@ -1,0 +1,133 @@
+"""The core runs without the libraries of the extras, and what needs one says which extra to install."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.extras import EXTRAS
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+
+ROOMS = {
+    "airflow": ("frazil.cli.demo.", "frazil.runtime.airflow_api"),
+    "avro": ("frazil.kafka.read.control_topic", "frazil.records.formats.avro.", "frazil.verify.values.avro"),
+    "json-schema": ("frazil.records.formats.json_schema.",),
+    "production": ("frazil.devstack.certificates",),
+    "protobuf": ("frazil.records.formats.protobuf.", "frazil.verify.values.protobuf"),
+    "registry": ("frazil.registry.",),
+    "spark": ("frazil.spark.",),
+    "sqlite": ("frazil.iceberg.catalog.metadata_cache", "frazil.iceberg.catalog.sql"),
+}
+"""Modules that may import an extra's libraries at the top: nobody imports them but who asked for the extra."""
+
+PROBE = """
+import json, pkgutil, sys
+from importlib import import_module
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in BLOCKED else self.finder.find_spec(name, path, target)
+
+BLOCKED = set(sys.argv[1].split())
+sys.meta_path[:] = map(Without, sys.meta_path)
+import frazil
+unusable = {}
+for module in pkgutil.walk_packages(frazil.__path__, "frazil."):
+    if not module.name.endswith("__main__"):
+        try:
+            import_module(module.name)
+        except ModuleNotFoundError as error:
+            unusable[module.name] = error.name
+
+from frazil.errors import Terminal
+from frazil.extras import EXTRAS, require
+from frazil.iceberg.catalog.catalog import _sql
+from frazil.records.formats.catalogue import open_format
+from frazil.records.model.format import FormatSpec
+from frazil.records.transforms.sql.engine import connection
+from frazil.runtime.airflow_login import any_api
+from frazil.runtime.home import Home
+from frazil.runtime.ivy import ivy_jar
+from frazil.verify.registries import Registries
+from frazil.verify.values.formats import _maker
+
+doors = {
+    "airflow": lambda: any_api(Home.resolve()),
+    "avro": lambda: open_format(FormatSpec("avro", schema="{}")),
+    "json-schema": lambda: open_format(FormatSpec("json-schema", schema="{}")),
+    "postgres": lambda: _sql("lake", {"uri": "postgresql+psycopg2://h/lake"}),
+    "production": lambda: require("production", "the production profile"),
+    "protobuf": lambda: _maker("protobuf"),
+    "registry": lambda: Registries({"main": None})("main"),
+    "spark": ivy_jar,
+    "sql": connection,
+    "sqlite": lambda: _sql("lake", {"uri": "sqlite:///c.db"}),
+}
+assert doors.keys() == EXTRAS.keys()
+said = {}
+for extra, door in doors.items():
+    try:
+        door()
+    except Terminal as error:
+        said[extra] = [str(error.code), error.message, error.next_step]
+print(json.dumps({"unusable": unusable, "said": said}))
+"""
+
+
+@pytest.fixture(scope="module")
+def lean() -> dict[str, Any]:
+    """What a process says that has no library of any extra."""
+    blocked = {library.partition(".")[0] for libraries in EXTRAS.values() for library in libraries} | {"httpx2", "grpc"}
+    command = [sys.executable, "-c", PROBE, " ".join(sorted(blocked))]
+    env = os.environ | {"PYTHONPATH": str(ROOT / "include")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_core_imports_without_the_libraries_of_extras(lean: dict[str, Any]) -> None:
+    """One import at the top of a module that everybody loads, and nobody can leave the library out."""
+    blocked = {
+        extra: {library.partition(".")[0] for library in libraries} | ({"httpx2"} if extra == "registry" else set())
+        for extra, libraries in EXTRAS.items()
+    }
+    elsewhere = {
+        module: library
+        for module, library in lean["unusable"].items()
+        if not any(
+            module.startswith(rooms) and library.partition(".")[0] in blocked[extra] for extra, rooms in ROOMS.items()
+        )
+    }
+
+    assert elsewhere == {}
+    assert len(lean["unusable"]) > 20
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_who_needs_a_missing_library_names_its_extra(extra: str, lean: dict[str, Any]) -> None:
+    """With the command that installs it, which works as it stands."""
+    code, message, next_step = lean["said"][extra]
+
+    assert (code, next_step) == ("FRZ-108", f"pip install 'frazil[{extra}]'")
+    assert "installed" in message
+
+
+def test_every_extra_of_the_package_is_known() -> None:
+    """`dev` is what tests need."""
+    assert DEPENDENCIES.keys() - {"dev"} == EXTRAS.keys()

@@ -1,0 +1,85 @@
+"""The wheel, built from a copy of the checkout, and projects that know nothing else of Frazil."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from frazil.runtime.home import Home
+
+ROOT = Path(__file__).resolve().parents[1]
+
+SETTINGS = """
+clusters: {local: {bootstrap_servers: "KAFKA"}}
+catalogs: {lake: {uri: "sqlite:///${local:home}/catalog.db", warehouse: "file://${local:home}/warehouse"}}
+engines: {spark: {master: "local[1]", connection: frazil_spark}}
+alerts: {channels: {desk: {type: slack, connection: desk}}}
+"""
+ORDERS = """
+name: orders
+engine: ENGINE
+start: earliest
+source: {topics: [TOPIC]}
+destinations: [{table: shop.orders, columns: {id: long}}]
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Where the wheel was unpacked, and a project that knows no checkout.
+
+    Attributes:
+        site: A folder of packages, as pip makes it.
+        project: Settings, one pipeline and a DAG file.
+        interpreter: Whose other packages there are.
+    """
+
+    site: Path
+    project: Path
+    interpreter: str = sys.executable
+
+    def python(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run the interpreter in a folder where nothing lies, with the wheel before everything else."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("FRAZIL_", "AIRFLOW"))}
+        own = {
+            "PYTHONPATH": str(self.site),
+            "FRAZIL_PROJECT": str(self.project),
+            "FRAZIL_JARS": str(Home.resolve().jars),
+            "AIRFLOW_HOME": str(self.project / "airflow"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        }
+        empty = self.project / "empty"
+        empty.mkdir(exist_ok=True)
+        return subprocess.run(
+            [self.interpreter, *arguments],
+            cwd=empty,
+            env=inherited | own | env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    def pipeline(self, engine: str, kafka: str, topic: str) -> None:
+        """Let the project have a pipeline over a topic."""
+        (self.project / "include" / "pipelines").mkdir(parents=True, exist_ok=True)
+        (self.project / "include" / "settings.yaml").write_text(SETTINGS.replace("KAFKA", kafka))
+        orders = ORDERS.replace("ENGINE", engine).replace("TOPIC", topic)
+        (self.project / "include" / "pipelines" / "orders.yaml").write_text(orders)
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel into a folder. From a copy: a build leaves files beside its sources."""
+    copy = folder / "copy"
+    for name in ("include", "plugins", "spark_jobs"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(folder)!r})"
+    done = subprocess.run([sys.executable, "-c", build], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("frazil-*.whl"))
