@@ -120,12 +120,6 @@ class TopicState:
 def require_position(name: str, kind: str, position: CapturePosition | None, topic: TopicState) -> None:
     """Refuse a run that would capture again, or leave out, what nobody can tell.
 
-    Args:
-        name: Of the capture.
-        kind: Of the capture.
-        position: Its last position, if there is one.
-        topic: Its topic.
-
     Raises:
         Terminal: The position is lost, or of another topic or kind of source.
     """

@@ -50,10 +50,7 @@ def require_order(capture: JdbcCapture, state: Any) -> None:
 def row_condition(capture: JdbcCapture, state: Any, now: datetime) -> str | None:
     """Predicate in Spark SQL for the rows that come next; None for all. Spark translates it for the database.
 
-    Args:
-        capture: The capture.
-        state: Where it stands.
-        now: The time, UTC: rows that are younger than the delay are left alone.
+    Rows that are younger than the delay are left alone.
     """
     last = state["last"]
     number = capture.incrementing_column
@@ -85,10 +82,6 @@ def _moment(text: str) -> str:
 
 class Cuts:
     """Rows on their way, in transactions. One ends only where the place changes: no position lies between equal places.
-
-    Args:
-        rows: In their order.
-        most: How many rows a transaction has, at least, when it ends before the last row.
 
     Attributes:
         last: Place of the last row that was taken.

@@ -171,9 +171,6 @@ def main() -> int:
 def invoke(argv: Sequence[str]) -> int:
     """Run one command.
 
-    Args:
-        argv: Arguments without the program's name.
-
     Returns:
         The exit code: 0, that of the error's class (see `frazil.errors`), 2 for a wrong use, 130 for Ctrl-C
         where no run is at work.

@@ -94,10 +94,7 @@ def is_client_property(name: str) -> bool:
 def librdkafka(java_properties: Mapping[str, str], secrets: Secrets, say: Say) -> dict[str, str]:
     """Properties for the settings file, secrets as references.
 
-    Args:
-        java_properties: Properties of the Java client, without their prefix.
-        secrets: Takes what must not be written down.
-        say: Told what became of each property.
+    `say` is told what became of each property.
     """
     properties: dict[str, str] = {}
     for name, value in java_properties.items():

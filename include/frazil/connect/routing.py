@@ -59,9 +59,7 @@ class RouteResult:
 def translate_route(keys: ConnectorKeys, named: Sequence[str] = ()) -> RouteResult:
     """Where records go.
 
-    Args:
-        keys: The connector's keys.
-        named: Tables that the user names for a connector whose records name them.
+    `named` are tables that the user names for a connector whose records name them.
     """
     written = keys.get("iceberg.tables")
     static = list(dict.fromkeys(part.strip() for part in (written or "").split(",") if part.strip()))

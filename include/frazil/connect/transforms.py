@@ -55,13 +55,7 @@ def works_on_keys(keys: ConnectorKeys) -> bool:
 
 
 def chain(keys: ConnectorKeys, value_format: str | None, *, has_key: bool = False) -> Chain:
-    """The transforms of a connector, in their order.
-
-    Args:
-        keys: The connector's keys.
-        value_format: Format of the values.
-        has_key: Whether keys are decoded.
-    """
+    """The transforms of a connector, in their order."""
     aliases = _names(keys.get("transforms"))
     if len(set(aliases)) < len(aliases):
         keys.say("transforms", "refused", "a name stands there twice", "name each transform once")

@@ -109,11 +109,6 @@ def _partitions(dry_run: DryRun) -> Table:
 def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
     """What a session is started with.
 
-    Args:
-        pipeline: Name of the pipeline.
-        request: Id of the run, and who asks.
-        length: How long it stays, such as ``10m``.
-
     Raises:
         Terminal: That is no duration.
     """
@@ -130,11 +125,6 @@ def order_of(pipeline: str, request: RunRequest, length: str) -> RunPlan:
 
 def run_session(order: RunPlan, engine: str | None, progress: Progress) -> RunResult:
     """Land batches until the session ends, and tell what the ledger says of them.
-
-    Args:
-        order: By `order_of`.
-        engine: In place of the pipeline's own; None for that.
-        progress: Shows a line per phase.
 
     Raises:
         Stopped: A signal asked it to stop.

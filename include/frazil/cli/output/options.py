@@ -65,9 +65,6 @@ QUESTION = "Do it?"
 def confirm(*, yes: bool) -> None:
     """Go on if the user says so.
 
-    Args:
-        yes: Whether it was said on the command line already.
-
     Raises:
         typer.BadParameter: There is no terminal to ask at.
         typer.Exit: The answer is no.

@@ -37,10 +37,6 @@ class Pipelines:
 
     Read when they are asked for, and then kept.
 
-    Args:
-        folder: Where the files are.
-        references: What references in them stand for.
-
     Raises:
         Terminal: There is no such folder.
     """

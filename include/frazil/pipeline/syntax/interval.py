@@ -139,12 +139,6 @@ SessionLength = Annotated[str, AfterValidator(_is_session)]
 def refuse_unfit_session(interval: str, session_for: str | None, *, catch_up: bool, trigger: bool) -> None:
     """Refuse a session that does not fit the interval, or what else starts runs.
 
-    Args:
-        interval: As the file says, a duration of a second or more, or a cron expression.
-        session_for: How long a run stays; None if it does not.
-        catch_up: Whether a run that ends behind starts the next one.
-        trigger: Whether waiting records start runs.
-
     Raises:
         AtKey: What does not fit, and what to do.
     """

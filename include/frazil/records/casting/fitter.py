@@ -117,9 +117,7 @@ class Fitter:
     def fit(self, value: pa.RecordBatch, records: pa.Int64Array | None = None) -> Fitted:
         """Fit rows to the columns. No value makes this fail.
 
-        Args:
-            value: The fields.
-            records: The record of each row, where records of several rows land whole or not at all; None: each has one.
+        `records` names the record of each row, where records of several rows land whole or not at all.
         """
         value = self._renamer.values(value)
         plan = self._plan(value.schema)

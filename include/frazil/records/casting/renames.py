@@ -52,11 +52,6 @@ def renamed_fields(fields: Sequence[pa.Field], targets: Sequence[ColumnTarget], 
     """Return fields under the names that columns read: a former name, if no column reads the present one.
 
     A former name that is the present name of another field belongs to the other field.
-
-    Args:
-        fields: Fields of one struct or schema.
-        targets: Columns that read them.
-        any_case: Whether names that differ in case only are the same.
     """
     targets_by_name: dict[str, list[ColumnTarget]] = {}
     for steps, target_type in targets:
@@ -118,12 +113,7 @@ def _renamed_type(data_type: pa.DataType, targets: Sequence[ColumnTarget], *, an
 
 
 class FieldRenamer:
-    """Renames the fields of values to the names that columns read.
-
-    Args:
-        targets: Columns that read the fields.
-        any_case: Whether names that differ in case only are the same.
-    """
+    """Renames the fields of values to the names that columns read."""
 
     def __init__(self, targets: Sequence[ColumnTarget], *, any_case: bool) -> None:
         self._targets: Final = targets

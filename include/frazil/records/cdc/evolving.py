@@ -41,11 +41,6 @@ _INSPECTED_CODES: Final = EVOLVABLE | {DeadCode.LONE_SURROGATE}
 class EvolvingChanges:
     """Turns JSON changes into rows to merge, and collects the schema changes that they need.
 
-    Args:
-        spec: How records become rows; its merge has the shape of the values.
-        requests: Collects the schema changes.
-        blocks: Whether values may be parsed as blocks where that is exact.
-
     Raises:
         Terminal: A default does not fit its column.
     """

@@ -88,13 +88,7 @@ class SingleChanges:
 
 
 def single_images(changes: SingleChanges, verdicts: Iterable[Verdict], *, before_has_deleted: bool = False) -> Images:
-    """Return the images of values that each hold one change.
-
-    Args:
-        changes: The parts of the values.
-        verdicts: Further reasons why values fail.
-        before_has_deleted: Whether `before` holds deleted rows.
-    """
+    """Return the images of values that each hold one change."""
     size = len(changes.op)
     has_after, has_before = has_image(changes.after, size), has_image(changes.before, size)
     deleted_before = changes.before if before_has_deleted else None

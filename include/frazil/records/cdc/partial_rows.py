@@ -19,9 +19,7 @@ from frazil.records.transforms.fields import batch_of
 class PartialFitter:
     """Fits values and keys to some columns.
 
-    Args:
-        value_fitter: Fits values; None if no column takes anything of them.
-        key_columns: Fits keys; None likewise.
+    Either half is None if no column takes anything of it.
     """
 
     def __init__(self, value_fitter: Fitter | EvolvingFitter | None, key_columns: KeyColumns | None) -> None:

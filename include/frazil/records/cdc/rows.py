@@ -41,10 +41,6 @@ class ChangeFitter:
     required or not. An update that changes the key is a delete of the old key and then an upsert. Of one value all deletes
     come first: a statement that moves several keys may give one row the key that another one had.
 
-    Args:
-        spec: How records become rows; its merge has a format of changes.
-        requests: Collects the schema changes that inserted and updated rows need.
-
     Raises:
         Terminal: A default does not fit its column.
     """

@@ -27,13 +27,7 @@ _ADVICE: Final = (
 
 
 def without_altered_times(spec: RecordSpec, block: Block, records: pa.RecordBatch) -> tuple[Block, dict[int, Reason]]:
-    """Return the rows that ORC files would give back unchanged, and the reasons of the other records.
-
-    Args:
-        spec: How records become rows.
-        block: Their rows.
-        records: All records, by position, with their timestamps.
-    """
+    """Return the rows that ORC files would give back unchanged, and the reasons of the other records."""
     if spec.file_format != "orc":
         return block, {}
     dead: dict[int, Reason] = {}

@@ -118,10 +118,6 @@ class Router:
 
     Attributes:
         otherwise: What becomes of a record that no table is for.
-
-    Args:
-        route: How records find their tables.
-        tables: Names of the tables, in their order.
     """
 
     def __init__(self, route: Route, tables: Sequence[str]) -> None:
@@ -138,11 +134,7 @@ class Router:
         ]
 
     def rows_by_table(self, texts: pa.StringArray) -> tuple[list[pa.Int64Array], pa.Int64Array]:
-        """Return the rows of each table, and those that no table is for, all ascending.
-
-        Args:
-            texts: The text that routes each row; null where there is none.
-        """
+        """Return the rows of each table, and those that no table is for, all ascending."""
         encoded = texts.dictionary_encode()
         numbers = [decision.tables for decision in self._look_up(encoded.dictionary.to_pylist())]
         table_lists = pa.array(numbers, pa.list_(pa.int32())).take(encoded.indices)
@@ -326,10 +318,7 @@ def route_texts(value: pa.RecordBatch, path: Sequence[str], *, case_insensitive:
 
     A renamed field still routes, just as its column still takes its values.
 
-    Args:
-        value: The fields of the values.
-        path: Names from the root to the field.
-        case_insensitive: Whether names that differ by case only are the same field; an exact match goes first.
+    Where names ignore case, an exact match goes first.
     """
     values: pa.Array = (
         pa.StructArray.from_arrays(value.columns, fields=list(value.schema)) if value.num_columns else None

@@ -34,10 +34,6 @@ class TableRows:
         dead: Reasons of records that do not fit the table, by position.
         positions: int64, per landed row the position of its record, ascending.
         unknown_fields: Fields of the landed records that no column takes.
-
-    Args:
-        spec: How records become rows of the table.
-        format_unknown: Fields of the records that the format itself has no place for.
     """
 
     def __init__(self, spec: RecordSpec, format_unknown: UnknownFieldPairs) -> None:
@@ -55,10 +51,7 @@ class TableRows:
     def add(self, fitted: Fitted, positions: pa.Int64Array, *, deletes: bool) -> None:
         """Add rows.
 
-        Args:
-            fitted: What became of the rows that were routed to the table.
-            positions: The record of each of these.
-            deletes: Whether they are rows to delete.
+        `positions` has the record of each row that was routed to the table.
         """
         self._routed.append(positions)
         blocks = self._deleted if deletes else self._blocks
@@ -75,13 +68,7 @@ class TableRows:
             self._left_out.append(positions.filter(pa.array(is_left_out)))
 
     def land(self, records: pa.RecordBatch, batch_number: int, bound: PartitionBound | None) -> pa.RecordBatch:
-        """Return the rows in the order of their records; one with a partition value beyond the bound becomes a dead letter.
-
-        Args:
-            records: All records of the batch.
-            batch_number: Goes into the batch column of every row.
-            bound: Bounds the partition values of the table; None: it has none.
-        """
+        """Return the rows in the order of their records; one with a partition value beyond the bound becomes a dead letter."""
         spec = self._spec
         # A record with several rows lands whole or not at all.
         is_several = spec.transforms or spec.tells_changes

@@ -62,10 +62,7 @@ class TypedRows:
 class ShapedDecoder:
     """Decodes the values of a batch, and their keys, to columns of their own schema, and transforms them.
 
-    Args:
-        specs: How records become rows, for each group of tables. Format, keys and transforms are the same for all.
-        values: Decodes values.
-        keys: Decodes keys; None if keys are not decoded.
+    Format, keys and transforms are the same for all groups of tables.
     """
 
     def __init__(self, specs: Sequence[RecordSpec], values: PayloadDecoder, keys: KeyDecoder | None) -> None:
@@ -181,11 +178,6 @@ class ShapedDecoder:
 
 class RowFitter:
     """Fits decoded rows to the columns of a group of tables.
-
-    Args:
-        spec: How records become rows of the tables.
-        requests: Collects the schema changes that they need.
-        blocks: Whether JSON may be parsed as blocks where that is exact.
 
     Raises:
         Terminal: a default does not fit its column.

@@ -123,10 +123,8 @@ class Group:
 class ShapeGroups:
     """Collects values into groups that agree about the type of each field.
 
-    Args:
-        agreement: In which fields values may differ.
-        common_type: Returns the type for two values of one field; None if they don't agree.
-        most_fields: The most fields of a group whose values have different ones.
+    `common_type` returns the type for two values of one field, or None; `most_fields` bounds groups whose values have
+    different ones.
     """
 
     def __init__(

@@ -34,11 +34,6 @@ _MAX_COUNTED: Final = 100
 class EvolvingFitter:
     """Fits decoded columns to those of a table, and collects the schema changes that they need.
 
-    Args:
-        spec: How values become rows; it has an evolution policy.
-        requests: Collects the schema changes.
-        text_casts: Whether texts become numbers; None: if the format is a text format.
-
     Raises:
         Terminal: as `Fitter`.
     """
@@ -88,12 +83,7 @@ class EvolvingFitter:
         return [] if self._fitter is None else self._fitter.check(schema)
 
     def fit(self, value: pa.RecordBatch, records: pa.Int64Array | None = None) -> Fitted:
-        """Fit rows to the columns; they are void if a schema change is requested. An empty batch requests none.
-
-        Args:
-            value: The fields.
-            records: As `Fitter.fit` has it.
-        """
+        """Fit rows to the columns; they are void if a schema change is requested. An empty batch requests none."""
         # Where a misfit may be rescued it does not kill the other rows of its record.
         records = None if self._rescuing_columns else records
         value = self._renamer.values(value)

@@ -73,11 +73,7 @@ _NO_COLUMN: Final = _ColumnShape(_NULL, Kind.NULL, {})
 class InferredJson:
     """Decodes JSON objects into the fields that they have; a `frazil.records.model.format.Format`.
 
-    Args:
-        spec: How values become rows.
-        columns: Fields of the table; decimals of these are read as such, since a double has fewer digits.
-        agreement: Which fields of values that are decoded together may differ.
-        blocks: Whether values may be parsed as blocks where that is exact.
+    Decimals among `columns`, the table's, are read as such, since a double has fewer digits.
     """
 
     def __init__(

@@ -111,11 +111,7 @@ class Inspection:
 
 
 class ObjectInspector:
-    """Inspects JSON objects.
-
-    Args:
-        spec: How objects become rows; it has an evolution policy.
-    """
+    """Inspects JSON objects."""
 
     def __init__(self, spec: RecordSpec) -> None:
         if spec.evolution is None:
@@ -147,9 +143,7 @@ class ObjectInspector:
     def inspect(self, value: Object, *, is_row: bool = False) -> Inspection:
         """Inspect an object, and rename those of its fields that a variant column takes.
 
-        Args:
-            value: The object; it is changed.
-            is_row: Whether its values are known to fit the columns that take them.
+        `is_row`: its values are known to fit the columns that take them.
         """
         inspection = Inspection(SchemaRequests(self._fold is not None), fits=is_row)
         self._inspect_fields(value, self._columns, (), None, inspection)

@@ -28,11 +28,6 @@ from frazil.records.model.unknown_fields import UnknownFieldPairs
 class EvolvingJson:
     """Decodes JSON objects, and collects the schema changes that they need.
 
-    Args:
-        spec: How values become rows; it has an evolution policy.
-        requests: Collects the schema changes.
-        blocks: Whether values may be parsed as blocks where that is exact.
-
     Raises:
         Terminal: as `JsonValues`.
     """

@@ -233,9 +233,7 @@ def order_key(name: str, position: int) -> tuple[bool, int, str]:
 def column_type(arrow_type: pa.DataType, as_text: frozenset[str] = frozenset()) -> pa.DataType:
     """Return the table's column type for values of an Arrow type; `NO_TYPE` if no column can hold them.
 
-    Args:
-        arrow_type: The type of the values.
-        as_text: Kinds of values whose columns are strings (`time`, `uuid`).
+    Kinds in `as_text` (`time`, `uuid`) become strings.
     """
     plain = plain_type(arrow_type)
     kind = kind_of(plain)

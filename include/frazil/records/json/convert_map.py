@@ -88,8 +88,7 @@ def _entry(value: JsonValue) -> tuple[JsonValue, JsonValue]:
 def distinct_entries(entries: Iterable[tuple[str, object, object]]) -> Entries:
     """Return the entries of a map, whose keys must be distinct.
 
-    Args:
-        entries: Path step, converted key and converted value of each entry.
+    Each entry is its path step, converted key and converted value.
 
     Raises:
         Rejection: DUPLICATE_KEY.

@@ -58,10 +58,6 @@ class _Column:
     def take(self, fields: dict[str, JsonValue], _whole: dict[str, JsonValue]) -> object:
         """Return the column's value.
 
-        Args:
-            fields: The fields of the value, by their folded names if case means nothing.
-            _whole: The value.
-
         Raises:
             Rejection: the field can't become the column's type; its path starts at the value's
             root.
@@ -140,9 +136,6 @@ class _RescuedFields:
 
 class ExactDecoder:
     """Decodes records one by one.
-
-    Args:
-        spec: How values become rows.
 
     Raises:
         Terminal: a type without a JSON form, or a default that does not fit its column.

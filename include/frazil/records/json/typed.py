@@ -142,13 +142,7 @@ def _is_decodable(data_type: pa.DataType, levels: int) -> bool:
 
 
 class TypedDecoder:
-    """Decodes blocks of values; made by `typed_decoder`.
-
-    Args:
-        spec: How values become rows.
-        carriers: One per column.
-        fields: The fields at the root that contain the columns, of carrier types.
-    """
+    """Decodes blocks of values; made by `typed_decoder`."""
 
     def __init__(self, spec: RecordSpec, carriers: list[Carrier], fields: list[pa.Field]) -> None:
         self._schema: Final = spec.columns
@@ -309,11 +303,8 @@ class _FieldDecoder:
 class _ObjectDecoder:
     """Decodes JSON objects into structs, and makes arrays of their fields.
 
-    Args:
-        fields: The fields that are read.
-        closed: Whether extra fields are refused: at the root, and in nested objects.
-        counts: Whether names are counted.
-        as_text: Whether doubles are decoded as the texts of their numbers.
+    `closed`: whether extra fields are refused, at the root and in nested objects. `as_text`: doubles are the texts of
+    their numbers.
     """
 
     def __init__(self, fields: list[pa.Field], closed: tuple[bool, bool], *, counts: bool, as_text: bool) -> None:

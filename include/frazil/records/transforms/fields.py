@@ -62,10 +62,7 @@ def batch_of(
 ) -> pa.RecordBatch:
     """Return columns as a batch that knows its number of rows even without any column.
 
-    Args:
-        columns: Declarations and values.
-        rows: Number of rows.
-        like: Batch whose schema metadata the new one keeps.
+    It has the schema metadata of `like`.
     """
     metadata = None if like is None else like.schema.metadata
     if not columns:
@@ -185,11 +182,7 @@ def lacking(
 ) -> Iterator[MissingField]:
     """Yield the fields that do not exist, with a similar name as a hint.
 
-    Args:
-        fields: Where to look.
-        option: The option that names them.
-        paths: Names, or paths as `find` reads them.
-        nested: As in `find`.
+    Paths are read as `find` does.
     """
     for path in paths:
         if find(fields, path, nested=nested) is None:

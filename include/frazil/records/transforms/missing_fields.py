@@ -17,12 +17,7 @@ from frazil.records.transforms.kinds.conditions import Filter, When, WithKey
 
 
 def sample(shape: pa.Schema, key_shape: pa.Schema | None) -> Frame:
-    """Return a frame of one row of nulls, to try transforms on.
-
-    Args:
-        shape: The fields of the value.
-        key_shape: The fields of the key; None if there is none.
-    """
+    """Return a frame of one row of nulls, to try transforms on."""
     records = pa.RecordBatch.from_arrays([_sample(field) for field in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
     key = None if key_shape is None else _null_row(key_shape)
     return Frame.from_records(records, pa.array([0], pa.int64()), _null_row(shape), key)
@@ -107,10 +102,7 @@ def missing_fields(
     not `Checked`, and at one that fails on nulls: its output is not known. Behind a condition there are several shapes; a
     field is missing only if all of them lack it.
 
-    Args:
-        transforms: The transforms in their order.
-        shape: The fields of all values before them.
-        key_shape: The fields of all keys; None if they are not decoded, or each key says its own.
+    Without `key_shape` keys are not decoded, or each says its own fields.
 
     Returns:
         Index of the transform, and a field that it misses.
@@ -121,13 +113,7 @@ def missing_fields(
 def certain_outputs(
     transforms: Sequence[Transform], shape: pa.Schema, key_shape: pa.Schema | None
 ) -> list[Frame] | None:
-    """Return one row of nulls per shape that transforms are sure to make; None if that depends on values.
-
-    Args:
-        transforms: The transforms in their order.
-        shape: The fields of all values before them.
-        key_shape: The fields of all keys; None if they are not decoded, or each key says its own.
-    """
+    """Return one row of nulls per shape that transforms are sure to make; None if that depends on values."""
     trace = _trace(transforms, sample(shape, key_shape))
     while True:
         try:

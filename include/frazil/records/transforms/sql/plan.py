@@ -111,11 +111,7 @@ def named_columns(select: str, where: str | None) -> frozenset[str] | None:
 def plan(select: str, where: str | None, fields: pa.Schema, *, with_star: bool = True) -> Plan:
     """Check expressions against fields.
 
-    Args:
-        select: What stands between SELECT and FROM.
-        where: A condition.
-        fields: The fields.
-        with_star: Whether a `*` stands for them; without, it is left out.
+    Without `with_star` a `*` is left out.
 
     Raises:
         Terminal: the expressions are no list of plain expressions, or give a type or names that tables don't have.

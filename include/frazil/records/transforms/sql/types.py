@@ -39,10 +39,6 @@ _CAST_TO: Final = {
 def cast_type(kind: Any, column: str) -> str:
     """Return the SQL name of the type that a column is cast to; every value keeps its meaning, or the cast fails.
 
-    Args:
-        kind: DuckDB's type.
-        column: Name of the column, for the message.
-
     Raises:
         Terminal: no column of a table holds such values (an interval, say).
     """
