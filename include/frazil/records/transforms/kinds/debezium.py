@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from frazil.error_codes import FIELDS_UNFIT
 from frazil.records import pa, pc
 from frazil.records.model.frame import BARE, Column, Frame, MissingField, Transformed
 from frazil.records.transforms.cdc.change import Verdict, cdc_struct, choose_image, failures, refuse_field, text_field
 from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
-from frazil.records.transforms.fields import batch_of, find, lacking, select
+from frazil.records.transforms.fields import batch_of, find, lacking, select, typed_field
 from frazil.records.transforms.kinds.nested import children
 
 _NAME: Final = "DebeziumTransform"
@@ -137,20 +136,15 @@ def _is_unknown_op(op: pa.StringArray) -> pa.BooleanArray:
 
 def _image(fields: pa.RecordBatch, name: str) -> dict[str, Column]:
     """Return the fields of a row's image; a text (a document in JSON) is a row of one column."""
-    values = find(fields, name, nested=False)
-    if values is None or pa.types.is_null(values.type):
+    kind, step = ("struct or string", "struct", "string"), f"declare {name} as struct"
+    values = typed_field(_NAME, fields, name, kind, step, nested=False)
+    if values is None:
         return {}
     if pa.types.is_string(values.type):
         return {BARE: (pa.field(BARE, values.type), values)}
-    if pa.types.is_struct(values.type):
-        # Rows without the image fail, so it adds no nulls of its own to those that go on.
-        return {
-            declared.name: (declared, v)
-            for declared, v in children(pa.field(name, values.type, nullable=False), values)
-        }
-    raise FIELDS_UNFIT.terminal(
-        f"{_NAME}: expected {name} as struct or string, found {values.type}", next_step=f"declare {name} as struct"
-    )
+    # Rows without the image fail, so it adds no nulls of its own to those that go on.
+    declared = pa.field(name, values.type, nullable=False)
+    return {child.name: (child, child_values) for child, child_values in children(declared, values)}
 
 
 def _valid(fields: pa.RecordBatch, name: str) -> pa.BooleanArray:
@@ -167,14 +161,8 @@ def _table(fields: pa.RecordBatch) -> pa.StringArray:
 
 
 def _millis(fields: pa.RecordBatch) -> pa.Array:
-    values = find(fields, "ts_ms", nested=False)
-    if values is None or pa.types.is_null(values.type):
-        return pa.nulls(fields.num_rows, pa.int64())
-    if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
-        return values
-    raise FIELDS_UNFIT.terminal(
-        f"{_NAME}: expected ts_ms as long, found {values.type}", next_step="declare ts_ms as long"
-    )
+    values = typed_field(_NAME, fields, "ts_ms", ("long", "integer", "timestamp"), nested=False)
+    return pa.nulls(fields.num_rows, pa.int64()) if values is None else values
 
 
 def _is_out_of_range(fields: pa.RecordBatch) -> pa.BooleanArray:

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from frazil.error_codes import FIELDS_UNFIT
 from frazil.records import pa, pc
 from frazil.records.model.frame import Column, Frame, MissingField, Transformed
 from frazil.records.transforms.cdc.change import cdc_struct, failures, refuse_field, text_field
 from frazil.records.transforms.definition import SINK, ConnectClass, TransformDefinition, option
-from frazil.records.transforms.fields import batch_of, find, lacking, select
+from frazil.records.transforms.fields import batch_of, find, lacking, select, typed_field
 from frazil.records.transforms.kinds.nested import children
 
 _NAME: Final = "DmsTransform"
@@ -42,7 +41,9 @@ class DmsTransform(TransformDefinition):
 
     def apply(self, frame: Frame) -> Transformed:
         """Unwrap the changes."""
-        data, metadata = (_struct(frame.value, name) for name in ("data", "metadata"))
+        data, metadata = (
+            typed_field(_NAME, frame.value, name, ("struct", "struct"), nested=False) for name in ("data", "metadata")
+        )
         if data is None or metadata is None:
             return select(frame, pa.repeat(pa.scalar(value=False), len(frame)))
         control = pc.equal(text_field(_NAME, frame.value, "metadata.record-type"), "control")
@@ -53,17 +54,6 @@ class DmsTransform(TransformDefinition):
         refuse_field(_NAME, self.cdc_field, [declared.name for declared, _ in columns])
         columns.append((pa.field(self.cdc_field, cdc.type, nullable=False), cdc))
         return select(frame.with_value(batch_of(columns, len(frame), like=frame.value)), keeps_row, failed)
-
-
-def _struct(fields: pa.RecordBatch, name: str) -> pa.StructArray | None:
-    values = find(fields, name, nested=False)
-    if values is None or pa.types.is_null(values.type):
-        return None
-    if not pa.types.is_struct(values.type):
-        raise FIELDS_UNFIT.terminal(
-            f"{_NAME}: expected {name} as struct, found {values.type}", next_step=f"declare {name} as struct"
-        )
-    return values
 
 
 def _cdc(fields: pa.RecordBatch) -> pa.StructArray:
