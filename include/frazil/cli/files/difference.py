@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -128,7 +128,7 @@ class Difference:
             {
                 "name": pipeline.change.name,
                 "kind": pipeline.change.kind,
-                "effects": [asdict(effect) for effect in pipeline.effects],
+                "effects": pipeline.effects,
             }
             for pipeline in self.pipelines
         ]

@@ -87,8 +87,6 @@ def _captured(project: "Project", chosen: "Capture", order: "CaptureOrder", prog
 
 
 def _look(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
-    from dataclasses import asdict
-
     from frazil.capture.run import preview_files
     from frazil.capture.run_rows import look_at_rows
     from frazil.pipeline.settings.capture import FileCapture
@@ -102,7 +100,7 @@ def _look(project: "Project", chosen: "Capture", *, as_json: bool) -> None:
         return
     files, remarks = preview_files(project, chosen)
     if as_json:
-        console.print_json({"capture": chosen.name, "files": [asdict(file) for file in files], "said": remarks})
+        console.print_json({"capture": chosen.name, "files": files, "said": remarks})
         return
     for line in remarks:
         console.say(f"{chosen.name}: {line}")

@@ -59,6 +59,12 @@ def place(text: str | None) -> Target | None:
         raise BAD_ARGUMENT.terminal(f"the offsets can't be read: {error}") from error
 
 
+def examples(lines: str, command: str) -> str:
+    """Return the end of a command's help: the lines in which it stands, and no other command behind it."""
+    own = (line for line in lines.splitlines() if f"frazil {line.rpartition('frazil ')[2]} ".startswith(f"{command} "))
+    return "\n\n".join(f"Example: [cyan]{line}[/cyan]" for line in own)
+
+
 QUESTION = "Do it?"
 
 

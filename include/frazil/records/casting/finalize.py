@@ -11,19 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.records.casting.finalize_times import (
-    ArrayCast,
     carrier_texts,
     clock_texts,
     counted_times,
     is_between,
-    keep_certain,
     rescaled_times,
     text_times,
 )
 from frazil.records.casting.scalar import NO_COLUMNS, FitRules, Pair
 from frazil.records.casting.source import Kind, kind_of
 from frazil.records.json.convert import UUID_BYTES
-from frazil.records.json.intermediate_types import CastResult
+from frazil.records.json.intermediate_types import ArrayCast, CastResult, keep_certain, or_masks
 from frazil.records.model.json_number import SURE_DOUBLE
 
 _INT64_DIGITS: Final = 19
@@ -161,10 +159,6 @@ def _decimal_to_double(array: pa.Array) -> CastResult:
     return array.cast(pa.string()).cast(pa.float64()), None
 
 
-def _texts(pair: Pair) -> ArrayCast | None:
-    return partial(_cast, pair.target)
-
-
 _DIGITS: Final = r"^-?[0-9]{1,18}$"
 _DOUBLE: Final = f"^{SURE_DOUBLE}$"
 
@@ -178,7 +172,7 @@ def _cast_matching(form: str, cast: ArrayCast, array: pa.Array) -> CastResult:
     passed, unmatched = keep_certain(array, pc.match_substring_regex(array, form))
     kind = pa.int64() if form is _DIGITS else pa.float64()
     numbers, doubt = cast(passed.cast(kind))
-    return numbers, doubt if unmatched is None else unmatched if doubt is None else pc.or_(doubt, unmatched)
+    return numbers, or_masks([doubt, unmatched])
 
 
 def _text_float(pair: Pair) -> ArrayCast | None:
@@ -198,10 +192,6 @@ def _plain_decimals(form: str, target: pa.DataType, array: pa.Array) -> CastResu
     return passed.cast(target), doubt
 
 
-def _int_text(pair: Pair) -> ArrayCast | None:
-    return partial(_cast, pair.target) if pair.rules.number_texts else None
-
-
 def _bytes(pair: Pair) -> ArrayCast | None:
     if not pa.types.is_fixed_size_binary(pair.target):
         return partial(_cast, pair.target)
@@ -215,19 +205,12 @@ def _sized(target: pa.DataType, array: pa.Array) -> CastResult:
 
 
 def _from_uuid(pair: Pair) -> ArrayCast | None:
-    return (
-        None
-        if pa.types.is_fixed_size_binary(pair.target) and pair.target.byte_width != UUID_BYTES
-        else _stored(pair.target)
-    )
+    fits = not pa.types.is_fixed_size_binary(pair.target) or pair.target.byte_width == UUID_BYTES
+    return partial(_cast_storage, pair.target) if fits else None
 
 
 def _cast_storage(target: pa.DataType, array: pa.Array) -> CastResult:
     return array.storage.cast(target), None
-
-
-def _stored(target: pa.DataType) -> ArrayCast:
-    return partial(_cast_storage, target)
 
 
 def _to_uuid(pair: Pair) -> ArrayCast | None:
@@ -238,12 +221,12 @@ _CASTS: Final[dict[tuple[Kind, Kind], Callable[[Pair], ArrayCast | None]]] = {
     (Kind.INT, Kind.INT): _ints,
     (Kind.INT, Kind.FLOAT): _int_float,
     (Kind.INT, Kind.DECIMAL): _int_decimal,
-    (Kind.INT, Kind.TEXT): _int_text,
+    (Kind.INT, Kind.TEXT): lambda pair: partial(_cast, pair.target) if pair.rules.number_texts else None,
     (Kind.FLOAT, Kind.FLOAT): _floats,
     (Kind.DECIMAL, Kind.DECIMAL): _decimals,
     (Kind.DECIMAL, Kind.INT): _decimal_int,
     (Kind.DECIMAL, Kind.FLOAT): _decimal_float,
-    (Kind.TEXT, Kind.TEXT): _texts,
+    (Kind.TEXT, Kind.TEXT): lambda pair: partial(_cast, pair.target),
     (Kind.TEXT, Kind.INT): _text_int,
     (Kind.TEXT, Kind.FLOAT): _text_float,
     (Kind.TEXT, Kind.DECIMAL): _text_decimal,

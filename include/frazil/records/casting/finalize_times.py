@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -11,9 +10,7 @@ import pyarrow.compute as pc
 
 from frazil.records.casting.scalar import Pair
 from frazil.records.casting.source import DAY_NANOS, NANOS, integers, unit_nanos
-from frazil.records.json.intermediate_types import CastResult, carrier, or_masks
-
-ArrayCast = Callable[[pa.Array], CastResult]
+from frazil.records.json.intermediate_types import ArrayCast, CastResult, carrier, keep_certain, or_masks
 
 _FIRST_SECOND: Final = -30_000_000_000
 _LAST_SECOND: Final = 220_000_000_000
@@ -22,18 +19,6 @@ _LAST_SECOND: Final = 220_000_000_000
 
 _DIGITS: Final = "^-?[0-9]{1,18}$"
 _ZONED: Final = r"(?:[Zz]|:[0-9.]+ *[+-][0-9:]+)$"
-
-
-def _all(mask: pa.BooleanArray) -> bool:
-    return bool(pc.all(mask).as_py() in {True, None})
-
-
-def keep_certain(array: pa.Array, is_certain: pa.BooleanArray) -> tuple[pa.Array, pa.BooleanArray | None]:
-    """Return the values that are certain, null in place of the others, and a mask of the others as in doubt."""
-    if _all(is_certain):
-        return array, None
-    doubt = pc.fill_null(pc.invert(is_certain), fill_value=False)
-    return pc.if_else(is_certain, array, pa.scalar(None, array.type)), doubt
 
 
 def is_between(array: pa.Array, low: int, high: int) -> pa.BooleanArray:
@@ -74,7 +59,7 @@ def _by_carrier(cast: ArrayCast, unzoned: bool, array: pa.Array) -> CastResult: 
         return cast(texts)
     passed, zoned = keep_certain(texts, pc.invert(pc.match_substring_regex(texts, _ZONED)))
     result, doubt = cast(passed)
-    return result, doubt if zoned is None else zoned if doubt is None else pc.or_(doubt, zoned)
+    return result, or_masks([doubt, zoned])
 
 
 def clock_texts(pair: Pair) -> ArrayCast | None:

@@ -12,8 +12,9 @@ from typing import Final
 import pyarrow as pa
 
 from frazil.records.casting.nested import index_of_name
-from frazil.records.casting.source import Kind, as_lists, kind_of, list_window, plain, plain_type
+from frazil.records.casting.source import Kind, as_lists, kind_of, plain, plain_type
 from frazil.records.casting.unknown_struct_fields import ColumnTarget
+from frazil.records.json.intermediate_types import list_window
 
 FORMER: Final = b"frazil.former"
 """Metadata of a field: the names that it had before, as a JSON list, the last one first."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -53,7 +52,7 @@ class EvolvingChanges:
         # A random name, which no value holds by chance: no sender can fake the text of rescued fields.
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
         self._shape: Final = _renamed_schema(merge.shape, spec.rescued_column, self._rest_name)
-        self._fitter: Final = ChangeFitter(_spec_without_evolution(spec, self._rest_name), requests)
+        self._fitter: Final = ChangeFitter(spec.without_evolution(self._rest_name), requests)
         self._json: Final = JsonValues(
             RecordSpec(
                 self._shape,
@@ -272,10 +271,3 @@ def _renamed_field(field: pa.Field, name: str, new_name: str) -> pa.Field:
     elif pa.types.is_list(field.type):
         field = field.with_type(pa.list_(_renamed_field(field.type.value_field, name, new_name)))
     return field.with_name(new_name) if field.name == name else field
-
-
-def _spec_without_evolution(spec: RecordSpec, rest_name: str) -> RecordSpec:
-    """Return the spec without evolution, with the column for rescued fields filled from the random name."""
-    has_rescued = spec.rescued_column in spec.columns.names
-    sources = {**spec.sources, spec.rescued_column: (rest_name,)} if has_rescued else spec.sources
-    return replace(spec, evolution=None, unknown_fields="ignore", sources=sources)

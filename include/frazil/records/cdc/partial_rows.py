@@ -33,20 +33,10 @@ class PartialFitter:
         Raises:
             Terminal: A default does not fit its column.
         """
-        value_spec = spec.of_value
         keys = KeyColumns(spec) if spec.of_key else None
         if spec.evolution is not None:
-            return cls(EvolvingFitter(value_spec, requests, text_casts=text_casts), keys)
-        fitter = Fitter(
-            value_spec.column_specs,
-            value_spec.columns,
-            unknown_fields=spec.unknown_fields,
-            rescued_column=spec.rescued_column,
-            known_names=spec.of_key,
-            case_insensitive=spec.field_names == "case_insensitive",
-            text_casts=text_casts,
-        )
-        return cls(fitter, keys)
+            return cls(EvolvingFitter(spec.of_value, requests, text_casts=text_casts), keys)
+        return cls(Fitter.for_spec(spec.of_value, text_casts=text_casts), keys)
 
     @classmethod
     def for_columns(cls, spec: RecordSpec, names: Collection[str], *, text_casts: bool) -> Self:

@@ -222,18 +222,9 @@ def _reads_raw(spec: RecordSpec) -> bool:
 
 
 def _fitter(spec: RecordSpec, requests: SchemaRequests) -> Fitter | EvolvingFitter:
-    of_value = spec.of_value
     if spec.evolution is not None:
-        return EvolvingFitter(of_value, requests)
-    return Fitter(
-        of_value.column_specs,
-        of_value.columns,
-        unknown_fields=spec.unknown_fields,
-        rescued_column=spec.rescued_column,
-        known_names=spec.of_key,
-        case_insensitive=spec.field_names == "case_insensitive",
-        text_casts=spec.format.is_text,
-    )
+        return EvolvingFitter(spec.of_value, requests)
+    return Fitter.for_spec(spec.of_value, text_casts=spec.format.is_text)
 
 
 def _frames_with_keys(records: pa.RecordBatch, group: Shaped, keys: DecodedKeys | None) -> Iterator[Frame]:

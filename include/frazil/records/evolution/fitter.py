@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,22 +52,12 @@ class EvolvingFitter:
         sources = [(column.steps, types[column.name]) for column in spec.column_specs if column.name in types]
         self._renamer: Final = FieldRenamer(sources, any_case=any_case)
         self._has_rescued: Final = spec.rescued_column in spec.columns.names
-        self._fitter: Final = self._build_fitter(spec, any_case=any_case) if spec.columns.names else None
+        unknown_fields: Literal["fail", "ignore"] = "fail" if spec.unknown_fields == "fail" else "ignore"
+        plain_spec = replace(spec.without_evolution(self._rest_name), unknown_fields=unknown_fields)
+        self._fitter: Final = Fitter.for_spec(plain_spec, text_casts=self._text_casts) if spec.columns.names else None
         optional = {column.name for column in spec.columns if column.nullable}
         self._rescuing_columns: Final = sorted(optional.intersection(rescuing_columns(spec)))
         self._column_fitters: Final[dict[str, Fitter]] = {}
-
-    def _build_fitter(self, spec: RecordSpec, *, any_case: bool) -> Fitter:
-        sources = {**spec.sources, spec.rescued_column: (self._rest_name,)} if self._has_rescued else spec.sources
-        plain_spec = replace(spec, evolution=None, unknown_fields="ignore", sources=sources)
-        return Fitter(
-            plain_spec.column_specs,
-            plain_spec.columns,
-            unknown_fields="fail" if spec.unknown_fields == "fail" else "ignore",
-            known_names=spec.key_names,
-            case_insensitive=any_case,
-            text_casts=self._text_casts,
-        )
 
     def _column_fitter(self, name: str) -> Fitter:
         # Built when it is needed: a thousand columns take a second.

@@ -7,7 +7,6 @@ a field that no column takes, or with a value that its column can't hold. Where 
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -37,7 +36,7 @@ class EvolvingJson:
         # A random name, which no value holds by chance: no sender can fake the text of rescued fields.
         self._rest_name: Final = f"_{secrets.token_hex(16)}"
         self._json: Final = (
-            JsonValues(_spec_without_evolution(spec, self._rest_name), blocks=blocks) if spec.columns.names else None
+            JsonValues(spec.without_evolution(self._rest_name), blocks=blocks) if spec.columns.names else None
         )
         self._inspector: Final = ObjectInspector(spec)
         self._requests: Final = requests
@@ -141,10 +140,3 @@ class EvolvingJson:
                 dead[position] = verdict.reason
         rows = pa.RecordBatch.from_struct_array(pa.array([{}] * len(names), pa.struct([])))
         return Block(rows, pa.array(names, pa.int64()), UnknownFieldPairs.from_names(names)), dead
-
-
-def _spec_without_evolution(spec: RecordSpec, rest_name: str) -> RecordSpec:
-    """Return the spec without evolution, with the column for rescued fields filled from the random name."""
-    has_rescued = spec.rescued_column in spec.columns.names
-    sources = {**spec.sources, spec.rescued_column: (rest_name,)} if has_rescued else spec.sources
-    return replace(spec, evolution=None, unknown_fields="ignore", sources=sources)

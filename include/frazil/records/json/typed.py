@@ -278,7 +278,7 @@ class TypedDecoder:
 
 
 def _cast_column(column: ColumnSpec, field: pa.Field, column_carrier: Carrier, array: pa.Array) -> CastResult:
-    values, doubt = cast_field(field, column_carrier, array)
+    values, doubt = cast_field(field, column_carrier.cast, array)
     # The default depends on whether the field was null or absent, which can't be seen here.
     nulls = values.is_null() if column.has_default and values.null_count else None
     return values, or_masks([doubt, nulls])
